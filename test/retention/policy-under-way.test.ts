@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
 import { openInlineStore, SlowWrite } from './inline-store.ts';
 
@@ -10,9 +11,12 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
 
 /** A store with an item of ten seconds, of which nine are over, and whose records of one type can be held up. */
-async function nineSecondsOn(type: string) {
+async function nineSecondsOn(type: string, change: (storage: SqliteStorage) => void = () => {}) {
   let slow!: SlowWrite;
-  const { store } = await openInlineStore('policy-under-way', ({ log }) => (slow = new SlowWrite(log, type)));
+  const { store } = await openInlineStore('policy-under-way', (storage) => {
+    slow = new SlowWrite(storage.log, type);
+    change(storage);
+  });
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 10);
   await write(store, container, 'create');
@@ -115,4 +119,50 @@ it('an erasure on request records no expiry at the instant at which another poli
   const request = { reason: 'asked for', requestedBy: 'somebody' };
   const store = await switchedOffDuring((of, container) => of.eraseItem(CALLER, container, 'x', '["p"]', request));
   expect(await problemsOf(store)).toEqual([]);
+});
+
+/** A store as above, and an erasure of the item on request that is under way: its key goes when it is told to. */
+async function erasing(type: string) {
+  const asked = Promise.withResolvers<void>();
+  const gate = Promise.withResolvers<void>();
+  const { store, container, slow } = await nineSecondsOn(type, ({ vault }) => {
+    const destroyKeys = vault.destroyKeys.bind(vault);
+    vault.destroyKeys = async (requests) => {
+      asked.resolve();
+      await gate.promise;
+      return destroyKeys(requests);
+    };
+  });
+  const erased = store.eraseItem(CALLER, container, 'x', '["p"]', { reason: 'asked for', requestedBy: 'somebody' });
+  await asked.promise;
+  return { store, container, slow, erased, letGo: gate.resolve };
+}
+
+it('an erasure on request that the vault let wait records no expiry under a policy that ended before it, though the record of its end was still on its way', async () => {
+  const { store, container, slow, erased, letGo } = await erasing('ContainerTtlChanged');
+  const waits = slow.begin();
+  const switched = switchOff(store);
+  await waits;
+  await store.advanceClock(1_000);
+  letGo();
+  await settled();
+  slow.end();
+  await switched;
+  await erased;
+  expect(await problemsOf(store)).toEqual([]);
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows).toMatchObject([{ id: 'x', cause: 'erasure' }]);
+});
+
+it('such an erasure does not wait for the delete of its partition key, which waits for it', async () => {
+  const { store, container, erased, letGo } = await erasing('PartitionKeyDeleted');
+  const deleted = store.deletePartitionKey(CALLER, container, '["p"]');
+  await settled();
+  const switched = switchOff(store);
+  await store.advanceClock(1_000);
+  letGo();
+  await Promise.all([erased, deleted, switched]);
+  expect(await problemsOf(store)).toEqual([]);
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows).toMatchObject([{ id: 'x', cause: 'expired' }]);
 });

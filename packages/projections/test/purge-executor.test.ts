@@ -102,6 +102,7 @@ class Lives {
       this.projectedUpTo = position;
     },
     onErased: (positions: readonly number[]) => this.erasedPositions.push(...positions),
+    changeUnderWay: () => undefined,
     onExpiriesRecorded: () => {},
     copiesKeptUntilMs: () => this.copiesKeptUntilMs,
     newId: () => crypto.randomUUID(),

@@ -84,6 +84,8 @@ export class StoreParts {
   readonly #underWay = new Map<ContainerNumber, Set<UnderWay>>();
   /** Writes of items between being let in and being on record, by the container's rid. */
   readonly #letIn = new Map<string, Set<Promise<unknown>>>();
+  /** Containers whose command under way waits for the writes that were let in before it. */
+  readonly #awaitingWrites = new Set<string>();
   #opened = { atMs: 0, position: 0 };
   #closing = false;
   /** When, by the monotonic clock, the log was asked for the last head that the catalog was found to have reached. */
@@ -224,10 +226,24 @@ export class StoreParts {
     }
   }
 
-  /** Resolves when every write that was let into a container by now is on record or refused. */
+  /** For a command on a container: resolves when every write that was let in by now is on record or refused. */
   async writesDone({ rid }: Pick<ContainerState, 'rid'>): Promise<void> {
     const writes = this.#letIn.get(rid);
-    if (writes !== undefined) await Promise.allSettled(writes.values());
+    if (writes === undefined) return;
+    this.#awaitingWrites.add(rid);
+    try {
+      await Promise.allSettled(writes.values());
+    } finally {
+      this.#awaitingWrites.delete(rid);
+    }
+  }
+
+  /**
+   * For a write that was let into a container: resolves when the command that came after it is done; undefined when there
+   * is none, and when it waits for this write, before which it changes nothing.
+   */
+  changeUnderWay(container: ContainerState): Promise<void> | undefined {
+    return this.#awaitingWrites.has(container.rid) ? undefined : this.busy(container);
   }
 
   /** Resolves when the command on a container that is under way is done; undefined when there is none. */

@@ -227,6 +227,7 @@ export class Store implements StoreApi {
       catalog: () => projector.catalog,
       projected: (position) => parts.projected(position),
       commandUnderWay: (container) => parts.busy(container),
+      changeUnderWay: (container) => parts.changeUnderWay(container),
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => {
         documents.evict(positions);

@@ -294,8 +294,15 @@ export class PurgeExecutor {
    */
   async #recordEnd({ candidate: { stream, cause }, reading }: Gone, context: CommandContext): Promise<void> {
     const { recorded, read } = reading.last;
+    if (cause !== 'erasure' || !isItemWrite(read)) return;
+    const underWay = () => {
+      const within = this.#containerOf(stream);
+      return within && this.#ports.changeUnderWay(within.state);
+    };
+    // A policy counts from when it was decided, which may be before this instant, but the catalog has it only when it is on record.
+    for (let change = underWay(); change !== undefined; change = underWay()) await change;
     const container = this.#containerOf(stream);
-    if (cause !== 'erasure' || !isItemWrite(read) || container === undefined || isGone(this.#ports, container)) return;
+    if (container === undefined || isGone(this.#ports, container)) return;
     // No policy begins at this instant any more: whether the life has ended is judged by those that there are.
     this.#ports.onExpiriesRecorded(container.number, context.nowMs);
     const written = { partitionKey: read.data.partitionKey, position: recorded.position };

@@ -25,6 +25,8 @@ export interface PurgePorts {
    * being there, may end by it as of an instant that is over already.
    */
   readonly commandUnderWay: (container: ContainerState) => Promise<void> | undefined;
+  /** The same for an erasure that is demanded, without a command that waits for this very erasure. */
+  readonly changeUnderWay: (container: ContainerState) => Promise<void> | undefined;
   /** Expiries of a container were put on record by a decision at that instant. */
   readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
   readonly budget: PurgeBudget;
