@@ -931,11 +931,39 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
             headers: { authorization, 'content-type': 'application/json' },
             body: JSON.stringify({ container: true, reason: 'a case' }),
           });
+        const batched = async (isAtomic: string, operation: unknown, token = '') => {
+          const { text } = await raw(endpoint, 'POST', `${coll}/docs`, {
+            headers: {
+              ...keyHeader('p'),
+              'x-ms-session-token': token,
+              'x-ms-cosmos-is-batch-request': 'True',
+              'x-ms-cosmos-batch-atomic': isAtomic,
+              'x-ms-cosmos-batch-continue-on-error': 'True',
+            },
+            body: JSON.stringify([operation]),
+          });
+          return { status: (JSON.parse(text) as { statusCode: number }[])[0]!.statusCode };
+        };
         const calls: Readonly<Record<string, (token: string) => Promise<{ readonly status: number }>>> = {
           write: () =>
             raw(endpoint, 'POST', `${coll}/docs`, { headers: keyHeader('p'), body: '{"id":"new","pk":"p"}' }),
           read: (token) =>
             raw(endpoint, 'GET', `${coll}/docs/made`, { headers: { ...keyHeader('p'), 'x-ms-session-token': token } }),
+          batch: () => batched('True', { operationType: 'Upsert', resourceBody: { id: 'new', pk: 'p' } }),
+          bulk: () => batched('False', { operationType: 'Upsert', resourceBody: { id: 'new', pk: 'p' } }),
+          'read in bulk': (token) => batched('False', { operationType: 'Read', id: 'made' }, token),
+          query: async (token) => {
+            const { json } = await raw(endpoint, 'POST', `${coll}/docs`, {
+              headers: {
+                ...keyHeader('p'),
+                'x-ms-session-token': token,
+                'x-ms-documentdb-isquery': 'True',
+                'content-type': 'application/query+json',
+              },
+              body: '{"query":"SELECT * FROM c"}',
+            });
+            return { status: json?.['_count'] === 1 ? 200 : 404 };
+          },
           look: async () => {
             const { json } = await raw(endpoint, 'GET', coll);
             return { status: json?.['_rid'] === one.store.container('db', 'coll').rid ? 200 : 404 };
@@ -943,7 +971,17 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           hold,
           delete: () => raw(endpoint, 'DELETE', coll),
         };
-        const expected = { write: 201, read: 200, look: 200, hold: 201, delete: 204 };
+        const expected: Readonly<Record<string, number>> = {
+          write: 201,
+          read: 200,
+          batch: 201,
+          bulk: 201,
+          'read in bulk': 200,
+          query: 200,
+          look: 200,
+          hold: 201,
+          delete: 204,
+        };
         for (const [name, call] of Object.entries(calls)) {
           const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
           const look = other.storage.readModels.look.bind(other.storage.readModels);
@@ -958,10 +996,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           setTimeout(hear, 200);
           const { status } = await answer;
           deaf.mockRestore();
-          expect.soft([name, status]).toEqual([name, expected[name as keyof typeof expected]]);
+          expect.soft([name, status]).toEqual([name, expected[name]]);
           const { store: there } = one;
           if (name === 'hold') await expect.soft(there.hold(resource, 'h')).resolves.toBeDefined();
-          if (name === 'write') await expect.soft(there.readItem(resource, 'new', PARTITION)).resolves.toBeDefined();
+          if (['write', 'batch', 'bulk'].includes(name)) {
+            await expect.soft(there.readItem(resource, 'new', PARTITION)).resolves.toBeDefined();
+          }
         }
       } finally {
         await app.close();

@@ -6,7 +6,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { Places } from '../store/places.ts';
 import { charge } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
-import { badRequest, tooManyRequests, WireError } from './errors.ts';
+import { badRequest, tooManyRequests, WireError, wireShapes } from './errors.ts';
 import { type Asked, MISMATCH, readOperations, type SentOperation, toStore } from './batch-operations.ts';
 import {
   ANSWER_TOO_LARGE,
@@ -197,6 +197,9 @@ async function runBulk(
   }
   // A defect of one must not end the request while others are still under way.
   await allDone([...tails.values()]);
+  const isGone = results.some(({ subStatusCode }) => subStatusCode === wireShapes.ownerNotFound.substatus);
+  // Then they are all for the container that has the name now: what some of them did went with the other.
+  if (isGone && (await request.isRenamed?.()) === true) throw new Refusal('container-not-found');
   return {
     results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
     position: request.store.headPosition(),

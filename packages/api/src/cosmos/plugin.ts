@@ -88,7 +88,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
       const settling = store.settleNames(segments[1], segments[3], isItself);
       if (settling !== undefined) await settling;
       const isRenamed = store.whoHas(segments[1], segments[3]);
-      const cosmos = cosmosRequest(request, reply, admitted, { consistencyPolicy, limits, pages });
+      const cosmos = cosmosRequest(request, reply, admitted, { consistencyPolicy, limits, pages, isRenamed });
       const operation = operationOf(cosmos);
       const answer = await tracedRequest(operation, cosmos.headers, { 'epitaph.plane': 'data' }, () =>
         isRenamed === undefined ? answerCharged(cosmos) : answerByName(cosmos, isRenamed),
@@ -140,19 +140,17 @@ function cosmosRequest(
   request: FastifyRequest,
   reply: FastifyReply,
   { activityId, target, actor, consistency, store }: Admitted,
-  { consistencyPolicy, limits, pages }: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages'>,
+  surroundings: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages' | 'isRenamed'>,
 ): CosmosRequest {
   return {
+    ...surroundings,
     store,
-    limits,
-    pages,
     method: request.method,
     segments: target.segments,
     headers: request.raw.headers,
     body: request.body instanceof Buffer ? request.body : undefined,
     caller: { actor, correlationId: activityId },
     consistency,
-    consistencyPolicy,
     endpoint: () => `${schemeOf(request)}://${request.raw.headers.host ?? 'localhost'}`,
     signal: () => {
       const controller = new AbortController();

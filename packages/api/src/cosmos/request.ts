@@ -27,6 +27,11 @@ export interface CosmosRequest {
   /** What a read of this request must see; the levels are Cosmos DB's. */
   readonly consistency: ConsistencyLevel;
   readonly consistencyPolicy: ConsistencyPolicy;
+  /**
+   * Whether what the target names is another database or container by now than when the request came; undefined where
+   * no other node can have made it anew.
+   */
+  readonly isRenamed: (() => Promise<boolean>) | undefined;
   /** Scheme and authority that the client used, without a slash at the end. */
   readonly endpoint: () => string;
   /** Ends work for a client that is gone. */
