@@ -1197,6 +1197,48 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('it has an outcome', async () => (await types()).at(-1) === 'ErasureCompleted');
     }));
 
+  it('record what an erasure has destroyed that a fault cut short, though another node was asked for the same one', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'item', { n: 1 });
+      const request = { reason: 'asked for', requestedBy: 'the person' };
+      // The other node learns late that its request is on record, and is cut short when it has destroyed the keys.
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        return look();
+      });
+      const { vault } = other.storage;
+      const destroyKeys = vault.destroyKeys.bind(vault);
+      vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (requests) => {
+        await destroyKeys(requests);
+        throw new StorageUnavailable('the answer is lost');
+      });
+      const late = other.store.eraseItem(CALLER, container, 'item', PARTITION, request);
+      await eventually('its request is on record', async () =>
+        (await one.store.containerHistory(container)).some(({ type }) => type === 'ErasureRequested'),
+      );
+      await one.store.eraseItem(CALLER, container, 'item', PARTITION, request);
+      await write(one, 'item', { n: 2 });
+      hear();
+      await expect(late).rejects.toThrow('the answer is lost');
+      const outcomes = async () =>
+        (await one.store.containerHistory(container)).filter(({ type }) => type === 'ErasureCompleted');
+      await eventually('both have an outcome', async () => (await outcomes()).length === 2);
+      expect((await one.store.fsck()).problems).toEqual([]);
+      expect((await one.store.history(container, 'item', PARTITION)).map(({ type, life }) => [type, life])).toEqual([
+        ['ItemUpserted', 0],
+        ['ItemPurged', 0],
+        ['ItemUpserted', 1],
+        ['ItemPurged', 1],
+      ]);
+      await write(one, 'item', { n: 3 });
+    }));
+
   it('bring nothing back of an item that another was asked to erase meanwhile', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
 import { openInlineStore, SlowWrite } from './inline-store.ts';
 
@@ -6,9 +7,12 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const REQUEST = { reason: 'article 17', requestedBy: 'desk 3' };
 
 /** An item that is being written, which is done when it is said. */
-async function openWorld(name: string) {
+async function openWorld(name: string, change: (storage: SqliteStorage) => void = () => {}) {
   let slow!: SlowWrite;
-  const { store } = await openInlineStore(name, ({ log }) => (slow = new SlowWrite(log)));
+  const { store } = await openInlineStore(name, (storage) => {
+    change(storage);
+    slow = new SlowWrite(storage.log);
+  });
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const document = { id: 'a', pk: 'p' };
@@ -16,7 +20,7 @@ async function openWorld(name: string) {
   const write = () => store.writeItem(CALLER, container, 'upsert', item);
   await write();
   const waits = slow.begin();
-  const written = [write()];
+  const written: Promise<unknown>[] = [write()];
   await waits;
   const erase = () => store.eraseItem(CALLER, container, 'a', '["p"]', REQUEST);
   /** That so many erasures are on record. */
@@ -56,4 +60,31 @@ it('an erasure ends on record no other that is under way', async () => {
   expect(await Promise.all(erasing)).toMatchObject([{ erasedLives: 1 }, { erasedLives: 2 }]);
   const ends = (await store.containerHistory(container)).filter(({ type }) => type === 'ErasureCompleted');
   expect(ends.map(({ data }) => data)).toMatchObject([{ erasedLives: 1 }, { erasedLives: 2 }]);
+});
+
+it('an erasure that a fault cuts short records what it has destroyed, also of a life that came after its request', async () => {
+  let failed = false;
+  const { store, container, write, written, say, erase, requested } = await openWorld(
+    'erasure-cut-short',
+    ({ log }) => {
+      const append = log.append.bind(log);
+      log.append = (...[appends, options]: Parameters<typeof append>) => {
+        const [{ stream, events }] = appends as [(typeof appends)[number]];
+        if (failed || !stream.endsWith('.1') || events[0]!.type !== 'ItemPurged') return append(appends, options);
+        failed = true;
+        throw new Error('the log is away');
+      };
+    },
+  );
+  written.push(store.deleteItem(CALLER, container, 'a', '["p"]'), write());
+  const erasing = erase();
+  await requested(1);
+  say();
+  await Promise.all(written);
+  await expect(erasing).rejects.toThrow('the log is away');
+  const isOutcome = ({ type }: { readonly type: string }) => type === 'ErasureCompleted';
+  await expect.poll(async () => (await store.containerHistory(container)).filter(isOutcome)).toHaveLength(1);
+  expect((await store.fsck()).problems).toEqual([]);
+  expect(await store.explain(container, 'a', '["p"]')).toMatchObject({ state: 'purged' });
+  await write();
 });

@@ -55,7 +55,8 @@ const RESUME = 'erasures';
  * Erases one item on request, all its lives. The request is on record before anything is destroyed, and its outcome
  * afterwards. So an erasure that a crash has cut short is carried out at the next start, or as soon as the clock is
  * trusted then; one that a fault has cut short, as soon as the fault is over; and one that was left by a node which
- * never starts again, by another node. A life that was begun meanwhile came after the request, and stays.
+ * never starts again, by another node. A life that was begun meanwhile came after the request, and stays, unless its key was
+ * destroyed before: that is recorded, too.
  */
 export class Erasures {
   readonly #parts: StoreParts;
@@ -210,10 +211,12 @@ export class Erasures {
       this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix, position, when)),
     );
     const { state } = this.#parts.catalog.containerByRid(rid)!;
-    // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own.
+    // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own, and
+    // which of other nodes' are, nobody knows.
+    const isAmongOthers = this.#parts.ports.nodes !== undefined;
     for (const pending of state.retention.erasures) {
       if (pending.item !== item) continue;
-      if (pending.position !== position && this.#underWay.has(pending.position)) continue;
+      if (pending.position !== position && (isAmongOthers || this.#underWay.has(pending.position))) continue;
       await recordRetention(this.#parts, this.#now(context), rid, {
         type: 'SettleErasure',
         ...outcome,
@@ -268,11 +271,12 @@ export class Erasures {
     let alreadyErasedLives = 0;
     // What a crash came after was erased by this request all the same.
     let erasedBefore = 0;
-    const { log } = this.#parts.ports;
+    const { log, vault } = this.#parts.ports;
     for await (const life of livesOfItem(log, prefix)) {
       // The order of turns is known only while the requests wait. Of a late one, another node may have carried it out
-      // by now, and the item may have been written anew.
-      if (isLate && !isPurged(life) && (await hasBegunAfter(log, life, requestedAt))) break;
+      // by now, and the item may have been written anew. What was destroyed in its turn is still to be recorded.
+      const isLeft = isLate && !isPurged(life) && !(await isErased(vault, life));
+      if (isLeft && (await hasBegunAfter(log, life, requestedAt))) break;
       if (!isPurged(life)) left.push(life);
       else if (life.events.at(-1)!.position < requestedAt) alreadyErasedLives += 1;
       else erasedBefore += 1;
