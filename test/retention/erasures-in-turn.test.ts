@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
 import { openInlineStore, SlowWrite } from './inline-store.ts';
@@ -87,4 +87,51 @@ it('an erasure that a fault cuts short records what it has destroyed, also of a 
   expect((await store.fsck()).problems).toEqual([]);
   expect(await store.explain(container, 'a', '["p"]')).toMatchObject({ state: 'purged' });
   await write();
+});
+
+/** An item that was deleted and can be brought back, whose erasure a fault of the vault cuts short before it destroys a key. */
+async function openDeleted(name: string) {
+  let slow!: SlowWrite;
+  const { store } = await openInlineStore(name, ({ log, vault }) => {
+    slow = new SlowWrite(log, 'ItemRecovered');
+    vi.spyOn(vault, 'destroyKeys').mockRejectedValueOnce(new Error('the vault is away'));
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  await store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes of an hour');
+  const document = { id: 'a', pk: 'p' };
+  const item = { id: 'a', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  await store.writeItem(CALLER, container, 'upsert', item);
+  await store.deleteItem(CALLER, container, 'a', '["p"]');
+  const erase = () => expect(store.eraseItem(CALLER, container, 'a', '["p"]', REQUEST)).rejects.toThrow('away');
+  const recover = () => store.recoverItem(CALLER, container, 'a', '["p"]', { reason: 'a mistake' });
+  const types = async () => (await store.containerHistory(container)).map(({ type }) => type);
+  const over = () => expect.poll(types).toContain('ErasureCompleted');
+  const states = async () => {
+    const history = await store.history(container, 'a', '["p"]');
+    return [0, 1].map((life) => history.findLast((event) => event.life === life)?.type);
+  };
+  return { slow, erase, recover, types, over, states };
+}
+
+it('nothing comes back of an item whose erasure was cut short and is still to be carried out', async () => {
+  const { erase, recover, over, states } = await openDeleted('erasure-then-recovery');
+  await erase();
+  await expect(recover()).rejects.toMatchObject({ code: 'content-erased' });
+  await over();
+  expect(await states()).toEqual(['ItemPurged', undefined]);
+});
+
+it('an erasure that was cut short erases what came back while it was asked for', async () => {
+  const { slow, erase, recover, types, over, states } = await openDeleted('erasure-beside-recovery');
+  const waits = slow.begin();
+  const recovering = recover();
+  await waits;
+  const erasing = erase();
+  await expect.poll(types).toContain('ErasureRequested');
+  slow.end();
+  await recovering;
+  await erasing;
+  await over();
+  expect(await states()).toEqual(['ItemPurged', 'ItemPurged']);
 });

@@ -55,7 +55,7 @@ const RESUME = 'erasures';
  * Erases one item on request, all its lives. The request is on record before anything is destroyed, and its outcome
  * afterwards. So an erasure that a crash has cut short is carried out at the next start, or as soon as the clock is
  * trusted then; one that a fault has cut short, as soon as the fault is over; and one that was left by a node which
- * never starts again, by another node. A life that was begun meanwhile came after the request, and stays, unless its key was
+ * never starts again, by another node. A life that was written anew meanwhile came after the request, and stays, unless its key was
  * destroyed before: that is recorded, too.
  */
 export class Erasures {
@@ -339,11 +339,14 @@ export class Erasures {
 const isOutcome = (error: unknown): boolean =>
   error instanceof Refusal && (error.code === 'held' || error.code === 'item-not-found');
 
-/** Of a life that is not purged, whose first write is there. */
+/**
+ * Of a life that is not purged, whose first write is there: whether it was written anew after a request. What came back
+ * meanwhile is what the request was about.
+ */
 async function hasBegunAfter(log: EventLog, { stream, events }: ItemLife, position: number): Promise<boolean> {
   if (events.at(-1)!.position < position) return false;
   const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
-  return first !== undefined && first.position > position;
+  return first !== undefined && first.position > position && first.type !== 'ItemRecovered';
 }
 
 function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {

@@ -214,14 +214,13 @@ export class Recoveries {
     lives: { readonly fromLife: number; readonly asLife?: number },
   ): ReturnType<ItemWrites['recover']> {
     const { ports, projector, catalog } = this.#parts;
-    const begin = () => this.#writes.recover(caller, container, id, partitionKey, lives);
-    if (ports.nodes === undefined) return begin();
     const { rid } = container;
     const knownAt = projector.position;
     if (isBeingErased(catalog.containerByRid(rid)!.state.retention, item)) {
       throw new Refusal('content-erased', 'The item is being erased on request.');
     }
-    const begun = await begin();
+    const begun = await this.#writes.recover(caller, container, id, partitionKey, lives);
+    if (ports.nodes === undefined) return begun;
     const request = await erasureRequested(ports.log, rid, item, { after: knownAt, before: begun.position });
     if (request === undefined) return begun;
     try {
