@@ -565,6 +565,35 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(other.store.user(databaseRid, 'ann').name).toBe('ann');
     }));
 
+  it('erase nothing that a recovery window keeps which another has set a moment ago', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ policyDelayMs: 60_000, automaticPurge: false });
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'before');
+      await one.store.deleteItem(CALLER, container, 'before', PARTITION);
+      // In the midst of its run the other node hears nothing for a moment.
+      const readLast = cluster.log.readLast.bind(cluster.log);
+      const asking = vi.spyOn(cluster.log, 'readLast').mockImplementation(async (stream) => {
+        const isInRun = stream === PURGE_CONTROL_STREAM && (await other.store.purgeStatus()).run !== null;
+        if (!isInRun) return readLast(stream);
+        asking.mockRestore();
+        const look = other.storage.readModels.look.bind(other.storage.readModels);
+        vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+          await new Promise((resolve) => setTimeout(resolve, 500));
+          return look();
+        });
+        await one.store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes of the last hour');
+        await write(one, 'after');
+        await one.store.deleteItem(CALLER, container, 'after', PARTITION);
+        return readLast(stream);
+      });
+      await other.store.runPurge();
+      const recovered = await one.store.recoverItem(CALLER, container, 'after', PARTITION, { reason: 'a mistake' });
+      expect(recovered).toMatchObject({ fromLife: 0, life: 1 });
+    }));
+
   it('pause the purge and go on with it for each other, and say so, whichever of them is asked', () =>
     inCluster(async (cluster) => {
       const nodes = [

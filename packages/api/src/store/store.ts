@@ -236,7 +236,7 @@ export class Store implements StoreApi {
         options.nodes?.readModels.tellErased(positions).catch(() => {});
       },
       othersControl: options.nodes !== undefined,
-      ...(options.nodes === undefined ? {} : { confirmCatalog: () => parts.confirmCatalog() }),
+      ...(options.nodes === undefined ? {} : { confirmCatalog: (maxAgeMs) => parts.confirmCatalog(maxAgeMs) }),
       budget: requestUnits,
       copiesKeptUntilMs: () => copies.recoverableUntilMs(clock.now()),
       clockTrusted: () => jumpOf(clock) === undefined,

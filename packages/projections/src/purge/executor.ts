@@ -155,8 +155,11 @@ export class PurgeExecutor {
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
   ): Promise<ErasedBatch> {
-    // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over that.
-    const dying = (await this.#dying(candidates, nowMs, demandedBy))
+    const found = await this.#dying(candidates, nowMs, demandedBy);
+    // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
+    // that, also by another node.
+    if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
+    const dying = found
       .map((life) => ({ ...life, graceSeconds: this.#graceSecondsOf(life.candidate) }))
       .filter((life) => {
         const { endedAtMs } = life.candidate;

@@ -33,6 +33,11 @@ export interface PurgePorts {
   /** Until when a backup of the keys is kept that could open what is erased now, in milliseconds; null for none. */
   readonly copiesKeptUntilMs: () => number | null;
   readonly newId: () => string;
+  /**
+   * Makes sure that the catalog has what any node had recorded so many milliseconds ago, by default as long ago as its
+   * policies may be used; only where there are other nodes.
+   */
+  readonly confirmCatalog?: ((maxAgeMs?: number) => Promise<void>) | undefined;
 }
 
 /** In whose name a step of the purge is recorded that nobody has demanded; after what clients wait for. */

@@ -38,8 +38,6 @@ export interface PurgeRunnerOptions extends PurgePorts {
   readonly around?: (<Result>(step: 'record' | 'erase', work: () => Promise<Result>) => Promise<Result>) | undefined;
   /** True where other nodes may pause and resume the purge as well, and lower floors: it is asked whether they did. */
   readonly othersControl?: boolean;
-  /** Makes sure that the catalog has the policies of this moment, where other nodes may have changed them. */
-  readonly confirmCatalog?: () => Promise<void>;
 }
 
 export interface PassResult {
