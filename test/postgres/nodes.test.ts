@@ -215,6 +215,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it('hold a container’s replacement by the brake that another sets meanwhile', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start();
+      const other = await cluster.start();
+      const container = await makeContainer(one.store, -1);
+      await containerOn(other);
+      await write(one, 'item');
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      const floors = other.storage.vault.floors.bind(other.storage.vault);
+      vi.spyOn(other.storage.vault, 'floors').mockImplementationOnce(async () => {
+        await one.store.setTtlBrake(CALLER, 'db', 'coll', { maxItems: 0 });
+        return floors();
+      });
+      await expect(other.store.replaceContainer(CALLER, 'db', 'coll', container.definition, 1)).rejects.toMatchObject({
+        code: 'ttl-change-braked',
+      });
+    }));
+
   it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);

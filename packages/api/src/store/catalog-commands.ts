@@ -230,12 +230,16 @@ export class CatalogCommands {
     return resource;
   }
 
-  /** What a TTL change would make expire at once, if there is a brake to ask; without one nothing is counted. */
+  /**
+   * What a TTL change would make expire at once, if there is a brake to ask, or another node may set one before the change is
+   * on record; otherwise nothing is counted.
+   */
   async #underBrake(
     { number, state }: CatalogContainer,
     proposal: ProposedPolicy,
   ): Promise<ExpiringAtOnce | undefined> {
-    return state.brake === undefined ? undefined : this.#previews.expiringAtOnce(number, state, proposal);
+    const mayBeBraked = state.brake !== undefined || this.#parts.ports.nodes !== undefined;
+    return mayBeBraked ? this.#previews.expiringAtOnce(number, state, proposal) : undefined;
   }
 
   async deleteContainer(

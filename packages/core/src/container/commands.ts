@@ -26,7 +26,7 @@ export interface ReplaceContainer {
   readonly type: 'ReplaceContainer';
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
-  /** Counted by whoever asks, where the container has a brake and the TTL would change. */
+  /** Counted by whoever asks, where the container has a brake, or may have one by the time that it is decided. */
   readonly expiring?: ExpiringAtOnce | undefined;
   readonly ifMatch?: string | undefined;
   readonly reason?: string | undefined;
