@@ -1286,6 +1286,32 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await write(one, 'item', { n: 3 });
     }));
 
+  it('leave alone what was written anew since another, which has just started, has carried out its erasure', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'item', { n: 1 });
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        return look();
+      });
+      const request = { reason: 'asked for', requestedBy: 'the person' };
+      const late = other.store.eraseItem(CALLER, container, 'item', PARTITION, request);
+      const types = async () => (await one.store.containerHistory(container)).map(({ type }) => type);
+      await eventually('its request is on record', async () => (await types()).at(-1) === 'ErasureRequested');
+      await cluster.start({ automaticPurge: false });
+      expect((await types()).at(-1)).toBe('ErasureCompleted');
+      await write(one, 'item', { n: 2 });
+      hear();
+      expect(await late).toMatchObject({ erasedLives: 1 });
+      const { json } = await one.store.readItem(container, 'item', PARTITION, 'head');
+      expect(json).toBe('{"id":"item","pk":"p","n":2}');
+    }));
+
   it('bring nothing back of an item that another was asked to erase meanwhile', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });

@@ -260,8 +260,9 @@ export class Erasures {
     rid: string,
     prefix: string,
     requestedAt: number,
-    { isLate }: { readonly isLate: boolean },
+    when: { readonly isLate: boolean },
   ): Promise<{ kept: Kept | undefined; erasedLives: number; alreadyErasedLives: number }> {
+    const isLate = when.isLate || (await this.#isSettledElsewhere(rid, requestedAt));
     // Whether the item has expired is decided by the policy of this instant: no other begins at it any more.
     this.#parts.expirySeen(this.#parts.catalog.containerByRid(rid)!.number, context.nowMs);
     await this.#endWhatIsOver(context, rid, prefix);
@@ -297,6 +298,14 @@ export class Erasures {
     // The vault has the last word: a hold may have come since it was asked.
     const kept = keptBy(rid, batch.refused);
     return { kept, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
+  }
+
+  /** Whether another node has carried out a request, one that has just started say, while it waited here. */
+  async #isSettledElsewhere(rid: string, requestedAt: number): Promise<boolean> {
+    if (this.#parts.ports.nodes === undefined) return false;
+    await this.#parts.confirmCatalog(0);
+    const { erasures } = this.#parts.catalog.containerByRid(rid)!.state.retention;
+    return !erasures.some(({ position }) => position === requestedAt);
   }
 
   /**
