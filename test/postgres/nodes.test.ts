@@ -363,7 +363,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         // It is on record by now, and whoever sees it there may release it.
         .mockImplementationOnce(async (hold) => {
           await releasing.store.releaseHold(CALLER, await containerOn(releasing), 'case 7', 'over');
-          await placeHold(hold);
+          return placeHold(hold);
         });
       const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
       const { hold } = await placing.store.placeHold(CALLER, container, 'case 7', request);
@@ -384,6 +384,54 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
       await expect(failing.store.placeHold(CALLER, container, 'case 7', request)).rejects.toThrow(away);
       expect((await failing.storage.vault.holds()).map(({ holdId }) => holdId)).toEqual([`${container.rid} case 7`]);
+    }));
+
+  it('keep what an acknowledged hold covers, though another node was about to place one of that id on something else', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store);
+      const there = await containerOn(other);
+      for (const id of ['a', 'b']) await write(one, id);
+      await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const requestFor = (id: string) =>
+        ({ scope: { kind: 'items', items: [{ id, partitionKey: PARTITION }] }, reason: 'case 7' }) as const;
+      const { vault } = other.storage;
+      const placeHold = vault.placeHold.bind(vault);
+      vi.spyOn(vault, 'placeHold').mockImplementationOnce(async (...args) => {
+        await one.store.placeHold(CALLER, container, 'case 7', requestFor('a'));
+        const placed = await placeHold(...args);
+        await one.store.runPurge();
+        return placed;
+      });
+      await expect(other.store.placeHold(CALLER, there, 'case 7', requestFor('b'))).rejects.toMatchObject({
+        code: 'already-exists',
+      });
+      expect(await one.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' })).toMatchObject({
+        json: '{"id":"a","pk":"p"}',
+      });
+    }));
+
+  it('keep what an acknowledged floor covers, though another node was about to set a lower one', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store);
+      const there = await containerOn(other);
+      await write(one, 'a');
+      await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      const { vault } = other.storage;
+      const setFloor = vault.setFloor.bind(vault);
+      vi.spyOn(vault, 'setFloor').mockImplementationOnce(async (...args) => {
+        await one.store.setRetentionFloor(CALLER, container, 3_600, 'an hour');
+        await setFloor(...args);
+        await one.store.runPurge();
+      });
+      await other.store.setRetentionFloor(CALLER, there, 1, 'a second');
+      expect(await one.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' })).toMatchObject({
+        json: '{"id":"a","pk":"p"}',
+      });
     }));
 
   it('keep for as long as the floor on record says, whichever of two changes was later', () =>

@@ -45,7 +45,9 @@ export class FeedFloors {
 
   async #raise(containerRid: string, definition: ContainerDefinition, floors: Floors): Promise<void> {
     const wanted = feedFloorSeconds(definition);
-    if (wanted > currentOf(containerRid, floors)) await this.#vault.setFloor(containerRid, 'change-feed', wanted);
+    if (wanted <= currentOf(containerRid, floors)) return;
+    // Another node may have raised it further since it was looked at.
+    await this.#vault.setFloor(containerRid, 'change-feed', wanted, { mayLower: false });
   }
 
   /**

@@ -30,6 +30,7 @@ import { sameJson } from '@epitaph/core/same-json.ts';
 import { floorKinds, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
+import { wait } from '../config/wait.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
@@ -41,6 +42,9 @@ import type { HoldRequest, PlacedHold, ShownHold } from './api/retention-api.ts'
 
 /** The most lives that a hold on a query's result can name: its record is one event, which every log must accept. */
 const MAX_LIVES_OF_A_HOLD = 10_000;
+/** How often it is looked whether a hold is on record that another node places, and how long is waited after each look. */
+const OTHER_HOLD_LOOKS = 40;
+const OTHER_HOLD_LOOK_MS = 50;
 const floorKey = (rid: string): string => `floor of ${rid}`;
 
 const isDone = (work: Promise<void>): Promise<boolean> =>
@@ -118,7 +122,7 @@ export class Holds {
       const { floorSeconds } = state.retention;
       const inForce = floors.get(state.rid)?.retention ?? 0;
       if (inForce < floorSeconds || (isAlone && inForce > floorSeconds)) {
-        await vault.setFloor(state.rid, 'retention', floorSeconds);
+        await vault.setFloor(state.rid, 'retention', floorSeconds, { mayLower: isAlone });
       }
     }
   }
@@ -207,7 +211,6 @@ export class Holds {
       if (this.#state(container).retention.holds.standing >= MAX_STANDING_HOLDS) throw tooManyHolds();
       const scope = await this.#resolve(container, request);
       const context = this.#parts.command(caller);
-      const { vault } = this.#parts.ports;
       const hold: VaultHold = {
         holdId: vaultHoldId(rid, holdId),
         containerRid: rid,
@@ -216,7 +219,8 @@ export class Holds {
       };
       let mayBeOnRecord = false;
       try {
-        await vault.placeHold(hold);
+        const other = await this.#placeNew(container, holdId, hold);
+        if (other !== undefined) return { hold: await this.#again(container, other, request), placed: false };
         const { scope: asked, reason } = request;
         const partitionKey = asked.kind === 'partition-key' ? asked.partitionKey : undefined;
         const tooLateFor = await this.#tooLateFor(container, scope, partitionKey);
@@ -234,6 +238,27 @@ export class Holds {
       }
       return { hold: await this.find(container, holdId), placed: true };
     });
+  }
+
+  /**
+   * Puts a hold into the vault that is on no record yet. Another node may be placing one of that id on something else: what
+   * that covers must not be let go, for it may be acknowledged by now.
+   *
+   * @returns the other one, once it is on record
+   */
+  async #placeNew(container: ContainerState, holdId: string, hold: VaultHold): Promise<KnownHold | undefined> {
+    const { vault, nodes } = this.#parts.ports;
+    const most = nodes === undefined ? 0 : OTHER_HOLD_LOOKS;
+    for (let looks = 0; looks < most; looks++) {
+      if (await vault.placeHold(hold, { isNew: true })) return undefined;
+      await this.#parts.confirmCatalog(0);
+      const known = this.#known(container, holdId);
+      if (known !== undefined) return known;
+      await wait(OTHER_HOLD_LOOK_MS);
+    }
+    // What a request has left that failed, which nobody was told is held.
+    await vault.placeHold(hold);
+    return undefined;
   }
 
   /** @throws Refusal hold-not-found */
@@ -262,7 +287,8 @@ export class Holds {
       const before = await this.#floorInVault(rid);
       let mayBeOnRecord = false;
       try {
-        if (seconds > before) await vault.setFloor(rid, 'retention', seconds);
+        // Another node may have raised it further since it was looked at: a floor is lowered when that is on record.
+        if (seconds > before) await vault.setFloor(rid, 'retention', seconds, { mayLower: false });
         mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
         this.#retries.close(floorKey(rid));

@@ -435,6 +435,30 @@ export function describeKeyVault(
         await expectDestroyed(vault, life);
       });
 
+      test('that is to be a new one leaves another of its id alone, and is placed again over itself', async ({
+        vault,
+      }) => {
+        const rid = newRid();
+        const [one, two] = [lifeStream(rid), lifeStream(rid)];
+        const scopes = [
+          { kind: 'lives', streams: [one, two] },
+          { kind: 'lives', streams: [one] },
+          { kind: 'stream-prefix', prefix: `item-${rid}.a.` },
+          { kind: 'container', containerRid: rid },
+        ] as const;
+        for (const scope of scopes) {
+          const holdId = crypto.randomUUID();
+          expect(await vault.placeHold(hold(rid, scope, holdId), { isNew: true })).toBe(true);
+          const same = scope.kind === 'lives' ? { ...scope, streams: scope.streams.toReversed() } : scope;
+          expect(await vault.placeHold(hold(rid, same, holdId), { isNew: true })).toBe(true);
+          for (const other of scopes.filter((each) => each !== scope)) {
+            expect(await vault.placeHold(hold(rid, other, holdId), { isNew: true })).toBe(false);
+          }
+          expect((await vault.holds(rid)).find((each) => each.holdId === holdId)?.scope.kind).toBe(scope.kind);
+          await vault.releaseHold(holdId);
+        }
+      });
+
       test('that comes after the destruction brings nothing back and does not hide it', async ({ vault }) => {
         const rid = newRid();
         const life = await makeLife(vault, lifeStream(rid));
@@ -453,7 +477,7 @@ export function describeKeyVault(
           const holdId = `race ${round} ${rid}`;
           const place = () => vault.placeHold(hold(rid, { kind: 'lives', streams: [life.stream] }, holdId));
           const destroy = () => vault.destroyKeys([life]);
-          let placed: Promise<void>;
+          let placed: Promise<unknown>;
           let destroyed: ReturnType<typeof destroy>;
           if (round % 2 === 0) {
             placed = place();
@@ -523,6 +547,18 @@ export function describeKeyVault(
           await vault.setFloor(rid, kind, 0);
           expect((await vault.floors()).get(rid)).toBe(undefined);
           await expectDestroyed(vault, life);
+        });
+
+        test('is left alone by one that may not lower it, and raised', async ({ vault }) => {
+          const rid = newRid();
+          const inForce = async () => (await vault.floors()).get(rid)?.[kind];
+          await vault.setFloor(rid, kind, 60, { mayLower: false });
+          await vault.setFloor(rid, kind, 10, { mayLower: false });
+          expect(await inForce()).toBe(60);
+          await vault.setFloor(rid, kind, 0, { mayLower: false });
+          expect(await inForce()).toBe(60);
+          await vault.setFloor(rid, kind, 61, { mayLower: false });
+          expect(await inForce()).toBe(61);
         });
 
         test('is told together with the holds that refuse as well', async ({ vault }) => {

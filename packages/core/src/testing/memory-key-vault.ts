@@ -4,6 +4,7 @@ import { SealBroken, type BodySealer, type GrowingDigest } from '../vault/body-s
 import {
   type ContainerFloors,
   covers,
+  isSameScope,
   destroyedUnder,
   type DestroyOutcome,
   type DestroyRequest,
@@ -79,8 +80,11 @@ export class MemoryKeyVault implements KeyVault {
     return destroyedUnder(floors);
   }
 
-  async placeHold(hold: VaultHold): Promise<void> {
+  async placeHold(hold: VaultHold, { isNew = false }: { readonly isNew?: boolean } = {}): Promise<boolean> {
+    const standing = this.contents.holds.get(hold.holdId);
+    if (isNew && standing !== undefined && !isSameScope(standing.scope, hold.scope)) return false;
     this.contents.holds.set(hold.holdId, hold);
+    return true;
   }
 
   async releaseHold(holdId: string): Promise<void> {
@@ -101,8 +105,14 @@ export class MemoryKeyVault implements KeyVault {
     return [...this.contents.holds.values()].filter(({ scope }) => covers(scope, stream)).map((hold) => hold.holdId);
   }
 
-  async setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
-    const { [kind]: _, ...others } = this.contents.floors.get(containerRid) ?? {};
+  async setFloor(
+    containerRid: string,
+    kind: FloorKind,
+    seconds: number,
+    { mayLower = true }: { readonly mayLower?: boolean } = {},
+  ): Promise<void> {
+    const { [kind]: current = 0, ...others } = this.contents.floors.get(containerRid) ?? {};
+    if (!mayLower && current > seconds) return;
     const floors = seconds > 0 ? { ...others, [kind]: seconds } : others;
     if (Object.keys(floors).length > 0) this.contents.floors.set(containerRid, floors);
     else this.contents.floors.delete(containerRid);

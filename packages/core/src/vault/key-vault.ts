@@ -1,4 +1,5 @@
 import type { MaybePromise } from '../maybe-promise.ts';
+import { sameJson } from '../same-json.ts';
 
 /** A life's key, usable by the {@link BodySealer} of the same adapter and opaque to everything else. */
 export interface LifeKey {
@@ -58,6 +59,13 @@ export type HoldScope =
 export function covers(scope: HoldScope, stream: string): boolean {
   if (scope.kind === 'lives') return scope.streams.includes(stream);
   return prefixesOf(scope).some((prefix) => stream.startsWith(prefix));
+}
+
+/** True of scopes that name the same. */
+export function isSameScope(one: HoldScope, other: HoldScope): boolean {
+  if (one.kind !== 'lives' || other.kind !== 'lives') return sameJson(one, other);
+  const streams = new Set(one.streams);
+  return streams.size === new Set(other.streams).size && other.streams.every((stream) => streams.has(stream));
 }
 
 /** What the names of the streams that a scope covers begin with; none for one that names lives. */
@@ -126,16 +134,30 @@ export interface KeyVault {
   /** One outcome for each request, in order. */
   destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]>;
 
-  /** Placing a hold again under its id replaces it, so that placing can be retried. */
-  placeHold(hold: VaultHold): Promise<void>;
+  /**
+   * Placing a hold again under its id replaces it, so that placing can be retried.
+   *
+   * @param options.isNew leaves a hold of that id alone which covers something else: another node may have placed it
+   * @returns false where one was left alone
+   */
+  placeHold(hold: VaultHold, options?: { readonly isNew?: boolean }): Promise<boolean>;
   /** Releasing a hold that is not there is no error. */
   releaseHold(holdId: string): Promise<void>;
   /** All of them, or those of a container. */
   holds(containerRid?: string): MaybePromise<VaultHold[]>;
   /** For each of some lives, in order, the ids of the holds that cover it. Asks no hold that covers none of them. */
   holdsOn(streams: readonly string[]): MaybePromise<string[][]>;
-  /** Seconds during which no key of the container may go, counted as the kind has it; 0 lifts this floor. */
-  setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void>;
+  /**
+   * Seconds during which no key of the container may go, counted as the kind has it; 0 lifts this floor.
+   *
+   * @param options.mayLower false leaves a floor alone that is higher: another node may have raised it
+   */
+  setFloor(
+    containerRid: string,
+    kind: FloorKind,
+    seconds: number,
+    options?: { readonly mayLower?: boolean },
+  ): Promise<void>;
   /** By container, those that have any. */
   floors(): MaybePromise<ReadonlyMap<string, ContainerFloors>>;
 

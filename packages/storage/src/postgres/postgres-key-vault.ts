@@ -152,8 +152,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     );
   }
 
-  placeHold(hold: VaultHold): Promise<void> {
-    return aloneInVault(this.#database, (sql) => putHold(sql, hold));
+  placeHold(hold: VaultHold, { isNew = false }: { readonly isNew?: boolean } = {}): Promise<boolean> {
+    return aloneInVault(this.#database, (sql) => putHold(sql, hold, isNew));
   }
 
   releaseHold(holdId: string): Promise<void> {
@@ -169,8 +169,13 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return streams.map(holdsOn);
   }
 
-  setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
-    return aloneInVault(this.#database, (sql) => putFloor(sql, containerRid, kind, seconds));
+  setFloor(
+    containerRid: string,
+    kind: FloorKind,
+    seconds: number,
+    { mayLower = true }: { readonly mayLower?: boolean } = {},
+  ): Promise<void> {
+    return aloneInVault(this.#database, (sql) => putFloor(sql, { containerRid, kind, seconds, mayLower }));
   }
 
   floors(): Promise<ReadonlyMap<string, ContainerFloors>> {

@@ -7,6 +7,7 @@ import {
   type FloorKind,
   floorUntil,
   type HoldScope,
+  isSameScope,
   prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
@@ -14,7 +15,13 @@ import type { Statements } from './database.ts';
 
 // Holds and floors as they stand beside the keys. Who changes them, or goes by them, has the vault's lock.
 
-export async function putHold(sql: Statements, { holdId, containerRid, scope, placedAtMs }: VaultHold): Promise<void> {
+/** @returns false for one that was to be new, where another stands under its id */
+export async function putHold(sql: Statements, hold: VaultHold, isNew: boolean): Promise<boolean> {
+  const { holdId, containerRid, scope, placedAtMs } = hold;
+  if (isNew) {
+    const [standing] = await readHoldRows(sql, 'hold_id = $1', [holdId]);
+    if (standing !== undefined && !isSameScope(standing.scope, scope)) return false;
+  }
   // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
   const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
   await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
@@ -24,12 +31,13 @@ export async function putHold(sql: Statements, { holdId, containerRid, scope, pl
      SET container = excluded.container, scope = excluded.scope, placed_at = excluded.placed_at`,
     [holdId, containerRid, JSON.stringify(kept), placedAtMs],
   );
-  if (scope.kind !== 'lives') return;
+  if (scope.kind !== 'lives') return true;
   await sql.query(
     `INSERT INTO epitaph_vault.held_lives (stream, hold_id)
      SELECT DISTINCT stream, $2 FROM unnest($1::text[]) AS lives (stream)`,
     [scope.streams, holdId],
   );
+  return true;
 }
 
 export async function removeHold(sql: Statements, holdId: string): Promise<void> {
@@ -38,7 +46,13 @@ export async function removeHold(sql: Statements, holdId: string): Promise<void>
 }
 
 /** All holds, or those of a container. */
-export async function readAllHolds(sql: Statements, containerRid?: string): Promise<VaultHold[]> {
+export function readAllHolds(sql: Statements, containerRid?: string): Promise<VaultHold[]> {
+  return containerRid === undefined
+    ? readHoldRows(sql, 'true', [])
+    : readHoldRows(sql, 'container = $1', [containerRid]);
+}
+
+async function readHoldRows(sql: Statements, where: string, values: readonly string[]): Promise<VaultHold[]> {
   const rows = await sql.query<{
     hold_id: string;
     container: string;
@@ -48,8 +62,8 @@ export async function readAllHolds(sql: Statements, containerRid?: string): Prom
   }>(
     `SELECT hold_id, container, scope, placed_at,
             ARRAY(SELECT stream FROM epitaph_vault.held_lives l WHERE l.hold_id = h.hold_id ORDER BY stream) AS streams
-     FROM epitaph_vault.holds h WHERE $1::text IS NULL OR container = $1 ORDER BY placed_at, hold_id`,
-    [containerRid ?? null],
+     FROM epitaph_vault.holds h WHERE ${where} ORDER BY placed_at, hold_id`,
+    values,
   );
   return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
     const kept = JSON.parse(scope) as HoldScope;
@@ -62,8 +76,16 @@ export async function readAllHolds(sql: Statements, containerRid?: string): Prom
   });
 }
 
-/** @param seconds 0 for no floor of that kind */
-export async function putFloor(sql: Statements, containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
+interface PutFloor {
+  readonly containerRid: string;
+  readonly kind: FloorKind;
+  /** 0 for no floor of that kind. */
+  readonly seconds: number;
+  readonly mayLower: boolean;
+}
+
+export async function putFloor(sql: Statements, { containerRid, kind, seconds, mayLower }: PutFloor): Promise<void> {
+  if (!mayLower && ((await readFloors(sql)).get(containerRid)?.[kind] ?? 0) > seconds) return;
   await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1 AND kind = $2', [containerRid, kind]);
   if (seconds === 0) return;
   await sql.query('INSERT INTO epitaph_vault.floors (container, kind, seconds) VALUES ($1, $2, $3)', [

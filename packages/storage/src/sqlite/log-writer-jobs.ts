@@ -57,13 +57,14 @@ export interface DestroyJob extends Job {
 export interface VaultWriteJob extends Job {
   readonly kind: 'vault-write';
   readonly write:
-    | { readonly what: 'place-hold'; readonly hold: VaultHold }
+    | { readonly what: 'place-hold'; readonly hold: VaultHold; readonly isNew: boolean }
     | { readonly what: 'release-hold'; readonly holdId: string }
     | {
         readonly what: 'set-floor';
         readonly containerRid: string;
         readonly floor: FloorKind;
         readonly seconds: number;
+        readonly mayLower: boolean;
       }
     /** The wrapped secret is the job's blob. */
     | { readonly what: 'add-secret'; readonly name: string };

@@ -175,8 +175,9 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     this.#cache.clear();
   }
 
-  placeHold(hold: VaultHold): Promise<void> {
-    return this.#write({ what: 'place-hold', hold });
+  placeHold(hold: VaultHold, { isNew = false }: { readonly isNew?: boolean } = {}): Promise<boolean> {
+    const job: VaultWriteJob = { kind: 'vault-write', write: { what: 'place-hold', hold, isNew } };
+    return this.#writer.submit<boolean>(job);
   }
 
   releaseHold(holdId: string): Promise<void> {
@@ -202,8 +203,13 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     );
   }
 
-  setFloor(containerRid: string, kind: FloorKind, seconds: number): Promise<void> {
-    return this.#write({ what: 'set-floor', containerRid, floor: kind, seconds });
+  setFloor(
+    containerRid: string,
+    kind: FloorKind,
+    seconds: number,
+    { mayLower = true }: { readonly mayLower?: boolean } = {},
+  ): Promise<void> {
+    return this.#write({ what: 'set-floor', containerRid, floor: kind, seconds, mayLower });
   }
 
   floors(): ReadonlyMap<string, ContainerFloors> {

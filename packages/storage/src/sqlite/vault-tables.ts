@@ -8,7 +8,9 @@ import {
   type FloorKind,
   floorUntil,
   type HoldScope,
+  isSameScope,
   prefixesOf,
+  type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
 import type { AddKeyJob, VaultWriteJob } from './log-writer-jobs.ts';
@@ -36,8 +38,7 @@ export class VaultTables {
     if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
     const holds = (this.#statements.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
     const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
-    const found = this.#statements.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
-    const floors: ContainerFloors = Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
+    const floors = this.#floorsOf(containerRid);
     const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
     this.#statements.overwriteKey.run(request.keyId);
@@ -48,6 +49,7 @@ export class VaultTables {
     switch (write.what) {
       case 'place-hold': {
         const { holdId, containerRid, scope, placedAtMs } = write.hold;
+        if (write.isNew && this.#isOfAnother(write.hold)) return false;
         this.#statements.removeHeldLives.run(holdId);
         this.#statements.removeHeldPrefixes.run(holdId);
         // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
@@ -56,7 +58,7 @@ export class VaultTables {
         if (scope.kind === 'lives')
           for (const stream of scope.streams) this.#statements.addHeldLife.run(stream, holdId);
         for (const prefix of prefixesOf(scope)) this.#statements.addHeldPrefix.run(prefix, prefix, holdId);
-        return undefined;
+        return true;
       }
       case 'release-hold':
         this.#statements.removeHeldLives.run(write.holdId);
@@ -64,6 +66,7 @@ export class VaultTables {
         this.#statements.removeHold.run(write.holdId);
         return undefined;
       case 'set-floor':
+        if (!write.mayLower && (this.#floorsOf(write.containerRid)[write.floor] ?? 0) > write.seconds) return undefined;
         if (write.seconds === 0) this.#statements.removeFloor[write.floor].run(write.containerRid);
         else this.#statements.putFloor[write.floor].run(write.containerRid, write.seconds);
         return undefined;
@@ -71,6 +74,21 @@ export class VaultTables {
         this.#statements.addSecret.run(write.name, blobs![0]!);
         return (this.#statements.findSecret.get(write.name) as { wrapped: Uint8Array }).wrapped;
     }
+  }
+
+  #floorsOf(containerRid: string): ContainerFloors {
+    const found = this.#statements.findFloors.all(containerRid, containerRid) as { kind: FloorKind; seconds: number }[];
+    return Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
+  }
+
+  /** Whether the hold that stands under an id covers something else. */
+  #isOfAnother({ holdId, scope }: VaultHold): boolean {
+    const found = this.#statements.findHold.get(holdId) as { scope: string } | undefined;
+    if (found === undefined) return false;
+    const standing = JSON.parse(found.scope) as HoldScope;
+    if (standing.kind !== 'lives') return !isSameScope(standing, scope);
+    const lives = this.#statements.findHeldLives.all(holdId) as { stream: string }[];
+    return !isSameScope({ kind: 'lives', streams: lives.map(({ stream }) => stream) }, scope);
   }
 
   /**
@@ -96,6 +114,8 @@ function prepareVault(vault: DatabaseSync) {
     overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
     holdsOn: vault.prepare(HOLDS_ON_STREAM),
     putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),
+    findHold: vault.prepare('SELECT scope FROM holds WHERE hold_id = ?'),
+    findHeldLives: vault.prepare('SELECT stream FROM held_lives WHERE hold_id = ?'),
     addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
     addHeldPrefix: vault.prepare(
       'INSERT OR IGNORE INTO held_prefixes (length, prefix, hold_id) VALUES (length(?), ?, ?)',
