@@ -920,6 +920,47 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await slow.store.fsck()).problems).toEqual([]);
     }));
 
+  it('decide by one policy although their clocks differ, and it came on record late', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_700_000_000_000);
+      const pass = (milliseconds: number) => {
+        machine.wall += milliseconds;
+        machine.monotonic += milliseconds;
+      };
+      const options = { clocks: machine, policyDelayMs: 8_000, automaticPurge: false };
+      const one = await cluster.start(options);
+      const ahead = await cluster.start({ ...options, skewMs: 3_900 });
+      const container = await makeContainer(one.store, -1);
+      await containerOn(ahead);
+      await write(one, 'item', { n: 1 });
+      pass(5_000);
+      const append = cluster.log.append.bind(cluster.log);
+      vi.spyOn(cluster.log, 'append').mockImplementationOnce(async (...appended) => {
+        pass(1_900);
+        // The other one asks the log a moment before it is there, and hears nothing of it then.
+        await ahead.store.settleNames('db', 'coll', true);
+        return append(...appended);
+      });
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const changed = one.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 1, confirmed: false });
+      const look = ahead.storage.readModels.look.bind(ahead.storage.readModels);
+      vi.spyOn(ahead.storage.readModels, 'look').mockImplementation(async () => {
+        if (machine.monotonic > 5_000 + 1_900) await heard;
+        return look();
+      });
+      const { timeline } = await changed;
+      pass(3_900);
+      expect(ahead.store.nowMs()).toBeGreaterThan(timeline.at(-1)!.fromMs);
+      const written = write(ahead, 'item', { n: 2 });
+      setTimeout(hear, 200);
+      expect(await written).toMatchObject({ created: true });
+      expect((await one.store.history(container, 'item', PARTITION)).map(({ type }) => type)).toEqual([
+        'ItemUpserted',
+        'ItemExpired',
+        'ItemUpserted',
+      ]);
+    }));
+
   it('lose no write of a node that does not know yet of a delete by partition key', async () => {
     const log = Object.assign(new MemoryEventLog(), { spansStreams: false });
     const cluster = new Cluster(await server.newDatabase(), log);

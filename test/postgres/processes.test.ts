@@ -86,7 +86,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       projecting.child.kill('SIGKILL');
       await projecting.finished();
       // The first may be on record and only not be seen yet: 408 says so, which no client repeats by itself. From when the
-      // catalog has not been confirmed for half of the policy delay on, nothing is recorded any more.
+      // catalog has not been confirmed for a quarter of the policy delay on, nothing is recorded any more.
       const create = (id: string) => container.items.create({ id }).catch((error: unknown) => error);
       const first = await create('meanwhile');
       expect(toldToRetry(first) || (first as ErrorResponse).code === 408, String(first)).toBe(true);

@@ -41,8 +41,9 @@ export interface SeveralNodes {
   readonly readModels: SharedReadModels;
   readonly roles: ReadonlySet<NodeRole>;
   /**
-   * How long after it is recorded a change of policy takes effect, in milliseconds. No node decides with a container's
-   * state that it has not confirmed within half of it, and clocks may differ by the other half.
+   * How long after the time of its command a change of policy takes effect, in milliseconds. It is on record within a
+   * quarter of that, no node decides with a container's state that it has not confirmed within another quarter, and
+   * clocks may differ by the other half.
    */
   readonly policyDelayMs: number;
 }
@@ -257,7 +258,7 @@ export class StoreParts {
    *
    * @throws {Refusal} busy when the log or the projection can't be had in time
    */
-  async confirmCatalog(maxAgeMs = (this.ports.nodes?.policyDelayMs ?? 0) / 2): Promise<void> {
+  async confirmCatalog(maxAgeMs = (this.ports.nodes?.policyDelayMs ?? 0) / 4): Promise<void> {
     const { nodes, monotonicMs, log } = this.ports;
     const sinceMs = monotonicMs() - maxAgeMs;
     if (nodes === undefined) return;
