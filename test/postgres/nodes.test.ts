@@ -631,6 +631,47 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(other.store.user(databaseRid, 'ann').name).toBe('ann');
     }));
 
+  it('look through nothing that a window keeps because another is in the midst of a run', () =>
+    inCluster(async (cluster) => {
+      const machine = fakeMachine(1_800_000_000_000);
+      const options = { clocks: machine, automaticPurge: false };
+      const one = await cluster.start(options);
+      const other = await cluster.start(options);
+      const container = await makeContainer(one.store, 1);
+      await one.store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes of the last hour');
+      const ids = Array.from({ length: 20 }, (_, index) => `item ${index}`);
+      for (const id of ids) {
+        await write(one, id);
+        await one.store.deleteItem(CALLER, container, id, PARTITION);
+      }
+      await write(one, 'due');
+      machine.wall += 5_000;
+      machine.monotonic += 5_000;
+      await containerOn(other);
+      // Its record of an expiry is long in coming.
+      const append = cluster.log.append.bind(cluster.log);
+      const { promise: over, resolve: end } = Promise.withResolvers<void>();
+      const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+      const slow = vi.spyOn(cluster.log, 'append').mockImplementation(async (appends, more) => {
+        if (appends[0]!.events[0]!.type !== 'ItemExpired') return append(appends, more);
+        slow.mockRestore();
+        begin();
+        await over;
+        return append(appends, more);
+      });
+      const pass = one.store.runPurge();
+      await begun;
+      const looks = vi.spyOn(other.storage.vault, 'findKey');
+      const runs = async () =>
+        (await cluster.log.readAll(0, 1_000)).filter(({ type }) => type === 'PurgeRunCompleted').length;
+      await other.store.runPurge();
+      const done = { looks: looks.mock.calls.length, runs: await runs() };
+      end();
+      await pass;
+      expect(done).toEqual({ looks: 0, runs: 1 });
+      expect(await runs()).toBe(2);
+    }));
+
   it('erase nothing that a recovery window keeps which another has set a moment ago', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });

@@ -79,7 +79,7 @@ export class PurgeRunner {
     this.#executor = new PurgeExecutor(options);
     const { othersControl = false } = options;
     this.#control = new PurgeControl({ ...options, othersControl });
-    this.#runs = new PurgeRuns(options);
+    this.#runs = new PurgeRuns({ ...options, othersControl });
     this.#work = new ContainerWork({
       ...options,
       othersControl,

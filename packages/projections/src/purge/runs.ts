@@ -12,21 +12,38 @@ export interface OpenRun {
   readonly effectiveNowMs: number;
 }
 
-type RunPorts = Pick<PurgePorts, 'log' | 'store' | 'projected' | 'newId'> & { readonly clock: Clock };
+interface RunPorts extends Pick<PurgePorts, 'log' | 'store' | 'projected' | 'newId'> {
+  readonly clock: Clock;
+  readonly monotonicMs: () => number;
+  /** True where other nodes purge as well. */
+  readonly othersControl: boolean;
+}
+
+/** After so long an open run of another node is taken to have been left by one that is gone, or stands still. */
+const LEFT_AFTER_MS = 60_000;
 
 /** The purge runs on record: which one is open, the start of one, its end. */
 export class PurgeRuns {
   readonly #ports: RunPorts;
   /** The one that is worked on, or was when a fault came. */
   current: OpenRun | undefined;
+  /** Since when runs are known to be open, by the monotonic clock. */
+  #openSinceMs = new Map<string, number>();
 
   constructor(ports: RunPorts) {
     this.#ports = ports;
   }
 
-  /** A run whose end is not in the log: a crash or a fault has cut it short. */
-  async leftOpen(): Promise<OpenRun | undefined> {
-    const [open] = await this.#ports.store().openPurgeRuns();
+  /**
+   * A run whose end is not in the log: a crash or a fault has cut it short. Of several nodes another may be at work on it.
+   *
+   * @param sinceMs only one that has been known to be open for so many milliseconds
+   */
+  async leftOpen(sinceMs = 0): Promise<OpenRun | undefined> {
+    const runs = await this.#ports.store().openPurgeRuns();
+    const nowMs = this.#ports.monotonicMs();
+    this.#openSinceMs = new Map(runs.map(({ stream }) => [stream, this.#openSinceMs.get(stream) ?? nowMs]));
+    const open = runs.find(({ stream }) => nowMs - this.#openSinceMs.get(stream)! >= sinceMs);
     return open === undefined ? undefined : { id: open.stream.slice(purgeRunStream('').length), ...open.state };
   }
 
@@ -35,7 +52,7 @@ export class PurgeRuns {
    * another node recorded it: after a crash nobody looks for what is erased under a completed run.
    */
   async leftToDo(): Promise<OpenRun | undefined> {
-    const run = this.current ?? (await this.leftOpen());
+    const run = this.current ?? (await this.leftOpen(this.#ports.othersControl ? LEFT_AFTER_MS : 0));
     const last = run && (await this.#ports.log.readLast(purgeRunStream(run.id)));
     return last?.type === 'PurgeRunCompleted' ? undefined : run;
   }
@@ -88,6 +105,6 @@ export class PurgeRuns {
 type PurgeCounts = Extract<PurgeRunEvent, { type: 'PurgeRunCompleted' }>['data'];
 
 /** In whose name the purge acts when nobody has asked for it. */
-export function purgeContext({ clock, newId }: Pick<RunPorts, 'clock' | 'newId'>): CommandContext {
+export function purgeContext({ clock, newId }: Pick<PurgePorts, 'newId'> & { readonly clock: Clock }): CommandContext {
   return { nowMs: clock.now(), actor: 'system:purge', correlationId: newId(), newId };
 }
