@@ -1,5 +1,6 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DataFolder } from '@epitaph/storage/sqlite/data-folder.ts';
 import { PlacedCrash } from '@epitaph/storage/sqlite/placed-crash.ts';
@@ -48,6 +49,29 @@ describe('changing the master key', () => {
     expect((await epitaph(['keys', 'verify-master', oldFile, '--data', data])).code).toBe(2);
     await opensWhole();
     await expect(place.open({ masterKey: old })).rejects.toThrow('not the one');
+  });
+
+  it('keeps a key whose number another life had, whose own key is lost with a newer copy of the keys', async () => {
+    const log = new DatabaseSync(join(data, 'log.db'));
+    const events = log
+      .prepare("SELECT position, shape, data FROM events WHERE body IS NOT NULL AND data LIKE '%item-_\"%'")
+      .all() as { position: number; shape: number; data: string }[];
+    const nameOf = log.prepare('SELECT text FROM words WHERE number = ?');
+    const change = log.prepare('UPDATE events SET data = ? WHERE position = ?');
+    const keyOf = (event: (typeof events)[number]) => {
+      const { text } = nameOf.get(event.shape) as { text: string };
+      const at = (JSON.parse(text) as string[]).indexOf('key');
+      return { at, values: JSON.parse(event.data) as unknown[] };
+    };
+    const [earlier, later] = ['item-2', 'item-3'].map((id) => events.find(({ data: of }) => of.includes(`"${id}"`))!);
+    const { at, values } = keyOf(earlier!);
+    values[at] = keyOf(later!).values[at];
+    change.run(JSON.stringify(values), earlier!.position);
+    log.close();
+    expect((await epitaph(['keys', 'rotate-master', '--data', data])).code).toBe(0);
+    const store = await place.open();
+    expect(await readable(store, 'c', 'item-3')).toBe(true);
+    await place.close();
   });
 
   it('cut short at any step goes on where it was, and opens for nobody until it is done', async () => {

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
-import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { keysOf } from '../restored-keys.ts';
 import { MANIFEST } from './backup.ts';
 import { type DataFolder, MASTER_KEY_FILE } from './data-folder.ts';
@@ -158,14 +158,16 @@ async function rewrapAll(
 ): Promise<number> {
   const ids = keyNumbers(vault);
   const seen = new Uint8Array(ids.length);
-  const find = vault.prepare('SELECT wrapped FROM keys WHERE id = ?');
+  const find = vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?');
   const put = vault.prepare('UPDATE keys SET wrapped = ? WHERE id = ?');
   const rewrapped = new Batches(vault, onStep);
   for await (const { keyId, stream, position, head } of lives) {
     const index = indexIn(ids, keyId);
     if (index === undefined || seen[index] === 1) continue;
+    const { owner, wrapped } = find.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array };
+    // The key of a life that had this number before is lost: the number was given out again from an older copy of the keys.
+    if (!ownerOf(stream).equals(owner)) continue;
     seen[index] = 1;
-    const { wrapped } = find.get(keyId) as { wrapped: Uint8Array };
     const key = unwrapKey(old, keyId, stream, wrapped);
     // Destroyed, or wrapped anew before this was cut short.
     if (key === undefined) continue;
