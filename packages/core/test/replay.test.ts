@@ -103,6 +103,13 @@ describe('a life replayed under other policies', () => {
       [19_999, -1],
     ]);
     expect(replay(facts, begun, earlier)).toMatchObject({ verdict: 'also', wouldLeaveAtMs: 19_999 });
+    // Nor where the one before it would have let it go at that very instant: then that was over when it was written.
+    const counted = life([0, null], [20_000, null]);
+    const ended = timelineOf([
+      [0, 20],
+      [20_000, -1],
+    ]);
+    expect(replay(counted, ended, ended)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: null });
   });
 
   it('leaves when an observer of every millisecond would have seen it leave', () => {
@@ -124,13 +131,16 @@ describe('a life replayed under other policies', () => {
         const nowMs = 9_000;
         let seen: number | null = null;
         for (let atMs = facts.writes[0]!.atMs; atMs <= nowMs && seen === null; atMs++) {
-          // At the instant of a write it is still the write before that may have run out, under the policy of before.
+          // At the instant of a write it is still the write before that may have run out.
           const write = facts.writes.findLast((candidate) => candidate.atMs < atMs) ?? facts.writes[0]!;
           const isWritten = facts.writes.some((candidate) => candidate.atMs === atMs && candidate !== write);
-          const policy = policyAt(instead, isWritten ? atMs - 1 : atMs);
-          if (policy === undefined || policy.defaultTtl === null) continue;
-          const seconds = write.ttl ?? policy.defaultTtl;
-          if (seconds > 0 && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs) seen = atMs;
+          const hasRunOut = (policy: PolicyStart | undefined): boolean => {
+            if (policy === undefined || policy.defaultTtl === null) return false;
+            const seconds = write.ttl ?? policy.defaultTtl;
+            return seconds > 0 && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs;
+          };
+          // Under the policy of before, too: it may have been the one at the write.
+          if (hasRunOut(policyAt(instead, atMs)) && (!isWritten || hasRunOut(policyAt(instead, atMs - 1)))) seen = atMs;
         }
         const told = replayLife({ facts, timeline: never, instead, containerGoneAtMs: null, nowMs });
         expect(told.wouldLeaveAtMs).toBe(seen);

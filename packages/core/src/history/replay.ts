@@ -68,12 +68,16 @@ function firstExpiry(
     if (omittedAfter !== undefined) continue;
     const next = writes[index + 1];
     const nextMs = next?.atMs ?? otherEndMs ?? nowMs;
-    // A policy that began in the millisecond of a write came after it.
-    const begun =
-      next !== undefined && timeline.some(({ fromMs }) => fromMs === nextMs)
-        ? timeline.filter(({ fromMs }) => fromMs < nextMs)
-        : timeline;
-    const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, begun);
+    const written = { ts: Math.floor(atMs / 1000), ttl };
+    const expiry = expiryOf(written, timeline);
+    // Where a policy begins in the millisecond of a write, nothing tells which of the two was first.
+    if (next !== undefined && expiry?.expiredAtMs === nextMs && timeline.some(({ fromMs }) => fromMs === nextMs)) {
+      const before = expiryOf(
+        written,
+        timeline.filter(({ fromMs }) => fromMs < nextMs),
+      );
+      if (before === undefined || before.expiredAtMs > nextMs) continue;
+    }
     if (expiry !== undefined && expiry.expiredAtMs <= nextMs) return expiry.expiredAtMs;
   }
   return null;
