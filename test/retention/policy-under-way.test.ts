@@ -166,3 +166,38 @@ it('such an erasure does not wait for the delete of its partition key, which wai
   const { rows } = await store.disappearances(container, { limit: 10 });
   expect(rows).toMatchObject([{ id: 'x', cause: 'expired' }]);
 });
+
+it('an erasure on request that the vault let wait tells of an item whose container went meanwhile that it left with that', async () => {
+  const { store, container, erased, letGo } = await erasing('ContainerDeleted');
+  await store.advanceClock(500);
+  await store.deleteContainer(CALLER, 'd', 'c');
+  const goneAtMs = store.containerByRid(container.rid)!.deletedAtMs!;
+  await store.advanceClock(500);
+  letGo();
+  await erased;
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows).toMatchObject([{ id: 'x', cause: 'container-deleted', atMs: goneAtMs, purgedAtMs: store.nowMs() }]);
+  const told = await store.explain(container, 'x', '["p"]');
+  expect(told).toMatchObject({ state: 'purged', containerDeletedAtMs: goneAtMs, erasure: { requestedBy: 'somebody' } });
+  expect((await store.certificate(container, 'x', '["p"]')).statement.cause).toBe('container-deleted');
+  expect(await problemsOf(store)).toEqual([]);
+});
+
+it('an erasure on request is not dated before the end of the item, where the purge has recorded that before it', async () => {
+  const { store, container, slow } = await nineSecondsOn('ItemPurged');
+  // The purge records the end then, and erases nothing.
+  await store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes');
+  const waits = slow.begin();
+  const erased = store.eraseItem(CALLER, container, 'x', '["p"]', { reason: 'asked for', requestedBy: 'somebody' });
+  await waits;
+  await store.advanceClock(1_000);
+  const purged = store.runPurge();
+  await settled();
+  slow.end();
+  await Promise.all([erased, purged]);
+  const { rows } = await store.disappearances(container, { limit: 10 });
+  expect(rows).toMatchObject([{ id: 'x', cause: 'expired', atMs: store.nowMs(), purgedAtMs: store.nowMs() }]);
+  const { statement } = await store.certificate(container, 'x', '["p"]');
+  expect(statement.erasedAtMs).toBe(statement.endedAtMs);
+  expect(await problemsOf(store)).toEqual([]);
+});

@@ -178,8 +178,8 @@ export class PurgeExecutor {
     const truncatable: { readonly stream: string; readonly reading: LifeReading }[] = [];
     for (const { index } of refused) left.delete(index);
     await stepwise(gone, async (life) => {
-      if (demandedNow !== undefined) await this.#recordEnd(life, demandedNow);
-      const recorded = await this.#recordPurge(life, nowMs, demandedNow);
+      const ended = demandedNow === undefined ? life : await this.#recordEnd(life, demandedNow);
+      const recorded = await this.#recordPurge(ended, nowMs, demandedNow);
       if (recorded instanceof PurgeFault) {
         fault ??= recorded;
         return;
@@ -294,24 +294,35 @@ export class PurgeExecutor {
   /**
    * Records how a life that is erased on demand has ended since that was decided, if it has: by its deadline, or with its
    * partition key. An erasure must not pass for the end of a life that had one already.
+   *
+   * @returns the life with its cause, which is another one where its container went meanwhile
    */
-  async #recordEnd({ candidate: { stream, cause }, reading }: Gone, context: CommandContext): Promise<void> {
+  async #recordEnd(life: Gone, context: CommandContext): Promise<Gone> {
+    const { candidate, reading } = life;
     const { recorded, read } = reading.last;
-    if (cause !== 'erasure' || !isItemWrite(read)) return;
+    if (candidate.cause !== 'erasure' || !isItemWrite(read)) return life;
     const underWay = () => {
-      const within = this.#containerOf(stream);
+      const within = this.#containerOf(candidate.stream);
       return within && this.#ports.changeUnderWay(within.state);
     };
     // A policy counts from when it was decided, which may be before this instant, but the catalog has it only when it is on record.
     for (let change = underWay(); change !== undefined; change = underWay()) await change;
-    const container = this.#containerOf(stream);
-    if (container === undefined || isGone(this.#ports, container)) return;
+    const container = this.#containerOf(candidate.stream);
+    if (container === undefined) return life;
+    const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
+    const hasGone = goneAtMs !== null && goneAtMs <= context.nowMs;
     // No policy begins at this instant any more: whether the life has ended is judged by those that there are.
     this.#ports.onExpiriesRecorded(container.number, context.nowMs);
     const written = { partitionKey: read.data.partitionKey, position: recorded.position };
-    const command = recordOfEnd(container.state, written, context.nowMs);
-    const { life } = parseItemStream(stream)!;
-    await handleLife(this.#ports, context, stream, life, () => ({ kind: 'command', command }));
+    const command = recordOfEnd(container.state, written, hasGone ? goneAtMs - 1 : context.nowMs);
+    let isLive = false;
+    const number = parseItemStream(candidate.stream)!.life;
+    const { decision } = await handleLife(this.#ports, context, candidate.stream, number, ({ status }) => {
+      isLive = status === 'live';
+      return { kind: 'command', command };
+    });
+    const wentWithContainer = hasGone && isLive && decision.kind === 'refused';
+    return wentWithContainer ? { ...life, candidate: { ...candidate, cause: 'container-deleted' } } : life;
   }
 
   /**
@@ -327,13 +338,20 @@ export class PurgeExecutor {
     const { log, sealer } = this.#ports;
     const { id, partitionKey } = before.first.read.data;
     let reading = before;
-    const record = (most: number) =>
+    const context = demandedBy ?? stepContext(this.#ports, nowMs());
+    let atMs = context.nowMs;
+    const attempt = (most: number) =>
       handleLife(
         this.#ports,
-        demandedBy ?? stepContext(this.#ports, nowMs()),
+        { ...context, nowMs: atMs },
         candidate.stream,
         parseItemStream(candidate.stream)!.life,
         async (_state, { last }) => {
+          // Another may have recorded an end since then, and nothing is erased before its end.
+          if (last !== undefined && last.occurredAtMs > atMs) {
+            atMs = last.occurredAtMs;
+            return { kind: 'again' };
+          }
           // Another write to a live item may have been under way, here or on another node: it is gone, too.
           if (last?.revision !== reading.last.recorded.revision) {
             reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
@@ -357,6 +375,11 @@ export class PurgeExecutor {
         },
         reading.last.recorded,
       );
+    const record = async (most: number) => {
+      let handled = await attempt(most);
+      while (handled.decision.kind === 'again') handled = await attempt(most);
+      return handled;
+    };
     const writes = before.writePositions.length;
     try {
       const { position = 0 } = await withFewerWrites(writes, record);
