@@ -136,7 +136,7 @@ ${
 | holds/*.ndjson | legal holds, released ones too, who placed them and why |
 | container-facts/*.ndjson | every fact of the container itself, in order, each with its proof: creation, policies, holds and floors, who and why |
 | disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; the first has the head. Names items by id and partition key |
-| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period. They name items by keyed hashes alone |
+| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period, up to when this was made: the tables may have what went on meanwhile, and a bundle that is made later has the proof of it. They name items by keyed hashes alone |
 | checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |
 | verifier-key.txt | the key that the checkpoint is signed with, as this store tells it |
 
