@@ -386,6 +386,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await failing.storage.vault.holds()).map(({ holdId }) => holdId)).toEqual([`${container.rid} case 7`]);
     }));
 
+  it('place a hold once that both are asked for at the same time', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start()];
+      const container = await makeContainer(one.store);
+      const there = await containerOn(other);
+      const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+      const { vault } = other.storage;
+      const placeHold = vault.placeHold.bind(vault);
+      vi.spyOn(vault, 'placeHold').mockImplementationOnce(async (...args) => {
+        const { placed } = await one.store.placeHold(CALLER, container, 'case 7', request);
+        expect(placed).toBe(true);
+        return placeHold(...args);
+      });
+      const again = await other.store.placeHold(CALLER, there, 'case 7', request);
+      expect(again).toMatchObject({ placed: false, hold: { reason: 'case 7' } });
+      expect(await vault.holds()).toHaveLength(1);
+    }));
+
   it('keep what an acknowledged hold covers, though another node was about to place one of that id on something else', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });

@@ -234,7 +234,11 @@ export class Holds {
         const isKnown = !mayBeOnRecord || error instanceof Refusal;
         const isSettled = isKnown && (await isDone(this.#settle(container, holdId)));
         if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown });
-        throw error;
+        // Another node may have been asked for the same one at the same time.
+        const isTaken = isSettled && error instanceof Refusal && error.code === 'already-exists';
+        const now = isTaken ? this.#known(container, holdId) : undefined;
+        if (now === undefined) throw error;
+        return { hold: await this.#again(container, now, request), placed: false };
       }
       return { hold: await this.find(container, holdId), placed: true };
     });
