@@ -386,6 +386,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await failing.storage.vault.holds()).map(({ holdId }) => holdId)).toEqual([`${container.rid} case 7`]);
     }));
 
+  it('keep what a hold covers, though another node takes out the same one, which it failed to place', () =>
+    inCluster(async (cluster) => {
+      const failing = await cluster.start({ automaticPurge: false });
+      const placing = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(failing.store);
+      const there = await containerOn(placing);
+      await write(failing, 'a');
+      await failing.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+      const away = new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
+      vi.spyOn(failing.storage.readModels.current.store, 'countErased').mockRejectedValueOnce(away);
+      const { vault } = failing.storage;
+      const releaseHold = vault.releaseHold.bind(vault);
+      vi.spyOn(vault, 'releaseHold').mockImplementationOnce(async (...args) => {
+        await placing.store.placeHold(CALLER, there, 'case 7', request);
+        await releaseHold(...args);
+        await placing.store.runPurge();
+      });
+      await expect(failing.store.placeHold(CALLER, container, 'case 7', request)).rejects.toThrow(away);
+      const held = await placing.store.heldContent(CALLER, there, 'a', PARTITION, { reason: 'case 7' });
+      expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
+      expect(await vault.holds()).toHaveLength(1);
+    }));
+
   it('place a hold once that both are asked for at the same time', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start()];

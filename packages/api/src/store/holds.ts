@@ -117,7 +117,8 @@ export class Holds {
         if (!sameJson(wanted.scope, inVault.get(holdId)?.scope)) await this.#settle(state, hold.holdId);
       }
       for (const { holdId, placedAtMs } of byContainer.get(state.rid) ?? []) {
-        if (!known.has(holdId) && (isAlone || placedAtMs < abandonedMs)) await vault.releaseHold(holdId);
+        if (known.has(holdId)) continue;
+        if (isAlone || placedAtMs < abandonedMs) await vault.releaseHold(holdId, { placedAtMs });
       }
       const { floorSeconds } = state.retention;
       const inForce = floors.get(state.rid)?.retention ?? 0;
@@ -232,8 +233,9 @@ export class Holds {
         // Nothing of this request is on record, so nobody would know of what it keeps. But the same request sent again
         // to another node, or another hold of that id, may be on record.
         const isKnown = !mayBeOnRecord || error instanceof Refusal;
-        const isSettled = isKnown && (await isDone(this.#settle(container, holdId)));
-        if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown });
+        const { placedAtMs } = hold;
+        const isSettled = isKnown && (await isDone(this.#settle(container, holdId, placedAtMs)));
+        if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown, placedAtMs });
         // Another node may have been asked for the same one at the same time.
         const isTaken = isSettled && error instanceof Refusal && error.code === 'already-exists';
         const now = isTaken ? this.#known(container, holdId) : undefined;
@@ -327,8 +329,10 @@ export class Holds {
    * Makes the vault agree with what is on record of a hold by now. Other nodes do so, too, each after what it has
    * recorded: what one of them changed in the vault meanwhile may have been overwritten here, so the record is looked
    * at again. A hold that is not on record, but may yet come there, stays in the vault.
+   *
+   * @param placedAtMs when one was placed here that is not on record: one that another node has placed since stays
    */
-  async #settle(container: ContainerState, holdId: string): Promise<void> {
+  async #settle(container: ContainerState, holdId: string, placedAtMs?: number): Promise<void> {
     const { vault } = this.#parts.ports;
     const name = vaultHoldId(container.rid, holdId);
     const mayCome = (): boolean => this.#known(container, holdId) === undefined && this.#retries.isOpen(name);
@@ -341,7 +345,8 @@ export class Holds {
     for (;;) {
       if (hold === undefined) {
         if (mayCome()) return;
-        await vault.releaseHold(name);
+        const wasOnRecord = this.#known(container, holdId) !== undefined;
+        await vault.releaseHold(name, wasOnRecord ? {} : { placedAtMs });
       } else await vault.placeHold(await this.#inVault(container.rid, hold));
       const now = await standing();
       // An id means one hold for ever, so nothing else of it can have changed.
@@ -350,10 +355,14 @@ export class Holds {
     }
   }
 
-  #settleAfterFault(container: ContainerState, holdId: string, when: { readonly isSafeNow: boolean }): void {
+  #settleAfterFault(
+    container: ContainerState,
+    holdId: string,
+    when: { readonly isSafeNow: boolean; readonly placedAtMs?: number },
+  ): void {
     const name = vaultHoldId(container.rid, holdId);
     const settle = async (): Promise<void> => {
-      await this.#order.run(name, () => this.#settle(container, holdId));
+      await this.#order.run(name, () => this.#settle(container, holdId, when.placedAtMs));
       this.#lookAgain(container);
     };
     this.#retries.settle(name, settle, when);

@@ -459,6 +459,17 @@ export function describeKeyVault(
         }
       });
 
+      test('is released where it was placed at a time, if it was', async ({ vault }) => {
+        const rid = newRid();
+        const holdId = crypto.randomUUID();
+        const placed = { ...hold(rid, { kind: 'lives', streams: [lifeStream(rid)] }, holdId), placedAtMs: 7 };
+        await vault.placeHold(placed);
+        await vault.releaseHold(holdId, { placedAtMs: 8 });
+        expect(await vault.holds(rid)).toEqual([placed]);
+        await vault.releaseHold(holdId, { placedAtMs: 7 });
+        expect(await vault.holds(rid)).toEqual([]);
+      });
+
       test('that comes after the destruction brings nothing back and does not hide it', async ({ vault }) => {
         const rid = newRid();
         const life = await makeLife(vault, lifeStream(rid));

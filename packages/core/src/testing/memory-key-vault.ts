@@ -87,7 +87,8 @@ export class MemoryKeyVault implements KeyVault {
     return true;
   }
 
-  async releaseHold(holdId: string): Promise<void> {
+  async releaseHold(holdId: string, { placedAtMs }: { readonly placedAtMs?: number | undefined } = {}): Promise<void> {
+    if (placedAtMs !== undefined && this.contents.holds.get(holdId)?.placedAtMs !== placedAtMs) return;
     this.contents.holds.delete(holdId);
   }
 

@@ -141,8 +141,12 @@ export interface KeyVault {
    * @returns false where one was left alone
    */
   placeHold(hold: VaultHold, options?: { readonly isNew?: boolean }): Promise<boolean>;
-  /** Releasing a hold that is not there is no error. */
-  releaseHold(holdId: string): Promise<void>;
+  /**
+   * Releasing a hold that is not there is no error.
+   *
+   * @param options.placedAtMs only the one that was placed at that time: another node may have placed it anew
+   */
+  releaseHold(holdId: string, options?: { readonly placedAtMs?: number | undefined }): Promise<void>;
   /** All of them, or those of a container. */
   holds(containerRid?: string): MaybePromise<VaultHold[]>;
   /** For each of some lives, in order, the ids of the holds that cover it. Asks no hold that covers none of them. */

@@ -156,8 +156,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return aloneInVault(this.#database, (sql) => putHold(sql, hold, isNew));
   }
 
-  releaseHold(holdId: string): Promise<void> {
-    return aloneInVault(this.#database, (sql) => removeHold(sql, holdId));
+  releaseHold(holdId: string, { placedAtMs }: { readonly placedAtMs?: number | undefined } = {}): Promise<void> {
+    return aloneInVault(this.#database, (sql) => removeHold(sql, holdId, placedAtMs));
   }
 
   holds(containerRid?: string): Promise<VaultHold[]> {

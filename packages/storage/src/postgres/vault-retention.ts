@@ -40,9 +40,13 @@ export async function putHold(sql: Statements, hold: VaultHold, isNew: boolean):
   return true;
 }
 
-export async function removeHold(sql: Statements, holdId: string): Promise<void> {
-  await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
-  await sql.query('DELETE FROM epitaph_vault.holds WHERE hold_id = $1', [holdId]);
+/** @param placedAtMs only one that was placed then */
+export async function removeHold(sql: Statements, holdId: string, placedAtMs: number | undefined): Promise<void> {
+  const removed = await sql.query(
+    'DELETE FROM epitaph_vault.holds WHERE hold_id = $1 AND ($2::bigint IS NULL OR placed_at = $2) RETURNING hold_id',
+    [holdId, placedAtMs ?? null],
+  );
+  if (removed.length > 0) await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
 }
 
 /** All holds, or those of a container. */

@@ -58,7 +58,7 @@ export interface VaultWriteJob extends Job {
   readonly kind: 'vault-write';
   readonly write:
     | { readonly what: 'place-hold'; readonly hold: VaultHold; readonly isNew: boolean }
-    | { readonly what: 'release-hold'; readonly holdId: string }
+    | { readonly what: 'release-hold'; readonly holdId: string; readonly placedAtMs?: number | undefined }
     | {
         readonly what: 'set-floor';
         readonly containerRid: string;

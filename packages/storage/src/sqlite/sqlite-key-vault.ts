@@ -180,8 +180,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return this.#writer.submit<boolean>(job);
   }
 
-  releaseHold(holdId: string): Promise<void> {
-    return this.#write({ what: 'release-hold', holdId });
+  releaseHold(holdId: string, { placedAtMs }: { readonly placedAtMs?: number | undefined } = {}): Promise<void> {
+    return this.#write({ what: 'release-hold', holdId, placedAtMs });
   }
 
   holds(containerRid?: string): VaultHold[] {

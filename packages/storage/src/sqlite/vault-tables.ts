@@ -61,6 +61,8 @@ export class VaultTables {
         return true;
       }
       case 'release-hold':
+        if (write.placedAtMs !== undefined && this.#hold(write.holdId)?.placed_at !== write.placedAtMs)
+          return undefined;
         this.#statements.removeHeldLives.run(write.holdId);
         this.#statements.removeHeldPrefixes.run(write.holdId);
         this.#statements.removeHold.run(write.holdId);
@@ -81,9 +83,13 @@ export class VaultTables {
     return Object.fromEntries(found.map(({ kind, seconds }) => [kind, seconds]));
   }
 
+  #hold(holdId: string): { readonly scope: string; readonly placed_at: number } | undefined {
+    return this.#statements.findHold.get(holdId) as { scope: string; placed_at: number } | undefined;
+  }
+
   /** Whether the hold that stands under an id covers something else. */
   #isOfAnother({ holdId, scope }: VaultHold): boolean {
-    const found = this.#statements.findHold.get(holdId) as { scope: string } | undefined;
+    const found = this.#hold(holdId);
     if (found === undefined) return false;
     const standing = JSON.parse(found.scope) as HoldScope;
     if (standing.kind !== 'lives') return !isSameScope(standing, scope);
@@ -114,7 +120,7 @@ function prepareVault(vault: DatabaseSync) {
     overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
     holdsOn: vault.prepare(HOLDS_ON_STREAM),
     putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),
-    findHold: vault.prepare('SELECT scope FROM holds WHERE hold_id = ?'),
+    findHold: vault.prepare('SELECT scope, placed_at FROM holds WHERE hold_id = ?'),
     findHeldLives: vault.prepare('SELECT stream FROM held_lives WHERE hold_id = ?'),
     addHeldLife: vault.prepare('INSERT OR IGNORE INTO held_lives (stream, hold_id) VALUES (?, ?)'),
     addHeldPrefix: vault.prepare(
