@@ -107,8 +107,13 @@ const readByStream = (socket: Socket): void => void socket.on('data', () => unde
 const chooseProtocol = ({ protocols }: { readonly protocols: readonly string[] }): string | undefined =>
   ['http/1.1', 'h2'].find((protocol) => protocols.includes(protocol));
 
-/** Frames of HTTP/2, SETTINGS without any and GOAWAY, that say HTTP_1_1_REQUIRED: clients come back with that then. */
-const HTTP_1_1_REQUIRED = Buffer.from(['000000040000000000', '000008070000000000000000000000000d'].join(''), 'hex');
+/** Frames of HTTP/2: SETTINGS without any, and GOAWAY that says HTTP_1_1_REQUIRED: clients come back with that then. */
+const SETTINGS = Buffer.from('000000040000000000', 'hex');
+const HTTP_1_1_REQUIRED = Buffer.from('000008070000000000000000000000000d', 'hex');
+const FRAME_HEAD_BYTES = 9;
+/** Of a frame where nothing else was agreed. */
+const MAX_FRAME_BYTES = 16_384;
+const HEADERS = 1;
 
 /** What fails outside of both planes is answered in the shape of the data plane. */
 function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
@@ -134,8 +139,16 @@ const LINGER_MS = 1000;
 /** The connections whose clients have been told. */
 const hungUp = new WeakSet<Socket>();
 
+/** What Node's parser says of bytes that it can't go on with. */
+interface Unreadable extends Error {
+  readonly code?: string;
+  readonly bytesParsed?: number;
+  /** A Buffer, whatever its type says. */
+  readonly rawPacket?: unknown;
+}
+
 /** Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. */
-function answerUnreadable(error: Error & { readonly code?: string }, socket: Socket): void {
+function answerUnreadable(error: Unreadable, socket: Socket): void {
   // Where TLS did not come about nothing can be said, and waiting for it to be taken would keep the connection for ever.
   const isOfTls = /^ERR_(TLS|SSL)_/.test(error.code ?? '');
   // What it sent before it could read the answer must not cut that off.
@@ -145,8 +158,43 @@ function answerUnreadable(error: Error & { readonly code?: string }, socket: Soc
     return;
   }
   hungUp.add(socket);
-  socket.end(error.code === 'HPE_PAUSED_H2_UPGRADE' ? HTTP_1_1_REQUIRED : refusal(unreadable(error.code)));
+  if (error.code === 'HPE_PAUSED_H2_UPGRADE') {
+    void refuseHttp2(error, socket);
+    return;
+  }
+  socket.end(refusal(unreadable(error.code)));
   void letGo(socket);
+}
+
+/**
+ * Tells why when the first request comes: the Rust client hears nothing but "connection closed" of what is said before, and
+ * fails instead of coming back.
+ */
+async function refuseHttp2({ rawPacket, bytesParsed }: Unreadable, socket: Socket): Promise<void> {
+  const asked = new AbortController();
+  let frames: Buffer = rawPacket instanceof Buffer ? rawPacket.subarray(bytesParsed) : Buffer.alloc(0);
+  const look = (): void => {
+    while (frames.length >= FRAME_HEAD_BYTES) {
+      const bytes = frames.readUIntBE(0, 3);
+      if (frames[3] === HEADERS || bytes > MAX_FRAME_BYTES) {
+        asked.abort();
+        return;
+      }
+      if (frames.length < FRAME_HEAD_BYTES + bytes) return;
+      frames = frames.subarray(FRAME_HEAD_BYTES + bytes);
+    }
+  };
+  socket.on('data', (chunk: Buffer) => {
+    if (asked.signal.aborted) return;
+    frames = Buffer.concat([frames, chunk]);
+    look();
+  });
+  look();
+  socket.once('close', () => asked.abort());
+  socket.write(SETTINGS);
+  await wait(LINGER_MS, asked.signal);
+  socket.end(HTTP_1_1_REQUIRED);
+  await letGo(socket);
 }
 
 async function letGo(socket: Socket): Promise<void> {
