@@ -110,6 +110,12 @@ describe('a life replayed under other policies', () => {
       [20_000, -1],
     ]);
     expect(replay(counted, ended, ended)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: null });
+    // Nor where both would: a third may have been replaced within that millisecond, which is in no timeline.
+    const both = timelineOf([
+      [0, 20],
+      [20_000, 19],
+    ]);
+    expect(replay(counted, both, both)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: 39_000 });
   });
 
   it('leaves when an observer of every millisecond would have seen it leave', () => {
@@ -134,13 +140,11 @@ describe('a life replayed under other policies', () => {
           // At the instant of a write it is still the write before that may have run out.
           const write = facts.writes.findLast((candidate) => candidate.atMs < atMs) ?? facts.writes[0]!;
           const isWritten = facts.writes.some((candidate) => candidate.atMs === atMs && candidate !== write);
-          const hasRunOut = (policy: PolicyStart | undefined): boolean => {
-            if (policy === undefined || policy.defaultTtl === null) return false;
-            const seconds = write.ttl ?? policy.defaultTtl;
-            return seconds > 0 && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs;
-          };
-          // Under the policy of before, too: it may have been the one at the write.
-          if (hasRunOut(policyAt(instead, atMs)) && (!isWritten || hasRunOut(policyAt(instead, atMs - 1)))) seen = atMs;
+          const policy = policyAt(instead, atMs);
+          // By which policy that was written, if one began then, nobody can see.
+          if (policy === undefined || policy.defaultTtl === null || (isWritten && policy.fromMs === atMs)) continue;
+          const seconds = write.ttl ?? policy.defaultTtl;
+          if (seconds > 0 && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs) seen = atMs;
         }
         const told = replayLife({ facts, timeline: never, instead, containerGoneAtMs: null, nowMs });
         expect(told.wouldLeaveAtMs).toBe(seen);

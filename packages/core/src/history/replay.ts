@@ -68,16 +68,11 @@ function firstExpiry(
     if (omittedAfter !== undefined) continue;
     const next = writes[index + 1];
     const nextMs = next?.atMs ?? otherEndMs ?? nowMs;
-    const written = { ts: Math.floor(atMs / 1000), ttl };
-    const expiry = expiryOf(written, timeline);
-    // Where a policy begins in the millisecond of a write, nothing tells which of the two was first.
-    if (next !== undefined && expiry?.expiredAtMs === nextMs && timeline.some(({ fromMs }) => fromMs === nextMs)) {
-      const before = expiryOf(
-        written,
-        timeline.filter(({ fromMs }) => fromMs < nextMs),
-      );
-      if (before === undefined || before.expiredAtMs > nextMs) continue;
-    }
+    const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, timeline);
+    // Where a policy begins in the millisecond of a write, nothing tells by which one the write was decided: by it, by the
+    // one before, or by a third that was replaced within that millisecond. So it counts as there.
+    const isUnknown = next !== undefined && timeline.some(({ fromMs }) => fromMs === nextMs);
+    if (isUnknown && expiry?.expiredAtMs === nextMs) continue;
     if (expiry !== undefined && expiry.expiredAtMs <= nextMs) return expiry.expiredAtMs;
   }
   return null;
