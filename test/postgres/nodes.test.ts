@@ -476,6 +476,28 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
+  it('keep what an acknowledged floor covers, though another node is still taking out the one before', () =>
+    inCluster(async (cluster) => {
+      const raising = await cluster.start({ automaticPurge: false });
+      const lowering = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(raising.store);
+      const there = await containerOn(lowering);
+      await raising.store.setRetentionFloor(CALLER, container, 3_600, 'an hour');
+      await write(raising, 'a');
+      await raising.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const { vault } = lowering.storage;
+      const setFloor = vault.setFloor.bind(vault);
+      vi.spyOn(vault, 'setFloor').mockImplementationOnce(async (...args) => {
+        await raising.store.setRetentionFloor(CALLER, container, 7_200, 'two hours');
+        await setFloor(...args);
+        await raising.store.runPurge();
+      });
+      await lowering.store.setRetentionFloor(CALLER, there, 0, 'none');
+      const held = await raising.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' });
+      expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
+      expect((await vault.floors()).get(container.rid)).toEqual({ retention: 7_200 });
+    }));
+
   it('keep for as long as the floor on record says, whichever of two changes was later', () =>
     inCluster(async (cluster) => {
       const [raising, lowering] = [await cluster.start(), await cluster.start()];

@@ -63,9 +63,9 @@ export class FeedFloors {
   async #settle(containerRid: string, wantedNow: () => number | undefined): Promise<void> {
     for (;;) {
       const wanted = wantedNow();
-      await this.#set(containerRid, wanted, await this.#vault.floors());
+      const wasRight = await this.#set(containerRid, wanted, await this.#vault.floors());
       await this.#confirmCatalog();
-      if (wantedNow() === wanted) return;
+      if (wasRight && wantedNow() === wanted) return;
     }
   }
 
@@ -114,13 +114,15 @@ export class FeedFloors {
     }
   }
 
-  async #set(containerRid: string, seconds: number | undefined, floors: Floors): Promise<void> {
+  /** @returns true where there was nothing to set; otherwise another node may have changed it meanwhile, and it is left alone then */
+  async #set(containerRid: string, seconds: number | undefined, floors: Floors): Promise<boolean> {
     const current = currentOf(containerRid, floors);
-    if (seconds === undefined || seconds === current) return;
+    if (seconds === undefined || seconds === current) return true;
     // What needs it may yet come on record.
-    if (seconds < current && this.#retries.isOpen(keyOf(containerRid))) return;
-    await this.#vault.setFloor(containerRid, 'change-feed', seconds);
+    if (seconds < current && this.#retries.isOpen(keyOf(containerRid))) return true;
+    await this.#vault.setFloor(containerRid, 'change-feed', seconds, { from: current });
     if (seconds < current) this.#onLowered();
+    return false;
   }
 }
 

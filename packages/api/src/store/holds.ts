@@ -375,11 +375,11 @@ export class Holds {
       const { floorSeconds } = this.#state(container).retention;
       const inForce = await this.#floorInVault(rid);
       const mayCome = inForce > floorSeconds && this.#retries.isOpen(floorKey(rid));
-      if (inForce !== floorSeconds && !mayCome) {
-        await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds);
-      }
+      const isRight = inForce === floorSeconds || mayCome;
+      // What another node has set since may be acknowledged by now.
+      if (!isRight) await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds, { from: inForce });
       await this.#parts.confirmCatalog(0);
-      if (this.#state(container).retention.floorSeconds === floorSeconds) return;
+      if (isRight && this.#state(container).retention.floorSeconds === floorSeconds) return;
     }
   }
 

@@ -572,6 +572,18 @@ export function describeKeyVault(
           expect(await inForce()).toBe(61);
         });
 
+        test('is left alone by one that would change another', async ({ vault }) => {
+          const rid = newRid();
+          const inForce = async () => (await vault.floors()).get(rid)?.[kind];
+          await vault.setFloor(rid, kind, 60, { from: 1 });
+          expect(await inForce()).toBe(undefined);
+          await vault.setFloor(rid, kind, 60, { from: 0 });
+          await vault.setFloor(rid, kind, 0, { from: 61 });
+          expect(await inForce()).toBe(60);
+          await vault.setFloor(rid, kind, 0, { from: 60 });
+          expect(await inForce()).toBe(undefined);
+        });
+
         test('is told together with the holds that refuse as well', async ({ vault }) => {
           const rid = newRid();
           const life = await counted(vault, lifeStream(rid));

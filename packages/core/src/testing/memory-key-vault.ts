@@ -4,7 +4,9 @@ import { SealBroken, type BodySealer, type GrowingDigest } from '../vault/body-s
 import {
   type ContainerFloors,
   covers,
+  isFloorToSet,
   isSameScope,
+  type SetFloorOptions,
   destroyedUnder,
   type DestroyOutcome,
   type DestroyRequest,
@@ -106,14 +108,9 @@ export class MemoryKeyVault implements KeyVault {
     return [...this.contents.holds.values()].filter(({ scope }) => covers(scope, stream)).map((hold) => hold.holdId);
   }
 
-  async setFloor(
-    containerRid: string,
-    kind: FloorKind,
-    seconds: number,
-    { mayLower = true }: { readonly mayLower?: boolean } = {},
-  ): Promise<void> {
+  async setFloor(containerRid: string, kind: FloorKind, seconds: number, options: SetFloorOptions = {}): Promise<void> {
     const { [kind]: current = 0, ...others } = this.contents.floors.get(containerRid) ?? {};
-    if (!mayLower && current > seconds) return;
+    if (!isFloorToSet(current, seconds, options)) return;
     const floors = seconds > 0 ? { ...others, [kind]: seconds } : others;
     if (Object.keys(floors).length > 0) this.contents.floors.set(containerRid, floors);
     else this.contents.floors.delete(containerRid);

@@ -106,6 +106,16 @@ export function floorUntil(
   return untilMs > nowMs ? untilMs : null;
 }
 
+/** See {@link KeyVault.setFloor}. */
+export interface SetFloorOptions {
+  readonly mayLower?: boolean;
+  readonly from?: number;
+}
+
+/** Whether a floor is to be set that has so many seconds now; 0 stands for none. */
+export const isFloorToSet = (now: number, seconds: number, { mayLower = true, from = now }: SetFloorOptions): boolean =>
+  now === from && (mayLower || now <= seconds);
+
 export interface VaultHold {
   readonly holdId: string;
   readonly containerRid: string;
@@ -155,13 +165,9 @@ export interface KeyVault {
    * Seconds during which no key of the container may go, counted as the kind has it; 0 lifts this floor.
    *
    * @param options.mayLower false leaves a floor alone that is higher: another node may have raised it
+   * @param options.from leaves it alone unless it is so many seconds now: another node may have changed it
    */
-  setFloor(
-    containerRid: string,
-    kind: FloorKind,
-    seconds: number,
-    options?: { readonly mayLower?: boolean },
-  ): Promise<void>;
+  setFloor(containerRid: string, kind: FloorKind, seconds: number, options?: SetFloorOptions): Promise<void>;
   /** By container, those that have any. */
   floors(): MaybePromise<ReadonlyMap<string, ContainerFloors>>;
 

@@ -10,6 +10,7 @@ import {
   type KeyLookup,
   type KeyVault,
   type NewLifeKey,
+  type SetFloorOptions,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
@@ -169,13 +170,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return streams.map(holdsOn);
   }
 
-  setFloor(
-    containerRid: string,
-    kind: FloorKind,
-    seconds: number,
-    { mayLower = true }: { readonly mayLower?: boolean } = {},
-  ): Promise<void> {
-    return aloneInVault(this.#database, (sql) => putFloor(sql, { containerRid, kind, seconds, mayLower }));
+  setFloor(containerRid: string, kind: FloorKind, seconds: number, options: SetFloorOptions = {}): Promise<void> {
+    return aloneInVault(this.#database, (sql) => putFloor(sql, { containerRid, kind, seconds }, options));
   }
 
   floors(): Promise<ReadonlyMap<string, ContainerFloors>> {

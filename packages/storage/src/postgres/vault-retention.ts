@@ -7,8 +7,10 @@ import {
   type FloorKind,
   floorUntil,
   type HoldScope,
+  isFloorToSet,
   isSameScope,
   prefixesOf,
+  type SetFloorOptions,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import type { Statements } from './database.ts';
@@ -85,11 +87,15 @@ interface PutFloor {
   readonly kind: FloorKind;
   /** 0 for no floor of that kind. */
   readonly seconds: number;
-  readonly mayLower: boolean;
 }
 
-export async function putFloor(sql: Statements, { containerRid, kind, seconds, mayLower }: PutFloor): Promise<void> {
-  if (!mayLower && ((await readFloors(sql)).get(containerRid)?.[kind] ?? 0) > seconds) return;
+export async function putFloor(
+  sql: Statements,
+  { containerRid, kind, seconds }: PutFloor,
+  options: SetFloorOptions,
+): Promise<void> {
+  const now = (await readFloors(sql)).get(containerRid)?.[kind] ?? 0;
+  if (!isFloorToSet(now, seconds, options)) return;
   await sql.query('DELETE FROM epitaph_vault.floors WHERE container = $1 AND kind = $2', [containerRid, kind]);
   if (seconds === 0) return;
   await sql.query('INSERT INTO epitaph_vault.floors (container, kind, seconds) VALUES ($1, $2, $3)', [

@@ -1,6 +1,6 @@
 import type { LedgerBackup } from '@epitaph/core/backup/purge-ledger.ts';
 import type { AppendResult } from '@epitaph/core/log/event-log.ts';
-import type { DestroyRequest, FloorKind, VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import type { DestroyRequest, FloorKind, SetFloorOptions, VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import type { Job } from './writer.ts';
 
 /** A word of the log: its number where that is known already, else the text. */
@@ -64,7 +64,7 @@ export interface VaultWriteJob extends Job {
         readonly containerRid: string;
         readonly floor: FloorKind;
         readonly seconds: number;
-        readonly mayLower: boolean;
+        readonly options: SetFloorOptions;
       }
     /** The wrapped secret is the job's blob. */
     | { readonly what: 'add-secret'; readonly name: string };

@@ -10,6 +10,7 @@ import type {
   KeyLookup,
   KeyVault,
   NewLifeKey,
+  SetFloorOptions,
   VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
@@ -203,13 +204,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     );
   }
 
-  setFloor(
-    containerRid: string,
-    kind: FloorKind,
-    seconds: number,
-    { mayLower = true }: { readonly mayLower?: boolean } = {},
-  ): Promise<void> {
-    return this.#write({ what: 'set-floor', containerRid, floor: kind, seconds, mayLower });
+  setFloor(containerRid: string, kind: FloorKind, seconds: number, options: SetFloorOptions = {}): Promise<void> {
+    return this.#write({ what: 'set-floor', containerRid, floor: kind, seconds, options });
   }
 
   floors(): ReadonlyMap<string, ContainerFloors> {

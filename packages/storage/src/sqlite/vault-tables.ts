@@ -8,6 +8,7 @@ import {
   type FloorKind,
   floorUntil,
   type HoldScope,
+  isFloorToSet,
   isSameScope,
   prefixesOf,
   type VaultHold,
@@ -68,7 +69,9 @@ export class VaultTables {
         this.#statements.removeHold.run(write.holdId);
         return undefined;
       case 'set-floor':
-        if (!write.mayLower && (this.#floorsOf(write.containerRid)[write.floor] ?? 0) > write.seconds) return undefined;
+        if (!isFloorToSet(this.#floorsOf(write.containerRid)[write.floor] ?? 0, write.seconds, write.options)) {
+          return undefined;
+        }
         if (write.seconds === 0) this.#statements.removeFloor[write.floor].run(write.containerRid);
         else this.#statements.putFloor[write.floor].run(write.containerRid, write.seconds);
         return undefined;
