@@ -175,7 +175,6 @@ export class PurgeExecutor {
     let position = 0;
     let purged = 0;
     const left = new Set(candidates.keys());
-    const truncatable: { readonly stream: string; readonly reading: LifeReading }[] = [];
     for (const { index } of refused) left.delete(index);
     await stepwise(gone, async (life) => {
       const ended = demandedNow === undefined ? life : await this.#recordEnd(life, demandedNow);
@@ -187,14 +186,11 @@ export class PurgeExecutor {
       left.delete(life.index);
       purged += 1;
       position = Math.max(position, recorded.position);
-      truncatable.push({ stream: life.candidate.stream, reading: recorded.reading });
+      // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
+      // truncates by itself. So each is told of its own faults, and sees to what they leave.
+      if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
-    // After that: a rebuild must find in the log what the read models have in use when it is compared with them. Only the end
-    // of the run waits for the truncation: what it removes can't be read any more. A demanded erasure truncates by itself.
-    // So each is told of its own faults, and sees to what they leave.
-    if (demandedBy === undefined)
-      for (const { stream, reading } of truncatable) this.truncations.begin(stream, reading, nowMs());
     // Thrown only when the erasure of the others is on record.
     if (fault !== undefined) throw fault;
     return { purged, refused, left: [...left] };

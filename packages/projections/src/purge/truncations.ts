@@ -35,9 +35,18 @@ export class Truncations {
     await Promise.all(this.#under);
   }
 
-  /** Begins a truncation that nobody waits for but {@link done}, which is told of its faults. */
-  begin(stream: string, reading: LifeReading, nowMs: number): void {
-    const under = this.truncate(stream, reading, nowMs)
+  /**
+   * Begins a truncation that nobody waits for but {@link done}, which is told of its faults. It comes when readers have the
+   * record of the purge: a rebuild must find in the log what the read models have in use when it is compared with them.
+   *
+   * @param purged where the purge is recorded, and what the life's stream had
+   */
+  begin(stream: string, purged: { readonly position: number; readonly reading: LifeReading }, nowMs: number): void {
+    const truncate = async () => {
+      await this.#ports.projected(purged.position);
+      await this.truncate(stream, purged.reading, nowMs);
+    };
+    const under = truncate()
       .catch((error: unknown) => {
         this.#fault ??= { error };
       })
