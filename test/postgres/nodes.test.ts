@@ -13,6 +13,7 @@ import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
@@ -122,6 +123,22 @@ async function twoWithAnItem(cluster: Cluster) {
   const container = await containerOn(other);
   const { position } = await write(leader, 'item');
   return { leader, other, container, position };
+}
+
+/** Two nodes that purge when they are told to, and an item that has ended, whose content is still there. */
+async function twoWithAnEndedItem(cluster: Cluster) {
+  const one = await cluster.start({ automaticPurge: false });
+  const other = await cluster.start({ automaticPurge: false });
+  const container = await makeContainer(one.store);
+  const there = await containerOn(other);
+  await write(one, 'a');
+  await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+  return { one, other, container, there };
+}
+
+async function expectKept({ store }: Node, container: ContainerState): Promise<void> {
+  const held = await store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' });
+  expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
 }
 
 /** Another node takes what it has purged out of the log a moment after its record, which is no damage. */
@@ -392,12 +409,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('keep what a hold covers, though another node takes out the same one, which it failed to place', () =>
     inCluster(async (cluster) => {
-      const failing = await cluster.start({ automaticPurge: false });
-      const placing = await cluster.start({ automaticPurge: false });
-      const container = await makeContainer(failing.store);
-      const there = await containerOn(placing);
-      await write(failing, 'a');
-      await failing.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const { one: failing, other: placing, container, there } = await twoWithAnEndedItem(cluster);
       const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
       const away = new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
       vi.spyOn(failing.storage.readModels.current.store, 'countErased').mockRejectedValueOnce(away);
@@ -409,8 +421,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await placing.store.runPurge();
       });
       await expect(failing.store.placeHold(CALLER, container, 'case 7', request)).rejects.toThrow(away);
-      const held = await placing.store.heldContent(CALLER, there, 'a', PARTITION, { reason: 'case 7' });
-      expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
+      await expectKept(placing, there);
       expect(await vault.holds()).toHaveLength(1);
     }));
 
@@ -434,12 +445,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('keep what an acknowledged hold covers, though another node was about to place one of that id on something else', () =>
     inCluster(async (cluster) => {
-      const one = await cluster.start({ automaticPurge: false });
-      const other = await cluster.start({ automaticPurge: false });
-      const container = await makeContainer(one.store);
-      const there = await containerOn(other);
-      for (const id of ['a', 'b']) await write(one, id);
-      await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const { one, other, container, there } = await twoWithAnEndedItem(cluster);
+      await write(one, 'b');
       const requestFor = (id: string) =>
         ({ scope: { kind: 'items', items: [{ id, partitionKey: PARTITION }] }, reason: 'case 7' }) as const;
       const { vault } = other.storage;
@@ -453,19 +460,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expect(other.store.placeHold(CALLER, there, 'case 7', requestFor('b'))).rejects.toMatchObject({
         code: 'already-exists',
       });
-      expect(await one.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' })).toMatchObject({
-        json: '{"id":"a","pk":"p"}',
-      });
+      await expectKept(one, container);
     }));
 
   it('keep what an acknowledged floor covers, though another node was about to set a lower one', () =>
     inCluster(async (cluster) => {
-      const one = await cluster.start({ automaticPurge: false });
-      const other = await cluster.start({ automaticPurge: false });
-      const container = await makeContainer(one.store);
-      const there = await containerOn(other);
-      await write(one, 'a');
-      await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const { one, other, container, there } = await twoWithAnEndedItem(cluster);
       await new Promise((resolve) => setTimeout(resolve, 1_100));
       const { vault } = other.storage;
       const setFloor = vault.setFloor.bind(vault);
@@ -475,20 +475,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await one.store.runPurge();
       });
       await other.store.setRetentionFloor(CALLER, there, 1, 'a second');
-      expect(await one.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' })).toMatchObject({
-        json: '{"id":"a","pk":"p"}',
-      });
+      await expectKept(one, container);
     }));
 
   it('keep what an acknowledged floor covers, though another node is still taking out the one before', () =>
     inCluster(async (cluster) => {
-      const raising = await cluster.start({ automaticPurge: false });
-      const lowering = await cluster.start({ automaticPurge: false });
-      const container = await makeContainer(raising.store);
-      const there = await containerOn(lowering);
+      const { one: raising, other: lowering, container, there } = await twoWithAnEndedItem(cluster);
       await raising.store.setRetentionFloor(CALLER, container, 3_600, 'an hour');
-      await write(raising, 'a');
-      await raising.store.deleteItem(CALLER, container, 'a', PARTITION);
       const { vault } = lowering.storage;
       const setFloor = vault.setFloor.bind(vault);
       vi.spyOn(vault, 'setFloor').mockImplementationOnce(async (...args) => {
@@ -497,8 +490,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await raising.store.runPurge();
       });
       await lowering.store.setRetentionFloor(CALLER, there, 0, 'none');
-      const held = await raising.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' });
-      expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
+      await expectKept(raising, container);
       expect((await vault.floors()).get(container.rid)).toEqual({ retention: 7_200 });
     }));
 

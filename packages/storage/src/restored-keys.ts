@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -108,15 +107,13 @@ export class LostNames {
   readonly #naming: HashedItemNaming;
   /** Up to which position that is on record by an earlier restore. */
   readonly #known: ReadonlyMap<string, number>;
-  readonly #lost = new Set<string>();
   readonly #found = new Set<string>();
+  readonly #lost = new Set<string>();
 
   private constructor(secrets: CopiedSecrets, known: ReadonlyMap<string, number>) {
     this.#secrets = secrets;
     this.#known = known;
-    this.#naming = new HashedItemNaming({
-      containerSecret: async (rid) => (await secrets.secretOf(rid)) ?? randomBytes(32),
-    });
+    this.#naming = new HashedItemNaming({ containerSecret: async (rid) => (await secrets.secretOf(rid))! });
   }
 
   static async of(log: EventLog, secrets: CopiedSecrets): Promise<LostNames> {
@@ -128,9 +125,11 @@ export class LostNames {
     for (const { stream, position, item } of keys) {
       const { containerRid, prefix } = parseItemStream(stream)!;
       if (this.#lost.has(containerRid) || position <= (this.#known.get(containerRid) ?? 0)) continue;
-      const named = await this.#naming.itemStreamPrefix(containerRid, item.partitionKey, item.id);
-      // A pseudonym tells by itself what its stream is called; what it is of, only the secret does.
-      if (named !== prefix || !(await this.#isThere(containerRid))) this.#lost.add(containerRid);
+      // Asked first: a pseudonym tells by itself what its stream is called; what it is of, only the secret does.
+      const isThere = await this.#isThere(containerRid);
+      if (!isThere || (await this.#naming.itemStreamPrefix(containerRid, item.partitionKey, item.id)) !== prefix) {
+        this.#lost.add(containerRid);
+      }
     }
   }
 

@@ -29,7 +29,7 @@ import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
 import { decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
-import { badRequest } from './errors.ts';
+import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
 import { partitionKeysIn } from './partition-key.ts';
@@ -232,14 +232,13 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const client = mergingClient(request);
   const hasSeveralRanges = container !== undefined && rangesOf(container).length > 1;
   if (container !== undefined && (hasSeveralRanges || keepsKindOfPlan(client))) {
-    const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    if (hasSeveralRanges || canMerge(plan, client)) {
-      return planAnswer(client, plan, rangesOfQuery(plan, request.store, container));
-    }
+    const query = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
+    const plan = hasSeveralRanges ? planFor(client, query) : planIfMerged(client, query);
+    if (plan !== undefined) return planAnswer(plan, rangesOfQuery(query, request.store, container));
   }
   if (!goodQueries.has(sql)) {
     const vectorSearch = vectorSearchOf(body, limits, options);
-    if (vectorSearch !== undefined) return planAnswer(client, vectorSearch, EVERYWHERE);
+    if (vectorSearch !== undefined) return planAnswer(planFor(client, vectorSearch), EVERYWHERE);
     if (sql.length <= MAX_KEPT_CHARACTERS) {
       if (goodQueries.size >= MAX_GOOD_QUERIES) goodQueries.clear();
       goodQueries.add(sql);
@@ -263,16 +262,11 @@ function mergingClient({ headers }: CosmosRequest): MergingClient {
 const keepsKindOfPlan = ({ supported }: MergingClient): boolean =>
   supported.has('OrderBy') && !supported.has('Aggregate');
 
-function canMerge(query: QueryPlan, client: MergingClient): boolean {
-  try {
-    return missingFeatures(planForClients(query, client), client).length === 0;
-  } catch (error) {
-    if (error instanceof QueryError) return false;
-    throw error;
-  }
-}
-
-function planAnswer(client: MergingClient, query: QueryPlan, queryRanges: readonly QueryRange[]): Answer {
+/**
+ * @throws QueryError for a query that clients can't merge
+ * @throws WireError 400 for one that this client can't merge
+ */
+function planFor(client: MergingClient, query: QueryPlan): ClientPlan {
   const plan = planForClients(query, client);
   const missing = missingFeatures(plan, client);
   if (missing.length > 0) {
@@ -280,8 +274,24 @@ function planAnswer(client: MergingClient, query: QueryPlan, queryRanges: readon
       `Query contains the following features, which the calling client does not support: ${missing.join(' ')}`,
     );
   }
-  return { status: 200, body: planText(plan, queryRanges), charge: charge.metadata };
+  return plan;
 }
+
+/** The same; undefined for what the client can't merge. */
+function planIfMerged(client: MergingClient, query: QueryPlan): ClientPlan | undefined {
+  try {
+    return planFor(client, query);
+  } catch (error) {
+    if (error instanceof QueryError || error instanceof WireError) return undefined;
+    throw error;
+  }
+}
+
+const planAnswer = (plan: ClientPlan, queryRanges: readonly QueryRange[]): Answer => ({
+  status: 200,
+  body: planText(plan, queryRanges),
+  charge: charge.metadata,
+});
 
 /** Keys at most that a plan names one by one. */
 const MAX_QUERY_RANGES = 100;
