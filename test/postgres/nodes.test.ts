@@ -145,6 +145,32 @@ async function expectKept({ store }: Node, container: ContainerState): Promise<v
 const eventuallySound = ({ store }: Node): Promise<void> =>
   eventually('nothing is wrong', async () => (await store.fsck()).problems.length === 0);
 
+/** A node over HTTP, with the management plane. */
+async function serving({ store }: Node, body: (endpoint: string) => Promise<void>): Promise<void> {
+  const keys = new KeyRing({ primary: EMULATOR_KEY });
+  const app = buildServer({ store, keys, plugins: [(server) => registerManagement(server, { store, keys })] });
+  const endpoint = await app.listen({ host: '127.0.0.1', port: 0 });
+  try {
+    await body(endpoint);
+  } finally {
+    await app.close();
+  }
+}
+
+/** Keeps a node from hearing what others record, until the function that this returns is called. */
+function deafen({ storage: { readModels } }: Node): () => void {
+  const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+  const look = readModels.look.bind(readModels);
+  const deaf = vi.spyOn(readModels, 'look').mockImplementation(async () => {
+    await heard;
+    return look();
+  });
+  return () => {
+    hear();
+    deaf.mockRestore();
+  };
+}
+
 async function eventually(what: string, holds: () => Promise<boolean>, seconds = 15): Promise<void> {
   for (let tries = 0; tries < seconds * 20; tries++) {
     if (await holds()) return;
@@ -1153,11 +1179,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });
       const other = await cluster.start({ policyDelayMs: 60_000 });
-      const { store } = other;
-      const keys = new KeyRing({ primary: EMULATOR_KEY });
-      const app = buildServer({ store, keys, plugins: [(server) => registerManagement(server, { store, keys })] });
-      const endpoint = await app.listen({ host: '127.0.0.1', port: 0 });
-      try {
+      await serving(other, async (endpoint) => {
         await makeContainer(one.store);
         await containerOn(other);
         const coll = '/dbs/db/colls/coll';
@@ -1220,19 +1242,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           delete: 204,
         };
         for (const [name, call] of Object.entries(calls)) {
-          const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-          const look = other.storage.readModels.look.bind(other.storage.readModels);
-          const deaf = vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-            await heard;
-            return look();
-          });
+          const hear = deafen(other);
           await one.store.deleteContainer(CALLER, 'db', 'coll');
           const { resource } = await one.store.createContainer(CALLER, 'db', 'coll', DEFINITION, null);
           const { position } = await write(one, 'made');
           const answer = call(`0:-1#${position}`);
           setTimeout(hear, 200);
           const { status } = await answer;
-          deaf.mockRestore();
           expect.soft([name, status]).toEqual([name, expected[name]]);
           const { store: there } = one;
           if (name === 'hold') await expect.soft(there.hold(resource, 'h')).resolves.toBeDefined();
@@ -1240,9 +1256,67 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
             await expect.soft(there.readItem(resource, 'new', PARTITION)).resolves.toBeDefined();
           }
         }
-      } finally {
-        await app.close();
-      }
+      });
+    }));
+
+  it('answer about what is on record by all that another has acknowledged, though they have not heard of it yet', () =>
+    inCluster(async (cluster) => {
+      const { leader, other, container } = await twoWithAnItem(cluster);
+      await serving(other, async (endpoint) => {
+        const coll = '/dbs/db/colls/coll';
+        const { store } = leader;
+        const asked = async (path: string): Promise<Record<string, unknown>> => {
+          const authorization = `Bearer ${EMULATOR_KEY}`;
+          const answer = await fetch(`${endpoint}/_epitaph${coll}${path}`, { headers: { authorization } });
+          return (await answer.json()) as Record<string, unknown>;
+        };
+        const answered = async (acknowledged: () => Promise<unknown>, ask: () => Promise<unknown>) => {
+          const hear = deafen(other);
+          await acknowledged();
+          const answer = ask();
+          setTimeout(hear, 200);
+          return answer;
+        };
+        const explained = () => asked(`/explain?id=item&partitionKey=${encodeURIComponent(PARTITION)}`);
+        const place = () => store.placeHold(CALLER, container, 'h', { scope: { kind: 'container' }, reason: 'a case' });
+        expect.soft(await answered(place, () => asked('/holds/h'))).toMatchObject({ state: 'standing' });
+        const ttl = { defaultTtl: 100, confirmed: false };
+        const changed = await answered(
+          () => store.changeTtl(CALLER, 'db', 'coll', ttl),
+          () => asked('/ttl'),
+        );
+        expect.soft(changed).toMatchObject({ current: { defaultTtl: 100 } });
+        const deleted = await answered(() => store.deletePartitionKey(CALLER, container, PARTITION), explained);
+        expect.soft(deleted).toMatchObject({ state: 'deleted' });
+        const remake = async () => {
+          await store.deleteContainer(CALLER, 'db', 'coll');
+          await store.createContainer(CALLER, 'db', 'coll', DEFINITION, null);
+        };
+        expect.soft(await answered(remake, explained)).toMatchObject({ state: 'never-existed' });
+        // A user of a container's name.
+        const user = '/dbs/db/users/coll';
+        await store.createUser(CALLER, container.databaseRid, 'coll', 'create');
+        expect((await raw(endpoint, 'GET', user)).status).toBe(200);
+        const forget = () => store.deleteUser(CALLER, container.databaseRid, 'coll');
+        expect
+          .soft(await answered(forget, () => raw(endpoint, 'GET', `${user}/permissions`)))
+          .toMatchObject({ status: 404 });
+      });
+    }));
+
+  it('explain by the policy in force, though they have not heard of it yet', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start()];
+      await makeContainer(one.store);
+      const there = await containerOn(other);
+      await write(one, 'item');
+      await other.store.explain(there, 'item', PARTITION);
+      const hear = deafen(other);
+      await one.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 1, confirmed: false });
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      const explained = other.store.explain(there, 'item', PARTITION);
+      setTimeout(hear, 200);
+      expect(await explained).toMatchObject({ state: 'expired', policy: { defaultTtl: 1 } });
     }));
 
   it('bring no item back that others have answered is gone, however late a write of before is', () =>

@@ -84,10 +84,11 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
       const admitted = request.cosmos!;
       // `dbs/<name>/colls/<name>/…`
       const { segments } = admitted.target;
+      const container = segments[2] === 'colls' ? segments[3] : undefined;
       const isItself = segments.length <= 4;
-      const settling = store.settleNames(segments[1], segments[3], isItself);
+      const settling = store.settleNames(segments[1], container, isItself);
       if (settling !== undefined) await settling;
-      const isRenamed = store.whoHas(segments[1], segments[3]);
+      const isRenamed = store.whoHas(segments[1], container);
       const cosmos = cosmosRequest(request, reply, admitted, { consistencyPolicy, limits, pages, isRenamed });
       const operation = operationOf(cosmos);
       const answer = await tracedRequest(operation, cosmos.headers, { 'epitaph.plane': 'data' }, () =>

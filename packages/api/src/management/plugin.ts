@@ -75,7 +75,8 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       readBodiesAsJson(scope);
       scope.addHook('preHandler', async (request) => {
         const { database, container } = request.params as { readonly database?: string; readonly container?: string };
-        if (database !== undefined) await options.store.settleNames(database, container, request.method !== 'GET');
+        // What is asked here are answers to go by: none leaves out what any node has acknowledged.
+        if (database !== undefined) await options.store.settleNames(database, container, true);
       });
       scope.setErrorHandler((error, request, reply) => sendProblem(request, reply, error, correlationOf(request)));
       scope.setNotFoundHandler((request, reply) =>

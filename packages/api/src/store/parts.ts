@@ -306,6 +306,7 @@ export class StoreParts {
    * any reader, so that no later policy contradicts what was told of this instant.
    */
   async told(container: ContainerState): Promise<{ readonly state: ContainerState; readonly nowMs: number }> {
+    if (this.ports.nodes !== undefined) await this.confirmCatalog();
     await this.#settled(container);
     const found = this.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
