@@ -17,6 +17,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
+import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { keyHeader, raw } from '../e2e/support/raw.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
@@ -573,6 +574,43 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         holds.mockRestore();
       }
     }));
+
+  it.each([
+    { of: 'a container', asked: 2 },
+    { of: 'a change feed', asked: 1 },
+  ])('leave a floor of $of lowered that another node lowered while this one began', ({ asked }) =>
+    inCluster(async (cluster) => {
+      const lowering = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(lowering.store, -1);
+      const feed = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 10 } };
+      await lowering.store.replaceContainer(CALLER, 'db', 'coll', feed, -1);
+      await lowering.store.setRetentionFloor(CALLER, container, 3_600, 'case 7');
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const { prototype } = PostgresReadModels;
+      const real = PostgresKeyVault.prototype.floors;
+      let times = 0;
+      vi.spyOn(PostgresKeyVault.prototype, 'floors').mockImplementation(async function (this: KeyVault) {
+        times += 1;
+        if (times === asked) {
+          const look = prototype.look;
+          vi.spyOn(prototype, 'look').mockImplementation(async function (this: PostgresReadModels) {
+            await heard;
+            return look.call(this);
+          });
+          setTimeout(hear, 300);
+          await lowering.store.setRetentionFloor(CALLER, container, 0, 'over');
+          await lowering.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, -1);
+        }
+        return real.call(this);
+      });
+      try {
+        await cluster.start();
+      } finally {
+        vi.restoreAllMocks();
+      }
+      expect((await lowering.storage.vault.floors()).get(container.rid) ?? {}).toEqual({});
+    }),
+  );
 
   it('know users, permissions and client encryption keys of each other, and let nobody in whom another has shut out', () =>
     inCluster(async (cluster) => {

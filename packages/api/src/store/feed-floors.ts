@@ -40,12 +40,8 @@ export class FeedFloors {
 
   /** Makes sure that a container's floor is at least what a definition asks for. */
   async raise(containerRid: string, definition: ContainerDefinition): Promise<void> {
-    await this.#raise(containerRid, definition, await this.#vault.floors());
-  }
-
-  async #raise(containerRid: string, definition: ContainerDefinition, floors: Floors): Promise<void> {
     const wanted = feedFloorSeconds(definition);
-    if (wanted <= currentOf(containerRid, floors)) return;
+    if (wanted <= currentOf(containerRid, await this.#vault.floors())) return;
     // Another node may have raised it further since it was looked at.
     await this.#vault.setFloor(containerRid, 'change-feed', wanted, { mayLower: false });
   }
@@ -106,7 +102,10 @@ export class FeedFloors {
     for (const { state } of this.#catalog().allContainers()) {
       const mayLower = !this.#othersRaise || this.#catalog().goneAtMs(state) !== null;
       if (mayLower) await this.#set(state.rid, this.#wanted(state.rid), floors);
-      else await this.#raise(state.rid, state.definition, floors);
+      // Another node may have lowered it, of which this one has not heard.
+      else if (feedFloorSeconds(state.definition) > currentOf(state.rid, floors)) {
+        await this.#settle(state.rid, () => this.#wanted(state.rid));
+      }
     }
     if (this.#othersRaise) return;
     for (const rid of floors.keys()) {

@@ -122,9 +122,7 @@ export class Holds {
       }
       const { floorSeconds } = state.retention;
       const inForce = floors.get(state.rid)?.retention ?? 0;
-      if (inForce < floorSeconds || (isAlone && inForce > floorSeconds)) {
-        await vault.setFloor(state.rid, 'retention', floorSeconds, { mayLower: isAlone });
-      }
+      if (inForce < floorSeconds || (isAlone && inForce > floorSeconds)) await this.#settleFloor(state);
     }
   }
 
