@@ -23,6 +23,7 @@ import type {
   ReadModelStore,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { Random } from '../simulation/random.ts';
 
 export interface ReadModelUnderTest {
@@ -726,6 +727,45 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         expected((index) => index === 3 || index === items - 1),
       );
       expect(await idsOf([clearCondition(0, '=', ['none'])])).toEqual([]);
+    });
+
+    test('finds an item by many values that is given one after the other of them meanwhile', async ({ store }) => {
+      // given
+      const values = Array.from({ length: 200 }, (_, value) => value);
+      const ids = Array.from({ length: 50 }, (_, index) => `item ${index}`);
+      const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+      const writes = (revision: number) =>
+        ids.map((id, index): ReadModelChange => ({
+          kind: 'item-written',
+          container: 2,
+          partitionKey: '["a"]',
+          id,
+          life: 0,
+          revision,
+          position: revision * ids.length + index + 1,
+          ts: T0,
+          ttl: null,
+          key: index + 1,
+          unreadableTtl: false,
+          clear: [{ path: 0, value: clearValue((index + revision * 119) % values.length)! }],
+        }));
+      // What is no written item goes into the store at once, and what was written with it: readers don't wait for it.
+      const other: ReadModelChange = { kind: 'purge-run-completed', stream: 'purge-run-1' };
+      const written = async (revision: number) =>
+        store.apply([...writes(revision), other], (revision + 1) * ids.length);
+      await written(0);
+      const clear = [clearCondition(0, 'in', values)];
+      for (let revision = 1; revision <= 150; revision++) {
+        // when
+        const writing = written(revision);
+        for (let look = 0; look < 3; look++) {
+          await turn();
+          const found = await store.scanItems(2, { clear, afterBirth: 0, limit: 100, marks });
+          // then
+          expect(found.map(({ id }) => id)).toEqual(ids);
+        }
+        await writing;
+      }
     });
 
     testFilled('lists and counts all items whatever the watermarks', async (store, model, random) => {

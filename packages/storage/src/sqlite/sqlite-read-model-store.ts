@@ -147,9 +147,14 @@ export class SqliteReadModelStore implements ReadModelStore {
         }
         return count;
       },
-      births: (condition, after) => condition.flatMap((span) => birthsOf(sql.clearInSpan.all(...spanOf(span), after))),
+      births: (condition, after) =>
+        this.#atOnce(() => condition.flatMap((span) => birthsOf(sql.clearInSpan.all(...spanOf(span), after)))),
       firstBirths: (points, after, limit) =>
-        points.map(({ path, from }) => birthsOf(sql.clearAtPoint.all(container, path, clearBytes(from), after, limit))),
+        this.#atOnce(() =>
+          points.map(({ path, from }) =>
+            birthsOf(sql.clearAtPoint.all(container, path, clearBytes(from), after, limit)),
+          ),
+        ),
       countNamed: ({ partitionKey, prefix = '' }, limit) => {
         const { from, to } =
           partitionKey === undefined ? keysBeginningWith(prefix) : { from: partitionKey, to: `${partitionKey}\0` };
@@ -157,6 +162,16 @@ export class SqliteReadModelStore implements ReadModelStore {
       },
       among: (births, scan) => this.#visibleAmong(births, scan),
     };
+  }
+
+  /** Reads as of one moment: an item that goes from one of several values to another meanwhile would be found by neither. */
+  #atOnce<Result>(read: () => Result): Result {
+    this.#database.exec('BEGIN');
+    try {
+      return read();
+    } finally {
+      if (this.#database.isTransaction) this.#database.exec('COMMIT');
+    }
   }
 
   #visibleAmong(births: readonly number[], { partitionKey, prefix, limit, marks }: ItemScan): ItemRow[] {
