@@ -78,11 +78,11 @@ describe('the SQLite key vault while it is copied', () => {
       seen.push(there());
     };
     const destructions = [vault.destroyKeys([before])];
-    const copied = vault.withoutDestruction(async () => {
+    const copied = vault.whileCopying(async () => {
       destructions.push(vault.destroyKeys([beside]));
       await copying('new');
     });
-    const again = vault.withoutDestruction(async () => {
+    const again = vault.whileCopying(async () => {
       await copying('newer');
       throw new Error('the disk is full');
     });

@@ -26,7 +26,8 @@ import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 /** What makes a vault one of before it had them. */
-const WITHOUT_INDEXES = 'DROP TABLE held_prefixes; DROP INDEX held_lives_by_hold; DROP INDEX holds_by_container';
+const VERSION_2 =
+  'DROP TABLE spare_keys; DROP TABLE held_prefixes; DROP INDEX held_lives_by_hold; DROP INDEX holds_by_container; PRAGMA user_version = 2';
 
 let folder: TestFolder;
 beforeEach(() => {
@@ -61,7 +62,7 @@ async function writeLife({ vault, log, sealer }: SqliteStorage, stream: string) 
   const { key, stored } = vault.createKey(stream);
   const body = sealer.seal(key, stream, 0, 'what the life is about');
   const result = await log.append([{ stream, expectedRevision: 'no-stream', events: [event(body)] }], {
-    after: stored,
+    after: [stored],
   });
   expect(result.kind).toBe('appended');
   return { keyId: key.keyId, body };
@@ -308,7 +309,7 @@ describe('a data folder', () => {
     await filledAndClosed();
     tamper(
       'vault.db',
-      `${WITHOUT_INDEXES}; DROP TABLE feed_floors; INSERT INTO floors VALUES ('rid', 60); PRAGMA user_version = 1`,
+      `${VERSION_2}; DROP TABLE feed_floors; INSERT INTO floors VALUES ('rid', 60); PRAGMA user_version = 1`,
     );
     const { vault } = await folder.open({ writers: 'threads' });
     await vault.setFloor('rid', 'change-feed', 30);
@@ -327,7 +328,7 @@ describe('a data folder', () => {
       await storage.vault.placeHold({ holdId: `${index}`, containerRid: 'r', scope, placedAtMs: index });
     }
     await folder.close();
-    tamper('vault.db', `${WITHOUT_INDEXES}; PRAGMA user_version = 2`);
+    tamper('vault.db', VERSION_2);
     const { vault } = await folder.open();
     expect(vault.holds().map(({ scope }) => scope)).toEqual(scopes);
     const held = ['item-whole.x.0', 'item-r.abc1.0', 'item-r.def1.7', 'item-r.def2.0', 'item-r.ghi.1'];
@@ -408,7 +409,7 @@ describe('a data folder', () => {
 
   it('of an older version is refused with a wrong master key before that could not open it any more', async () => {
     await filledAndClosed();
-    tamper('vault.db', `${WITHOUT_INDEXES}; PRAGMA user_version = 2`);
+    tamper('vault.db', VERSION_2);
     const error = await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64') });
     expect(error).toBeInstanceOf(UnusableFile);
     expect(error.message).toContain('master key does not open');
@@ -536,19 +537,18 @@ for (const writers of ['inline', 'threads'] as const) {
       const storage = await folder.open({ writers });
       await writeLife(storage, 'item-rid.before.0');
       const head = await storage.log.head();
-      // The next key's number is taken by another connection: storing that key will fail.
+      // The next key's number is taken by another connection: storing that key will fail. No spare keys meanwhile.
       const intruder = new DatabaseSync(folder.file('vault.db'));
-      const taken = storage.vault.createKey('item-rid.probe.0');
+      const taken = await storage.vault.whileCopying(async () => storage.vault.createKey('item-rid.probe.0'));
       await taken.stored;
       intruder
         .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)')
         .run(taken.key.keyId + 1, new Uint8Array(8), new Uint8Array(60));
       const streams = ['item-rid.x.0', 'item-rid.y.0', 'item-rid.z.0'];
       const keyless = { stream: 'keyless', expectedRevision: 'no-stream', events: [event()] } as const;
-      const [beside, ...outcomes] = await Promise.allSettled([
-        storage.log.append([keyless]),
-        ...streams.map((stream) => writeLife(storage, stream)),
-      ]);
+      const [beside, ...outcomes] = await storage.vault.whileCopying(() =>
+        Promise.allSettled([storage.log.append([keyless]), ...streams.map((stream) => writeLife(storage, stream))]),
+      );
       expect(beside).toMatchObject({ status: 'rejected', reason: expect.any(StorageFault) as unknown });
       const sameGroup = outcomes.filter((outcome) => outcome.status === 'rejected');
       expect(sameGroup.length).toBeGreaterThanOrEqual(1);

@@ -131,7 +131,7 @@ it('an erasure on request that has to wait for a backup of the keys is dated whe
     await store.writeItem(CALLER, container, 'create', item);
   }
   const copied = Promise.withResolvers<void>();
-  const copying = storage.vault.withoutDestruction(() => copied.promise);
+  const copying = storage.vault.whileCopying(() => copied.promise);
   const why = { reason: 'asked for it', requestedBy: 'a person' };
   const erased = ['stays', 'expires'].map((id) => store.eraseItem(CALLER, container, id, '["p"]', why));
   await expect.poll(() => store.containerByRid(container.rid)?.retention.erasures).toHaveLength(2);

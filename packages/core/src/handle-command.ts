@@ -51,7 +51,7 @@ interface CommandSteps<State, Decision> {
 
 export interface Recording {
   readonly events: readonly NewEvent[];
-  readonly after?: Promise<unknown> | undefined;
+  readonly after?: AppendOptions['after'];
   readonly notAfterMs?: AppendOptions['notAfterMs'];
 }
 

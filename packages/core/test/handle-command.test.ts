@@ -176,9 +176,10 @@ describe('handling a command', () => {
     const log = new MemoryEventLog();
     const fault = new Error('out of order');
     await expect(handleCommand(log, counting({ decide: () => Promise.reject(fault) }))).rejects.toBe(fault);
-    const after = Promise.reject(fault);
-    after.catch(() => {});
-    await expect(handleCommand(log, counting({ record: () => ({ events: [event()], after }) }))).rejects.toBe(fault);
+    const stored = Promise.reject(fault);
+    stored.catch(() => {});
+    const record = () => ({ events: [event()], after: [stored] });
+    await expect(handleCommand(log, counting({ record }))).rejects.toBe(fault);
     expect(log.head()).toBe(0);
   });
 });

@@ -328,14 +328,9 @@ class Drafts {
     return appends;
   }
 
-  /** Resolves when the keys of all lives that begin here are durable. */
-  keysStored(): Promise<unknown> | undefined {
-    const stored = this.#changed.flatMap(({ stream }) => this.#newKeys.get(stream)?.stored ?? []);
-    if (stored.length === 0) return undefined;
-    const all = Promise.all(stored);
-    // A failure is reported to whoever waits for it; if the append fails before, nobody does.
-    all.catch(() => {});
-    return all;
+  /** Each resolves when the key of a life that begins here is durable. */
+  keysStored(): Promise<unknown>[] {
+    return this.#changed.flatMap(({ stream }) => this.#newKeys.get(stream)?.stored ?? []);
   }
 
   async #seal(event: NewEvent, { data, body }: DraftWrite, stream: string, revision: number): Promise<NewEvent> {

@@ -142,7 +142,7 @@ export async function handleLife(
       if (begins) newKey ??= await ports.vault.createKey(stream);
       const to = { stream, revision: nextRevision, body, newKey: begins ? newKey : undefined };
       const events = [await sealedWrite(ports, recorded(context, event), event.data, to)];
-      return { events, after: newKey?.stored, notAfterMs };
+      return { events, after: newKey && [newKey.stored], notAfterMs };
     },
   });
   return { ...handled, life, stream };

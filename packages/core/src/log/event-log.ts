@@ -27,8 +27,8 @@ export type AppendResult =
     };
 
 export interface AppendOptions {
-  /** Something that must be durable first, such as a life's key. */
-  readonly after?: Promise<unknown> | undefined;
+  /** What must be durable first, such as the keys of lives that begin. */
+  readonly after?: readonly Promise<unknown>[] | undefined;
   /** Nobody waits for this append: others may be written first. A hint, which an adapter may ignore. */
   readonly background?: boolean | undefined;
   /**

@@ -404,7 +404,7 @@ export function describeEventLog(
         const gate = Promise.withResolvers<void>();
         let answered = false;
         const appended = log.append([{ stream, expectedRevision: 'no-stream', events: [newEvent()] }], {
-          after: gate.promise,
+          after: [gate.promise],
         });
         void appended.then(() => {
           answered = true;
@@ -423,11 +423,13 @@ export function describeEventLog(
         const fault = new Error('the key could not be stored');
         const events = [newEvent()];
         await rejectionOf(
-          log.append([{ stream: early, expectedRevision: 'no-stream', events }], { after: Promise.reject(fault) }),
+          log.append([{ stream: early, expectedRevision: 'no-stream', events }], { after: [Promise.reject(fault)] }),
         );
         const gate = Promise.withResolvers<void>();
         const rejection = rejectionOf(
-          log.append([{ stream: late, expectedRevision: 'no-stream', events: [newEvent()] }], { after: gate.promise }),
+          log.append([{ stream: late, expectedRevision: 'no-stream', events: [newEvent()] }], {
+            after: [gate.promise],
+          }),
         );
         await turns();
         gate.reject(fault);
@@ -442,7 +444,7 @@ export function describeEventLog(
         const results = await Promise.allSettled(
           streams.map((stream, index) =>
             log.append([{ stream, expectedRevision: 'no-stream', events: [newEvent()] }], {
-              after: index === 3 ? Promise.reject(new Error('not stored')) : Promise.resolve(),
+              after: [index === 3 ? Promise.reject(new Error('not stored')) : Promise.resolve()],
             }),
           ),
         );

@@ -115,7 +115,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const [append] = appends as [StreamAppend];
     // Encoded before anything is waited for: the giver may go on to use its buffers.
     const encoded = append.events.map((event, index) => encodeEvent(event, index < append.events.length - 1));
-    await options.after;
+    await Promise.all(options.after ?? []);
     const { stream, expectedRevision } = append;
     const answer = await this.#appender.append(stream, expectedRevision, encoded, options.notAfterMs);
     if (answer.kind === 'late') {

@@ -142,7 +142,7 @@ export class SqliteBackup implements BackupSource {
       // Before the keys, because they say whose these are, should this be cut short.
       if (log !== undefined) await this.#copyFiles([FACTS_FILE, CLOCK_FILE], target);
       // While a reader is at it, destroyed keys could not be made to leave the vault's journal.
-      await this.#vault.withoutDestruction(() =>
+      await this.#vault.whileCopying(() =>
         copySnapshot(this.#folder.file('vault.db'), join(target, 'vault.db'), 'vault', onProgress, signal, () => 0),
       );
       this.#onStep('backup vault: copied');

@@ -17,6 +17,7 @@ import { openVault } from './open-vault.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
 import { PurgeLedger } from './purge-ledger.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
+import { recoverSpareKeys, SpareKeys } from './spare-keys.ts';
 import { uuidBytes } from './uuid-bytes.ts';
 import { VaultTables } from './vault-tables.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
@@ -44,8 +45,8 @@ interface StreamHead {
 }
 
 /**
- * Writes log and vault. In every group keys are committed before events, so nothing is ever in the log that was
- * sealed with a key which a crash could take back.
+ * Writes log and vault. In every group keys are committed before events, unless they are spare keys and were so long
+ * before: nothing is ever in the log that was sealed with a key which a crash could take back.
  */
 export class LogWriterCore implements WriterCore {
   readonly #log: DatabaseSync;
@@ -54,6 +55,9 @@ export class LogWriterCore implements WriterCore {
   readonly #step: StepHook;
   readonly #statements: ReturnType<typeof prepareLog>;
   readonly #vaultTables: VaultTables;
+  readonly #spareKeys: SpareKeys;
+  /** Numbers of spare keys that got rows of their own, until somebody asks. */
+  readonly #settledKeys: number[] = [];
   #nextPosition = 1;
   readonly #words = new Map<string, number>();
   /** Streams with events after {@link #streamsAsOf}. */
@@ -91,7 +95,9 @@ export class LogWriterCore implements WriterCore {
     }
     this.#statements = prepareLog(this.#log);
     this.#vaultTables = new VaultTables(this.#vault, options.masterKey);
+    this.#spareKeys = new SpareKeys(this.#vault, this.#vaultTables, options.masterKey);
     this.#load();
+    recoverSpareKeys({ log: this.#log, vault: this.#vault }, this.#vaultTables, options.masterKey, step);
   }
 
   execute(jobs: readonly Job[]): JobOutcome[] {
@@ -104,14 +110,17 @@ export class LogWriterCore implements WriterCore {
       name: string,
       members: { readonly job: LogWriterJob; readonly index: number }[],
     ) => {
-      if (members.length === 0) return true;
+      const settles = name === 'vault' && (members.length > 0 || this.#spareKeys.isStale(this.#nextPosition));
+      if (members.length === 0 && !settles) return true;
       this.#step(`${name}: before`);
       try {
         database.exec('BEGIN IMMEDIATE');
+        if (settles) this.#spareKeys.settle(this.#nextPosition - 1);
         for (const { job, index } of members) outcomes[index] = { ok: true, value: this.#apply(job) };
         if (database === this.#log) this.#indexStreams(Math.max(INDEXED_AT_ONCE, 2 * members.length));
         this.#step(`${name}: before commit`);
         database.exec('COMMIT');
+        if (settles) this.#settled(outcomes, members);
       } catch (error) {
         if (error instanceof PlacedCrash) throw error;
         if (database.isTransaction) database.exec('ROLLBACK');
@@ -127,18 +136,25 @@ export class LogWriterCore implements WriterCore {
     const keysStored = inTransaction(this.#vault, 'vault keys', [
       ...group(['add-key']),
       ...appends.flatMap(({ job, index }) => {
-        if (job.kind !== 'append' || job.key === undefined) return [];
-        const [id, stream] = job.key;
-        return [{ job: { kind: 'add-key' as const, id, stream, blobs: job.blobs }, index }];
+        if (job.kind !== 'append' || job.keys === undefined) return [];
+        return job.keys.map(([id, stream], at) => ({
+          job: { kind: 'add-key' as const, id, stream, blobs: [job.blobs[at]!] },
+          index,
+        }));
       }),
     ]);
+    // Whatever becomes of the append: what is decided anew after a conflict has the same key.
+    for (const { job, index } of group(['append', 'give-key'])) {
+      if (job.kind === 'give-key') outcomes[index] = { ok: true, value: this.#apply(job) };
+      else if (job.kind === 'append') job.spareKeys?.forEach((spare) => this.#spareKeys.give(...spare));
+    }
     if (keysStored) inTransaction(this.#log, 'log', appends);
     else {
       // A key that some append refers to may be missing: none of them may be written.
       const failed = outcomes.find((outcome) => outcome !== undefined && !outcome.ok)!;
       for (const { index } of appends) outcomes[index] = failed;
     }
-    const others = group(['destroy', 'vault-write']);
+    const others = group(['destroy', 'vault-write', 'add-spare-keys', 'remove-spare-keys']);
     const written = inTransaction(this.#vault, 'vault', others);
     const destructions = others.filter(({ job }) => job.kind === 'destroy');
     if (written && destructions.length > 0) {
@@ -163,6 +179,15 @@ export class LogWriterCore implements WriterCore {
     return outcomes;
   }
 
+  /** What is to be done once spare keys that have lives have rows of their own: those who ask are told which. */
+  #settled(outcomes: JobOutcome[], members: readonly { readonly job: LogWriterJob; readonly index: number }[]): void {
+    this.#settledKeys.push(...this.#spareKeys.committed(this.#nextPosition - 1));
+    for (const { job, index } of members) {
+      if (job.kind !== 'add-spare-keys' && job.kind !== 'remove-spare-keys') continue;
+      outcomes[index] = { ok: true, value: this.#settledKeys.splice(0) };
+    }
+  }
+
   /**
    * Enters destroyed keys into the ledger. After they are gone, so that the ledger never says more than is true; and
    * before anybody is told, so that no purge is on record that the ledger lacks.
@@ -174,18 +199,28 @@ export class LogWriterCore implements WriterCore {
   }
 
   close(): void {
-    try {
-      this.#log.exec('BEGIN IMMEDIATE');
+    // The disk may be full: the next start finds the ends of recent streams and the lives of spare keys by itself.
+    this.#tidy(this.#log, () => {
       this.#beginIndexing();
       this.#indexStreams(Number.POSITIVE_INFINITY);
-      this.#log.exec('COMMIT');
-    } catch {
-      // The disk may be full: the next start finds the ends of recent streams by itself.
-      if (this.#log.isTransaction) this.#log.exec('ROLLBACK');
-    }
+    });
+    this.#tidy(this.#vault, () => {
+      this.#spareKeys.settle(this.#nextPosition - 1);
+      this.#spareKeys.removeAll();
+    });
     this.#vault.close();
     this.#log.close();
     this.#ledger.close();
+  }
+
+  #tidy(database: DatabaseSync, work: () => void): void {
+    try {
+      database.exec('BEGIN IMMEDIATE');
+      work();
+      database.exec('COMMIT');
+    } catch {
+      if (database.isTransaction) database.exec('ROLLBACK');
+    }
   }
 
   #apply(job: LogWriterJob): unknown {
@@ -195,7 +230,16 @@ export class LogWriterCore implements WriterCore {
       case 'truncate':
         return this.#truncate(job);
       case 'add-key':
-        this.#vaultTables.addKey(job);
+        this.#vaultTables.addKey(job.id, job.stream, job.blobs[0]!);
+        return undefined;
+      case 'give-key':
+        this.#spareKeys.give(job.id, job.stream);
+        return undefined;
+      case 'add-spare-keys':
+        this.#spareKeys.add(job.first, job.blobs[0]!, this.#nextPosition - 1);
+        return undefined;
+      case 'remove-spare-keys':
+        this.#spareKeys.removeAll();
         return undefined;
       case 'destroy':
         return job.requests.map((request) => this.#vaultTables.destroy(request));
@@ -210,7 +254,7 @@ export class LogWriterCore implements WriterCore {
     }
   }
 
-  #append({ key, streams, events, blobs }: AppendJob): AppendResult {
+  #append({ keys = [], streams, events, blobs }: AppendJob): AppendResult {
     const { insertEvent } = this.#statements;
     const heads = streams.map(([stream]) => this.#head(stream));
     for (let index = 0; index < streams.length; index++) {
@@ -225,7 +269,7 @@ export class LogWriterCore implements WriterCore {
       return { kind: 'conflict', stream, expectedRevision: revision(expected), actualRevision: revision(actual) };
     }
     const firstPositions: number[] = [];
-    let nextBlob = key === undefined ? 0 : 1;
+    let nextBlob = keys.length;
     for (let index = 0; index < streams.length; index++) {
       const [stream, expected] = streams[index]!;
       let previous = heads[index]?.last ?? 0;

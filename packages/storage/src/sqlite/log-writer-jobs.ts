@@ -6,6 +6,9 @@ import type { Job } from './writer.ts';
 /** A word of the log: its number where that is known already, else the text. */
 export type Word = string | number;
 
+/** A key's number and its life's stream. */
+export type KeyOfLife = readonly [id: number, stream: string];
+
 /** An event as a flat row; its sealed body is a blob of the job. */
 export type EventRow = readonly [
   id: string,
@@ -25,8 +28,10 @@ export type EventRow = readonly [
 
 export interface AppendJob extends Job {
   readonly kind: 'append';
-  /** A key that must be stored before: its number and life; its bytes are the first blob. */
-  readonly key?: readonly [id: number, stream: string];
+  /** Keys that must be stored before: their numbers and lives; their bytes are the first blobs. */
+  readonly keys?: readonly KeyOfLife[];
+  /** Keys that are stored already, and have lives from now on. */
+  readonly spareKeys?: readonly KeyOfLife[];
   /** Stream and expected revision, -1 for no stream. */
   readonly streams: readonly (readonly [stream: string, expected: number])[];
   /** For each stream its events. */
@@ -47,6 +52,26 @@ export interface AddKeyJob extends Job {
   readonly stream: string;
   /** One: the key itself, 32 bytes. It is wrapped here, and overwritten. */
   readonly blobs: readonly Uint8Array[];
+}
+
+/** Says whose a spare key is, where no append does. */
+export interface GiveKeyJob extends Job {
+  readonly kind: 'give-key';
+  readonly id: number;
+  readonly stream: string;
+}
+
+/** Stores a batch of spare keys; the answer is the numbers of those given before that have rows of their own now. */
+export interface AddSpareKeysJob extends Job {
+  readonly kind: 'add-spare-keys';
+  readonly first: number;
+  /** One: the keys, one after the other. They are overwritten. */
+  readonly blobs: readonly Uint8Array[];
+}
+
+/** Destroys the spare keys that nobody has; answered as {@link AddSpareKeysJob} is. */
+export interface RemoveSpareKeysJob extends Job {
+  readonly kind: 'remove-spare-keys';
 }
 
 export interface DestroyJob extends Job {
@@ -77,7 +102,16 @@ export interface LedgerJob extends Job {
   readonly backup?: LedgerBackup;
 }
 
-export type LogWriterJob = AppendJob | TruncateJob | AddKeyJob | DestroyJob | VaultWriteJob | LedgerJob;
+export type LogWriterJob =
+  | AppendJob
+  | TruncateJob
+  | AddKeyJob
+  | GiveKeyJob
+  | AddSpareKeysJob
+  | RemoveSpareKeysJob
+  | DestroyJob
+  | VaultWriteJob
+  | LedgerJob;
 
 /** How an append went, and up to which position the table of streams is complete. */
 export interface AppendOutcome {

@@ -15,6 +15,9 @@ import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import { isDiskFull } from './failures.ts';
 import type { StepHook } from './placed-crash.ts';
+import { recoverSpareKeys } from './spare-keys.ts';
+import { VaultTables } from './vault-tables.ts';
+import { livesIn, type WrittenLife } from './written-lives.ts';
 
 /** The new key of a change under way, where the folder keeps its own. */
 const NEXT_KEY_FILE = 'master.key.next';
@@ -126,7 +129,9 @@ export async function rotateMasterKey(
     onStep('next key: after');
     folder.setRotatingTo(fingerprint(fresh));
     onStep('mark: after');
-    const lives = log === undefined ? livesIn(folder.file('log.db')) : livesOf(log);
+    // Of a store that was killed: bound to nobody, they would be wrapped under the old key for ever.
+    if (log === undefined) recoverOffline(vault, folder.file('log.db'), old, onStep);
+    const lives = log === undefined ? livesInFile(folder.file('log.db')) : livesOf(log);
     const rewrapped = await rewrapAll(vault, lives, { old, fresh, onProgress, onStep });
     emptyJournal(vault);
     onStep('journal: after');
@@ -248,14 +253,6 @@ function indexIn(ascending: Float64Array, wanted: number): number | undefined {
   return undefined;
 }
 
-/** A life by one of its writes, and how far into the log that is. */
-interface WrittenLife {
-  readonly keyId: number;
-  readonly stream: string;
-  readonly position: number;
-  readonly head: number;
-}
-
 /** Every life that the log has on a server; once for each write. What is truncated may come as well. */
 async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
   const head = await log.head();
@@ -281,25 +278,19 @@ async function assertReachesReadModels(log: EventLog, folder: DataFolder): Promi
   );
 }
 
-/** Every life that the log in a file still has a body of; once for each body. */
-function* livesIn(logFile: string): Generator<WrittenLife> {
+function recoverOffline(vault: DatabaseSync, logFile: string, master: KeyObject, onStep: StepHook): void {
   const log = openForReading(logFile);
   try {
-    const { head } = log.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number };
-    const words = new Map<number, string[]>();
-    const word = log.prepare('SELECT text FROM words WHERE number = ?');
-    const rows = log.prepare(
-      'SELECT position, stream, shape, data FROM events WHERE body IS NOT NULL ORDER BY position',
-    );
-    for (const row of rows.iterate() as Iterable<{ position: number; stream: string; shape: number; data: string }>) {
-      let names = words.get(row.shape);
-      if (names === undefined) {
-        names = JSON.parse((word.get(row.shape) as { text: string }).text) as string[];
-        words.set(row.shape, names);
-      }
-      const keyId = (JSON.parse(row.data) as unknown[])[names.indexOf('key')];
-      if (typeof keyId === 'number') yield { keyId, stream: row.stream, position: row.position, head };
-    }
+    recoverSpareKeys({ log, vault }, new VaultTables(vault, master), master, onStep);
+  } finally {
+    log.close();
+  }
+}
+
+function* livesInFile(logFile: string): Generator<WrittenLife> {
+  const log = openForReading(logFile);
+  try {
+    yield* livesIn(log);
   } finally {
     log.close();
   }

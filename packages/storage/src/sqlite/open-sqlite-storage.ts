@@ -115,7 +115,9 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       () => writer.close(),
     );
     folder.ledgerBegun();
-    const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master);
+    const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master, {
+      keepsSpares: logElsewhere === undefined,
+    });
     const log =
       logElsewhere?.log ??
       new SqliteEventLog(writer, vault, openForReading(folder.file('log.db'), { cacheKiB: LOG_CACHE_KIB }));

@@ -34,6 +34,16 @@ export const LOG_SCHEMA = `
   INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
+const SPARE_KEYS = `
+  -- Keys that have no lives yet, many of them in one: see spare-keys.ts. Numbered from the first one on; none of them is
+  -- used by an event up to the position.
+  CREATE TABLE spare_keys (
+    first INTEGER PRIMARY KEY,
+    position INTEGER NOT NULL,
+    wrapped BLOB NOT NULL
+  ) STRICT;
+`;
+
 const HOLD_INDEXES = `
   CREATE INDEX holds_by_container ON holds (container);
   CREATE INDEX held_lives_by_hold ON held_lives (hold_id);
@@ -48,7 +58,7 @@ const HOLD_INDEXES = `
   CREATE INDEX held_prefixes_by_hold ON held_prefixes (hold_id);
 `;
 /** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
-export const VAULT_SCHEMA_VERSION = 3;
+export const VAULT_SCHEMA_VERSION = 4;
 export const VAULT_SCHEMA = `
   -- Rows are only appended, and a destroyed key is overwritten in place by zeros: nothing moves on a page, so
   -- nothing is left behind in one.
@@ -74,6 +84,7 @@ export const VAULT_SCHEMA = `
   CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
   CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
   ${HOLD_INDEXES}
+  ${SPARE_KEYS}
 `;
 /** What leads from each older version to the next, from version 1 on. */
 export const VAULT_MIGRATIONS: readonly string[] = [
@@ -86,6 +97,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
       UNION SELECT hold_id, scope ->> '$.prefix' FROM holds WHERE scope ->> '$.kind' = 'stream-prefix'
       UNION SELECT hold_id, value FROM holds, json_each(scope, '$.prefixes') WHERE scope ->> '$.kind' = 'stream-prefixes'
     )`,
+  SPARE_KEYS,
 ];
 
 /**

@@ -18,7 +18,7 @@ import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import { type EventColumns, FACTS, fromRow, toRow, Words } from './event-rows.ts';
-import type { AddKeyJob, AppendJob, AppendOutcome, TruncateJob } from './log-writer-jobs.ts';
+import type { AddKeyJob, AppendJob, AppendOutcome, GiveKeyJob, KeyOfLife, TruncateJob } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
 
@@ -66,15 +66,15 @@ interface LastEvent {
   readonly previous: number | undefined;
 }
 
-/** Keys that wait to be stored, each found by the promise that resolves when it is. */
+/** Keys whose lives the writer has not been told, each found by the promise that resolves when it is stored. */
 export interface PendingKeys {
-  /** Hands the key to an append, which stores it first, in the same group. Undefined if a job of its own stores it. */
-  claim(stored: Promise<unknown>): PendingKey | undefined;
+  /** Hands keys to an append, which takes them along. Undefined if jobs of their own do that for one of them or more. */
+  claim(stored: readonly Promise<unknown>[]): readonly PendingKey[] | undefined;
 }
 
 export interface PendingKey {
-  readonly job: AddKeyJob;
-  /** Told how storing it went. */
+  readonly job: AddKeyJob | GiveKeyJob;
+  /** Told how it went. */
   readonly settle: (error?: unknown) => void;
 }
 
@@ -118,12 +118,13 @@ export class SqliteEventLog implements EventLog {
 
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
     assertWellFormed(appends);
-    const key = options.after === undefined ? undefined : this.#keys.claim(options.after);
-    if (key === undefined) await options.after;
-    const blobs: Uint8Array[] = key === undefined ? [] : [...key.job.blobs];
+    const { after = [] } = options;
+    const claimed = this.#keys.claim(after);
+    if (claimed === undefined) await Promise.all(after);
+    const blobs: Uint8Array[] = [];
     const job: AppendJob = {
       kind: 'append',
-      ...(key === undefined ? {} : { key: [key.job.id, key.job.stream] as const }),
+      ...keysOf(claimed ?? [], blobs),
       streams: appends.map(({ stream, expectedRevision }) => [
         stream,
         expectedRevision === 'no-stream' ? -1 : expectedRevision,
@@ -132,7 +133,7 @@ export class SqliteEventLog implements EventLog {
       blobs,
     };
     const written = this.#writer.submit<AppendOutcome>(job, { background: options.background });
-    if (key !== undefined) written.then(() => key.settle(), key.settle);
+    for (const { settle } of claimed ?? []) written.then(() => settle(), settle);
     const { result, streamsAsOf } = await written;
     // Whoever was answered earlier was written earlier, so subscribers get events in order.
     if (result.kind === 'appended' && result.position > this.#head) {
@@ -347,6 +348,18 @@ export class SqliteEventLog implements EventLog {
     if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
   }
+}
+
+/** @param blobs gets the bytes of those that are not stored yet */
+function keysOf(claimed: readonly PendingKey[], blobs: Uint8Array[]): Pick<AppendJob, 'keys' | 'spareKeys'> {
+  if (claimed.length === 0) return {};
+  const keys: KeyOfLife[] = [];
+  const spareKeys: KeyOfLife[] = [];
+  for (const { job } of claimed) {
+    if (job.kind === 'add-key') blobs.push(...job.blobs);
+    (job.kind === 'add-key' ? keys : spareKeys).push([job.id, job.stream]);
+  }
+  return { ...(keys.length > 0 && { keys }), ...(spareKeys.length > 0 && { spareKeys }) };
 }
 
 function prepare(database: DatabaseSync) {

@@ -1,4 +1,4 @@
-import { createSecretKey, type KeyObject } from 'node:crypto';
+import { createSecretKey, type KeyObject, randomFillSync } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type {
@@ -18,13 +18,17 @@ import { ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
-import type { AddKeyJob, DestroyJob, VaultWriteJob } from './log-writer-jobs.ts';
+import type { AddSpareKeysJob, DestroyJob, RemoveSpareKeysJob, VaultWriteJob } from './log-writer-jobs.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
 import { HOLDS_ON_STREAM } from './schema.ts';
 import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
+/** Of a key, in bytes. */
+const KEY_BYTES = 32;
+/** Spare keys stored at once; the next are when half of them are left. */
+const SPARE_KEYS = 512;
 /** Keys destroyed by one job of the writer's. */
 const DESTROYED_AT_ONCE = 32;
 /** Destroying so many keys takes the writer as long as a small write, besides the syncs of the whole group. */
@@ -33,14 +37,37 @@ const KEYS_A_WRITE = 4;
 export const MASTER_KEY_CHECK = 'master-key-check';
 export const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
 
+interface KeyOfStream {
+  readonly stream: string;
+  readonly key: SecretLifeKey;
+}
+
+/** Keys that are stored and have no lives yet, with numbers that follow each other. */
+interface SpareBatch {
+  readonly first: number;
+  /** One after the other; those that were taken are overwritten. */
+  readonly keys: Buffer;
+  left: number;
+}
+
 /** The key vault in one SQLite file, written by the same writer as the log. */
 export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #writer: Writer;
   readonly #database: DatabaseSync;
   readonly #master: KeyObject;
   readonly #read: ReturnType<typeof prepare>;
-  readonly #cache = new GenerationCache<number, { readonly stream: string; readonly key: SecretLifeKey }>(CACHE_SIZE);
+  readonly #cache = new GenerationCache<number, KeyOfStream>(CACHE_SIZE);
   readonly #pending = new Map<Promise<unknown>, PendingKey>();
+  #isHandingOver = false;
+  /** What tells the writer whose a spare key is, by its number. */
+  readonly #giving = new Map<number, Promise<unknown>>();
+  /** Batches that are stored, the one in use first. */
+  #spares: SpareBatch[] = [];
+  /** What asks for a batch, and gets it unless spare keys were given up meanwhile. */
+  #coming: object | undefined;
+  #keepsSpares: boolean;
+  /** Spare keys with lives that may have no rows of their own yet, by number. */
+  readonly #unsettled = new Map<number, KeyOfStream>();
   readonly #random = new RandomPool();
   #nextKeyId: number;
   /** Whoever wants to destroy keys waits for it. */
@@ -48,8 +75,9 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #destructions = new Set<Promise<unknown>>();
   #closed = false;
 
-  private constructor(writer: Writer, database: DatabaseSync, master: KeyObject) {
+  private constructor(writer: Writer, database: DatabaseSync, master: KeyObject, keepsSpares: boolean) {
     this.#writer = writer;
+    this.#keepsSpares = keepsSpares;
     this.#database = database;
     this.#master = master;
     this.#read = prepare(database);
@@ -57,19 +85,28 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   /**
+   * @param options.keepsSpares stores keys ahead; only where the log is written by the same writer
    * @throws {UnusableFile} when the master key is not the one in force for the vault.
    */
-  static async open(writer: Writer, database: DatabaseSync, master: KeyObject): Promise<SqliteKeyVault> {
-    const vault = new SqliteKeyVault(writer, database, master);
+  static async open(
+    writer: Writer,
+    database: DatabaseSync,
+    master: KeyObject,
+    { keepsSpares }: { readonly keepsSpares: boolean },
+  ): Promise<SqliteKeyVault> {
+    const vault = new SqliteKeyVault(writer, database, master, keepsSpares);
     // A value that only the right master key opens: a wrong one is noticed now and not at the first read.
     await vault.#secret(MASTER_KEY_CHECK);
     return vault;
   }
 
-  claim(stored: Promise<unknown>): PendingKey | undefined {
-    const pending = this.#pending.get(stored);
-    this.#pending.delete(stored);
-    return pending;
+  claim(stored: readonly Promise<unknown>[]): readonly PendingKey[] | undefined {
+    const pending = stored.flatMap((one) => this.#pending.get(one) ?? []);
+    for (const one of stored) this.#pending.delete(one);
+    if (pending.length === stored.length) return pending;
+    // Whoever asked has to wait for another, and these must not.
+    for (const one of pending) this.#handOver(one);
+    return undefined;
   }
 
   /** Highest number of a key that there is, or was. */
@@ -79,10 +116,26 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   createKey(stream: string): NewLifeKey {
     if (this.#closed) throw new StorageFault({ fault: 'the key vault is closed' });
-    const keyId = this.#nextKeyId++;
-    const bytes = this.#random.take(32);
+    const spare = this.#takeSpare();
+    const { keyId, bytes } = spare ?? { keyId: this.#nextKeyId++, bytes: this.#random.take(KEY_BYTES) };
+    this.#restock();
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
-    this.#remember(keyId, stream, key);
+    this.#cache.set(keyId, { stream, key });
+    // Usually the append that it was made for takes it along within this turn; else it goes alone.
+    if (!this.#isHandingOver) {
+      this.#isHandingOver = true;
+      setImmediate(() => {
+        this.#isHandingOver = false;
+        this.#handOverAll();
+      });
+    }
+    if (spare !== undefined) {
+      bytes.fill(0);
+      this.#unsettled.set(keyId, { stream, key });
+      const stored = Promise.resolve();
+      this.#pending.set(stored, { job: { kind: 'give-key', id: keyId, stream }, settle: () => {} });
+      return { key, stored };
+    }
     const { promise: stored, resolve, reject } = Promise.withResolvers<void>();
     const settle = (error?: unknown) => {
       bytes.fill(0);
@@ -95,14 +148,80 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
     stored.catch(() => {});
     // The writer wraps it before it reaches the disk.
-    const job: AddKeyJob = { kind: 'add-key', id: keyId, stream, blobs: [bytes] };
-    this.#pending.set(stored, { job, settle });
-    // Usually the append that it was made for takes it along within this turn; else it goes alone.
-    setImmediate(() => {
-      const unclaimed = this.claim(stored);
-      if (unclaimed !== undefined) this.#writer.submit(job).then(() => settle(), settle);
-    });
+    this.#pending.set(stored, { job: { kind: 'add-key', id: keyId, stream, blobs: [bytes] }, settle });
     return { key, stored };
+  }
+
+  #handOver({ job, settle }: PendingKey): void {
+    const done = this.#writer.submit(job);
+    done.then(() => settle(), settle);
+    if (job.kind !== 'give-key') return;
+    this.#giving.set(job.id, done);
+    done.catch(() => {}).finally(() => this.#giving.delete(job.id));
+  }
+
+  #handOverAll(): void {
+    const all = [...this.#pending.values()];
+    this.#pending.clear();
+    for (const pending of all) this.#handOver(pending);
+  }
+
+  /** Resolves when the writer knows whose the keys are that are about to be destroyed. */
+  #givingOf(keyIds: ReadonlySet<number>): Promise<unknown> {
+    for (const [stored, pending] of this.#pending) {
+      if (!keyIds.has(pending.job.id)) continue;
+      this.#pending.delete(stored);
+      this.#handOver(pending);
+    }
+    return Promise.all([...this.#giving].flatMap(([keyId, done]) => (keyIds.has(keyId) ? [done] : [])));
+  }
+
+  /** A key that is stored already, if there is one. */
+  #takeSpare(): { readonly keyId: number; readonly bytes: Buffer } | undefined {
+    if (this.#spares[0]?.left === 0) this.#spares.shift();
+    const [batch] = this.#spares;
+    if (batch === undefined) return undefined;
+    const at = SPARE_KEYS - batch.left--;
+    return { keyId: batch.first + at, bytes: batch.keys.subarray(at * KEY_BYTES, (at + 1) * KEY_BYTES) };
+  }
+
+  /** Has more spare keys stored in time. */
+  #restock(): void {
+    const left = this.#spares.reduce((sum, batch) => sum + batch.left, 0);
+    if (!this.#keepsSpares || this.#coming !== undefined || left > SPARE_KEYS / 2) return;
+    const first = this.#nextKeyId;
+    this.#nextKeyId += SPARE_KEYS;
+    const keys = randomFillSync(Buffer.alloc(SPARE_KEYS * KEY_BYTES));
+    const job: AddSpareKeysJob = { kind: 'add-spare-keys', first, blobs: [keys] };
+    const asked = {};
+    this.#coming = asked;
+    const end = (isStored: boolean) => {
+      if (isStored && this.#coming === asked) this.#spares.push({ first, keys, left: SPARE_KEYS });
+      else keys.fill(0);
+      if (this.#coming === asked) this.#coming = undefined;
+    };
+    this.#writer.submit<number[]>(job).then(
+      (settled) => {
+        this.#forgetSettled(settled);
+        end(true);
+      },
+      // A key that is made meanwhile is stored alone, and whoever needs it is told why that fails.
+      () => end(false),
+    );
+  }
+
+  /** Gives up the spare keys, in memory and in the file. */
+  async #removeSpares(): Promise<void> {
+    for (const { keys } of this.#spares.splice(0)) keys.fill(0);
+    this.#coming = undefined;
+    // The writer is told whose those are that were taken in this turn, before they go.
+    this.#handOverAll();
+    const job: RemoveSpareKeysJob = { kind: 'remove-spare-keys' };
+    this.#forgetSettled(await this.#writer.submit<number[]>(job));
+  }
+
+  #forgetSettled(settled: readonly number[]): void {
+    for (const keyId of settled) this.#unsettled.delete(keyId);
   }
 
   findKey(keyId: number, stream: string): KeyLookup {
@@ -110,7 +229,10 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     if (cached !== undefined)
       return cached.stream === stream ? { status: 'there', key: cached.key } : { status: 'unknown' };
     const row = this.#read.key.get(keyId) as unknown as [wrapped: string, owner: string | null] | undefined;
-    if (row === undefined) return { status: 'unknown' };
+    if (row === undefined) {
+      const unsettled = this.#unsettled.get(keyId);
+      return unsettled?.stream === stream ? { status: 'there', key: unsettled.key } : { status: 'unknown' };
+    }
     const [wrapped, owner] = row;
     // Nothing is left of it that would say whose it was.
     if (owner !== null) {
@@ -120,19 +242,22 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     if (bytes === undefined) return { status: 'unknown' };
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     bytes.fill(0);
-    this.#remember(keyId, stream, key);
+    this.#cache.set(keyId, { stream, key });
     return { status: 'there', key };
   }
 
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
-    await this.#undestroyed;
+    await Promise.all([this.#undestroyed, this.#givingOf(new Set(requests.map(({ keyId }) => keyId)))]);
     const jobs = await this.#destroying(Promise.allSettled(this.#destroyJobs(requests)));
     const failed = jobs.find((job) => job.status === 'rejected');
     const outcomes = jobs.flatMap((job) => (job.status === 'fulfilled' ? job.value : []));
     for (let index = 0; index < requests.length; index++) {
       // After a failure the file knows which are gone.
-      if (failed !== undefined || outcomes[index]!.kind !== 'refused') this.#cache.delete(requests[index]!.keyId);
+      const { keyId } = requests[index]!;
+      const kind = failed === undefined ? outcomes[index]!.kind : undefined;
+      if (kind !== 'refused') this.#cache.delete(keyId);
+      if (kind === 'destroyed' || kind === 'already-destroyed') this.#unsettled.delete(keyId);
     }
     if (failed !== undefined) throw failed.reason;
     return outcomes;
@@ -148,16 +273,23 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     }
   }
 
-  /** Carries something out while no key is destroyed; new ones are made all the same. */
-  async withoutDestruction<Result>(work: () => Promise<Result>): Promise<Result> {
+  /**
+   * Copies the file while no key is destroyed; new ones are made all the same. No spare key is in it meanwhile: the copy has
+   * the keys of lives that there are, and of none that begin later.
+   */
+  async whileCopying<Result>(work: () => Promise<Result>): Promise<Result> {
     const before = this.#undestroyed;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#undestroyed = promise;
+    await before;
+    const keepsSpares = this.#keepsSpares;
+    this.#keepsSpares = false;
     try {
-      await before;
       while (this.#destructions.size > 0) await Promise.allSettled(this.#destructions);
+      if (keepsSpares) await this.#removeSpares();
       return await work();
     } finally {
+      this.#keepsSpares = keepsSpares;
       resolve();
     }
   }
@@ -225,8 +357,11 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.#handOverAll();
     await this.#writer.idle();
+    for (const { keys } of this.#spares.splice(0)) keys.fill(0);
     this.#cache.clear();
+    this.#unsettled.clear();
     this.#database.close();
   }
 
@@ -252,10 +387,6 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   async #write(write: VaultWriteJob['write']): Promise<void> {
     const job: VaultWriteJob = { kind: 'vault-write', write };
     await this.#writer.submit(job);
-  }
-
-  #remember(keyId: number, stream: string, key: SecretLifeKey): void {
-    this.#cache.set(keyId, { stream, key });
   }
 }
 

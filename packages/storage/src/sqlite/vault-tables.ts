@@ -14,7 +14,7 @@ import {
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
-import type { AddKeyJob, VaultWriteJob } from './log-writer-jobs.ts';
+import type { VaultWriteJob } from './log-writer-jobs.ts';
 import { HOLDS_ON_STREAM } from './schema.ts';
 
 /** What is written to the vault's tables: keys, holds, floors, secrets. Transactions are the caller's. */
@@ -27,8 +27,8 @@ export class VaultTables {
     this.#masterKey = masterKey;
   }
 
-  addKey({ id, stream, blobs }: AddKeyJob): void {
-    const key = blobs[0]!;
+  /** @param key is overwritten */
+  addKey(id: number, stream: string, key: Uint8Array): void {
     this.#statements.insertKey.run(id, ownerOf(stream), wrapKey(this.#masterKey, id, stream, key));
     key.fill(0);
   }

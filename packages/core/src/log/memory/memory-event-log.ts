@@ -23,7 +23,7 @@ export class MemoryEventLog implements EventLog {
 
   async append(appends: readonly StreamAppend[], options: AppendOptions = {}): Promise<AppendResult> {
     assertWellFormed(appends);
-    await options.after;
+    await Promise.all(options.after ?? []);
     const retried = appends.map((append) => this.#positionOfRetry(append));
     if (retried.every((first) => first !== undefined)) {
       const last = appends.at(-1)!;

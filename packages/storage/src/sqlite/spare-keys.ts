@@ -1,0 +1,166 @@
+import type { KeyObject } from 'node:crypto';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import type { StepHook } from './placed-crash.ts';
+import type { VaultTables } from './vault-tables.ts';
+import { livesIn } from './written-lives.ts';
+
+/** In bytes. */
+const KEY_LENGTH = 32;
+/** What a batch is bound to in place of a life; no stream has that name. */
+const NOBODYS = 'spare keys';
+/** After a crash about so many events are read at most. */
+const STALE_AFTER = 250_000;
+
+/** Keys with consecutive numbers that were stored before they had lives, in one piece. */
+interface Batch {
+  readonly first: number;
+  /** One after the other; zeros for one that has a row of its own by now. */
+  readonly keys: Buffer;
+  /** No event up to this position uses one of those left. */
+  readonly position: number;
+}
+
+/**
+ * The spare keys of a vault: batches that are stored ahead, so that a life's first write need not wait for its key to be
+ * stored. Which life has one is known to the log, once its first write is there, and to this object; the key gets
+ * a row of its own whenever the vault is written to next. A crash before that is made good from the log.
+ */
+export class SpareKeys {
+  readonly #tables: VaultTables;
+  readonly #masterKey: KeyObject;
+  readonly #statements: ReturnType<typeof prepare>;
+  #batches: Batch[] = [];
+  readonly #given = new Map<number, string>();
+  /** What becomes of the batches once the transaction is committed. */
+  #next: Batch[] | undefined;
+  #settledAt = 0;
+
+  constructor(vault: DatabaseSync, tables: VaultTables, masterKey: KeyObject) {
+    this.#tables = tables;
+    this.#masterKey = masterKey;
+    this.#statements = prepare(vault);
+  }
+
+  /** Notes whose key a spare one is from now on. */
+  give(id: number, stream: string): void {
+    invariant(this.#batchOf(id) !== undefined, 'a key is in the vault before it is given to a life');
+    this.#given.set(id, stream);
+  }
+
+  /** Whether it is time to settle though nothing else asks for it. */
+  isStale(position: number): boolean {
+    return this.#batches.some((batch) => position - batch.position > STALE_AFTER);
+  }
+
+  /**
+   * In a transaction: gives each key that has a life a row of its own, after which it is in no batch any more.
+   *
+   * @param position where the log ends
+   */
+  settle(position: number): void {
+    this.#next = [];
+    for (const batch of this.#batches) {
+      const keys = Buffer.from(batch.keys);
+      const given = [...this.#given].filter(([id]) => isIn(batch, id));
+      for (const [id, stream] of given) {
+        const offset = (id - batch.first) * KEY_LENGTH;
+        const key = keys.subarray(offset, offset + KEY_LENGTH);
+        // Overwrites it, too.
+        this.#tables.addKey(id, stream, key);
+      }
+      if (given.length === 0 && position - batch.position <= STALE_AFTER) this.#next.push(batch);
+      else if (keys.every((byte) => byte === 0)) this.#statements.remove.run(batch.first);
+      else this.#put({ ...batch, keys, position: Math.max(batch.position, this.#settledAt) });
+    }
+  }
+
+  /** In a transaction that has settled. */
+  add(first: number, keys: Uint8Array, position: number): void {
+    this.#put({ first, keys: Buffer.from(keys), position });
+  }
+
+  /** In a transaction that has settled. Those stay that wait for the right master key, see {@link recoverSpareKeys}. */
+  removeAll(): void {
+    for (const { first } of this.#batches) this.#statements.remove.run(first);
+    this.#next = [];
+  }
+
+  /**
+   * @param position where the log ends
+   * @returns the keys that have rows of their own now
+   */
+  committed(position: number): number[] {
+    const next = this.#next!;
+    for (const batch of this.#batches) if (!next.includes(batch)) batch.keys.fill(0);
+    this.#batches = next;
+    this.#settledAt = position;
+    const settled = [...this.#given.keys()];
+    this.#given.clear();
+    return settled;
+  }
+
+  #put(batch: Batch): void {
+    const { first, keys, position } = batch;
+    this.#statements.put.run(first, position, wrapKey(this.#masterKey, first, NOBODYS, keys));
+    this.#next!.push(batch);
+  }
+
+  #batchOf(id: number): Batch | undefined {
+    return this.#batches.find((batch) => isIn(batch, id));
+  }
+}
+
+const isIn = ({ first, keys }: Batch, id: number): boolean => id >= first && id < first + keys.length / KEY_LENGTH;
+
+/**
+ * After a crash: gives each spare key that the log knows a life of a row of its own, and destroys the others. Where the
+ * master key is another one, which is noticed elsewhere, all stay as they are.
+ */
+export function recoverSpareKeys(
+  { log, vault }: { readonly log: DatabaseSync; readonly vault: DatabaseSync },
+  tables: VaultTables,
+  masterKey: KeyObject,
+  step: StepHook = () => {},
+): void {
+  const { all, find, removeAll } = prepare(vault);
+  const rows = all.all() as { first: number; position: number; wrapped: Uint8Array }[];
+  if (rows.length === 0) return;
+  const spare = new Map<number, Buffer>();
+  for (const { first, wrapped } of rows) {
+    const keys = unwrapKey(masterKey, first, NOBODYS, wrapped);
+    if (keys === undefined) return;
+    for (let offset = 0; offset < keys.length; offset += KEY_LENGTH) {
+      const key = keys.subarray(offset, offset + KEY_LENGTH);
+      if (key.some((byte) => byte !== 0)) spare.set(first + offset / KEY_LENGTH, key);
+    }
+  }
+  vault.exec('BEGIN IMMEDIATE');
+  try {
+    for (const { keyId, stream } of livesIn(log, Math.min(...rows.map(({ position }) => position)))) {
+      const key = spare.get(keyId);
+      if (key === undefined) continue;
+      spare.delete(keyId);
+      if (find.get(keyId) === undefined) tables.addKey(keyId, stream, key);
+    }
+    removeAll.run();
+    step('spare keys: before commit');
+    vault.exec('COMMIT');
+  } catch (error) {
+    if (vault.isTransaction) vault.exec('ROLLBACK');
+    throw error;
+  }
+  for (const key of spare.values()) key.fill(0);
+  step('spare keys: after commit');
+}
+
+function prepare(vault: DatabaseSync) {
+  return {
+    all: vault.prepare('SELECT first, position, wrapped FROM spare_keys'),
+    put: vault.prepare('INSERT OR REPLACE INTO spare_keys (first, position, wrapped) VALUES (?, ?, ?)'),
+    remove: vault.prepare('DELETE FROM spare_keys WHERE first = ?'),
+    removeAll: vault.prepare('DELETE FROM spare_keys'),
+    find: vault.prepare('SELECT 1 FROM keys WHERE id = ?'),
+  } satisfies Record<string, StatementSync>;
+}

@@ -1,0 +1,249 @@
+import { createSecretKey } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { SecretLifeKey } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
+import { unwrapKey } from '@epitaph/storage/crypto/key-wrapping.ts';
+import { DataFolder } from '@epitaph/storage/sqlite/data-folder.ts';
+import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
+import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
+import { SpareKeys } from '@epitaph/storage/sqlite/spare-keys.ts';
+import { openVault } from '@epitaph/storage/sqlite/open-vault.ts';
+import { VaultTables } from '@epitaph/storage/sqlite/vault-tables.ts';
+import { foundIn } from '../secrecy/search.ts';
+import { copyAsKilled } from '../simulation/embedded.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+let folder: TestFolder;
+let killed: TestFolder;
+beforeEach(() => {
+  folder = new TestFolder();
+  killed = new TestFolder();
+});
+afterEach(async () => {
+  await folder.dispose();
+  await killed.dispose();
+});
+
+const streamOf = (name: string): string => `item-rid.${name}.0`;
+
+interface Life {
+  readonly name: string;
+  readonly keyId: number;
+  readonly secret: Buffer;
+}
+
+/** Writes the first event of a life as a command does: key, sealed body, append. */
+async function live({ vault, log, sealer }: SqliteStorage, name: string): Promise<Life> {
+  const stream = streamOf(name);
+  const { key, stored } = vault.createKey(stream);
+  const event: NewEvent = {
+    id: crypto.randomUUID(),
+    type: 'ItemUpserted',
+    version: 1,
+    data: { id: name, key: key.keyId },
+    body: sealer.seal(key, stream, 0, `about ${name}`),
+    occurredAtMs: 1_000,
+    actor: 'test',
+    correlationId: '00000000-0000-4000-8000-000000000000',
+    causationId: '00000000-0000-4000-8000-000000000000',
+  };
+  const appended = await log.append([{ stream, expectedRevision: 'no-stream', events: [event] }], { after: [stored] });
+  expect(appended.kind).toBe('appended');
+  return { name, keyId: key.keyId, secret: (key as SecretLifeKey).secret.export() };
+}
+
+/** Lives whose keys were stored before: the first one has spare keys made, and waits for its own. */
+async function spareLives(storage: SqliteStorage, count: number): Promise<Life[]> {
+  const first = await live(storage, 'first');
+  const lives = await Promise.all(Array.from({ length: count }, (_, index) => live(storage, `life-${index}`)));
+  expect(lives.every(({ keyId }) => keyId > first.keyId)).toBe(true);
+  return lives;
+}
+
+async function opens({ vault, log, sealer }: SqliteStorage, { name, keyId }: Life): Promise<string> {
+  const stream = streamOf(name);
+  const found = vault.findKey(keyId, stream);
+  if (found.status !== 'there') return found.status;
+  const [event] = await log.readStream(stream);
+  return Buffer.from(sealer.open(found.key, stream, 0, event!.body!)).toString();
+}
+
+const destruction = ({ name, keyId }: Life) => ({
+  keyId,
+  stream: streamOf(name),
+  lastWriteTs: 1,
+  lastEventAtMs: 1_000,
+  nowMs: 2_000,
+});
+
+const masterKeyOf = (path: string) =>
+  createSecretKey(Buffer.from(readFileSync(join(path, 'master.key'), 'utf8').trim(), 'base64'));
+
+/** What is in a vault's file: the numbers of keys that have rows, and all bytes of the spare ones. */
+function vaultOf(path: string, master = masterKeyOf(path)) {
+  const vault = new DatabaseSync(join(path, 'vault.db'), { readOnly: true });
+  try {
+    const rows = vault.prepare('SELECT id FROM keys').all() as { id: number }[];
+    const batches = vault.prepare('SELECT first, wrapped FROM spare_keys').all() as {
+      first: number;
+      wrapped: Uint8Array;
+    }[];
+    return {
+      rows: rows.map(({ id }) => id),
+      wrapped: batches.map(({ wrapped }) => Buffer.from(wrapped)),
+      spare: Buffer.concat(batches.map(({ first, wrapped }) => unwrapKey(master, first, 'spare keys', wrapped)!)),
+    };
+  } finally {
+    vault.close();
+  }
+}
+
+for (const writers of ['inline', 'threads'] as const) {
+  describe(`spare keys (${writers})`, () => {
+    it('spare a life’s first write the wait for its key: it has a row of its own only later', async () => {
+      const storage = await folder.open({ writers });
+      const lives = await spareLives(storage, 20);
+      const { rows, spare } = vaultOf(folder.path);
+      for (const { keyId, secret } of lives) {
+        expect(rows).not.toContain(keyId);
+        expect(spare.includes(secret)).toBe(true);
+      }
+      storage.vault.forgetUnwrapped();
+      for (const life of lives) expect(await opens(storage, life)).toBe(`about ${life.name}`);
+    });
+
+    it('are found again after a kill by the lives that the log knows; the others are gone', async () => {
+      const storage = await folder.open({ writers });
+      const lives = await spareLives(storage, 20);
+      copyAsKilled(folder.path, killed.path);
+      const again = await killed.open({ writers });
+      for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+      const { rows, spare } = vaultOf(killed.path);
+      expect(rows).toEqual([expect.any(Number), ...lives.map(({ keyId }) => keyId)]);
+      expect(spare.length).toBe(0);
+      // Numbers are given out once.
+      const later = await live(again, 'later');
+      expect(rows).not.toContain(later.keyId);
+    });
+
+    it('stay readable however many lives follow, killed at any time', async () => {
+      const storage = await folder.open({ writers });
+      const lives: Life[] = [];
+      for (let round = 0; round < 16; round++) {
+        const some = Array.from({ length: 100 }, (_, index) => live(storage, `${round}-${index}`));
+        lives.push(...(await Promise.all(some)));
+        if (round % 5 !== 0) continue;
+        const copy = new TestFolder();
+        try {
+          copyAsKilled(folder.path, copy.path);
+          const again = await copy.open({ writers });
+          for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+        } finally {
+          await copy.dispose();
+        }
+      }
+      expect(new Set(lives.map(({ keyId }) => keyId)).size).toBe(lives.length);
+      await folder.close();
+      const again = await folder.open({ writers });
+      for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+    });
+
+    it('leave nothing of a key that is destroyed, and of the others what they need', async () => {
+      const storage = await folder.open({ writers });
+      const [gone, ...kept] = (await spareLives(storage, 5)) as [Life, ...Life[]];
+      // Pieces of the batch as it lies in the file, which the master key opens.
+      const pieces = vaultOf(folder.path).wrapped.flatMap((wrapped) =>
+        Array.from({ length: Math.floor(wrapped.length / 64) }, (_, at) => wrapped.subarray(at * 64, (at + 1) * 64)),
+      );
+      expect(foundIn(folder.path, pieces).size).toBeGreaterThan(200);
+      expect(await storage.vault.destroyKeys([destruction(gone)])).toEqual([{ kind: 'destroyed' }]);
+      expect(await opens(storage, gone)).toBe('destroyed');
+      expect(foundIn(folder.path, pieces).size).toBe(0);
+      const { rows, spare } = vaultOf(folder.path);
+      expect(spare.includes(gone.secret)).toBe(false);
+      for (const life of kept) {
+        expect(rows).toContain(life.keyId);
+        expect(spare.includes(life.secret)).toBe(false);
+      }
+      const next = await live(storage, 'next');
+      expect(vaultOf(folder.path).spare.includes(next.secret)).toBe(true);
+      copyAsKilled(folder.path, killed.path);
+      const again = await killed.open({ writers });
+      expect(await opens(again, gone)).toBe('destroyed');
+      for (const life of [...kept, next]) expect(await opens(again, life)).toBe(`about ${life.name}`);
+    });
+
+    it('of which none is left behind by a store that is closed', async () => {
+      const storage = await folder.open({ writers });
+      const lives = await spareLives(storage, 5);
+      await folder.close();
+      const { rows, spare } = vaultOf(folder.path);
+      expect(spare.length).toBe(0);
+      for (const { keyId } of lives) expect(rows).toContain(keyId);
+    });
+
+    it('are in no copy of the vault: it opens nothing that begins later', async () => {
+      const storage = await folder.open({ writers });
+      const before = await spareLives(storage, 5);
+      // Taken in the turn in which the copy begins.
+      const beside = [live(storage, 'beside-1'), live(storage, 'beside-2')];
+      await storage.vault.whileCopying(async () => {
+        const { rows, spare } = vaultOf(folder.path);
+        expect(spare.length).toBe(0);
+        for (const { keyId } of [...before, ...(await Promise.all(beside))]) expect(rows).toContain(keyId);
+        const during = await live(storage, 'during');
+        expect(vaultOf(folder.path).rows).toContain(during.keyId);
+      });
+      await live(storage, 'after');
+      const later = await live(storage, 'later');
+      expect(vaultOf(folder.path).spare.includes(later.secret)).toBe(true);
+    });
+
+    it('are wrapped anew with a new master key though the store was killed', async () => {
+      const storage = await folder.open({ writers });
+      const lives = await spareLives(storage, 5);
+      copyAsKilled(folder.path, killed.path);
+      const opened = DataFolder.open(killed.path, 'manual');
+      await rotateMasterKey(opened, {});
+      opened.close();
+      expect(vaultOf(killed.path).spare.length).toBe(0);
+      const again = await killed.open({ writers });
+      for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+    });
+
+    it('wait for the right master key: a start with a wrong one loses none', async () => {
+      const storage = await folder.open({ writers });
+      const lives = await spareLives(storage, 5);
+      copyAsKilled(folder.path, killed.path);
+      const wrong = Buffer.alloc(32, 3).toString('base64');
+      await expect(killed.open({ writers, masterKey: wrong })).rejects.toThrow('master key is not the one');
+      const again = await killed.open({ writers });
+      for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+    });
+  });
+}
+
+it('spare keys whose lives are not told by anything else are looked for in the last events alone', async () => {
+  const master = createSecretKey(Buffer.alloc(32, 1));
+  const vault = openVault(folder.file('vault.db'), 'OFF');
+  const spare = new SpareKeys(vault, new VaultTables(vault, master), master);
+  const settle = (position: number, work: () => void = () => {}) => {
+    spare.settle(position);
+    work();
+    spare.committed(position);
+  };
+  const positions = () => vault.prepare('SELECT position FROM spare_keys').all();
+  settle(10, () => spare.add(1, new Uint8Array(64).fill(7), 10));
+  expect(spare.isStale(200_000)).toBe(false);
+  settle(200_000);
+  expect(positions()).toEqual([{ position: 10 }]);
+  expect(spare.isStale(260_011)).toBe(true);
+  settle(260_011);
+  // As of the last time: whose a key is may be told a little late.
+  expect(positions()).toEqual([{ position: 200_000 }]);
+  expect(spare.isStale(260_012)).toBe(false);
+  vault.close();
+});
