@@ -58,15 +58,15 @@ export type DisappearancesQuery = z.infer<typeof disappearancesQuery>;
 export const ridQuery = z.strictObject({ rid });
 
 export const asOfQuery = z.strictObject({ at: instant, rid });
+const revision = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number')
+  .transform(Number);
 export const contentQuery = z.strictObject({
   id: item.id,
   partitionKey: item.partitionKey.optional(),
   at: instant.optional(),
-  revision: z
-    .string()
-    .regex(/^\d{1,9}$/, 'must be a whole number')
-    .transform(Number)
-    .optional(),
+  revision: revision.optional(),
 });
 
 const wholeNumber = z
@@ -157,6 +157,7 @@ export const heldContentQuery = z.strictObject({
   id: item.id,
   partitionKey: item.partitionKey.optional(),
   life: wholeNumber.optional(),
+  revision: revision.optional(),
   reason: requiredReason,
   rid,
 });

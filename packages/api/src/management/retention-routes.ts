@@ -217,14 +217,14 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       url: `${OF_CONTAINER}/held-content`,
       access: 'write',
       summary:
-        'The content of a life that has ended and is not erased. That it was read, by whom and why, is put on record.',
+        'The content of a life that has ended and is not erased, as its last write or another one had it. That it was read, by whom and why, is put on record.',
       query: requests.heldContentQuery,
       answers: { json: answers.content },
     },
-    async ({ query: { id, partitionKey, life, reason, rid }, request, caller }) => {
+    async ({ query: { id, partitionKey, rid, ...wanted }, request, caller }) => {
       const container = containerOf(store, request, rid);
       const item = itemOf(container, id, partitionKey);
-      const content = await store.heldContent(caller, container, id, item.key, { life, reason });
+      const content = await store.heldContent(caller, container, id, item.key, wanted);
       return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
     },
   );

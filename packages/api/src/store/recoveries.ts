@@ -137,10 +137,14 @@ export class Recoveries {
     container: ContainerState,
     id: string,
     partitionKey: string,
-    { reason, life }: { readonly reason: string; readonly life?: number | undefined },
+    {
+      reason,
+      life,
+      revision,
+    }: { readonly reason: string; readonly life?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent> {
     const { source } = await this.#ended(container, id, partitionKey, life);
-    const { json, write } = await this.#open(source);
+    const { json, write } = await this.#open(source, revision);
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
       type: 'RecordHeldContentRead',
       life: withoutContainer(container.rid, source.stream),
@@ -193,9 +197,19 @@ export class Recoveries {
     return expiry !== undefined && expiry.expiredAtMs <= nowMs;
   }
 
-  /** @throws Refusal content-erased */
-  async #open({ life, events }: ItemLife) {
-    const write = events.findLast(isItemWrite);
+  /**
+   * @param revision of a write; the last one when not given
+   * @throws Refusal content-erased; item-not-found where there is no such write
+   */
+  async #open({ life, stream, events }: ItemLife, revision?: number) {
+    const [write] =
+      revision === undefined
+        ? events.filter(isItemWrite).slice(-1)
+        : await this.#parts.ports.log.readStream(stream, { fromRevision: revision, toRevision: revision });
+    // Of a life that is erased no write is left to tell.
+    if (events.some(isItemWrite) && (write === undefined || !isItemWrite(write))) {
+      throw new Refusal('item-not-found', `Life ${life} of the item has no write of revision ${revision}.`);
+    }
     const json = write && (await this.#documents.openEnded(write));
     if (write !== undefined && json !== undefined) return { write, json };
     throw new Refusal('content-erased', `The content of life ${life} of the item has been erased.`);

@@ -884,6 +884,25 @@ describe('reading held content', () => {
     expect(JSON.stringify(read)).not.toContain('ann');
   });
 
+  test('shows any write of it by its revision, and has on record which', async () => {
+    for (const total of [5, 6, 7]) await world.write('a', { total });
+    await place('h', { container: true });
+    await advance(60);
+    await purge();
+    const of = async (revision: string) => await world.get(held('a', { reason: 'case 7', revision }));
+    expect(await world.get(held('a'))).toMatchObject({ revision: 2, document: { total: 7 } });
+    expect(await of('0')).toMatchObject({ life: 0, revision: 0, document: { id: 'a', customer: 'ann', total: 5 } });
+    expect(await of('1')).toMatchObject({ revision: 1, document: { total: 6 } });
+    // The third is the life's end, the fourth never was.
+    for (const revision of ['3', '4']) expect(await of(revision)).toMatchObject({ code: 'item-not-found' });
+    expect(await of('-1')).toMatchObject({ status: 400 });
+    const read = await containerEvents('HeldContentRead');
+    expect(read.map(({ data }) => (data as { revision: number }).revision)).toEqual([2, 0, 1]);
+    await world.store.releaseHold(WRITER, orders(), 'h', 'closed');
+    await purge();
+    for (const revision of ['0', '2', '4']) expect(await of(revision)).toMatchObject({ code: 'content-erased' });
+  });
+
   test('is for the write key alone, needs a reason, and shows nothing that is there or gone', async () => {
     await world.write('a');
     for (const key of [AUDITOR_KEY, READ_ONLY_KEY]) {

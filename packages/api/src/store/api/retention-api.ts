@@ -118,12 +118,20 @@ export interface RetentionApi {
       readonly signal?: AbortSignal | undefined;
     },
   ): Promise<RecoverySummary>;
-  /** The content of a life that has ended; the reading is put on record first. @throws Refusal item-not-found, content-erased */
+  /**
+   * The content of a life that has ended, as its last write or that of a revision had it; the reading is put on record first.
+   *
+   * @throws Refusal item-not-found, content-erased
+   */
   heldContent(
     caller: Caller,
     container: ContainerState,
     id: string,
     partitionKey: string,
-    request: { readonly reason: string; readonly life?: number | undefined },
+    request: {
+      readonly reason: string;
+      readonly life?: number | undefined;
+      readonly revision?: number | undefined;
+    },
   ): Promise<PastContent>;
 }
