@@ -8,7 +8,10 @@ export interface LifeKey {
 
 export interface NewLifeKey {
   readonly key: LifeKey;
-  /** Resolves when the key is durable. Nothing sealed with it may become durable earlier. */
+  /**
+   * Resolves when the key is durable; it may be found again after a crash only if something sealed with it is in the log then.
+   * Nothing sealed with it may become durable earlier.
+   */
   readonly stored: Promise<unknown>;
 }
 
