@@ -1652,6 +1652,35 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await one.store.fsck()).problems).toEqual([]);
     }));
 
+  it('erase what was brought back of an item that another was asked to erase meanwhile, by a node that can’t tell', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [
+        await cluster.start({ automaticPurge: false }),
+        await cluster.start({ automaticPurge: false }),
+      ];
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'item', { n: 1 });
+      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const createKey = other.storage.vault.createKey.bind(other.storage.vault);
+      vi.spyOn(other.storage.vault, 'createKey').mockImplementationOnce(async (stream) => {
+        const request = { reason: 'asked for', requestedBy: 'the person' };
+        await one.store.eraseItem(CALLER, container, 'item', PARTITION, request);
+        const append = cluster.log.append.bind(cluster.log);
+        vi.spyOn(cluster.log, 'append').mockImplementationOnce(async (...appends) => {
+          await append(...appends);
+          throw new StorageUnavailable('the answer is lost');
+        });
+        return createKey(stream);
+      });
+      const back = other.store.recoverItem(CALLER, container, 'item', PARTITION, { reason: 'a mistake' });
+      await expect(back).rejects.toThrow('the answer is lost');
+      const explained = () => one.store.explain(container, 'item', PARTITION);
+      await eventually('what came back is erased', async () => (await explained()).state === 'purged');
+      expect(await explained()).toMatchObject({ life: 1, erasure: { requestedBy: 'the person' } });
+      expect((await one.store.fsck()).problems).toEqual([]);
+    }));
+
   it('bring no item back by a write that is held up on its way to the log until its deadline is over', () =>
     withLateNode(async ({ one, late, holdUp }) => {
       const container = await makeContainer(one.store, -1);

@@ -207,8 +207,8 @@ export class Erasures {
     when: { readonly isLate: boolean },
   ): Promise<ErasureOutcome> {
     const prefix = `item-${rid}.${item}`;
-    const { kept, ...outcome } = await this.#parts.itemOrder.run(prefix, () =>
-      this.#undisturbed(rid, () => this.#destroy(this.#now(context), rid, prefix, position, when)),
+    const { kept, ...outcome } = await this.#inTurn(rid, prefix, () =>
+      this.#destroy(this.#now(context), rid, prefix, position, when),
     );
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own, and
@@ -225,7 +225,27 @@ export class Erasures {
       });
     }
     if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
+    if (isAmongOthers) this.#lookForRecovered(context, rid, prefix, position);
     return { position, ...outcome };
+  }
+
+  /**
+   * Another node may have been bringing the item back meanwhile. It looks itself whether an erasure came before that; but
+   * it may be gone by then, or may not know that what it sent was recorded.
+   */
+  #lookForRecovered({ actor, correlationId }: Caller, rid: string, prefix: string, requestedAt: number): void {
+    const { log, nodes } = this.#parts.ports;
+    const look = async (): Promise<void> => {
+      const last = await lastLifeOf(log, prefix);
+      if (last === undefined || isPurged(last)) return;
+      const context = this.#parts.command({ actor, correlationId });
+      await this.#inTurn(rid, prefix, () => this.#destroy(context, rid, prefix, requestedAt, { isLate: true }));
+    };
+    this.#retries.again(`recoveries of ${prefix}`, look, nodes?.policyDelayMs);
+  }
+
+  #inTurn<Result>(rid: string, prefix: string, work: () => Promise<Result>): Promise<Result> {
+    return this.#parts.itemOrder.run(prefix, () => this.#undisturbed(rid, work));
   }
 
   /** The context with the time of its turn: what an erasure had to wait for must not be dated after it. */
