@@ -3,8 +3,13 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { type ClearValue, clearValue } from '@epitaph/projections/items/clear-values.ts';
+import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { clearBytes } from '@epitaph/storage/clear-scan.ts';
 import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { TestFolder } from '../contracts/sqlite-folder.ts';
+import { Random } from '../simulation/random.ts';
 import { formsOf, foundIn, search } from './search.ts';
 
 /** Stands in each value at a clear path. */
@@ -148,6 +153,84 @@ describe('a value at a clear path', () => {
     const expired = all.filter((index) => index % 4 === 1);
     expect(citiesIn(place, expired, [0, 1, LAST])).toBe(0);
     await again.close();
+  });
+
+  it('is in no file once it went, wherever in the file SQLite had it before', async () => {
+    // given
+    const random = new Random(1);
+    const place = new TestFolder();
+    // There is no log here of what the read model is told.
+    const { readModels } = await place.open({ logMayBeOlder: true });
+    const { store: readModel } = readModels.current;
+    const lives = 1_500;
+    const revisions = Array.from({ length: lives }, () => -1);
+    const values: ClearValue[] = [];
+    const past: ClearValue[] = [];
+    let position = 0;
+    const written = (index: number): ReadModelChange => {
+      if (values[index] !== undefined) past.push(values[index]);
+      const value = clearValue(
+        `${random.int(0, 1e9).toString(36).padStart(6, '0')} ${'x'.repeat(random.int(0, 110))}`,
+      )!;
+      values[index] = value;
+      revisions[index]! += 1;
+      return {
+        kind: 'item-written',
+        container: 1,
+        ...nameOf(index),
+        life: 0,
+        revision: revisions[index]!,
+        position: ++position,
+        ts: 0,
+        ttl: null,
+        key: index + 1,
+        unreadableTtl: false,
+        clear: [{ path: 0, value }],
+      };
+    };
+    await readModel.apply(
+      Array.from({ length: lives }, (_, index) => written(index)),
+      position,
+    );
+    // when
+    for (let batch = 0; batch < 300; batch++) {
+      const changes = Array.from({ length: 50 }, () => written(random.int(1, lives - 1)));
+      await readModel.apply(changes, position);
+    }
+    past.push(values.shift()!);
+    const { id, partitionKey } = nameOf(0);
+    const purge = { container: 1, partitionKey, id, life: 0, purgedAtMs: 1_000 };
+    await readModel.apply(
+      [
+        {
+          kind: 'item-purged',
+          ...purge,
+          disappearance: {
+            ...purge,
+            position: ++position,
+            cause: 'erasure',
+            atMs: 1_000,
+            recordedAtMs: 1_000,
+            actor: null,
+            rule: null,
+            ttl: null,
+            policyVersion: null,
+          },
+        },
+      ],
+      position,
+    );
+    // then
+    expect(foundIn(place.path, values.map(clearBytes)).size).toBe(lives - 1);
+    const gone = past.splice(0).map(clearBytes);
+    expect(foundIn(place.path, gone).size).toBe(0);
+    // Nor does what is written next bring it back.
+    await readModel.apply(
+      Array.from({ length: 500 }, () => written(random.int(1, lives - 1))),
+      position,
+    );
+    expect(foundIn(place.path, gone).size).toBe(0);
+    await place.dispose();
   });
 
   it('goes with its container, and comes back by no rebuild', async () => {

@@ -12,6 +12,7 @@ import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
 import { BUSY_MS, openForWriting } from './database.ts';
+import { PageGaps } from './page-gaps.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './writer.ts';
@@ -79,6 +80,8 @@ function writtenContainer(change: Extract<ReadModelChange, { kind: 'container' }
 
 /** How long the journal's emptying may wait for readers, in milliseconds; writes wait meanwhile. */
 const EMPTYING_MS = 250;
+/** Bytes of a journal that is emptied though nothing must be, where SQLite does not do that by itself. */
+const LONG_JOURNAL = 64 * 1024 * 1024;
 
 export interface ReadModelWriterOptions {
   readonly file: string;
@@ -90,9 +93,12 @@ export class ReadModelWriterCore implements WriterCore {
   readonly #database: DatabaseSync;
   readonly #statements: ReturnType<typeof prepare>;
   readonly #step: StepHook;
+  readonly #file: string;
   readonly #whenDamaged: string;
-  /** There are, or were, values in clear in the file: then what goes is overwritten. */
-  #keepsClear: boolean;
+  /** Where there are, or were, values in clear in the file: then what goes is overwritten, wherever in it that has been. */
+  #gaps: PageGaps | undefined;
+  /** An earlier version may have left values anywhere in the file. */
+  #mustWipeAll: boolean;
   /** Values went whose bytes may still be in the journal. */
   #hasRemnants = false;
   /** Lives were purged whose values may be among them; whoever wrote the file before may have been killed over that. */
@@ -100,6 +106,7 @@ export class ReadModelWriterCore implements WriterCore {
 
   constructor(options: ReadModelWriterOptions, step: StepHook = () => {}) {
     this.#step = step;
+    this.#file = options.file;
     this.#whenDamaged = `delete ${options.file}, with its -wal and -shm files: it is built again from the log at the next start`;
     this.#database = openForWriting({
       file: options.file,
@@ -110,8 +117,8 @@ export class ReadModelWriterCore implements WriterCore {
       synchronous: options.synchronous,
     });
     this.#statements = prepare(this.#database);
-    this.#keepsClear = this.#statements.anyClear.get() !== undefined;
-    if (this.#keepsClear) this.#keepClear();
+    this.#mustWipeAll = this.#statements.anyClear.get() !== undefined;
+    if (this.#mustWipeAll) this.#keepClear();
     this.#emptyJournal();
   }
 
@@ -135,12 +142,15 @@ export class ReadModelWriterCore implements WriterCore {
       return applies.map(() => failureOutcome(error, this.#whenDamaged));
     }
     this.#step('read model: after commit');
-    if (this.#mustEmptyJournal) this.#emptyJournal();
+    if (this.#mustEmptyJournal || this.#hasLongJournal()) this.#emptyJournal();
     return applies.map(() => ({ ok: true, value: undefined }));
   }
 
   close(): void {
+    // Otherwise SQLite does, and wipes no gaps.
+    if (this.#gaps !== undefined) this.#emptyJournal();
     this.#database.close();
+    this.#gaps?.close();
   }
 
   #write(row: WrittenRow): void {
@@ -166,22 +176,30 @@ export class ReadModelWriterCore implements WriterCore {
   }
 
   #insertClear(container: number, birth: number, entries: readonly ClearEntry[]): void {
-    if (entries.length > 0 && !this.#keepsClear) this.#keepClear();
+    if (entries.length > 0 && this.#gaps === undefined) this.#keepClear();
     for (const { path, value } of entries) this.#statements.insertClear.run(birth, path, container, clearBytes(value));
   }
 
   #deleteClear(birth: number): void {
-    if (!this.#keepsClear) return;
+    if (this.#gaps === undefined) return;
     if (this.#statements.deleteClear.run(birth).changes > 0) this.#hasRemnants = true;
   }
 
   /** From here on SQLite overwrites what is deleted, which costs every delete in the file. */
   #keepClear(): void {
-    this.#keepsClear = true;
-    this.#database.exec('PRAGMA secure_delete = ON');
+    const { page_size: pageSize } = this.#database.prepare('PRAGMA page_size').get() as { page_size: number };
+    this.#gaps = new PageGaps(this.#file, pageSize);
+    this.#database.exec('PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = 0');
   }
 
-  /** The file has what was deleted overwritten; its journal has pages as they were until it is emptied. */
+  #hasLongJournal(): boolean {
+    return this.#gaps !== undefined && this.#gaps.journalBytes > LONG_JOURNAL;
+  }
+
+  /**
+   * The file has what was deleted overwritten; its journal has pages as they were until it is emptied, and so have pages
+   * what was moved from them.
+   */
   #emptyJournal(): void {
     // A reader may hold an older state, to compare it, or the file find no room: then it is tried again after the next batch.
     if (!this.#isEmptied()) return;
@@ -190,9 +208,18 @@ export class ReadModelWriterCore implements WriterCore {
   }
 
   #isEmptied(): boolean {
-    this.#database.exec(`PRAGMA busy_timeout = ${EMPTYING_MS}`);
+    this.#database.exec(`PRAGMA busy_timeout = ${this.#mustEmptyJournal ? EMPTYING_MS : 0}`);
+    const { moveJournal, emptyJournal } = this.#statements;
     try {
-      return (this.#statements.emptyJournal.get() as { busy: number }).busy === 0;
+      if (this.#gaps !== undefined) {
+        if ((moveJournal.get() as { busy: number }).busy !== 0) return false;
+        if (this.#mustWipeAll) this.#gaps.wipeAll();
+        else this.#gaps.wipeChanged();
+        this.#mustWipeAll = false;
+        // Pages as they were are in memory too, and would be written with what changes in them next.
+        this.#database.exec('PRAGMA shrink_memory');
+      }
+      return (emptyJournal.get() as { busy: number }).busy === 0;
     } catch {
       return false;
     } finally {
@@ -337,6 +364,7 @@ function prepare(database: DatabaseSync) {
     anyClear: database.prepare('SELECT 1 FROM item_clear LIMIT 1'),
     insertClear: database.prepare('INSERT INTO item_clear (birth, path, container, value) VALUES (?, ?, ?, ?)'),
     deleteClear: database.prepare('DELETE FROM item_clear WHERE birth = ?'),
+    moveJournal: database.prepare('PRAGMA wal_checkpoint(FULL)'),
     emptyJournal: database.prepare('PRAGMA wal_checkpoint(TRUNCATE)'),
     insertEnded: database.prepare(
       `INSERT INTO ended (container, partition_key, id, life, stream, position, cause, ended_at, by_policy_start)
