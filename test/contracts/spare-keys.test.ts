@@ -12,8 +12,10 @@ import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.
 import { SpareKeys } from '@epitaph/storage/sqlite/spare-keys.ts';
 import { openVault } from '@epitaph/storage/sqlite/open-vault.ts';
 import { VaultTables } from '@epitaph/storage/sqlite/vault-tables.ts';
+import { isZero } from '../backup/setup.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { copyAsKilled } from '../simulation/embedded.ts';
+import { Random } from '../simulation/random.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 let folder: TestFolder;
@@ -79,6 +81,14 @@ const destruction = ({ name, keyId }: Life) => ({
   nowMs: 2_000,
 });
 
+/** Pieces of wrapped keys as they lie in a file, which the master key opens; what is short is one piece. */
+const piecesOf = (wrapped: readonly Buffer[]): Buffer[] =>
+  wrapped.flatMap((bytes) =>
+    Array.from({ length: Math.max(1, Math.floor(bytes.length / 64)) }, (_, at) =>
+      bytes.subarray(at * 64, (at + 1) * 64),
+    ),
+  );
+
 const masterKeyOf = (path: string) =>
   createSecretKey(Buffer.from(readFileSync(join(path, 'master.key'), 'utf8').trim(), 'base64'));
 
@@ -86,15 +96,19 @@ const masterKeyOf = (path: string) =>
 function vaultOf(path: string, master = masterKeyOf(path)) {
   const vault = new DatabaseSync(join(path, 'vault.db'), { readOnly: true });
   try {
-    const rows = vault.prepare('SELECT id FROM keys').all() as { id: number }[];
-    const batches = vault.prepare('SELECT first, wrapped FROM spare_keys').all() as {
-      first: number;
+    const rows = vault.prepare('SELECT id, wrapped FROM keys WHERE owner <> zeroblob(8)').all() as {
+      id: number;
       wrapped: Uint8Array;
     }[];
+    const slots = vault.prepare('SELECT slot, wrapped FROM spare_keys').all() as {
+      slot: number;
+      wrapped: Uint8Array;
+    }[];
+    const batches = slots.filter(({ wrapped }) => wrapped.some((byte) => byte !== 0));
     return {
       rows: rows.map(({ id }) => id),
-      wrapped: batches.map(({ wrapped }) => Buffer.from(wrapped)),
-      spare: Buffer.concat(batches.map(({ first, wrapped }) => unwrapKey(master, first, 'spare keys', wrapped)!)),
+      wrapped: [...rows, ...batches].map((row) => Buffer.from(row.wrapped)).filter((bytes) => !isZero(bytes)),
+      spare: Buffer.concat(batches.map(({ slot, wrapped }) => unwrapKey(master, slot, 'spare keys', wrapped)!)),
     };
   } finally {
     vault.close();
@@ -154,14 +168,12 @@ for (const writers of ['inline', 'threads'] as const) {
     it('leave nothing of a key that is destroyed, and of the others what they need', async () => {
       const storage = await folder.open({ writers });
       const [gone, ...kept] = (await spareLives(storage, 5)) as [Life, ...Life[]];
-      // Pieces of the batch as it lies in the file, which the master key opens.
-      const pieces = vaultOf(folder.path).wrapped.flatMap((wrapped) =>
-        Array.from({ length: Math.floor(wrapped.length / 64) }, (_, at) => wrapped.subarray(at * 64, (at + 1) * 64)),
-      );
+      const pieces = piecesOf(vaultOf(folder.path).wrapped);
       expect(foundIn(folder.path, pieces).size).toBeGreaterThan(200);
       expect(await storage.vault.destroyKeys([destruction(gone)])).toEqual([{ kind: 'destroyed' }]);
       expect(await opens(storage, gone)).toBe('destroyed');
-      expect(foundIn(folder.path, pieces).size).toBe(0);
+      // The first life's own key is as it was.
+      expect(foundIn(folder.path, pieces).size).toBe(1);
       const { rows, spare } = vaultOf(folder.path);
       expect(spare.includes(gone.secret)).toBe(false);
       for (const life of kept) {
@@ -175,6 +187,42 @@ for (const writers of ['inline', 'threads'] as const) {
       expect(await opens(again, gone)).toBe('destroyed');
       for (const life of [...kept, next]) expect(await opens(again, life)).toBe(`about ${life.name}`);
     });
+
+    it('leave nothing in any page of a file, in whatever order they get rows of their own and are destroyed', async () => {
+      const storage = await folder.open({ writers });
+      const random = new Random(7);
+      const seen = new Map<string, Buffer>();
+      const remember = () => {
+        for (const piece of piecesOf(vaultOf(folder.path).wrapped)) seen.set(piece.toString('hex'), piece);
+      };
+      let lives: Life[] = [];
+      const begun = (count: number) =>
+        Promise.all(Array.from({ length: count }, () => live(storage, crypto.randomUUID())));
+      for (let round = 0; round < 30; round++) {
+        lives.push(...(await begun(random.int(1, 150))));
+        remember();
+        // Keys of their own meanwhile, with higher numbers than spare ones that are still to get rows.
+        const [some] = await Promise.all([
+          begun(random.int(1, 30)),
+          ...(random.chance(0.3) ? [storage.vault.whileCopying(async () => lives.push(...(await begun(40))))] : []),
+        ]);
+        lives.push(...some);
+        remember();
+        if (!random.chance(0.5)) continue;
+        const gone = lives.filter(() => random.chance(0.3));
+        await storage.vault.destroyKeys(gone.map((life) => destruction(life)));
+        lives = lives.filter((life) => !gone.includes(life));
+        remember();
+      }
+      expect(seen.size).toBeGreaterThan(10_000);
+      // when all go
+      await storage.vault.destroyKeys(lives.map((life) => destruction(life)));
+      const { wrapped } = vaultOf(folder.path);
+      // then what is left are keys that nobody has
+      const left = new Set(piecesOf(wrapped).map((piece) => piece.toString('hex')));
+      const former = [...seen.values()].filter((piece) => !left.has(piece.toString('hex')));
+      expect(foundIn(folder.path, former).size).toBe(0);
+    }, 60_000);
 
     it('of which none is left behind by a store that is closed', async () => {
       const storage = await folder.open({ writers });
@@ -235,15 +283,41 @@ it('spare keys whose lives are not told by anything else are looked for in the l
     work();
     spare.committed(position);
   };
-  const positions = () => vault.prepare('SELECT position FROM spare_keys').all();
-  settle(10, () => spare.add(1, new Uint8Array(64).fill(7), 10));
+  const positions = () =>
+    vault
+      .prepare('SELECT wrapped FROM spare_keys WHERE slot = 0')
+      .all()
+      .map(({ wrapped }) => unwrapKey(master, 0, 'spare keys', wrapped as Uint8Array)!.readDoubleBE(8));
+  settle(10, () => spare.add(1, new Uint8Array(16_384).fill(7), 10));
   expect(spare.isStale(200_000)).toBe(false);
   settle(200_000);
-  expect(positions()).toEqual([{ position: 10 }]);
+  expect(positions()).toEqual([10]);
   expect(spare.isStale(260_011)).toBe(true);
   settle(260_011);
   // As of the last time: whose a key is may be told a little late.
-  expect(positions()).toEqual([{ position: 200_000 }]);
+  expect(positions()).toEqual([200_000]);
   expect(spare.isStale(260_012)).toBe(false);
+  vault.close();
+});
+
+it('a key’s row comes behind all others, or is there before: none makes SQLite move one, which would leave it behind', async () => {
+  const master = createSecretKey(Buffer.alloc(32, 1));
+  const vault = openVault(folder.file('vault.db'), 'OFF');
+  const tables = new VaultTables(vault, master);
+  const add = (id: number) => tables.addKey(id, streamOf(`${id}`), Buffer.alloc(32, id));
+  const rows = () =>
+    vault
+      .prepare('SELECT id, owner <> zeroblob(8) AS has FROM keys')
+      .all()
+      .map(({ id, has }) => (has === 1 ? id : 'blank'));
+  add(2);
+  add(5);
+  expect(rows()).toEqual(['blank', 2, 'blank', 'blank', 5]);
+  add(3);
+  expect(rows()).toEqual(['blank', 2, 3, 'blank', 5]);
+  expect(() => add(3)).toThrow('UNIQUE');
+  // After a restore numbers begin at a place of their own.
+  add(5 + 2 ** 40);
+  expect(rows()).toEqual(['blank', 2, 3, 'blank', 5, 5 + 2 ** 40]);
   vault.close();
 });

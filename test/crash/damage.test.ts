@@ -81,6 +81,11 @@ describe('a file that is damaged', () => {
     await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));
   });
 
+  it('is named, too, where that reads it for what a kill has left behind', async () => {
+    const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'spare_keys'));
+    await expect(starting).rejects.toThrow(/vault\.db: the key vault.*is damaged.*Restore it from a backup/);
+  });
+
   it('is refused where it is an older copy of the log: what came after it would be neither there nor seen to come', async () => {
     const files = (of: string) => readdirSync(of).filter((name) => name.startsWith('log.db'));
     const copy = newFolder('older-log');

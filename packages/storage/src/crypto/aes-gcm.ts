@@ -3,7 +3,7 @@ import { RandomPool } from './random-pool.ts';
 
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
-const GCM_OVERHEAD_BYTES = IV_BYTES + TAG_BYTES;
+export const GCM_OVERHEAD_BYTES = IV_BYTES + TAG_BYTES;
 
 const pool = new RandomPool();
 

@@ -1,7 +1,9 @@
 import { hash, type KeyObject } from 'node:crypto';
-import { gcmOpen, gcmSeal } from './aes-gcm.ts';
+import { GCM_OVERHEAD_BYTES, gcmOpen, gcmSeal } from './aes-gcm.ts';
 
-const OWNER_BYTES = 8;
+export const KEY_BYTES = 32;
+export const OWNER_BYTES = 8;
+export const WRAPPED_BYTES = KEY_BYTES + GCM_OVERHEAD_BYTES;
 
 /** A life's key under the master key, bound to its number and its life. */
 export function wrapKey(master: KeyObject, keyId: number, stream: string, key: Uint8Array): Buffer {

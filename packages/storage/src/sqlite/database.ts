@@ -220,7 +220,11 @@ function checkVersion(database: DatabaseSync, { file, what, schemaVersion, migra
   }
 }
 
-function explained(error: unknown, { file, what, remedy = 'Restore it from a backup.' }: OpenOptions): unknown {
+/** What is wrong with a file, and what to do, as far as an error tells. */
+export function explained(
+  error: unknown,
+  { file, what, remedy = 'Restore it from a backup.' }: Pick<OpenOptions, 'file' | 'what' | 'remedy'>,
+): unknown {
   const { message } = error as { message?: string };
   const code = sqliteCodeOf(error);
   if (code === sqliteCodes.corrupt || code === sqliteCodes.notADatabase) {

@@ -3,7 +3,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { AppendResult, ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import type { DestroyOutcome, DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
-import { LOG_CACHE_KIB, openForWriting } from './database.ts';
+import { explained, LOG_CACHE_KIB, openForWriting } from './database.ts';
 import type {
   AppendJob,
   AppendOutcome,
@@ -95,9 +95,14 @@ export class LogWriterCore implements WriterCore {
     }
     this.#statements = prepareLog(this.#log);
     this.#vaultTables = new VaultTables(this.#vault, options.masterKey);
-    this.#spareKeys = new SpareKeys(this.#vault, this.#vaultTables, options.masterKey);
-    this.#load();
-    recoverSpareKeys({ log: this.#log, vault: this.#vault }, this.#vaultTables, options.masterKey, step);
+    try {
+      this.#spareKeys = new SpareKeys(this.#vault, this.#vaultTables, options.masterKey);
+      this.#load();
+      recoverSpareKeys({ log: this.#log, vault: this.#vault }, this.#vaultTables, options.masterKey, step);
+    } catch (error) {
+      for (const file of [this.#vault, this.#log, this.#ledger]) file.close();
+      throw explained(error, { file: options.vaultFile, what: 'key vault, or the event log beside it,' });
+    }
   }
 
   execute(jobs: readonly Job[]): JobOutcome[] {
@@ -125,6 +130,7 @@ export class LogWriterCore implements WriterCore {
         if (error instanceof PlacedCrash) throw error;
         if (database.isTransaction) database.exec('ROLLBACK');
         if (database === this.#log) this.#load();
+        else this.#vaultTables.rolledBack();
         for (const { index } of members) outcomes[index] = failureOutcome(error);
         return false;
       }

@@ -20,6 +20,7 @@ import type { StepHook } from './placed-crash.ts';
 import { PurgeLedger, readPurgeLedger } from './purge-ledger.ts';
 import type { RestoreOptions, ServerLog } from './restore-options.ts';
 import { secretNameOf } from './sqlite-key-vault.ts';
+import { NOBODY } from './vault-tables.ts';
 
 /** Keys destroyed in one transaction. */
 const BATCH = 10_000;
@@ -152,7 +153,10 @@ class CopiedKeys implements RestoredKeys {
   settleRestored(keys: readonly RestoredKey[]): { readonly destroyed: number; readonly gone: ReadonlySet<number> } {
     const overwrite = this.#vault.prepare(OVERWRITE);
     // A number that another life has stays that life's.
-    const putGone = this.#vault.prepare('INSERT OR IGNORE INTO keys (id, owner, wrapped) VALUES (?, ?, zeroblob(1))');
+    const putGone = this.#vault.prepare(
+      `INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, zeroblob(1))
+       ON CONFLICT (id) DO UPDATE SET owner = excluded.owner WHERE owner = ${NOBODY}`,
+    );
     const gone = new Set<number>();
     let destroyed = 0;
     this.#vault.exec('BEGIN IMMEDIATE');

@@ -1,3 +1,6 @@
+import { GCM_OVERHEAD_BYTES } from '../crypto/aes-gcm.ts';
+import { KEY_BYTES } from '../crypto/key-wrapping.ts';
+
 /** The event log. Bodies are sealed; everything else is in clear. */
 export const LOG_SCHEMA_VERSION = 1;
 export const LOG_SCHEMA = `
@@ -34,14 +37,18 @@ export const LOG_SCHEMA = `
   INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
-const SPARE_KEYS = `
-  -- Keys that have no lives yet, many of them in one: see spare-keys.ts. Numbered from the first one on; none of them is
-  -- used by an event up to the position.
-  CREATE TABLE spare_keys (
-    first INTEGER PRIMARY KEY,
-    position INTEGER NOT NULL,
-    wrapped BLOB NOT NULL
-  ) STRICT;
+/** Spare keys in a batch. */
+export const SPARE_KEYS = 512;
+/** Of what a batch begins with, in bytes. */
+export const SPARE_HEAD_BYTES = 16;
+/** Room for so many: one in use, one that follows, and what is left of those before. */
+const SPARE_BATCHES = 4;
+const SPARE_BATCH_BYTES = SPARE_HEAD_BYTES + SPARE_KEYS * KEY_BYTES + GCM_OVERHEAD_BYTES;
+const SPARE_BATCHES_TABLE = `
+  -- Keys that have no lives yet, many of them in one. Rows are there from the beginning and overwritten in place, with
+  -- zeros where there is no batch.
+  CREATE TABLE spare_keys (slot INTEGER PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
+  INSERT INTO spare_keys VALUES ${Array.from({ length: SPARE_BATCHES }, (_, slot) => `(${slot}, zeroblob(${SPARE_BATCH_BYTES}))`).join(', ')};
 `;
 
 const HOLD_INDEXES = `
@@ -60,8 +67,8 @@ const HOLD_INDEXES = `
 /** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
 export const VAULT_SCHEMA_VERSION = 4;
 export const VAULT_SCHEMA = `
-  -- Rows are only appended, and a destroyed key is overwritten in place by zeros: nothing moves on a page, so
-  -- nothing is left behind in one.
+  -- Rows are only appended, zeros for a key that is to be stored later, and a destroyed key is overwritten in place by
+  -- zeros: nothing moves on a page, so nothing is left behind in one.
   CREATE TABLE keys (
     id INTEGER PRIMARY KEY,
     owner BLOB NOT NULL,
@@ -84,7 +91,7 @@ export const VAULT_SCHEMA = `
   CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
   CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
   ${HOLD_INDEXES}
-  ${SPARE_KEYS}
+  ${SPARE_BATCHES_TABLE}
 `;
 /** What leads from each older version to the next, from version 1 on. */
 export const VAULT_MIGRATIONS: readonly string[] = [
@@ -97,7 +104,7 @@ export const VAULT_MIGRATIONS: readonly string[] = [
       UNION SELECT hold_id, scope ->> '$.prefix' FROM holds WHERE scope ->> '$.kind' = 'stream-prefix'
       UNION SELECT hold_id, value FROM holds, json_each(scope, '$.prefixes') WHERE scope ->> '$.kind' = 'stream-prefixes'
     )`,
-  SPARE_KEYS,
+  SPARE_BATCHES_TABLE,
 ];
 
 /**

@@ -1,13 +1,12 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
-import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
+import { KEY_BYTES, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import type { StepHook } from './placed-crash.ts';
-import type { VaultTables } from './vault-tables.ts';
+import { SPARE_HEAD_BYTES } from './schema.ts';
+import { NOBODY, type VaultTables } from './vault-tables.ts';
 import { livesIn } from './written-lives.ts';
 
-/** In bytes. */
-const KEY_LENGTH = 32;
 /** What a batch is bound to in place of a life; no stream has that name. */
 const NOBODYS = 'spare keys';
 /** After a crash about so many events are read at most. */
@@ -15,6 +14,7 @@ const STALE_AFTER = 250_000;
 
 /** Keys with consecutive numbers that were stored before they had lives, in one piece. */
 interface Batch {
+  readonly slot: number;
   readonly first: number;
   /** One after the other; zeros for one that has a row of its own by now. */
   readonly keys: Buffer;
@@ -36,11 +36,13 @@ export class SpareKeys {
   /** What becomes of the batches once the transaction is committed. */
   #next: Batch[] | undefined;
   #settledAt = 0;
+  readonly #slots: readonly number[];
 
   constructor(vault: DatabaseSync, tables: VaultTables, masterKey: KeyObject) {
     this.#tables = tables;
     this.#masterKey = masterKey;
     this.#statements = prepare(vault);
+    this.#slots = (this.#statements.all.all() as { slot: number }[]).map(({ slot }) => slot);
   }
 
   /** Notes whose key a spare one is from now on. */
@@ -65,25 +67,28 @@ export class SpareKeys {
       const keys = Buffer.from(batch.keys);
       const given = [...this.#given].filter(([id]) => isIn(batch, id));
       for (const [id, stream] of given) {
-        const offset = (id - batch.first) * KEY_LENGTH;
-        const key = keys.subarray(offset, offset + KEY_LENGTH);
+        const offset = (id - batch.first) * KEY_BYTES;
+        const key = keys.subarray(offset, offset + KEY_BYTES);
         // Overwrites it, too.
         this.#tables.addKey(id, stream, key);
       }
       if (given.length === 0 && position - batch.position <= STALE_AFTER) this.#next.push(batch);
-      else if (keys.every((byte) => byte === 0)) this.#statements.remove.run(batch.first);
+      else if (isZero(keys)) this.#statements.empty.run(batch.slot);
       else this.#put({ ...batch, keys, position: Math.max(batch.position, this.#settledAt) });
     }
   }
 
   /** In a transaction that has settled. */
   add(first: number, keys: Uint8Array, position: number): void {
-    this.#put({ first, keys: Buffer.from(keys), position });
+    const taken = new Set(this.#next!.map(({ slot }) => slot));
+    const slot = this.#slots.find((one) => !taken.has(one));
+    invariant(slot !== undefined, 'there is room for more spare keys when half a batch is left');
+    this.#put({ slot, first, keys: Buffer.from(keys), position });
   }
 
   /** In a transaction that has settled. Those stay that wait for the right master key, see {@link recoverSpareKeys}. */
   removeAll(): void {
-    for (const { first } of this.#batches) this.#statements.remove.run(first);
+    for (const { slot } of this.#batches) this.#statements.empty.run(slot);
     this.#next = [];
   }
 
@@ -102,8 +107,7 @@ export class SpareKeys {
   }
 
   #put(batch: Batch): void {
-    const { first, keys, position } = batch;
-    this.#statements.put.run(first, position, wrapKey(this.#masterKey, first, NOBODYS, keys));
+    this.#statements.put.run(wrapBatch(this.#masterKey, batch), batch.slot);
     this.#next!.push(batch);
   }
 
@@ -112,7 +116,7 @@ export class SpareKeys {
   }
 }
 
-const isIn = ({ first, keys }: Batch, id: number): boolean => id >= first && id < first + keys.length / KEY_LENGTH;
+const isIn = ({ first, keys }: Batch, id: number): boolean => id >= first && id < first + keys.length / KEY_BYTES;
 
 /**
  * After a crash: gives each spare key that the log knows a life of a row of its own, and destroys the others. Where the
@@ -124,27 +128,28 @@ export function recoverSpareKeys(
   masterKey: KeyObject,
   step: StepHook = () => {},
 ): void {
-  const { all, find, removeAll } = prepare(vault);
-  const rows = all.all() as { first: number; position: number; wrapped: Uint8Array }[];
+  const { all, find, empty } = prepare(vault);
+  const rows = (all.all() as { slot: number; wrapped: Uint8Array }[]).filter(({ wrapped }) => !isZero(wrapped));
   if (rows.length === 0) return;
+  const batches = rows.map(({ slot, wrapped }) => unwrapBatch(masterKey, slot, wrapped));
   const spare = new Map<number, Buffer>();
-  for (const { first, wrapped } of rows) {
-    const keys = unwrapKey(masterKey, first, NOBODYS, wrapped);
-    if (keys === undefined) return;
-    for (let offset = 0; offset < keys.length; offset += KEY_LENGTH) {
-      const key = keys.subarray(offset, offset + KEY_LENGTH);
-      if (key.some((byte) => byte !== 0)) spare.set(first + offset / KEY_LENGTH, key);
+  for (const batch of batches) {
+    if (batch === undefined) return;
+    for (let offset = 0; offset < batch.keys.length; offset += KEY_BYTES) {
+      const key = batch.keys.subarray(offset, offset + KEY_BYTES);
+      if (!isZero(key)) spare.set(batch.first + offset / KEY_BYTES, key);
     }
   }
+  const from = Math.min(...batches.map((batch) => batch!.position));
   vault.exec('BEGIN IMMEDIATE');
   try {
-    for (const { keyId, stream } of livesIn(log, Math.min(...rows.map(({ position }) => position)))) {
+    for (const { keyId, stream } of livesIn(log, from)) {
       const key = spare.get(keyId);
       if (key === undefined) continue;
       spare.delete(keyId);
       if (find.get(keyId) === undefined) tables.addKey(keyId, stream, key);
     }
-    removeAll.run();
+    for (const { slot } of rows) empty.run(slot);
     step('spare keys: before commit');
     vault.exec('COMMIT');
   } catch (error) {
@@ -155,12 +160,37 @@ export function recoverSpareKeys(
   step('spare keys: after commit');
 }
 
+const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);
+
+function wrapBatch(master: KeyObject, { slot, first, position, keys }: Batch): Buffer {
+  const head = Buffer.alloc(SPARE_HEAD_BYTES);
+  head.writeDoubleBE(first, 0);
+  head.writeDoubleBE(position, 8);
+  const plain = Buffer.concat([head, keys]);
+  try {
+    return wrapKey(master, slot, NOBODYS, plain);
+  } finally {
+    plain.fill(0);
+  }
+}
+
+function unwrapBatch(master: KeyObject, slot: number, wrapped: Uint8Array): Batch | undefined {
+  const plain = unwrapKey(master, slot, NOBODYS, wrapped);
+  if (plain === undefined) return undefined;
+  return {
+    slot,
+    first: plain.readDoubleBE(0),
+    position: plain.readDoubleBE(8),
+    keys: plain.subarray(SPARE_HEAD_BYTES),
+  };
+}
+
 function prepare(vault: DatabaseSync) {
   return {
-    all: vault.prepare('SELECT first, position, wrapped FROM spare_keys'),
-    put: vault.prepare('INSERT OR REPLACE INTO spare_keys (first, position, wrapped) VALUES (?, ?, ?)'),
-    remove: vault.prepare('DELETE FROM spare_keys WHERE first = ?'),
-    removeAll: vault.prepare('DELETE FROM spare_keys'),
-    find: vault.prepare('SELECT 1 FROM keys WHERE id = ?'),
+    all: vault.prepare('SELECT slot, wrapped FROM spare_keys ORDER BY slot'),
+    // The same number of bytes, so each row stays where it is on its pages.
+    put: vault.prepare('UPDATE spare_keys SET wrapped = ? WHERE slot = ?'),
+    empty: vault.prepare('UPDATE spare_keys SET wrapped = zeroblob(length(wrapped)) WHERE slot = ?'),
+    find: vault.prepare(`SELECT 1 FROM keys WHERE id = ? AND owner <> ${NOBODY}`),
   } satisfies Record<string, StatementSync>;
 }

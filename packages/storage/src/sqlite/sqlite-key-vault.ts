@@ -14,21 +14,18 @@ import type {
   VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
-import { ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
+import { KEY_BYTES, ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
 import type { AddSpareKeysJob, DestroyJob, RemoveSpareKeysJob, VaultWriteJob } from './log-writer-jobs.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
-import { HOLDS_ON_STREAM } from './schema.ts';
+import { HOLDS_ON_STREAM, SPARE_KEYS } from './schema.ts';
+import { NOBODY } from './vault-tables.ts';
 import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
 const CACHE_SIZE = 50_000;
-/** Of a key, in bytes. */
-const KEY_BYTES = 32;
-/** Spare keys stored at once; the next are when half of them are left. */
-const SPARE_KEYS = 512;
 /** Keys destroyed by one job of the writer's. */
 const DESTROYED_AT_ONCE = 32;
 /** Destroying so many keys takes the writer as long as a small write, besides the syncs of the whole group. */
@@ -185,7 +182,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return { keyId: batch.first + at, bytes: batch.keys.subarray(at * KEY_BYTES, (at + 1) * KEY_BYTES) };
   }
 
-  /** Has more spare keys stored in time. */
+  /** Has more spare keys stored when half a batch is left. */
   #restock(): void {
     const left = this.#spares.reduce((sum, batch) => sum + batch.left, 0);
     if (!this.#keepsSpares || this.#coming !== undefined || left > SPARE_KEYS / 2) return;
@@ -393,7 +390,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 function prepare(database: DatabaseSync) {
   // The owner only of a key that is destroyed, and both as text: a column of bytes takes as long as the rest of the look-up.
   const key = database.prepare(
-    'SELECT hex(wrapped), iif(wrapped = zeroblob(length(wrapped)), hex(owner), NULL) FROM keys WHERE id = ?',
+    `SELECT hex(wrapped), iif(wrapped = zeroblob(length(wrapped)), hex(owner), NULL) FROM keys WHERE id = ? AND owner <> ${NOBODY}`,
   );
   key.setReturnArrays(true);
   return {

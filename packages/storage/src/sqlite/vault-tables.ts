@@ -13,24 +13,47 @@ import {
   prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
-import { ownerOf, wrapKey } from '../crypto/key-wrapping.ts';
+import { OWNER_BYTES, ownerOf, WRAPPED_BYTES, wrapKey } from '../crypto/key-wrapping.ts';
 import type { VaultWriteJob } from './log-writer-jobs.ts';
 import { HOLDS_ON_STREAM } from './schema.ts';
+
+/** Numbers are passed over by the batches of spare keys that come later; a restore leaves more of them out for ever. */
+const MAX_PASSED = 10_000;
+/** The owner of a key that is yet to be stored. */
+export const NOBODY = `zeroblob(${OWNER_BYTES})`;
 
 /** What is written to the vault's tables: keys, holds, floors, secrets. Transactions are the caller's. */
 export class VaultTables {
   readonly #statements: ReturnType<typeof prepareVault>;
   readonly #masterKey: KeyObject;
+  /** The highest number that has a row, where that is known. */
+  #lastKeyId: number | undefined;
 
   constructor(vault: DatabaseSync, masterKey: KeyObject) {
     this.#statements = prepareVault(vault);
     this.#masterKey = masterKey;
   }
 
-  /** @param key is overwritten */
+  /** To be called after a rollback. */
+  rolledBack(): void {
+    this.#lastKeyId = undefined;
+  }
+
+  /**
+   * Rows are appended in the order of their numbers: one that came between two others could have SQLite move these to another
+   * page, where they would be left behind once they are destroyed. So numbers that are passed over get their rows now.
+   *
+   * @param key is overwritten
+   */
   addKey(id: number, stream: string, key: Uint8Array): void {
-    this.#statements.insertKey.run(id, ownerOf(stream), wrapKey(this.#masterKey, id, stream, key));
+    const { insertKey, insertBlank, fillBlank } = this.#statements;
+    const [owner, wrapped] = [ownerOf(stream), wrapKey(this.#masterKey, id, stream, key)];
     key.fill(0);
+    const last = this.#lastKeyId ?? (this.#statements.lastKey.get() as { last: number }).last;
+    if (id <= last && fillBlank.run(owner, wrapped, id).changes > 0) return;
+    for (let passed = last + 1; passed < id && id - passed <= MAX_PASSED; passed++) insertBlank.run(passed);
+    insertKey.run(id, owner, wrapped);
+    this.#lastKeyId = Math.max(last, id);
   }
 
   destroy(request: DestroyRequest): DestroyOutcome {
@@ -117,6 +140,13 @@ export class VaultTables {
 
 function prepareVault(vault: DatabaseSync) {
   return {
+    lastKey: vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys'),
+    insertBlank: vault.prepare(
+      `INSERT INTO keys (id, owner, wrapped) VALUES (?, ${NOBODY}, zeroblob(${WRAPPED_BYTES}))`,
+    ),
+    fillBlank: vault.prepare(
+      `UPDATE keys SET owner = ?, wrapped = ? WHERE id = ? AND owner = ${NOBODY} AND length(wrapped) = ${WRAPPED_BYTES}`,
+    ),
     insertKey: vault.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)'),
     findKey: vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
     // The same number of bytes, so the row stays where it is on its page.
