@@ -313,6 +313,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const drains = async ({ store }: typeof other) =>
         /^epitaph_purge_time_to_drain_seconds (.*)$/m.exec(await metricsText(store))?.[1];
       expect([await drains(purging), await drains(other)]).toEqual(['0', undefined]);
+      expect(await metricsText(purging.store)).toContain('\nepitaph_purge_by_this_node 1\n');
+      expect(await metricsText(other.store)).toContain('\nepitaph_purge_by_this_node 0\n');
       await write(purging, 'i', { ttl: 1 });
       machine.wall += 2_000;
       machine.monotonic += 2_000;

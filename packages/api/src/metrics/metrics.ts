@@ -121,6 +121,11 @@ function writePurge(text: MetricsText, status: PurgeStatus): void {
     PURGE_STATES.map((state) => ({ labels: { state }, value: status.state === state ? 1 : 0 })),
   );
   text.gauge(
+    'epitaph_purge_by_this_node',
+    '1 where this node purges; of several that share a store it may be left to others.',
+    status.byThisNode ? 1 : 0,
+  );
+  text.gauge(
     'epitaph_purge_rate_items_per_second',
     'Expiries recorded and lives erased, over the last minute.',
     status.itemsPerSecond,

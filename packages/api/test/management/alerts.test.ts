@@ -21,6 +21,7 @@ const RAISED: Readonly<Record<string, readonly string[]>> = {
   EpitaphProjectionLag: ['epitaph_projection_lag_events{projection="items"} 2000x100'],
   EpitaphClockHeld: ['epitaph_purge_state{state="held-by-clock"} 1x100'],
   EpitaphPurgePaused: ['epitaph_purge_state{state="paused"} 1x2000'],
+  EpitaphNothingPurges: ['epitaph_purge_by_this_node 0x100'],
   EpitaphPurgeFails: ['epitaph_purge_faults_total 0+30x100'],
   EpitaphScavengeFailed: ['epitaph_scavenge_state{state="failed"} 1x200'],
   EpitaphErasureLate: ['epitaph_purge_oldest_overdue_seconds{database="shop",container="orders",rid="r"} 4000x100'],
