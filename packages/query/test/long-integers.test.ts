@@ -32,6 +32,28 @@ describe('JSON', () => {
   });
 });
 
+describe('doubles', () => {
+  it.each([
+    [1.989763852669747e18, '1989763852669746944'],
+    [Number('-1.2345678901234567e18'), '-1234567890123456768'],
+    [2 ** 53, '9007199254740992'],
+    [-(2 ** 63), '-9223372036854775808'],
+    [2 ** 63, '9223372036854776000'],
+    [1e21, '1e+21'],
+    [0.1234567890123456, '0.1234567890123456'],
+    [123.1234567890123, '123.1234567890123'],
+  ])('%d are text that is read as the same number: %s', (value, text) => {
+    const shown = jsonText({ t: '1234567890123456,1234567890123456', a: [value, 1.5], v: value });
+    expect(shown).toBe(`{"t":"1234567890123456,1234567890123456","a":[${text},1.5],"v":${text}}`);
+    const { v } = parseJson(shown) as { readonly v: Json };
+    const parameters = [
+      { name: '@read', value: v },
+      { name: '@v', value },
+    ];
+    expect(rows('SELECT VALUE [@read = @v, @read >= @v, @read <= @v]', [], parameters)).toEqual([[true, true, true]]);
+  });
+});
+
 describe('integers that no double holds', () => {
   it.each([
     ['9007199254740993', 9_007_199_254_740_993n],

@@ -131,6 +131,50 @@ describe('an integer of 64 bits', () => {
   });
 });
 
+describe('a double as large as integers of 64 bits', () => {
+  const doubles = ['1.989763852669747E+18', '1.9897638526697472e18', '-1.2345678901234567E+18'];
+  let docs: string;
+  beforeAll(async () => {
+    docs = `/dbs/shop/colls/${(await world.container()).id}/docs`;
+    for (const [index, n] of doubles.entries()) {
+      const body = `{"id":"i${index}","customer":"ann","n":${n}}`;
+      expect((await raw(world.endpoint, 'POST', docs, { headers: keyHeader('ann'), body })).status).toBe(201);
+    }
+  });
+
+  const found = (query: string, parameters: string, headers: Record<string, string> = {}) =>
+    raw(world.endpoint, 'POST', docs, {
+      headers: { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true', ...headers },
+      body: `{"query":"SELECT VALUE c.id FROM c ${query}","parameters":[${parameters}]}`,
+    });
+
+  test('is found as .NET, Java and Python write it, by a literal and by a parameter', async () => {
+    for (const [index, n] of doubles.entries()) {
+      for (const [query, parameters] of [
+        [`WHERE c.n = ${n}`, ''],
+        ['WHERE c.n = @n', `{"name":"@n","value":${n}}`],
+        ['WHERE ARRAY_CONTAINS(@n, c.n)', `{"name":"@n","value":[${n}]}`],
+      ] as const) {
+        expect((await found(query, parameters)).json!['Documents'], query).toEqual([`i${index}`]);
+      }
+    }
+  });
+
+  test('that is computed ends a page after which the next begins', async () => {
+    const ids: unknown[] = [];
+    for (let token: string | undefined; ids.length < 9;) {
+      const { json, headers } = await found('ORDER BY c.n < 0 ? c.n / 3 : c.n * 0.7, c.id DESC', '', {
+        'x-ms-max-item-count': '1',
+        ...(token === undefined ? {} : { 'x-ms-continuation': token }),
+      });
+      ids.push(...(json!['Documents'] as readonly unknown[]));
+      token = headers['x-ms-continuation'] as string | undefined;
+      if (token === undefined) break;
+    }
+    expect(ids).toEqual(['i2', 'i0', 'i1']);
+  });
+});
+
 describe('a resume filter, with which the .NET client goes on with an ordered query,', () => {
   const rewritten = (order: string, from = 'FROM c') =>
     `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.id AS payload ${from} WHERE (true) ORDER BY c.n ${order}`;

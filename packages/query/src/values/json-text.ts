@@ -9,16 +9,17 @@ const isDigit = (code: number): boolean => code >= 48 && code <= 57;
 
 /**
  * False for JSON of which `JSON.parse` loses nothing. So many digits in a row stand on one of each so many places, so no
- * others are looked at: every document is. Digits in a string are found, too, and cost time alone.
+ * others are looked at: every document is. Digits within a string are found, too, and cost time alone.
  */
 export function mayHaveLongIntegers(json: string): boolean {
   for (let place = LONG - 1; place < json.length; place += LONG) {
     if (!isDigit(json.charCodeAt(place))) continue;
     let start = place;
     while (isDigit(json.charCodeAt(start - 1))) start -= 1;
-    let end = place + 1;
-    while (isDigit(json.charCodeAt(end))) end += 1;
-    if (end - start >= LONG) return true;
+    while (isDigit(json.charCodeAt(place + 1))) place += 1;
+    // Those of a fraction, which vectors are full of, and of a string that begins with them are not an integer's.
+    const before = json[start - 1];
+    if (place - start + 1 >= LONG && before !== '.' && before !== '"') return true;
   }
   return false;
 }
@@ -49,7 +50,12 @@ export const parseJson = (json: string): Json =>
 
 const { rawJSON } = JSON as unknown as { readonly rawJSON: (text: string) => unknown };
 
-const asDigits = (_: string, value: unknown): unknown => (typeof value === 'bigint' ? rawJSON(String(value)) : value);
+/** Whether it is a double that, as text, would be taken for an integer of 64 bits. */
+const isLongDouble = (value: unknown): value is number =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value as number) <= 2 ** 63;
+
+const asDigits = (_: string, value: unknown): unknown =>
+  typeof value === 'bigint' || isLongDouble(value) ? rawJSON(String(integerValue(BigInt(value)))) : value;
 
 /** The same for what is only made text again, by whatever makes it: these integers are written as they were. */
 export const parseJsonToShow = (json: string): unknown =>
@@ -57,13 +63,17 @@ export const parseJsonToShow = (json: string): unknown =>
     ? parseWith(json, (name, value, context) => asDigits(name, exactly(name, value, context)))
     : JSON.parse(json);
 
-/** JSON of a value that may hold bigints, which are numbers like others there. */
+/**
+ * JSON of a value that may hold bigints, which are numbers like others there. Doubles are the numbers that they are when it
+ * is read with `parseJson`: `JSON.stringify` rounds a large one to digits that a double has, but an integer has others.
+ */
 export function jsonText(value: unknown): string {
   try {
-    return JSON.stringify(value);
+    const text = JSON.stringify(value);
+    if (text === undefined || !mayHaveLongIntegers(text)) return text;
   } catch (error) {
     // Thrown for a bigint. To look for one first would take longer than the text does.
     if (!(error instanceof TypeError)) throw error;
-    return JSON.stringify(value, asDigits);
   }
+  return JSON.stringify(value, asDigits);
 }
