@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { chargeOfError } from '@epitaph/api/cosmos/charged.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { Json } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
@@ -45,6 +46,21 @@ async function counted<Result>(work: Promise<Result>): Promise<{ readonly result
 }
 
 describe('a query that takes long', () => {
+  it('is charged for the documents it has looked at when its client goes away', async () => {
+    // given
+    await stocked('left', 2_000, (n) => ({ text: 'a text '.repeat(200), n }));
+    const gone = new AbortController();
+    // when
+    const asked = ask('left', "SELECT VALUE COUNT(1) FROM c WHERE LENGTH(UPPER(c.text) || 'x') > 0", gone.signal);
+    const left = asked.catch((error: unknown) => error);
+    setTimeout(() => gone.abort(new Error('the client is gone')), 5);
+    const error = await left;
+    // then
+    expect(error).toMatchObject({ message: 'the client is gone' });
+    const query = { method: 'POST', headers: { 'x-ms-documentdb-isquery': 'true' } };
+    expect(chargeOfError(query, error)).toBeGreaterThan(1);
+  });
+
   it('lets others have their turn between documents, those that are looked up together not done together', async () => {
     await stocked('joined', 20, () => ({ list: Array.from({ length: 60 }, (_, n) => n) }));
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';

@@ -36,8 +36,8 @@ export const charge = {
   metadata: 1,
   /** A read that ended in an error or found nothing new. */
   refusedRead: 1,
-  /** A query that ended in an error after it had worked so much. */
-  refusedQuery: (extraWork: number): number => rounded(1 + ofWork(extraWork)),
+  /** A query that ended in an error after it had looked at so many documents, and worked so much on them. */
+  refusedQuery: (examined: number, extraWork: number): number => rounded(1 + examined * 0.05 + ofWork(extraWork)),
   /** A write that was refused: what it would have changed was looked at. */
   refusedWrite: 1.24,
   /** Turned away before anything was done; taken from no budget. */

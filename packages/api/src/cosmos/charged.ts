@@ -35,7 +35,7 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
 /** What a request costs that ends in an error. */
 export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>, error: unknown): number {
   const worked = error instanceof Error ? workUntil.get(error) : undefined;
-  if (worked !== undefined) return charge.refusedQuery(worked);
+  if (worked !== undefined) return charge.refusedQuery(worked.examined, worked.extraWork);
   return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
 }
 

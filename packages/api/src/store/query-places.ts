@@ -3,7 +3,7 @@ import { inThisHeap } from './heap.ts';
 import { Places } from './places.ts';
 import type { Run } from './query-run.ts';
 import { IsSlow } from './slow-lane.ts';
-import type { QueryRequest } from './api/queries-api.ts';
+import type { QueryPage, QueryRequest } from './api/queries-api.ts';
 
 /** A query that holds this many bytes holds much, and needs a place to go on. */
 const MUCH_BYTES = inThisHeap(1024 * 1024);
@@ -13,8 +13,8 @@ const HOLDING_AT_ONCE = 2;
 /** How many queries that work long on a document may run at once. */
 const SLOW_AT_ONCE = 4;
 
-/** By the error that a query ended in: what it had worked until then, in the units of `QueryPage.extraWork`. */
-export const workUntil = new WeakMap<Error, number>();
+/** By the error that a query ended in: what it had worked until then. */
+export const workUntil = new WeakMap<Error, Pick<QueryPage, 'examined' | 'extraWork'>>();
 
 /**
  * Thrown when a query comes to hold much and no place is free. It has changed nothing, and can be run again when one
@@ -53,7 +53,7 @@ export class QueryPlaces {
           return { run, result: await work(run) };
         } catch (error) {
           if (!(error instanceof IsSlow) && !(error instanceof NeedsPlace)) {
-            if (error instanceof Error) workUntil.set(error, run.extraWork);
+            if (error instanceof Error) workUntil.set(error, { examined: run.examined, extraWork: run.extraWork });
             throw error;
           }
           if (error instanceof IsSlow) {

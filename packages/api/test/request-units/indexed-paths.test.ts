@@ -93,8 +93,8 @@ test('each kilobyte that is begun counts', () => {
 test('a query pays for what it works beyond looking at documents, also one that is refused, and for a long text', () => {
   expect(charge.query(3, 1024)).toBe(2.4);
   expect(charge.query(3, 1024, 50_000)).toBe(3.4);
-  expect(charge.refusedQuery(0)).toBe(1);
-  expect(charge.refusedQuery(100_000)).toBe(3);
+  expect(charge.refusedQuery(0, 0)).toBe(1);
+  expect(charge.refusedQuery(40, 100_000)).toBe(5);
   expect(workOfText('x'.repeat(4096))).toBe(0);
   expect(workOfText('x'.repeat(4096 + 2_500))).toBe(50_000);
 });
