@@ -32,6 +32,7 @@ export class Budget {
     const most = requestUnitsPerSecond * HELD_SECONDS;
     this.#balance = Math.min(this.#balance, most);
     this.#leftOver = Math.min(this.#leftOver, most);
+    this.#queued = Math.min(this.#queued, requestUnitsPerSecond * MOST_QUEUED_SECONDS);
   }
 
   /**

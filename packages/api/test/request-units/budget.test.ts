@@ -33,6 +33,18 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(1_001)).toBe(0);
   });
 
+  test('that is lowered sends nobody behind more than five seconds of what it has now', () => {
+    // given
+    const budget = new Budget(10_000, 0);
+    budget.spend(10_000);
+    for (let refused = 0; refused < 100; refused += 1) budget.waitMs(0, 1_000);
+    expect(budget.waitMs(0)).toBe(5_000);
+    // when
+    budget.provision(400, 0);
+    // then
+    expect(budget.waitMs(0)).toBe(5_000);
+  });
+
   test('keeps nobody waiting for those whose time has come', () => {
     const budget = new Budget(400, 0);
     budget.spend(800);
