@@ -71,6 +71,7 @@ export class PageGaps {
   #wipe(pages: Iterable<number>): void {
     const last = this.#pages;
     const page = Buffer.alloc(this.#pageSize);
+    const zeros = Buffer.alloc(this.#pageSize);
     let isWiped = false;
     for (const number of pages) {
       // Of a journal that is written over from its beginning the rest may name pages that are not there any more.
@@ -78,9 +79,8 @@ export class PageGaps {
       const place = (number - 1) * this.#pageSize;
       readSync(this.#file, page, 0, this.#pageSize, place);
       const [from, to] = gapOf(page, number);
-      if (page.subarray(from, to).every((byte) => byte === 0)) continue;
-      page.fill(0, from, to);
-      writeSync(this.#file, page, from, to - from, place + from);
+      if (page.subarray(from, to).equals(zeros.subarray(from, to))) continue;
+      writeSync(this.#file, zeros, from, to - from, place + from);
       isWiped = true;
     }
     if (isWiped) fsyncSync(this.#file);
