@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -883,6 +886,28 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await asked.store.resumePurge(CALLER);
       await purging.store.runPurge();
       expect(destroyed).toBe(600);
+    }));
+
+  it('prove to whoever has a checkpoint of another that it goes with theirs', () =>
+    inCluster(async (cluster) => {
+      const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-proofs-'));
+      try {
+        const one = await cluster.start({ proofFile: path.join(folder, 'one.db') });
+        const other = await cluster.start({ proofFile: path.join(folder, 'other.db') });
+        const sizeOf = (checkpoint: string) => Number(checkpoint.split('\n')[1]);
+        await makeContainer(one.store);
+        const from = sizeOf(await one.store.proofCheckpoint());
+        await one.store.deleteContainer(CALLER, 'db', 'coll');
+        const checkpoint = await one.store.proofCheckpoint();
+        const to = sizeOf(checkpoint);
+        expect(to).toBeGreaterThan(from);
+        const hashes = await other.store.proofConsistency(from, to);
+        expect(hashes).toEqual(await one.store.proofConsistency(from, to));
+        expect(await other.store.proofCheckpoint(to)).toBe(checkpoint);
+      } finally {
+        await cluster.dispose();
+        rmSync(folder, { recursive: true });
+      }
     }));
 
   it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>

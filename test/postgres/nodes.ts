@@ -3,7 +3,9 @@ import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { NodeRole } from '@epitaph/api/store/parts.ts';
 import { Store } from '@epitaph/api/store/store.ts';
+import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 import { openPostgresStorage, type PostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
+import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
 
 export interface NodeOptions {
   readonly roles?: readonly NodeRole[];
@@ -15,6 +17,8 @@ export interface NodeOptions {
   readonly automaticPurge?: boolean;
   /** This node's own way to the log. */
   readonly log?: EventLog;
+  /** Where this node keeps its tree of proofs; without it, it proves nothing. */
+  readonly proofFile?: string;
 }
 
 export interface Node {
@@ -43,6 +47,7 @@ export class Cluster {
     clocks = systemClocks,
     automaticPurge = true,
     log = this.log,
+    proofFile,
   }: NodeOptions = {}): Promise<Node> {
     const storage = await openPostgresStorage({
       url: this.url,
@@ -55,16 +60,22 @@ export class Cluster {
       },
     });
     const sources: ClockSources = { monotonicMs: () => clocks.monotonicMs(), wallMs: () => clocks.wallMs() + skewMs };
+    const proofs = proofFile === undefined ? undefined : new SqliteProofStore(proofFile);
+    const signer = ProofSigner.fromSeed(await storage.vault.containerSecret('proof'));
     const store = await Store.open({
       ...storage,
       log,
+      ...(proofs === undefined ? {} : { proof: { store: proofs, signer, cryptography: checkpointCryptography } }),
       nodes: { readModels: storage.readModels, roles: new Set(roles), policyDelayMs },
       clock: new GuardedClock({ sources, mark: { initialMs: 0, save: () => {} } }),
       monotonicMs: () => clocks.monotonicMs(),
       automaticPurge,
       policyGraceSeconds: 0,
       onFault: (error) => this.faults.push(error),
-      closePorts: () => storage.close(),
+      closePorts: async () => {
+        proofs?.close();
+        await storage.close();
+      },
     });
     const node: Node = { store, storage, close: () => this.#close(node) };
     this.#nodes.push(node);

@@ -45,7 +45,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       query: requests.consistencyQuery,
       answers: { json: answers.consistency },
     },
-    ({ query: { from, to } }) => ({ from, to, hashes: store.proofConsistency(from, to) }),
+    async ({ query: { from, to } }) => ({ from, to, hashes: await store.proofConsistency(from, to) }),
   );
 
   route(

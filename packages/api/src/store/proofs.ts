@@ -92,8 +92,10 @@ export class Proofs {
   }
 
   /** Hashes, base64, which prove that the tree of one size is the beginning of that of another. RFC 6962, 2.1.2. */
-  consistency(from: number, to: number): string[] {
+  async consistency(from: number, to: number): Promise<string[]> {
     const { prover } = this.#use();
+    // A checkpoint of this size may be another node's.
+    await prover.reached(await this.#parts.ports.log.head());
     if (from < 1 || from > to || to > prover.tree.size) throw noSuchSize(prover.tree.size);
     return prover.tree.consistency(from, to).map(base64);
   }

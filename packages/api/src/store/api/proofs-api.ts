@@ -48,7 +48,7 @@ export interface ProofsApi {
   /** A signed checkpoint, of the tree as it is or as it was with so many leaves. */
   proofCheckpoint(size?: number): Promise<string>;
   /** Hashes, base64, that prove the tree of one size to be the beginning of that of another. */
-  proofConsistency(from: number, to: number): string[];
+  proofConsistency(from: number, to: number): Promise<string[]>;
   /** @throws Refusal item-not-found, not-erased */
   certificate(container: ContainerState, id: string, partitionKey: string, life?: number): Promise<DisposalCertificate>;
   /** The tree of facts as it is now, for proofs that are to go together. */
