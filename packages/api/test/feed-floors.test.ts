@@ -10,7 +10,7 @@ const FEED = { changeFeedPolicy: { retentionDuration: 1 } };
 const SECONDS = 120;
 
 it.each([true, false])(
-  'the floors of many containers are set right by asking the vault for them once (other nodes: %s)',
+  'the floors of many containers are set right by asking the vault for them once, and again for what is raised beside other nodes (%s)',
   async (othersRaise) => {
     const catalog = new Catalog();
     const floors = new Map<string, ContainerFloors>([['never came to be', { 'change-feed': 5 }]]);
@@ -41,7 +41,8 @@ it.each([true, false])(
       retries: new Retries(() => {}),
     };
     await new FeedFloors(options).settleAll();
-    expect(asked).toBe(1);
+    // Of the 50 that are to have one none has: another node may have lowered it just then, so each is looked at anew.
+    expect(asked).toBe(othersRaise ? 1 + 2 * 50 : 1);
     const left = othersRaise ? 5 : 0;
     expect(floors.get('never came to be')).toEqual({ 'change-feed': left });
     for (let number = 1; number <= 100; number++) {
