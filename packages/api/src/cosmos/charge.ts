@@ -16,6 +16,9 @@ const WORK_PER_UNIT = 50_000;
 export const workOfText = (sql: string): number => 20 * Math.max(0, sql.length - 4096);
 const ofWork = (extraWork: number): number => extraWork / WORK_PER_UNIT;
 
+/** What a query pays for the documents that it looks at, however it ends. */
+const ofDocuments = (examined: number): number => examined * 0.05;
+
 export const charge = {
   /** A read that found what it looked for: 1 for the first kilobyte, and a unit for each 11 more. */
   pointRead: (bytes: number): number => rounded(1 + (kilobytes(bytes) - 1) / 11),
@@ -29,7 +32,7 @@ export const charge = {
    * on documents beyond what every document takes.
    */
   query: (examined: number, bytes: number, extraWork = 0): number =>
-    rounded(2.25 + examined * 0.05 + (kilobytes(bytes) - 1) * 0.35 + ofWork(extraWork)),
+    rounded(2.25 + ofDocuments(examined) + (kilobytes(bytes) - 1) * 0.35 + ofWork(extraWork)),
   /** A page of the change feed: like reading what is in it. */
   changeFeed: (items: number, bytes: number): number => rounded(1 + items * 0.05 + (kilobytes(bytes) - 1) / 11),
   /** Databases, containers and everything else that is not in a container; taken from no budget. */
@@ -37,7 +40,7 @@ export const charge = {
   /** A read that ended in an error or found nothing new. */
   refusedRead: 1,
   /** A query that ended in an error after it had looked at so many documents, and worked so much on them. */
-  refusedQuery: (examined: number, extraWork: number): number => rounded(1 + examined * 0.05 + ofWork(extraWork)),
+  refusedQuery: (examined: number, extraWork: number): number => rounded(1 + ofDocuments(examined) + ofWork(extraWork)),
   /** A write that was refused: what it would have changed was looked at. */
   refusedWrite: 1.24,
   /** Turned away before anything was done; taken from no budget. */

@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
-import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
+import { lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
@@ -72,11 +72,13 @@ export class ItemReads {
   /** One write of a life, which may have been written a million times. */
   async #writeAt(stream: string, atMs: number, revision: number | undefined): Promise<RecordedEvent | undefined> {
     const { log } = this.#parts.ports;
-    const part = { fromRevision: revision, toRevision: revision, withBodies: false };
-    const [last] = revision === undefined ? await lifeTail(log, stream) : await log.readStream(stream, part);
+    if (revision !== undefined) {
+      const write = await writeOf(log, stream, revision);
+      return write !== undefined && write.occurredAtMs <= atMs ? write : undefined;
+    }
+    const [last] = await lifeTail(log, stream);
     if (last === undefined || !isItemWrite(last)) return undefined;
     if (last.occurredAtMs <= atMs) return last;
-    if (revision !== undefined) return undefined;
     const write = await writeBy(log, stream, last.revision - 1, atMs);
     return write === 'truncated' ? undefined : write;
   }

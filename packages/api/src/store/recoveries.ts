@@ -8,7 +8,7 @@ import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { lifeTail } from '@epitaph/core/item/read-life.ts';
+import { lifeTail, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -202,12 +202,11 @@ export class Recoveries {
    * @throws Refusal content-erased; item-not-found where there is no such write
    */
   async #open({ life, stream, events }: ItemLife, revision?: number) {
-    const [write] =
-      revision === undefined
-        ? events.filter(isItemWrite).slice(-1)
-        : await this.#parts.ports.log.readStream(stream, { fromRevision: revision, toRevision: revision });
+    const last = events.findLast(isItemWrite);
     // Of a life that is erased no write is left to tell.
-    if (events.some(isItemWrite) && (write === undefined || !isItemWrite(write))) {
+    const isOther = last !== undefined && revision !== undefined;
+    const write = isOther ? await writeOf(this.#parts.ports.log, stream, revision) : last;
+    if (last !== undefined && write === undefined) {
       throw new Refusal('item-not-found', `Life ${life} of the item has no write of revision ${revision}.`);
     }
     const json = write && (await this.#documents.openEnded(write));

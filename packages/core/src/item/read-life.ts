@@ -55,6 +55,16 @@ export async function readLife<Reading>(
   }
 }
 
+/** The write of a revision, without its body; undefined where that is no write, or is not there. */
+export async function writeOf(
+  log: Pick<EventLog, 'readStream'>,
+  stream: string,
+  revision: number,
+): Promise<RecordedEvent | undefined> {
+  const part = { fromRevision: revision, toRevision: revision, withBodies: false };
+  return (await log.readStream(stream, part)).find(isItemWrite);
+}
+
 /**
  * The last of a life's writes at or before an instant, among those up to a revision.
  *

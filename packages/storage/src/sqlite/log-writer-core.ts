@@ -115,7 +115,7 @@ export class LogWriterCore implements WriterCore {
       name: string,
       members: { readonly job: LogWriterJob; readonly index: number }[],
     ) => {
-      const settles = name === 'vault' && (members.length > 0 || this.#spareKeys.isStale(this.#nextPosition));
+      const settles = name === 'vault' && (members.length > 0 || this.#spareKeys.isStale(this.#nextPosition - 1));
       if (members.length === 0 && !settles) return true;
       this.#step(`${name}: before`);
       try {

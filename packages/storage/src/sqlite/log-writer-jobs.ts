@@ -65,7 +65,7 @@ export interface GiveKeyJob extends Job {
 export interface AddSpareKeysJob extends Job {
   readonly kind: 'add-spare-keys';
   readonly first: number;
-  /** One: the keys, one after the other. They are overwritten. */
+  /** One: the keys, one after the other. */
   readonly blobs: readonly Uint8Array[];
 }
 

@@ -108,6 +108,7 @@ export async function rotateMasterKey(
   if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
   if (log !== undefined) await assertReachesReadModels(log, folder);
   const vault = openVault(file);
+  let logFile: DatabaseSync | undefined;
   try {
     const { rotatingTo } = folder;
     // Cut short between the swap of the key files and the last mark: all is done but the mark.
@@ -129,9 +130,13 @@ export async function rotateMasterKey(
     onStep('next key: after');
     folder.setRotatingTo(fingerprint(fresh));
     onStep('mark: after');
-    // Of a store that was killed: bound to nobody, they would be wrapped under the old key for ever.
-    if (log === undefined) recoverOffline(vault, folder.file('log.db'), old, onStep);
-    const lives = log === undefined ? livesInFile(folder.file('log.db')) : livesOf(log);
+    let lives: Iterable<WrittenLife> | AsyncIterable<WrittenLife>;
+    if (log === undefined) {
+      logFile = openForReading(folder.file('log.db'));
+      // Of a store that was killed: bound to nobody, they would be wrapped under the old key for ever.
+      recoverSpareKeys({ log: logFile, vault }, new VaultTables(vault, old), old, onStep);
+      lives = livesIn(logFile);
+    } else lives = livesOf(log);
     const rewrapped = await rewrapAll(vault, lives, { old, fresh, onProgress, onStep });
     emptyJournal(vault);
     onStep('journal: after');
@@ -148,6 +153,7 @@ export async function rotateMasterKey(
       `There is no space left on the disk of ${folder.path}. Make room, and give the same command again: until it is done, the store does not start.`,
     );
   } finally {
+    logFile?.close();
     vault.close();
   }
 }
@@ -276,24 +282,6 @@ async function assertReachesReadModels(log: EventLog, folder: DataFolder): Promi
   throw new UnusableFile(
     `The event log ends at position ${head}, and the read models in ${folder.path} have it up to ${projected}: it was put back to an earlier moment, or is not the one. Nothing was changed.`,
   );
-}
-
-function recoverOffline(vault: DatabaseSync, logFile: string, master: KeyObject, onStep: StepHook): void {
-  const log = openForReading(logFile);
-  try {
-    recoverSpareKeys({ log, vault }, new VaultTables(vault, master), master, onStep);
-  } finally {
-    log.close();
-  }
-}
-
-function* livesInFile(logFile: string): Generator<WrittenLife> {
-  const log = openForReading(logFile);
-  try {
-    yield* livesIn(log);
-  } finally {
-    log.close();
-  }
 }
 
 /** Tells one master key from another; of 32 random bytes a hash gives nothing away. */

@@ -19,8 +19,8 @@ import { openForReading, UnusableFile } from './database.ts';
 import type { StepHook } from './placed-crash.ts';
 import { PurgeLedger, readPurgeLedger } from './purge-ledger.ts';
 import type { RestoreOptions, ServerLog } from './restore-options.ts';
+import { LAST_KEY_ID, NOBODY } from './schema.ts';
 import { secretNameOf } from './sqlite-key-vault.ts';
-import { NOBODY } from './vault-tables.ts';
 
 /** Keys destroyed in one transaction. */
 const BATCH = 10_000;
@@ -183,7 +183,7 @@ class CopiedKeys implements RestoredKeys {
  * restore gives up may yet be restored by another: so none of those numbers may be given out again.
  */
 export function numberApart(vault: DatabaseSync): void {
-  const { last } = vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys').get() as { last: number };
+  const { last } = vault.prepare(LAST_KEY_ID).get() as { last: number };
   // A key that is nobody's, and destroyed from the beginning: keys are numbered from the last one on.
   vault
     .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, zeroblob(1), zeroblob(1))')

@@ -1,5 +1,5 @@
 import { GCM_OVERHEAD_BYTES } from '../crypto/aes-gcm.ts';
-import { KEY_BYTES } from '../crypto/key-wrapping.ts';
+import { KEY_BYTES, OWNER_BYTES } from '../crypto/key-wrapping.ts';
 
 /** The event log. Bodies are sealed; everything else is in clear. */
 export const LOG_SCHEMA_VERSION = 1;
@@ -42,13 +42,13 @@ export const SPARE_KEYS = 512;
 /** Of what a batch begins with, in bytes. */
 export const SPARE_HEAD_BYTES = 16;
 /** Room for so many: one in use, one that follows, and what is left of those before. */
-const SPARE_BATCHES = 4;
+export const SPARE_SLOTS = [0, 1, 2, 3] as const;
 const SPARE_BATCH_BYTES = SPARE_HEAD_BYTES + SPARE_KEYS * KEY_BYTES + GCM_OVERHEAD_BYTES;
 const SPARE_BATCHES_TABLE = `
   -- Keys that have no lives yet, many of them in one. Rows are there from the beginning and overwritten in place, with
   -- zeros where there is no batch.
   CREATE TABLE spare_keys (slot INTEGER PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
-  INSERT INTO spare_keys VALUES ${Array.from({ length: SPARE_BATCHES }, (_, slot) => `(${slot}, zeroblob(${SPARE_BATCH_BYTES}))`).join(', ')};
+  INSERT INTO spare_keys VALUES ${SPARE_SLOTS.map((slot) => `(${slot}, zeroblob(${SPARE_BATCH_BYTES}))`).join(', ')};
 `;
 
 const HOLD_INDEXES = `
@@ -229,6 +229,11 @@ export const PROOF_SCHEMA = `
   ) STRICT;
   CREATE INDEX tiles_by_position ON tiles (level, first_position);
 `;
+
+/** The owner of a key that is yet to be stored. */
+export const NOBODY = `zeroblob(${OWNER_BYTES})`;
+
+export const LAST_KEY_ID = 'SELECT coalesce(max(id), 0) AS last FROM keys';
 
 /** The holds on a stream, each once. */
 export const HOLDS_ON_STREAM = `

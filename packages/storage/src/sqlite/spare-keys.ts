@@ -3,8 +3,9 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { KEY_BYTES, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import type { StepHook } from './placed-crash.ts';
-import { SPARE_HEAD_BYTES } from './schema.ts';
-import { NOBODY, type VaultTables } from './vault-tables.ts';
+import { isZero } from './is-zero.ts';
+import { NOBODY, SPARE_HEAD_BYTES, SPARE_SLOTS } from './schema.ts';
+import type { VaultTables } from './vault-tables.ts';
 import { livesIn } from './written-lives.ts';
 
 /** What a batch is bound to in place of a life; no stream has that name. */
@@ -36,13 +37,11 @@ export class SpareKeys {
   /** What becomes of the batches once the transaction is committed. */
   #next: Batch[] | undefined;
   #settledAt = 0;
-  readonly #slots: readonly number[];
 
   constructor(vault: DatabaseSync, tables: VaultTables, masterKey: KeyObject) {
     this.#tables = tables;
     this.#masterKey = masterKey;
     this.#statements = prepare(vault);
-    this.#slots = (this.#statements.all.all() as { slot: number }[]).map(({ slot }) => slot);
   }
 
   /** Notes whose key a spare one is from now on. */
@@ -80,8 +79,8 @@ export class SpareKeys {
 
   /** In a transaction that has settled. */
   add(first: number, keys: Uint8Array, position: number): void {
-    const taken = new Set(this.#next!.map(({ slot }) => slot));
-    const slot = this.#slots.find((one) => !taken.has(one));
+    const taken = new Set<number>(this.#next!.map(({ slot }) => slot));
+    const slot = SPARE_SLOTS.find((one) => !taken.has(one));
     invariant(slot !== undefined, 'there is room for more spare keys when half a batch is left');
     this.#put({ slot, first, keys: Buffer.from(keys), position });
   }
@@ -131,16 +130,16 @@ export function recoverSpareKeys(
   const { all, find, empty } = prepare(vault);
   const rows = (all.all() as { slot: number; wrapped: Uint8Array }[]).filter(({ wrapped }) => !isZero(wrapped));
   if (rows.length === 0) return;
-  const batches = rows.map(({ slot, wrapped }) => unwrapBatch(masterKey, slot, wrapped));
+  const batches = rows.flatMap(({ slot, wrapped }) => unwrapBatch(masterKey, slot, wrapped) ?? []);
+  if (batches.length < rows.length) return;
   const spare = new Map<number, Buffer>();
-  for (const batch of batches) {
-    if (batch === undefined) return;
-    for (let offset = 0; offset < batch.keys.length; offset += KEY_BYTES) {
-      const key = batch.keys.subarray(offset, offset + KEY_BYTES);
-      if (!isZero(key)) spare.set(batch.first + offset / KEY_BYTES, key);
+  for (const { first, keys } of batches) {
+    for (let offset = 0; offset < keys.length; offset += KEY_BYTES) {
+      const key = keys.subarray(offset, offset + KEY_BYTES);
+      if (!isZero(key)) spare.set(first + offset / KEY_BYTES, key);
     }
   }
-  const from = Math.min(...batches.map((batch) => batch!.position));
+  const from = Math.min(...batches.map(({ position }) => position));
   vault.exec('BEGIN IMMEDIATE');
   try {
     for (const { keyId, stream } of livesIn(log, from)) {
@@ -159,8 +158,6 @@ export function recoverSpareKeys(
   for (const key of spare.values()) key.fill(0);
   step('spare keys: after commit');
 }
-
-const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);
 
 function wrapBatch(master: KeyObject, { slot, first, position, keys }: Batch): Buffer {
   const head = Buffer.alloc(SPARE_HEAD_BYTES);

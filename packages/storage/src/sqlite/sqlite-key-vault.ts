@@ -1,4 +1,4 @@
-import { createSecretKey, type KeyObject, randomFillSync } from 'node:crypto';
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type {
@@ -20,8 +20,7 @@ import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
 import type { AddSpareKeysJob, DestroyJob, RemoveSpareKeysJob, VaultWriteJob } from './log-writer-jobs.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
-import { HOLDS_ON_STREAM, SPARE_KEYS } from './schema.ts';
-import { NOBODY } from './vault-tables.ts';
+import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY, SPARE_KEYS } from './schema.ts';
 import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
@@ -188,7 +187,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     if (!this.#keepsSpares || this.#coming !== undefined || left > SPARE_KEYS / 2) return;
     const first = this.#nextKeyId;
     this.#nextKeyId += SPARE_KEYS;
-    const keys = randomFillSync(Buffer.alloc(SPARE_KEYS * KEY_BYTES));
+    const keys = randomBytes(SPARE_KEYS * KEY_BYTES);
     const job: AddSpareKeysJob = { kind: 'add-spare-keys', first, blobs: [keys] };
     const asked = {};
     this.#coming = asked;
@@ -394,7 +393,7 @@ function prepare(database: DatabaseSync) {
   );
   key.setReturnArrays(true);
   return {
-    lastKey: database.prepare('SELECT coalesce(max(id), 0) AS last FROM keys'),
+    lastKey: database.prepare(LAST_KEY_ID),
     key,
     holds: database.prepare('SELECT hold_id, container, scope, placed_at FROM holds ORDER BY placed_at, hold_id'),
     holdsOfContainer: database.prepare(

@@ -13,14 +13,13 @@ import {
   prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
-import { OWNER_BYTES, ownerOf, WRAPPED_BYTES, wrapKey } from '../crypto/key-wrapping.ts';
+import { ownerOf, WRAPPED_BYTES, wrapKey } from '../crypto/key-wrapping.ts';
+import { isZero } from './is-zero.ts';
 import type { VaultWriteJob } from './log-writer-jobs.ts';
-import { HOLDS_ON_STREAM } from './schema.ts';
+import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY } from './schema.ts';
 
 /** Numbers are passed over by the batches of spare keys that come later; a restore leaves more of them out for ever. */
 const MAX_PASSED = 10_000;
-/** The owner of a key that is yet to be stored. */
-export const NOBODY = `zeroblob(${OWNER_BYTES})`;
 
 /** What is written to the vault's tables: keys, holds, floors, secrets. Transactions are the caller's. */
 export class VaultTables {
@@ -59,7 +58,7 @@ export class VaultTables {
   destroy(request: DestroyRequest): DestroyOutcome {
     const row = this.#statements.findKey.get(request.keyId) as { owner: Uint8Array; wrapped: Uint8Array } | undefined;
     if (row === undefined || Buffer.compare(row.owner, ownerOf(request.stream)) !== 0) return { kind: 'unknown' };
-    if (row.wrapped.every((byte) => byte === 0)) return { kind: 'already-destroyed' };
+    if (isZero(row.wrapped)) return { kind: 'already-destroyed' };
     const holds = (this.#statements.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
     const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
     const floors = this.#floorsOf(containerRid);
@@ -140,7 +139,7 @@ export class VaultTables {
 
 function prepareVault(vault: DatabaseSync) {
   return {
-    lastKey: vault.prepare('SELECT coalesce(max(id), 0) AS last FROM keys'),
+    lastKey: vault.prepare(LAST_KEY_ID),
     insertBlank: vault.prepare(
       `INSERT INTO keys (id, owner, wrapped) VALUES (?, ${NOBODY}, zeroblob(${WRAPPED_BYTES}))`,
     ),
