@@ -830,6 +830,41 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(recovered).toMatchObject({ fromLife: 0, life: 1 });
     }));
 
+  it('erase nothing that an acknowledged recovery window keeps, however long the purge of another waits for the vault', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [
+        await cluster.start({ automaticPurge: false }),
+        await cluster.start({ automaticPurge: false }),
+      ];
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'item');
+      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const { vault } = other.storage;
+      const destroyKeys = vault.destroyKeys.bind(vault);
+      vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (...destroyed) => {
+        await one.store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes of the last hour');
+        return destroyKeys(...destroyed);
+      });
+      await other.store.runPurge();
+      await one.store.recoverItem(CALLER, container, 'item', PARTITION, { reason: 'a mistake' });
+      // One that has been asked what is due is waited for.
+      const order: string[] = [];
+      const { promise: set, resolve: isSet } = Promise.withResolvers<void>();
+      const request = { keyId: 1, stream: 'no life', lastWriteTs: 0, lastEventAtMs: 0, nowMs: 0 };
+      const destruction = destroyKeys([request], async () => {
+        void one.store.setPolicyGrace(CALLER, 'db', 'coll', 60).then(() => {
+          order.push('set');
+          isSet();
+        });
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        order.push('asked');
+        return [true];
+      });
+      await Promise.all([destruction, set]);
+      expect(order).toEqual(['asked', 'set']);
+    }));
+
   it('pause the purge and go on with it for each other, and say so, whichever of them is asked', () =>
     inCluster(async (cluster) => {
       const nodes = [

@@ -49,8 +49,8 @@ async function open(
     onKeyAsked(stream);
     return storage.vault.findKey(keyId, stream);
   });
-  const vault = withMethod(asked, 'destroyKeys', async (...args: Parameters<KeyVault['destroyKeys']>) => {
-    const outcomes = await storage.vault.destroyKeys(...args);
+  const vault = withMethod(asked, 'destroyKeys', async (requests: Parameters<KeyVault['destroyKeys']>[0]) => {
+    const outcomes = await storage.vault.destroyKeys(requests);
     await onDestroyed();
     return outcomes;
   });

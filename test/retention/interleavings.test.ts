@@ -113,10 +113,10 @@ async function openWorld(defaultTtl: number | null) {
           turns.step('hold', 'place the hold', () => target.placeHold(...args));
       }
       if (name === 'destroyKeys') {
-        return (...args: Parameters<KeyVault['destroyKeys']>) =>
-          args[0].length === 0
-            ? target.destroyKeys(...args)
-            : turns.step('erasure', 'destroy the key', () => target.destroyKeys(...args));
+        return (requests: Parameters<KeyVault['destroyKeys']>[0]) =>
+          requests.length === 0
+            ? target.destroyKeys(requests)
+            : turns.step('erasure', 'destroy the key', () => target.destroyKeys(requests));
       }
       return typeof value === 'function' ? (value.bind(target) as unknown) : value;
     },

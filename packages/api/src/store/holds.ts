@@ -73,14 +73,14 @@ const REASON_LOST = 'In the keys, without a record in the log, which was restore
 export class Holds {
   readonly #parts: StoreParts;
   readonly #queries: Queries;
-  readonly #purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>;
+  readonly #purge: Pick<PurgeRunner, 'recorded' | 'keptFromNow' | 'lookAgain'>;
   readonly #retries: Retries;
   readonly #order = new KeyedMutex();
 
   constructor(
     parts: StoreParts,
     queries: Queries,
-    purge: Pick<PurgeRunner, 'recorded' | 'lookAgain'>,
+    purge: Pick<PurgeRunner, 'recorded' | 'keptFromNow' | 'lookAgain'>,
     retries: Retries,
   ) {
     this.#parts = parts;
@@ -319,7 +319,7 @@ export class Holds {
       reason,
     });
     // What was about to be erased before there was this window is erased by the answer, and nothing of it after.
-    await this.#purge.recorded();
+    await this.#purge.keptFromNow();
     return this.#state(container);
   }
 

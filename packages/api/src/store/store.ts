@@ -347,7 +347,7 @@ export class Store implements StoreApi {
     this.#finished(
       this.#catalog.setPolicyGrace(...args).then(async (container) => {
         // As with a recovery window.
-        await this.#purge.recorded();
+        await this.#purge.keptFromNow();
         return container;
       }),
     );

@@ -44,6 +44,8 @@ export type DestroyOutcome =
       readonly recoverableUntilMs?: number;
     }
   | { readonly kind: 'unknown' }
+  /** Not destroyed, for whoever asked says so at the last moment. */
+  | { readonly kind: 'not-due' }
   | { readonly kind: 'refused'; readonly holds: readonly string[]; readonly floorUntilMs: number | null };
 
 /** What becomes of a key that nothing keeps. */
@@ -144,8 +146,21 @@ export interface VaultHold {
 export interface KeyVault {
   createKey(stream: string): MaybePromise<NewLifeKey>;
   findKey(keyId: number, stream: string): MaybePromise<KeyLookup>;
-  /** One outcome for each request, in order. */
-  destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]>;
+  /**
+   * One outcome for each request, in order.
+   *
+   * @param areDue whether each of them is still to be destroyed, for a vault that other nodes use: asked when nobody else
+   *   can change the vault until it is done. See {@link destructionsUnderWay}
+   */
+  destroyKeys(
+    requests: readonly DestroyRequest[],
+    areDue?: () => Promise<readonly boolean[]>,
+  ): Promise<DestroyOutcome[]>;
+  /**
+   * Resolves when every call of `destroyKeys`, by any node, has ended that has asked by now which keys are due. Absent where
+   * there are no other nodes.
+   */
+  destructionsUnderWay?(): Promise<void>;
 
   /**
    * Placing a hold again under its id replaces it, so that placing can be retried.

@@ -144,6 +144,14 @@ export class PurgeExecutor {
     await Promise.allSettled(this.#erasures);
   }
 
+  /**
+   * Resolves when nothing is erased any more, by any node, that only was due by what stood on record before now.
+   */
+  async keptFromNow(): Promise<void> {
+    await this.recorded();
+    await this.#ports.vault.destructionsUnderWay?.();
+  }
+
   #erase(candidates: readonly Candidate[], nowMs: () => number, demandedBy?: CommandContext): Promise<ErasedBatch> {
     const under = this.#eraseNow(candidates, nowMs, demandedBy).finally(() => this.#erasures.delete(under));
     this.#erasures.add(under);
@@ -159,13 +167,8 @@ export class PurgeExecutor {
     // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
-    const dying = found
-      .map((life) => ({ ...life, graceSeconds: this.#graceSecondsOf(life.candidate) }))
-      .filter((life) => {
-        const { endedAtMs } = life.candidate;
-        return endedAtMs === undefined || endedAtMs + life.graceSeconds * 1000 <= nowMs();
-      });
-    const { gone, refused, unknown } = await this.#destroyKeys(dying);
+    const dying = found.map((life) => this.#withGrace(life)).filter((life) => isDue(life, nowMs()));
+    const { gone, refused, unknown } = await this.#destroyKeys(dying, nowMs, demandedBy);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
@@ -235,6 +238,10 @@ export class PurgeExecutor {
     return lives;
   }
 
+  #withGrace(life: Omit<Dying, 'graceSeconds'>): Dying {
+    return { ...life, graceSeconds: this.#graceSecondsOf(life.candidate) };
+  }
+
   /** For how long a life can be brought back after its end, by how its container stands now. */
   #graceSecondsOf({ stream, cause, byPolicyStart = false }: Candidate): number {
     const container = this.#containerOf(stream);
@@ -243,22 +250,37 @@ export class PurgeExecutor {
   }
 
   /** Has the vault destroy the keys of some lives, as far as nothing keeps them. */
-  async #destroyKeys(lives: readonly Dying[]): Promise<{
+  async #destroyKeys(
+    lives: readonly Dying[],
+    nowMs: () => number,
+    demandedBy: CommandContext | undefined,
+  ): Promise<{
     readonly gone: readonly Gone[];
     readonly refused: readonly RefusedLife[];
     /** Set where the vault does not know a key. */
     readonly unknown: PurgeFault | undefined;
   }> {
-    const { vault } = this.#ports;
-    const outcomes = await vault.destroyKeys(lives.map((life) => life.request));
+    const { vault, confirmCatalog } = this.#ports;
+    let asked = lives;
+    // It may have taken long until it was this one's turn in the vault: another node that has set a window or a grace since
+    // waits for the turn after that, and then nothing goes any more that it keeps.
+    const areDue = async () => {
+      await confirmCatalog?.(0);
+      asked = lives.map((life) => this.#withGrace(life));
+      return asked.map((life) => isDue(life, nowMs()));
+    };
+    const isAmongOthers = demandedBy === undefined && confirmCatalog !== undefined;
+    const requests = lives.map((life) => life.request);
+    const outcomes = await vault.destroyKeys(requests, isAmongOthers ? areDue : undefined);
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const gone: Gone[] = [];
     const refused: RefusedLife[] = [];
     let unknown: PurgeFault | undefined;
-    for (const [place, life] of lives.entries()) {
+    for (const [place, life] of asked.entries()) {
       const outcome = outcomes[place]!;
       const { stream } = life.candidate;
+      if (outcome.kind === 'not-due') continue;
       if (outcome.kind === 'refused') {
         const { holds, floorUntilMs } = outcome;
         refused.push({
@@ -413,6 +435,10 @@ export class PurgeExecutor {
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
   }
 }
+
+/** Whether a life can be brought back no more. */
+const isDue = ({ candidate: { endedAtMs }, graceSeconds: seconds }: Dying, nowMs: number): boolean =>
+  endedAtMs === undefined || endedAtMs + seconds * 1000 <= nowMs;
 
 /**
  * A life that had ended before its container went keeps that end as its cause: its row may still be that of an item.

@@ -264,6 +264,11 @@ export class PurgeRunner {
     return this.#executor.recorded();
   }
 
+  /** Resolves when nothing is erased any more, by any node, that only was due by what stood on record before now. */
+  keptFromNow(): Promise<void> {
+    return this.#executor.keptFromNow();
+  }
+
   /** Resolves when everything recorded as purged is truncated too. */
   settled(): Promise<void> {
     return this.#executor.truncations.settled();

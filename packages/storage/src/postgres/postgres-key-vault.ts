@@ -137,9 +137,14 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return cached === undefined ? this.#look(keyId, stream) : found(keyId, cached, stream);
   }
 
-  async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
+  async destroyKeys(
+    requests: readonly DestroyRequest[],
+    areDue: () => Promise<readonly boolean[]> = () => Promise.resolve(requests.map(() => true)),
+  ): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
-    const { outcomes, generation, erased } = await aloneInVault(this.#database, (sql) => this.#destroy(sql, requests));
+    const { outcomes, generation, erased } = await aloneInVault(this.#database, async (sql) =>
+      this.#destroy(sql, requests, await areDue()),
+    );
     const gone = outcomes.map(({ kind }) => kind === 'destroyed' || kind === 'already-destroyed');
     for (let index = 0; index < requests.length; index++) {
       if (gone[index]) this.#cache.delete(requests[index]!.keyId);
@@ -151,6 +156,10 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return outcomes.map((outcome, index) =>
       gone[index] ? { ...outcome, recoverableUntilMs: requests[index]!.nowMs + keptMs } : outcome,
     );
+  }
+
+  destructionsUnderWay(): Promise<void> {
+    return aloneInVault(this.#database, () => Promise.resolve());
   }
 
   placeHold(hold: VaultHold, { isNew = false }: { readonly isNew?: boolean } = {}): Promise<boolean> {
@@ -287,16 +296,18 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   async #destroy(
     sql: Statements,
     requests: readonly DestroyRequest[],
+    due: readonly boolean[],
   ): Promise<{ outcomes: DestroyOutcome[]; generation: number; erased: number }> {
     const verdictOn = await readVerdicts(sql, requests);
     const ids = requests.map(({ keyId }) => keyId).filter((id) => id > 0 && id <= HIGHEST_KEY_ID);
     const nodes = await this.#tree.open(sql, ids.map(pathOf), 'change');
     const changed = new Set<OpenNode>();
-    const outcomes = requests.map((request): DestroyOutcome => {
+    const outcomes = requests.map((request, index): DestroyOutcome => {
       const slot = slotOf(request.keyId);
       const leaf = nodes.get(placeName(nodeOf(request.keyId, 0)));
       if (leaf === undefined || !leaf.content.owner(slot).equals(ownerOf(request.stream))) return { kind: 'unknown' };
       if (leaf.content.key(slot) === undefined) return { kind: 'already-destroyed' };
+      if (due[index] !== true) return { kind: 'not-due' };
       const verdict = verdictOn(request);
       if (verdict.kind === 'refused') return verdict;
       leaf.content.destroy(slot);
