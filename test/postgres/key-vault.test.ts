@@ -250,6 +250,25 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await database.close();
       }));
 
+    it('leaves connections to whoever asks what is due while he has it, however many wait for it', () =>
+      inWorld(async (world) => {
+        const one = await world.open();
+        const life = await makeLife(one, stream('due'));
+        const scope = { kind: 'lives' as const, streams: [stream('other')] };
+        const placed: Promise<boolean>[] = [];
+        const outcomes = one.destroyKeys([life], async () => {
+          for (let place = 0; place < 20; place++) {
+            placed.push(one.placeHold({ holdId: `hold-${place}`, containerRid: 'rid', scope, placedAtMs: 1 }));
+          }
+          // Those that are given a connection wait for the vault by now.
+          await new Promise((resolve) => setTimeout(resolve, 200));
+          expect(await one.holds()).toEqual([]);
+          return [true];
+        });
+        expect(await outcomes).toEqual([{ kind: 'destroyed' }]);
+        expect(await Promise.all(placed)).toHaveLength(20);
+      }));
+
     it('opens for two nodes that start on an empty database together', () =>
       inWorld(async (world) => {
         const vaults = await Promise.all(Array.from({ length: 4 }, () => world.open()));

@@ -3,7 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation } from '../store/api/items-api.ts';
 import { Pace } from '@epitaph/core/turn.ts';
-import { Places } from '../store/places.ts';
+import { Places } from '@epitaph/core/places.ts';
 import { charge } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { badRequest, tooManyRequests, WireError, wireShapes } from './errors.ts';

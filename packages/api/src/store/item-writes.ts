@@ -49,7 +49,7 @@ import {
   writing,
 } from './item-intents.ts';
 import type { StoreParts } from './parts.ts';
-import { Places } from './places.ts';
+import { Places } from '@epitaph/core/places.ts';
 import type { AtLeast, Caller, Precondition, Written } from './api/common.ts';
 import type {
   BatchOperation,

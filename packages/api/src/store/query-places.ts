@@ -1,6 +1,6 @@
 import { TURN_MS, Turns } from '@epitaph/core/turn.ts';
 import { inThisHeap } from './heap.ts';
-import { Places } from './places.ts';
+import { Places } from '@epitaph/core/places.ts';
 import type { Run } from './query-run.ts';
 import { IsSlow } from './slow-lane.ts';
 import type { QueryPage, QueryRequest } from './api/queries-api.ts';

@@ -1,6 +1,6 @@
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import { wait } from '../config/wait.ts';
-import { Places } from './places.ts';
+import { Places } from '@epitaph/core/places.ts';
 
 /**
  * Milliseconds that a query may work on one document beside others. A few functions that take longer by themselves go on

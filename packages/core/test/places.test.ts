@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { Places } from '@epitaph/api/store/places.ts';
+import { Places } from '@epitaph/core/places.ts';
 
 const settled = async (promise: Promise<void>): Promise<boolean> => {
   const later = new Promise<false>((resolve) => setImmediate(() => resolve(false)));
