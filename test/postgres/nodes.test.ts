@@ -865,6 +865,25 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(order).toEqual(['asked', 'set']);
     }));
 
+  it('say of what waited for the vault until when its copies are kept, from when its key was destroyed', () =>
+    inCluster(async (cluster) => {
+      const node = await cluster.start({ automaticPurge: false, copiesKeptSeconds: 3_600 });
+      const container = await makeContainer(node.store);
+      await write(node, 'item');
+      await node.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const { vault } = node.storage;
+      const destroyKeys = vault.destroyKeys.bind(vault);
+      let destroyedMs = 0;
+      vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (...destroyed) => {
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        destroyedMs = node.store.nowMs();
+        return destroyKeys(...destroyed);
+      });
+      await node.store.runPurge();
+      const purged = (await node.store.history(container, 'item', PARTITION)).at(-1)!;
+      expect(purged.data['recoverableUntilMs']).toBeGreaterThanOrEqual(destroyedMs + 3_600_000);
+    }));
+
   it('pause the purge and go on with it for each other, and say so, whichever of them is asked', () =>
     inCluster(async (cluster) => {
       const nodes = [

@@ -19,6 +19,8 @@ export interface NodeOptions {
   readonly log?: EventLog;
   /** Where this node keeps its tree of proofs; without it, it proves nothing. */
   readonly proofFile?: string;
+  /** For how long copies of the vault are kept, in seconds. */
+  readonly copiesKeptSeconds?: number;
 }
 
 export interface Node {
@@ -48,10 +50,12 @@ export class Cluster {
     automaticPurge = true,
     log = this.log,
     proofFile,
+    copiesKeptSeconds,
   }: NodeOptions = {}): Promise<Node> {
     const storage = await openPostgresStorage({
       url: this.url,
       masterKey: this.#masterKey,
+      copiesKeptSeconds,
       log: {
         id: 'the log in memory',
         name: 'this process',

@@ -294,9 +294,12 @@ export class PurgeExecutor {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         unknown ??= new PurgeFault(`the vault does not know the key of ${stream}`);
       } else {
+        // Copies that were made while it waited for its turn in the vault have the key, too.
+        const lateMs = Math.max(0, nowMs() - life.request.nowMs);
+        const inCopiesUntilMs = outcome.recoverableUntilMs === undefined ? null : outcome.recoverableUntilMs + lateMs;
         gone.push({
           ...life,
-          recoverableUntilMs: latest(outcome.recoverableUntilMs ?? null, copiesKeptUntilMs),
+          recoverableUntilMs: latest(inCopiesUntilMs, copiesKeptUntilMs),
           // Which checks came before is not known any more of a key that was destroyed before a crash. Of others the vault
           // has made sure that no hold covered them.
           checks:
