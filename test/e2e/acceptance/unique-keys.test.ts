@@ -1,6 +1,7 @@
 import { BulkOperationType, type Container, type UniqueKeyPolicy } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EventStoreDouble } from '../../eventstoredb/double.ts';
+import { keyHeader, raw } from '../support/raw.ts';
 import { anyContainer, anyItem, refusalOf, statusOf, World } from '../support/world.ts';
 
 let world: World;
@@ -36,6 +37,34 @@ describe('a unique key', () => {
     for (const [index, value] of values.entries()) expect(await create(container, `${index}`, value)).toBe(201);
     for (const [index, value] of [...values, { a: 2, b: 1 }, -0, 1.0].entries()) {
       expect(await create(container, `again ${index}`, value)).toBe(409);
+    }
+  });
+
+  test('tells integers of 64 bits apart by all of their digits, and finds a double among them', async () => {
+    const container = await people();
+    const created = async (id: string, email: string) => {
+      const body = `{"id":"${id}","customer":"ann","email":${email}}`;
+      const { status } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
+        headers: keyHeader('ann'),
+        body,
+      });
+      return status;
+    };
+    const values = [
+      '9007199254740993',
+      '9007199254740992',
+      '1234567890123456789',
+      '{"a":[1234567890123456788]}',
+      '1e18',
+    ];
+    for (const [index, value] of values.entries()) expect(await created(`${index}`, value), value).toBe(201);
+    for (const value of [
+      ...values,
+      '9007199254740992.0',
+      '1000000000000000000',
+      '{"a":[1234567890123456788], "b":1}',
+    ]) {
+      expect(await created('again', value), value).toBe(value.includes('b') ? 201 : 409);
     }
   });
 

@@ -196,7 +196,7 @@ export class ItemIntents {
       if (wanted.kind !== 'command' || !isWriteCommand(wanted.command)) return wanted;
       const { partitionKey } = wanted.command;
       const uniqueKeys: string[] = [];
-      for (const value of uniqueValuesOf(definition, JSON.parse(wanted.body ?? '{}') as Document)) {
+      for (const value of uniqueValuesOf(definition, parseJson(wanted.body ?? '{}') as Document)) {
         uniqueKeys.push(await this.#parts.ports.naming.uniqueKeyStream(rid, partitionKey, value));
       }
       return { ...wanted, command: { ...wanted.command, uniqueKeys } };

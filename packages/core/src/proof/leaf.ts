@@ -40,7 +40,7 @@ export function factLeaf(event: RecordedEvent): FactLeaf {
 
 /**
  * JSON with the properties of every object in order of their names and nothing between: one text for one value.
- * As RFC 8785 has it, for values that JSON.parse gives.
+ * As RFC 8785 has it, for values that JSON.parse gives; a bigint has all of its digits.
  */
 export function canonicalJson(value: unknown): string {
   // One call for the whole is several times as fast as putting the text together.
@@ -48,10 +48,11 @@ export function canonicalJson(value: unknown): string {
   return ordered === unordered ? spelledOut(value) : JSON.stringify(ordered);
 }
 
-const unordered = Symbol('no object can have its properties in that order');
+const unordered = Symbol('JSON.stringify can not write it in that order');
 
 /** A copy with all properties in order of their names, where objects can have that. */
 function inOrder(value: unknown): unknown {
+  if (typeof value === 'bigint') return unordered;
   if (typeof value !== 'object' || value === null) return value;
   if (Array.isArray(value)) {
     const members = value.map(inOrder);
@@ -69,6 +70,7 @@ function inOrder(value: unknown): unknown {
 }
 
 function spelledOut(value: unknown): string {
+  if (typeof value === 'bigint') return String(value);
   if (Array.isArray(value)) return `[${value.map(spelledOut).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   const object = value as Readonly<Record<string, unknown>>;
