@@ -71,8 +71,8 @@ const PATCHING_BATCHES = inThisHeap(32);
 const LOOKING_CREATES = 100;
 
 /** How often a write looks whether an erasure on demand of its item is over, and how long it waits before each look. */
-const ERASURE_LOOKS = 40;
-const ERASURE_LOOK_MS = 50;
+export const ERASURE_LOOKS = 40;
+export const ERASURE_LOOK_MS = 50;
 
 /** What else there is to know of a command on an item. */
 interface Handling {

@@ -18,10 +18,11 @@ import { isBeingErased } from '@epitaph/core/retention/state.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { wait } from '../config/wait.ts';
 import type { Documents } from './documents.ts';
 import type { Erasures } from './erasures.ts';
 import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
-import type { ItemWrites } from './item-writes.ts';
+import { ERASURE_LOOK_MS, ERASURE_LOOKS, type ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Caller } from './api/common.ts';
@@ -218,7 +219,7 @@ export class Recoveries {
    * Begins a life with the content of an ended one. Another node may have been asked to erase the item meanwhile, and not
    * have seen this life: then that is done once more, for what is erased on request does not come back.
    *
-   * @throws Refusal content-erased, also while the item is being erased
+   * @throws Refusal content-erased, also where it is not known soon what becomes of an erasure that was asked for
    */
   async #begin(
     caller: Caller,
@@ -228,10 +229,12 @@ export class Recoveries {
   ): ReturnType<ItemWrites['recover']> {
     const { ports, projector, catalog } = this.#parts;
     const { rid } = container;
-    const knownAt = projector.position;
-    if (isBeingErased(catalog.containerByRid(rid)!.state.retention, item)) {
-      throw new Refusal('content-erased', 'The item is being erased on request.');
+    // The erasure may come to be refused.
+    for (let looks = 0; isBeingErased(catalog.containerByRid(rid)!.state.retention, item); looks++) {
+      if (looks === ERASURE_LOOKS) throw new Refusal('content-erased', 'The item is being erased on request.');
+      await wait(ERASURE_LOOK_MS);
     }
+    const knownAt = projector.position;
     const begun = await this.#writes.recover(caller, container, id, partitionKey, lives);
     if (ports.nodes === undefined) return begun;
     const request = await erasureRequested(ports.log, rid, item, { after: knownAt, before: begun.position });

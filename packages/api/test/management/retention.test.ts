@@ -1,4 +1,6 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import {
   AUDITOR_KEY,
   eventsIn,
@@ -661,6 +663,38 @@ describe('a recovery', () => {
     await advance(60);
     expect(await recover('a', { life: 0 })).toMatchObject({ body: { fromLife: 0, life: 2 } });
     expect(JSON.parse((await world.store.readItem(orders(), 'a', '["ann"]')).json)).toMatchObject({ version: 'first' });
+  });
+
+  test('that meets an erasure has the item where that comes to be refused', async () => {
+    await call('PUT', '/policy-grace', { seconds: 600, reason: 'a long one' });
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
+    for (const id of ['a', 'b']) await world.write(id);
+    await place('h', { partitionKey: ['ann'] });
+    await advance(30);
+    await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: 20, confirmed: false });
+    const holdsOn = Reflect.get(SqliteKeyVault.prototype, 'holdsOn') as KeyVault['holdsOn'];
+    const asked = vi.spyOn(SqliteKeyVault.prototype as KeyVault, 'holdsOn');
+    onTestFinished(() => asked.mockRestore());
+    const met = async (id: string, recovery: () => ReturnType<typeof call>) => {
+      const { promise: isAsked, resolve: ask } = Promise.withResolvers<void>();
+      const { promise: gate, resolve: goOn } = Promise.withResolvers<void>();
+      asked.mockImplementationOnce(async function (this: KeyVault, streams) {
+        ask();
+        await gate;
+        return holdsOn.call(this, streams);
+      });
+      const erased = erase(id);
+      await isAsked;
+      const recovered = recovery();
+      setTimeout(goOn, 100);
+      expect(await erased).toMatchObject({ status: 409 });
+      return recovered;
+    };
+    expect(await met('a', () => recover('a'))).toMatchObject({ status: 200, body: { life: 1 } });
+    expect(await met('b', () => call('POST', '/recover', { policyVersion: 3, reason: 'mistyped' }))).toMatchObject({
+      body: { recovered: 1, writtenSince: 1, erased: 0 },
+    });
+    expect(await fsck()).toEqual([]);
   });
 
   test('of what one policy took brings back all of it and nothing else, once', async () => {
