@@ -1,4 +1,4 @@
-import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type {
@@ -18,9 +18,10 @@ import { KEY_BYTES, ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { RandomPool } from '../crypto/random-pool.ts';
 import { UnusableFile } from './database.ts';
-import type { AddSpareKeysJob, DestroyJob, RemoveSpareKeysJob, VaultWriteJob } from './log-writer-jobs.ts';
+import type { DestroyJob, VaultWriteJob } from './log-writer-jobs.ts';
 import type { PendingKey, PendingKeys } from './sqlite-event-log.ts';
-import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY, SPARE_KEYS } from './schema.ts';
+import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY } from './schema.ts';
+import { SpareStock } from './spare-stock.ts';
 import { StorageFault, type Writer } from './writer.ts';
 
 /** Unwrapped keys kept in memory; a destroyed one leaves at once. */
@@ -38,14 +39,6 @@ interface KeyOfStream {
   readonly key: SecretLifeKey;
 }
 
-/** Keys that are stored and have no lives yet, with numbers that follow each other. */
-interface SpareBatch {
-  readonly first: number;
-  /** One after the other; those that were taken are overwritten. */
-  readonly keys: Buffer;
-  left: number;
-}
-
 /** The key vault in one SQLite file, written by the same writer as the log. */
 export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #writer: Writer;
@@ -57,10 +50,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   #isHandingOver = false;
   /** What tells the writer whose a spare key is, by its number. */
   readonly #giving = new Map<number, Promise<unknown>>();
-  /** Batches that are stored, the one in use first. */
-  #spares: SpareBatch[] = [];
-  /** What asks for a batch, and gets it unless spare keys were given up meanwhile. */
-  #coming: object | undefined;
+  readonly #spares: SpareStock;
   #keepsSpares: boolean;
   /** Spare keys with lives that may have no rows of their own yet, by number. */
   readonly #unsettled = new Map<number, KeyOfStream>();
@@ -78,6 +68,13 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     this.#master = master;
     this.#read = prepare(database);
     this.#nextKeyId = (this.#read.lastKey.get() as { last: number }).last + 1;
+    this.#spares = new SpareStock({
+      writer,
+      takeNumbers: (count) => (this.#nextKeyId += count) - count,
+      onSettled: (keyIds) => {
+        for (const keyId of keyIds) this.#unsettled.delete(keyId);
+      },
+    });
   }
 
   /**
@@ -112,9 +109,9 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   createKey(stream: string): NewLifeKey {
     if (this.#closed) throw new StorageFault({ fault: 'the key vault is closed' });
-    const spare = this.#takeSpare();
+    const spare = this.#spares.take();
     const { keyId, bytes } = spare ?? { keyId: this.#nextKeyId++, bytes: this.#random.take(KEY_BYTES) };
-    this.#restock();
+    if (this.#keepsSpares) this.#spares.restock();
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     this.#cache.set(keyId, { stream, key });
     // Usually the append that it was made for takes it along within this turn; else it goes alone.
@@ -170,54 +167,6 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
       this.#handOver(pending);
     }
     return Promise.all([...this.#giving].flatMap(([keyId, done]) => (keyIds.has(keyId) ? [done] : [])));
-  }
-
-  /** A key that is stored already, if there is one. */
-  #takeSpare(): { readonly keyId: number; readonly bytes: Buffer } | undefined {
-    if (this.#spares[0]?.left === 0) this.#spares.shift();
-    const [batch] = this.#spares;
-    if (batch === undefined) return undefined;
-    const at = SPARE_KEYS - batch.left--;
-    return { keyId: batch.first + at, bytes: batch.keys.subarray(at * KEY_BYTES, (at + 1) * KEY_BYTES) };
-  }
-
-  /** Has more spare keys stored when half a batch is left. */
-  #restock(): void {
-    const left = this.#spares.reduce((sum, batch) => sum + batch.left, 0);
-    if (!this.#keepsSpares || this.#coming !== undefined || left > SPARE_KEYS / 2) return;
-    const first = this.#nextKeyId;
-    this.#nextKeyId += SPARE_KEYS;
-    const keys = randomBytes(SPARE_KEYS * KEY_BYTES);
-    const job: AddSpareKeysJob = { kind: 'add-spare-keys', first, blobs: [keys] };
-    const asked = {};
-    this.#coming = asked;
-    const end = (isStored: boolean) => {
-      if (isStored && this.#coming === asked) this.#spares.push({ first, keys, left: SPARE_KEYS });
-      else keys.fill(0);
-      if (this.#coming === asked) this.#coming = undefined;
-    };
-    this.#writer.submit<number[]>(job).then(
-      (settled) => {
-        this.#forgetSettled(settled);
-        end(true);
-      },
-      // A key that is made meanwhile is stored alone, and whoever needs it is told why that fails.
-      () => end(false),
-    );
-  }
-
-  /** Gives up the spare keys, in memory and in the file. */
-  async #removeSpares(): Promise<void> {
-    for (const { keys } of this.#spares.splice(0)) keys.fill(0);
-    this.#coming = undefined;
-    // The writer is told whose those are that were taken in this turn, before they go.
-    this.#handOverAll();
-    const job: RemoveSpareKeysJob = { kind: 'remove-spare-keys' };
-    this.#forgetSettled(await this.#writer.submit<number[]>(job));
-  }
-
-  #forgetSettled(settled: readonly number[]): void {
-    for (const keyId of settled) this.#unsettled.delete(keyId);
   }
 
   findKey(keyId: number, stream: string): KeyLookup {
@@ -282,7 +231,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     this.#keepsSpares = false;
     try {
       while (this.#destructions.size > 0) await Promise.allSettled(this.#destructions);
-      if (keepsSpares) await this.#removeSpares();
+      // The writer is told whose those are that were taken in this turn, before they go.
+      if (keepsSpares) await this.#spares.remove(() => this.#handOverAll());
       return await work();
     } finally {
       this.#keepsSpares = keepsSpares;
@@ -355,7 +305,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     this.#closed = true;
     this.#handOverAll();
     await this.#writer.idle();
-    for (const { keys } of this.#spares.splice(0)) keys.fill(0);
+    this.#spares.wipe();
     this.#cache.clear();
     this.#unsettled.clear();
     this.#database.close();
