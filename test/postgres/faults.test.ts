@@ -148,6 +148,40 @@ describe.skipIf(whyNoPostgres !== undefined)(
         await check({ failures: 'none' });
       }));
 
+    it('go on without the one that projects, where that alone is cut off from it', async () => {
+      const double = await EventStoreDouble.start();
+      const proxy = await Proxy.to(double.port);
+      const far = await openEventStoreLog({ connectionString: `${proxy.connectionString}&defaultDeadline=3000` });
+      const near = await openEventStoreLog({ connectionString: double.connectionString });
+      const cluster = new Cluster(await server.newDatabase(), near);
+      try {
+        const [cutOff, other] = [await cluster.start({ log: far }), await cluster.start()];
+        expect(cutOff.store.projects).toBe(true);
+        await other.store.createDatabase(CALLER, 'db');
+        proxy.block();
+        const isDone = (work: Promise<unknown> | undefined) =>
+          Promise.resolve(work).then(
+            () => true,
+            () => false,
+          );
+        // One that was answered 503 may have been made all the same, so each attempt is at another.
+        let made = 0;
+        const makes = () => isDone(other.store.createContainer(CALLER, 'db', `coll-${++made}`, DEFINITION, null));
+        await expect.poll(makes, { timeout: 30_000 }).toBe(true);
+        expect([cutOff.store.projects, other.store.projects]).toEqual([false, true]);
+        proxy.mend();
+        const knows = () => isDone(cutOff.store.settleNames('db', `coll-${made}`));
+        await expect.poll(knows, { timeout: 30_000 }).toBe(true);
+        expect(cutOff.store.container('db', `coll-${made}`)).toEqual(other.store.container('db', `coll-${made}`));
+      } finally {
+        proxy.mend();
+        await cluster.dispose();
+        await Promise.all([far.close(), near.close()]);
+        await proxy.close();
+        double.stop();
+      }
+    });
+
     it('refuse in time, with a time to come back, while it stands still, and go on when it does', () =>
       underLoad(async ({ proxy, load, check }) => {
         proxy.block();

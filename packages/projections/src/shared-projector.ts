@@ -1,6 +1,7 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { interval, type Subscription } from 'rxjs';
 import { Catalog } from './catalog/catalog.ts';
 import type { ClearSources } from './items/clear-copies.ts';
@@ -88,6 +89,9 @@ export class SharedProjector implements Projection {
   /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
+  /** True while the log can't be reached from here. Another node may reach it, and is left the right to write. */
+  #isCutOff = false;
+  #isAskingLog = false;
   /** True when news came of what could not be looked at, or was taken for this node's own voice. */
   #unseen = false;
 
@@ -141,6 +145,7 @@ export class SharedProjector implements Projection {
     await this.#look();
     this.#looks?.unsubscribe();
     this.#looks = interval(LOOK_MS).subscribe(() => {
+      if (this.#leading !== undefined || this.#isCutOff) void this.#askLog();
       if (this.#leading !== undefined) {
         // Its projector sweeps the waiters by itself. If listening is not possible yet, it is tried again each time.
         this.#options.readModels.listenAgain().catch(() => {});
@@ -184,6 +189,25 @@ export class SharedProjector implements Projection {
     await this.#looking;
   }
 
+  /** The subscription of a projector tells nobody how long it has not reached the log, and may have nothing to tell for hours. */
+  async #askLog(): Promise<void> {
+    if (this.#isAskingLog) return;
+    this.#isAskingLog = true;
+    try {
+      await this.#options.log.head();
+      this.#isCutOff = false;
+    } catch (error) {
+      // What only an operator can put right is the same for every node.
+      if (!(error instanceof StorageUnavailable) || error.isForOperator) return;
+      this.#isCutOff = true;
+      const leading = this.#leading;
+      if (leading === undefined || this.#stopped) return;
+      await Promise.allSettled([leading.release(), this.#loseLead()]);
+    } finally {
+      this.#isAskingLog = false;
+    }
+  }
+
   #look(): Promise<void> {
     // A look that has not begun yet will see everything that there is by now.
     if (this.#nextLook !== undefined) return this.#nextLook;
@@ -192,7 +216,8 @@ export class SharedProjector implements Projection {
       if (this.#stopped || this.#leading !== undefined) return;
       try {
         this.#news ??= await this.#options.readModels.listen((news) => this.#hear(news));
-        if (!this.#options.mayProject || !(await this.#tryToLead())) await this.#follow();
+        const mayLead = this.#options.mayProject && !this.#isCutOff;
+        if (!mayLead || !(await this.#tryToLead())) await this.#follow();
         this.#error = undefined;
         if (this.#unseen) this.#options.onNews(ANYTHING);
         this.#unseen = false;

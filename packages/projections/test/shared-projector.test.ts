@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
@@ -47,6 +47,11 @@ class Shared {
     onApplied: () => {},
     onNews: (news: ReadModelNews) => this.news.push(news),
   } as unknown as SharedProjectorOptions);
+
+  /** Whether the node has the right to write. */
+  get isLed(): boolean {
+    return this.#onLost !== undefined;
+  }
 
   async append(): Promise<void> {
     const event = newEvent(context, { type: 'PurgePaused', data: {} }, 1);
@@ -188,6 +193,40 @@ describe('a node that loses the right to write in the midst of a batch', () => {
     resolve();
     await shown;
     expect(shared.projector.position).toBe(1);
+    await shared.projector.close();
+  });
+});
+
+describe('a node that can not reach the log', () => {
+  it('lets another one project until it can', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    const head = vi.spyOn(shared.log, 'head').mockRejectedValue(new StorageUnavailable('the event store is away'));
+    await expect.poll(() => shared.projector.projects, { timeout: 5_000 }).toBe(false);
+    expect(shared.isLed).toBe(false);
+    head.mockClear();
+    await expect.poll(() => head.mock.calls.length, { timeout: 5_000 }).toBe(2);
+    expect(shared.isLed).toBe(false);
+    head.mockRestore();
+    await expect.poll(() => shared.projector.projects, { timeout: 5_000 }).toBe(true);
+    await shared.append();
+    await expect.poll(() => shared.applied).toEqual([{ version: 1, checkpoint: 1 }]);
+    await shared.projector.close();
+  });
+
+  it('keeps the right to write in the midst of a swap, and where an operator has to put it right', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    class OtherLog extends StorageUnavailable {
+      override readonly isForOperator = true;
+    }
+    const head = vi.spyOn(shared.log, 'head').mockRejectedValue(new OtherLog('it is another log'));
+    await expect.poll(() => head.mock.calls.length, { timeout: 5_000 }).toBe(2);
+    expect(shared.projector.projects).toBe(true);
+    await shared.projector.stop();
+    head.mockClear().mockRejectedValue(new StorageUnavailable('the event store is away'));
+    await expect.poll(() => head.mock.calls.length, { timeout: 5_000 }).toBe(2);
+    expect(shared.projector.projects).toBe(true);
     await shared.projector.close();
   });
 });
