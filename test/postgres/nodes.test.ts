@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
@@ -28,7 +29,7 @@ import { Proxy } from '../eventstoredb/proxy.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
-import { Cluster, type Node } from './nodes.ts';
+import { Cluster, type Node, type NodeOptions } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
@@ -130,9 +131,9 @@ async function twoWithAnItem(cluster: Cluster) {
 }
 
 /** Two nodes that purge when they are told to, and an item that has ended, whose content is still there. */
-async function twoWithAnEndedItem(cluster: Cluster) {
-  const one = await cluster.start({ automaticPurge: false });
-  const other = await cluster.start({ automaticPurge: false });
+async function twoWithAnEndedItem(cluster: Cluster, options: NodeOptions = {}) {
+  const one = await cluster.start({ ...options, automaticPurge: false });
+  const other = await cluster.start({ ...options, automaticPurge: false });
   const container = await makeContainer(one.store);
   const there = await containerOn(other);
   await write(one, 'a');
@@ -439,23 +440,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await failing.storage.vault.holds()).map(({ holdId }) => holdId)).toEqual([`${container.rid} case 7`]);
     }));
 
-  it('keep what a hold covers, though another node takes out the same one, which it failed to place', () =>
-    inCluster(async (cluster) => {
-      const { one: failing, other: placing, container, there } = await twoWithAnEndedItem(cluster);
-      const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
-      const away = new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
-      vi.spyOn(failing.storage.readModels.current.store, 'countErased').mockRejectedValueOnce(away);
-      const { vault } = failing.storage;
-      const releaseHold = vault.releaseHold.bind(vault);
-      vi.spyOn(vault, 'releaseHold').mockImplementationOnce(async (...args) => {
-        await placing.store.placeHold(CALLER, there, 'case 7', request);
-        await releaseHold(...args);
-        await placing.store.runPurge();
-      });
-      await expect(failing.store.placeHold(CALLER, container, 'case 7', request)).rejects.toThrow(away);
-      await expectKept(placing, there);
-      expect(await vault.holds()).toHaveLength(1);
-    }));
+  it.each(['earlier', 'in the same millisecond'])(
+    'keep what a hold covers, though another node takes out the same one, which it failed to place %s',
+    (when) =>
+      inCluster(async (cluster) => {
+        const stopped = { ...systemClocks, wallMs: () => wallMs };
+        let wallMs = Date.now();
+        const clocks = when === 'earlier' ? systemClocks : stopped;
+        const { one: failing, other: placing, container, there } = await twoWithAnEndedItem(cluster, { clocks });
+        const request = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+        const away = new StorageUnavailable('PostgreSQL: Connection terminated unexpectedly');
+        vi.spyOn(failing.storage.readModels.current.store, 'countErased').mockRejectedValueOnce(away);
+        const { vault } = failing.storage;
+        const releaseHold = vault.releaseHold.bind(vault);
+        vi.spyOn(vault, 'releaseHold').mockImplementationOnce(async (...args) => {
+          setTimeout(() => (wallMs += 1), 100);
+          await placing.store.placeHold(CALLER, there, 'case 7', request);
+          await releaseHold(...args);
+          await placing.store.runPurge();
+        });
+        await expect(failing.store.placeHold(CALLER, container, 'case 7', request)).rejects.toThrow(away);
+        await expectKept(placing, there);
+        expect(await vault.holds()).toHaveLength(1);
+      }),
+  );
 
   it('place a hold once that both are asked for at the same time', () =>
     inCluster(async (cluster) => {

@@ -209,16 +209,15 @@ export class Holds {
       if (known !== undefined) return { hold: await this.#again(container, known, request), placed: false };
       if (this.#state(container).retention.holds.standing >= MAX_STANDING_HOLDS) throw tooManyHolds();
       const scope = await this.#resolve(container, request);
-      const context = this.#parts.command(caller);
-      const hold: VaultHold = {
-        holdId: vaultHoldId(rid, holdId),
-        containerRid: rid,
-        scope: vaultScope(rid, scope),
-        placedAtMs: context.nowMs,
+      let context = this.#parts.command(caller);
+      const newHold = (): VaultHold => {
+        context = this.#parts.command(caller);
+        const [name, placedAtMs] = [vaultHoldId(rid, holdId), context.nowMs];
+        return { holdId: name, containerRid: rid, scope: vaultScope(rid, scope), placedAtMs };
       };
       let mayBeOnRecord = false;
       try {
-        const other = await this.#placeNew(container, holdId, hold);
+        const other = await this.#placeNew(container, holdId, newHold);
         if (other !== undefined) return { hold: await this.#again(container, other, request), placed: false };
         const { scope: asked, reason } = request;
         const partitionKey = asked.kind === 'partition-key' ? asked.partitionKey : undefined;
@@ -231,7 +230,7 @@ export class Holds {
         // Nothing of this request is on record, so nobody would know of what it keeps. But the same request sent again
         // to another node, or another hold of that id, may be on record.
         const isKnown = !mayBeOnRecord || error instanceof Refusal;
-        const { placedAtMs } = hold;
+        const placedAtMs = context.nowMs;
         const isSettled = isKnown && (await isDone(this.#settle(container, holdId, placedAtMs)));
         if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown, placedAtMs });
         // Another node may have been asked for the same one at the same time.
@@ -246,22 +245,24 @@ export class Holds {
 
   /**
    * Puts a hold into the vault that is on no record yet. Another node may be placing one of that id on something else: what
-   * that covers must not be let go, for it may be acknowledged by now.
+   * that covers must not be let go, for it may be acknowledged by now. Or the same, at the very time: should the other fail,
+   * it would take out what it believes its own.
    *
+   * @param newHold of the time at which it is asked for
    * @returns the other one, once it is on record
    */
-  async #placeNew(container: ContainerState, holdId: string, hold: VaultHold): Promise<KnownHold | undefined> {
+  async #placeNew(container: ContainerState, holdId: string, newHold: () => VaultHold): Promise<KnownHold | undefined> {
     const { vault, nodes } = this.#parts.ports;
     const most = nodes === undefined ? 0 : OTHER_HOLD_LOOKS;
     for (let looks = 0; looks < most; looks++) {
-      if (await vault.placeHold(hold, { isNew: true })) return undefined;
+      if (await vault.placeHold(newHold(), { isNew: true })) return undefined;
       await this.#parts.confirmCatalog(0);
       const known = this.#known(container, holdId);
       if (known !== undefined) return known;
       await wait(OTHER_HOLD_LOOK_MS);
     }
     // What a request has left that failed, which nobody was told is held.
-    await vault.placeHold(hold);
+    await vault.placeHold(newHold());
     return undefined;
   }
 

@@ -435,7 +435,7 @@ export function describeKeyVault(
         await expectDestroyed(vault, life);
       });
 
-      test('that is to be a new one leaves another of its id alone, and is placed again over itself', async ({
+      test('that is to be a new one leaves another of its id alone, also one placed at that time, and is placed again over itself', async ({
         vault,
       }) => {
         const rid = newRid();
@@ -448,11 +448,15 @@ export function describeKeyVault(
         ] as const;
         for (const scope of scopes) {
           const holdId = crypto.randomUUID();
-          expect(await vault.placeHold(hold(rid, scope, holdId), { isNew: true })).toBe(true);
+          const placed = hold(rid, scope, holdId);
+          expect(await vault.placeHold(placed, { isNew: true })).toBe(true);
+          expect(await vault.placeHold(placed, { isNew: true })).toBe(false);
           const same = scope.kind === 'lives' ? { ...scope, streams: scope.streams.toReversed() } : scope;
-          expect(await vault.placeHold(hold(rid, same, holdId), { isNew: true })).toBe(true);
+          const later = { ...hold(rid, same, holdId), placedAtMs: placed.placedAtMs + 1 };
+          expect(await vault.placeHold(later, { isNew: true })).toBe(true);
           for (const other of scopes.filter((each) => each !== scope)) {
-            expect(await vault.placeHold(hold(rid, other, holdId), { isNew: true })).toBe(false);
+            const another = { ...hold(rid, other, holdId), placedAtMs: placed.placedAtMs + 2 };
+            expect(await vault.placeHold(another, { isNew: true })).toBe(false);
           }
           expect((await vault.holds(rid)).find((each) => each.holdId === holdId)?.scope.kind).toBe(scope.kind);
           await vault.releaseHold(holdId);

@@ -5,7 +5,7 @@ import {
   type ContainerFloors,
   covers,
   isFloorToSet,
-  isSameScope,
+  isOfAnother,
   type SetFloorOptions,
   destroyedUnder,
   type DestroyOutcome,
@@ -84,7 +84,7 @@ export class MemoryKeyVault implements KeyVault {
 
   async placeHold(hold: VaultHold, { isNew = false }: { readonly isNew?: boolean } = {}): Promise<boolean> {
     const standing = this.contents.holds.get(hold.holdId);
-    if (isNew && standing !== undefined && !isSameScope(standing.scope, hold.scope)) return false;
+    if (isNew && standing !== undefined && isOfAnother(standing, hold)) return false;
     this.contents.holds.set(hold.holdId, hold);
     return true;
   }

@@ -67,10 +67,18 @@ export function covers(scope: HoldScope, stream: string): boolean {
 }
 
 /** True of scopes that name the same. */
-export function isSameScope(one: HoldScope, other: HoldScope): boolean {
+function isSameScope(one: HoldScope, other: HoldScope): boolean {
   if (one.kind !== 'lives' || other.kind !== 'lives') return sameJson(one, other);
   const streams = new Set(one.streams);
   return streams.size === new Set(other.streams).size && other.streams.every((stream) => streams.has(stream));
+}
+
+/** True of a hold that is not what a request for a new one of its id would have left before. */
+export function isOfAnother(
+  standing: Pick<VaultHold, 'scope' | 'placedAtMs'>,
+  { scope, placedAtMs }: Pick<VaultHold, 'scope' | 'placedAtMs'>,
+): boolean {
+  return standing.placedAtMs === placedAtMs || !isSameScope(standing.scope, scope);
 }
 
 /** What the names of the streams that a scope covers begin with; none for one that names lives. */
@@ -165,7 +173,8 @@ export interface KeyVault {
   /**
    * Placing a hold again under its id replaces it, so that placing can be retried.
    *
-   * @param options.isNew leaves a hold of that id alone which covers something else: another node may have placed it
+   * @param options.isNew leaves a hold of that id alone which covers something else, or was placed at that very time: another
+   *   node may have placed it
    * @returns false where one was left alone
    */
   placeHold(hold: VaultHold, options?: { readonly isNew?: boolean }): Promise<boolean>;

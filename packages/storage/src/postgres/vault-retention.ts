@@ -8,7 +8,7 @@ import {
   floorUntil,
   type HoldScope,
   isFloorToSet,
-  isSameScope,
+  isOfAnother,
   prefixesOf,
   type SetFloorOptions,
   type VaultHold,
@@ -22,7 +22,7 @@ export async function putHold(sql: Statements, hold: VaultHold, isNew: boolean):
   const { holdId, containerRid, scope, placedAtMs } = hold;
   if (isNew) {
     const [standing] = await readHoldRows(sql, 'hold_id = $1', [holdId]);
-    if (standing !== undefined && !isSameScope(standing.scope, scope)) return false;
+    if (standing !== undefined && isOfAnother(standing, hold)) return false;
   }
   // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
   const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;

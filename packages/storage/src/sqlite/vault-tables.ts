@@ -9,7 +9,7 @@ import {
   floorUntil,
   type HoldScope,
   isFloorToSet,
-  isSameScope,
+  isOfAnother,
   prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
@@ -113,13 +113,13 @@ export class VaultTables {
   }
 
   /** Whether the hold that stands under an id covers something else. */
-  #isOfAnother({ holdId, scope }: VaultHold): boolean {
-    const found = this.#hold(holdId);
+  #isOfAnother(hold: VaultHold): boolean {
+    const found = this.#hold(hold.holdId);
     if (found === undefined) return false;
-    const standing = JSON.parse(found.scope) as HoldScope;
-    if (standing.kind !== 'lives') return !isSameScope(standing, scope);
-    const lives = this.#statements.findHeldLives.all(holdId) as { stream: string }[];
-    return !isSameScope({ kind: 'lives', streams: lives.map(({ stream }) => stream) }, scope);
+    const kept = JSON.parse(found.scope) as HoldScope;
+    const lives = this.#statements.findHeldLives.all(hold.holdId) as { stream: string }[];
+    const scope = kept.kind === 'lives' ? { ...kept, streams: lives.map(({ stream }) => stream) } : kept;
+    return isOfAnother({ scope, placedAtMs: found.placed_at }, hold);
   }
 
   /**
