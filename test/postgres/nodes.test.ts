@@ -63,11 +63,13 @@ interface LateNode {
 }
 
 /** Two nodes on a stand-in for EventStoreDB; nothing is purged by itself. */
-async function withLateNode(body: (nodes: LateNode) => Promise<void>): Promise<void> {
+async function withLateNode(body: (nodes: LateNode) => Promise<void>, deadlineMs = 10_000): Promise<void> {
   const double = await EventStoreDouble.start();
   const proxy = await Proxy.to(double.port);
   const log = await openEventStoreLog({ connectionString: double.connectionString });
-  const lateLog = await openEventStoreLog({ connectionString: proxy.connectionString });
+  const lateLog = await openEventStoreLog({
+    connectionString: `${proxy.connectionString}&defaultDeadline=${deadlineMs}`,
+  });
   const cluster = new Cluster(await server.newDatabase(), log);
   try {
     const one = await cluster.start({ automaticPurge: false });
@@ -1769,6 +1771,32 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await explained()).toMatchObject({ life: 1, erasure: { requestedBy: 'the person' } });
       expect((await one.store.fsck()).problems).toEqual([]);
     }));
+
+  it('bring no item back that another has erased meanwhile by a recovery that is held up on its way to the log', () =>
+    withLateNode(async ({ one, late, log, holdUp }) => {
+      const container = await makeContainer(one.store);
+      const there = await containerOn(late);
+      await write(one, 'item', { n: 1 });
+      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const arrives = holdUp('item-', 8_000);
+      const back = late.store.recoverItem(CALLER, there, 'item', PARTITION, { reason: 'a mistake' });
+      const answer = back.catch((error: unknown) => error);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      await one.store.eraseItem(CALLER, container, 'item', PARTITION, {
+        reason: 'asked for',
+        requestedBy: 'the person',
+      });
+      expect(await answer).toBeInstanceOf(StorageUnavailable);
+      await arrives;
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      const types = (await log.readAll(0, 1_000)).map(({ type }) => type);
+      expect(types).not.toContain('ItemRecovered');
+      expect(await one.store.explain(container, 'item', PARTITION)).toMatchObject({ state: 'purged', life: 0 });
+      // Nothing of that kind in the way, it comes back.
+      await write(one, 'other', { n: 1 });
+      await one.store.deleteItem(CALLER, container, 'other', PARTITION);
+      await late.store.recoverItem(CALLER, there, 'other', PARTITION, { reason: 'a mistake' });
+    }, 2_000));
 
   it('bring no item back by a write that is held up on its way to the log until its deadline is over', () =>
     withLateNode(async ({ one, late, holdUp }) => {

@@ -99,12 +99,16 @@ export class ItemIntents {
         if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
         if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
         const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
-        const write = (await lifeTail(this.#parts.ports.log, source)).find(isItemWrite);
+        const { log, nodes, clock } = this.#parts.ports;
+        // Who erases the item on another node looks for what came back once it has erased it, and the policy delay after.
+        const notAfterMs = nodes && clock.now() + nodes.policyDelayMs / 4;
+        const write = (await lifeTail(log, source)).find(isItemWrite);
         const json = write && (await this.#documents.openEnded(write));
         if (json === undefined) throw new Refusal('content-erased');
         const ttl = readOwnTtl(JSON.parse(json) as Document);
         onBegin(life, ttl.kind === 'value' ? ttl.seconds : null);
-        return { kind: 'command', body: json, command: { ...command, ttl, bytes: Buffer.byteLength(json) } };
+        const bytes = Buffer.byteLength(json);
+        return { kind: 'command', body: json, notAfterMs, command: { ...command, ttl, bytes } };
       };
   }
 
