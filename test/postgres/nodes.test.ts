@@ -1388,6 +1388,47 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
+  it('go by how another has made a container again a moment ago, with another key and without TTL', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ policyDelayMs: 60_000 });
+      const other = await cluster.start({ policyDelayMs: 60_000 });
+      await serving(other, async (endpoint) => {
+        await makeContainer(one.store);
+        await containerOn(other);
+        const send = (body: string, headers = {}) =>
+          raw(endpoint, 'POST', '/dbs/db/colls/coll/docs', { headers: { ...keyHeader('p'), ...headers }, body });
+        const sendBatch = (isAtomic: string, body: string) =>
+          send(`[{"operationType":"Create","resourceBody":${body}}]`, {
+            'x-ms-cosmos-is-batch-request': 'True',
+            'x-ms-cosmos-batch-atomic': isAtomic,
+          });
+        const sent: Readonly<Record<string, (body: string) => Promise<{ readonly text: string }>>> = {
+          write: send,
+          batch: (body) => sendBatch('True', body),
+          bulk: (body) => sendBatch('False', body),
+        };
+        for (const [name, write] of Object.entries(sent)) {
+          for (const body of ['{"id":"new","pk":"p"}', '{"id":"new","pk":"p","ttl":"a day"}']) {
+            await one.store.deleteContainer(CALLER, 'db', 'coll');
+            const isTtl = body.includes('ttl');
+            const before = isTtl
+              ? DEFINITION
+              : { ...DEFINITION, partitionKey: { ...DEFINITION.partitionKey, paths: ['/id'] } };
+            await one.store.createContainer(CALLER, 'db', 'coll', before, isTtl ? 60 : null);
+            await other.store.settleNames('db', 'coll', true);
+            const hear = deafen(other);
+            await one.store.deleteContainer(CALLER, 'db', 'coll');
+            const { resource } = await one.store.createContainer(CALLER, 'db', 'coll', DEFINITION, null);
+            const answer = write(body);
+            setTimeout(hear, 200);
+            const { text } = await answer;
+            const shown = one.store.readItem(resource, 'new', PARTITION, 'head');
+            await expect.soft(shown, `${name} ${body}: ${text}`).resolves.toBeDefined();
+          }
+        }
+      });
+    }));
+
   it('answer about what is on record by all that another has acknowledged, though they have not heard of it yet', () =>
     inCluster(async (cluster) => {
       const { leader, other, container } = await twoWithAnItem(cluster);

@@ -43,6 +43,12 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
   const { results, position } = isAtomic
     ? await runBatch(request, container, operations)
     : await runBulk(request, container, operations);
+  const mayBeOfAnother = results.some(
+    ({ statusCode, subStatusCode }) =>
+      subStatusCode === wireShapes.ownerNotFound.substatus || statusCode === wireShapes.badRequest.status,
+  );
+  // Then they are all for the container that has the name now: what some of them did went with the other.
+  if (mayBeOfAnother && (await request.isRenamed?.()) === true) throw new Refusal('container-not-found');
   const body = isHybridRow(request.body!) ? encodeResults(results) : `[${results.map(resultText).join(',')}]`;
   return {
     status: results.every(({ statusCode }) => statusCode < 300) ? 200 : 207,
@@ -197,9 +203,6 @@ async function runBulk(
   }
   // A defect of one must not end the request while others are still under way.
   await allDone([...tails.values()]);
-  const isGone = results.some(({ subStatusCode }) => subStatusCode === wireShapes.ownerNotFound.substatus);
-  // Then they are all for the container that has the name now: what some of them did went with the other.
-  if (isGone && (await request.isRenamed?.()) === true) throw new Refusal('container-not-found');
   return {
     results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
     position: request.store.headPosition(),

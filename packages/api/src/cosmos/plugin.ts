@@ -7,6 +7,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import { tracedRequest } from '../telemetry/tracing.ts';
 import { defaultConsistency, type ConsistencyPolicy } from './consistency.ts';
 import { answerCharged, operationOf } from './charged.ts';
+import { describeError } from './errors.ts';
 import { admit, type Admitted, type Gate } from './admission.ts';
 import { send } from './send-answer.ts';
 import { sendError } from './send-error.ts';
@@ -103,13 +104,14 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
 
 /**
  * Of several nodes one may go by what another has deleted a moment ago, and has made anew under the same name: what is
- * asked for, or written, is then of that.
+ * asked for, or written, is then of that. It may have another partition key, say, so that what is right seems wrong.
  */
 async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boolean>): Promise<Answer> {
   try {
     return await answerCharged(request);
   } catch (error) {
-    if (!isMissing(error) || !(await isRenamed())) throw error;
+    const mayBeOfAnother = isMissing(error) || describeError(error)?.shape.status === 400;
+    if (!mayBeOfAnother || !(await isRenamed())) throw error;
     return answerCharged(request);
   }
 }
