@@ -62,8 +62,14 @@ const indexingPolicySchema = z.looseObject({
   excludedPaths: pathsSchema.optional(),
   vectorIndexes: vectorIndexesSchema.optional(),
   fullTextIndexes: fullTextIndexesSchema.nullish(),
-  spatialIndexes: z.array(z.looseObject({ path: z.string(), types: z.array(z.string()).nullish() })).optional(),
+  spatialIndexes: z
+    .array(
+      z.looseObject({ path: z.string(), types: z.array(z.string()).nullish(), boundingBox: z.unknown().optional() }),
+    )
+    .optional(),
 });
+
+const geospatialConfigSchema = z.looseObject({ type: z.string() });
 
 const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string() });
 
@@ -212,7 +218,11 @@ export function readContainerBody(
  */
 const copiesOfOthers = ['materializedViewDefinition', 'globalSecondaryIndexDefinition'] as const;
 
-type SpatialIndexes = readonly { readonly path: string; readonly types?: readonly string[] | null | undefined }[];
+type SpatialIndexes = readonly {
+  readonly path: string;
+  readonly types?: readonly string[] | null | undefined;
+  readonly boundingBox?: unknown;
+}[];
 
 /**
  * Settings that would be kept and never do what they say. A container that has them from before they were refused may
@@ -236,12 +246,34 @@ function checkKept(body: JsonObject, spatial: SpatialIndexes, current: Container
       `The container's '${property}' is not supported: nothing here fills a container from another, so it would stay empty.`,
     );
   }
-  const untyped = spatial.find(({ types }) => types === undefined || types === null || types.length === 0);
-  if (untyped !== undefined && !sameJson(spatial, current?.indexingPolicy['spatialIndexes'])) {
+  const type = geospatialTypeOf(body['geospatialConfig']);
+  const keepsSpatial =
+    sameJson(spatial, current?.indexingPolicy['spatialIndexes']) &&
+    type === geospatialTypeOf(current?.['geospatialConfig']);
+  if (!keepsSpatial) for (const index of spatial) checkSpatialIndex(index, type);
+}
+
+const geospatialTypeOf = (config: unknown): string =>
+  geospatialConfigSchema.safeParse(config).data?.type ?? 'Geography';
+
+/**
+ * @source what the service refuses: the JavaScript client's own tests, "Spatial Index - boundingBox behavior"
+ * @throws WireError 400
+ */
+function checkSpatialIndex({ path, types, boundingBox }: SpatialIndexes[number], type: string): void {
+  const of = `the path ${path.slice(0, 200)}`;
+  if (types === undefined || types === null || types.length === 0) {
     throw badRequest(
-      `The spatial data types array cannot be empty. Assign at least one spatial type for the 'types' array for the path ${untyped.path.slice(0, 200)}.`,
+      `The spatial data types array cannot be empty. Assign at least one spatial type for the 'types' array for ${of}.`,
     );
   }
+  const isBounded = boundingBox !== undefined && boundingBox !== null;
+  if (isBounded === (type === 'Geometry')) return;
+  throw badRequest(
+    isBounded
+      ? `The spatial index of ${of} has a 'boundingBox', which is for the geospatial type Geometry, not for ${type}.`
+      : `The spatial index of ${of} needs a 'boundingBox', for the container's geospatial type is Geometry.`,
+  );
 }
 
 /** Minutes for which all versions and deletes are kept; 0, which the .NET client sends for "none", or absent for none. */

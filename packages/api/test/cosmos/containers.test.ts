@@ -295,6 +295,40 @@ describe('a container', () => {
     }
   });
 
+  test('takes a spatial index with a bounding box on the plane, and without one on the globe', async () => {
+    const app = await shopOnly();
+    const box = { boundingBox: { xmin: 0, ymin: 0, xmax: 100, ymax: 100 } };
+    const body = (id: string, index: object, geospatialConfig?: object) => ({
+      id,
+      partitionKey,
+      indexingPolicy: { spatialIndexes: [{ path: '/at/*', types: ['Point'], ...index }] },
+      ...(geospatialConfig === undefined ? {} : { geospatialConfig }),
+    });
+    const create = (id: string, index: object, geospatialConfig?: object) =>
+      call(app, 'POST', '/dbs/shop/colls', { body: body(id, index, geospatialConfig) });
+    const plane = await create('plane', box, { type: 'Geometry' });
+    expect(plane.status).toBe(201);
+    expect(plane.json['indexingPolicy']).toMatchObject({ spatialIndexes: [box] });
+    expect((await create('globe', {}, { type: 'Geography' })).status).toBe(201);
+    expect((await create('usual', { boundingBox: null })).status).toBe(201);
+
+    const refused = [
+      await create('a', {}, { type: 'Geometry' }),
+      await create('b', box, { type: 'Geography' }),
+      await create('c', box),
+      await call(app, 'PUT', '/dbs/shop/colls/plane', {
+        body: { ...plane.json, geospatialConfig: { type: 'Geography' } },
+      }),
+    ];
+    expect(refused.map(({ status }) => status)).toEqual([400, 400, 400, 400]);
+    expect(refused[0]?.json['message']).toContain(
+      `needs a 'boundingBox', for the container's geospatial type is Geometry`,
+    );
+    expect(refused[1]?.json['message']).toContain(
+      `has a 'boundingBox', which is for the geospatial type Geometry, not for Geography`,
+    );
+  });
+
   test('can’t let its items expire by a property of their own: they would leave at another time than is asked', async () => {
     const app = await shopOnly();
     const create = (settings: object) =>
