@@ -213,8 +213,8 @@ describe('the description for a query plan', () => {
 
 describe('the description of a ranked search', () => {
   const search = (sql: string) => describeHybridSearch(planQuery(parseQuery(sql)));
-  const score = (component: number) =>
-    `_FullTextScore(c.text, ["red", "fast car"], {documentdb-formattablehybridsearchquery-totaldocumentcount}, {documentdb-formattablehybridsearchquery-totalwordcount-${component}}, {documentdb-formattablehybridsearchquery-hitcountsarray-${component}})`;
+  const score = (text: number) =>
+    `_FullTextScore(c.text, ["red", "fast car"], {documentdb-formattablehybridsearchquery-totaldocumentcount}, {documentdb-formattablehybridsearchquery-totalwordcount-${text}}, {documentdb-formattablehybridsearchquery-hitcountsarray-${text}})`;
 
   it('asks for the statistics of all documents, then for the best of those that are looked for', () => {
     expect(
@@ -250,8 +250,23 @@ describe('the description of a ranked search', () => {
     ]);
     const vector = '(VECTORDISTANCE(c.v, [1]) ?? -1e+300)';
     expect(found?.componentQueryInfos[1]?.rewrittenQuery).toBe(
-      `SELECT TOP 350 c._rid, [{"item": ${score(1)}}] AS orderByItems, {"payload": c.id, "componentScores": [${vector}, ${score(1)}]} AS payload FROM c ORDER BY ${score(1)} DESC`,
+      `SELECT TOP 350 c._rid, [{"item": ${score(0)}}] AS orderByItems, {"payload": c.id, "componentScores": [${vector}, ${score(0)}]} AS payload FROM c ORDER BY ${score(0)} DESC`,
     );
+  });
+
+  it('numbers the statistics by the texts alone, as the .NET client looks for them', () => {
+    const text = (terms: string) => `FullTextScore(c.text, ${terms})`;
+    const found = search(
+      `SELECT TOP 1 * FROM c ORDER BY RANK RRF(${text("'red'")}, VectorDistance(c.v, [1]), ${text("'blue'")})`,
+    );
+    const numbers = found?.componentQueryInfos.map(({ rewrittenQuery }) => [
+      ...new Set([...rewrittenQuery.matchAll(/totalwordcount-(\d+)/g)].map(([, number]) => number)),
+    ]);
+    expect(numbers?.map((ones) => ones.toSorted())).toEqual([
+      ['0', '1'],
+      ['0', '1'],
+      ['0', '1'],
+    ]);
   });
 
   it('is none for other queries', () => {

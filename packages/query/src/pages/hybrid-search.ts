@@ -17,10 +17,13 @@ export interface HybridSearchInfo {
   readonly requiresGlobalStatistics: boolean;
 }
 
-/** Clients put the sums of all ranges' statistics in their place; the numbers are those of the components. */
+/**
+ * Clients put the sums of all ranges' statistics in their place. The numbers are those of the texts among the components,
+ * by which the .NET client looks for them; others take any that rise in the order of the texts.
+ */
 const DOCUMENTS = '{documentdb-formattablehybridsearchquery-totaldocumentcount}';
-const WORDS = (component: number) => `{documentdb-formattablehybridsearchquery-totalwordcount-${component}}`;
-const DOCUMENTS_WITH = (component: number) => `{documentdb-formattablehybridsearchquery-hitcountsarray-${component}}`;
+const WORDS = (text: number) => `{documentdb-formattablehybridsearchquery-totalwordcount-${text}}`;
+const DOCUMENTS_WITH = (text: number) => `{documentdb-formattablehybridsearchquery-hitcountsarray-${text}}`;
 
 /** Of several scores each gives the best so many times the rows that are wanted: who is no good in one may be in another. */
 const CANDIDATES_PER_ROW = 10;
@@ -67,6 +70,7 @@ interface Score {
 function scoresOf({ orderBy }: Query, { components }: RankStep): Score[] {
   const ranked = orderBy[0]!.expression;
   const calls = ranked.kind === 'call' && ranked.name === 'RRF' ? ranked.args : [ranked];
+  let texts = 0;
   return components.map((component, index) => {
     const score = calls[index]!;
     if (component.kind === 'value') {
@@ -76,7 +80,8 @@ function scoresOf({ orderBy }: Query, { components }: RankStep): Score[] {
     }
     if (score.kind !== 'call') throw queryError('syntax', 'ORDER BY RANK takes scores.', score.at);
     const subject = score.args[0]!;
-    const statistics = [DOCUMENTS, WORDS(index), DOCUMENTS_WITH(index)].map(verbatim);
+    const statistics = [DOCUMENTS, WORDS(texts), DOCUMENTS_WITH(texts)].map(verbatim);
+    texts += 1;
     const expression = call('_FullTextScore', subject, termsLiteral(component.terms), ...statistics);
     return { component, subject, expression, descending: true };
   });
