@@ -58,9 +58,9 @@ async function live({ vault, log, sealer }: SqliteStorage, name: string): Promis
 }
 
 /** Lives whose keys were stored before: the first one has spare keys made, and waits for its own. */
-async function spareLives(storage: SqliteStorage, count: number): Promise<Life[]> {
-  const first = await live(storage, 'first');
-  const lives = await Promise.all(Array.from({ length: count }, (_, index) => live(storage, `life-${index}`)));
+async function spareLives(storage: SqliteStorage, count: number, name = 'life'): Promise<Life[]> {
+  const first = await live(storage, `${name}-first`);
+  const lives = await Promise.all(Array.from({ length: count }, (_, index) => live(storage, `${name}-${index}`)));
   expect(lives.every(({ keyId }) => keyId > first.keyId)).toBe(true);
   return lives;
 }
@@ -298,6 +298,30 @@ it('spare keys whose lives are not told by anything else are looked for in the l
   expect(positions()).toEqual([200_000]);
   expect(spare.isStale(260_012)).toBe(false);
   vault.close();
+});
+
+it('spare keys that a full disk kept from being given up are given up for later ones', async () => {
+  let isFull = false;
+  const storage = await folder.open({
+    onStep: (step) => {
+      if (isFull && step === 'vault: before commit') throw new Error('database or disk is full');
+    },
+  });
+  const lives: Life[] = [];
+  for (let copy = 0; copy < 6; copy++) {
+    lives.push(...(await spareLives(storage, 5, `copy-${copy}`)));
+    isFull = true;
+    await expect(storage.vault.whileCopying(async () => {})).rejects.toThrow('disk is full');
+    isFull = false;
+  }
+  // when a life begins beside a hold, which are written together
+  const [life] = await Promise.all([live(storage, 'beside'), storage.vault.setFloor('rid', 'retention', 60)]);
+  expect(storage.vault.floors().get('rid')).toEqual({ retention: 60 });
+  const spare = await live(storage, 'spare');
+  expect(vaultOf(folder.path).spare.includes(spare.secret)).toBe(true);
+  copyAsKilled(folder.path, killed.path);
+  const again = await killed.open();
+  for (const one of [...lives, life, spare]) expect(await opens(again, one)).toBe(`about ${one.name}`);
 });
 
 it('a key’s row comes behind all others, or is there before: none makes SQLite move one, which would leave it behind', async () => {

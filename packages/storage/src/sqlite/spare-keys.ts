@@ -77,11 +77,15 @@ export class SpareKeys {
     }
   }
 
-  /** In a transaction that has settled. */
+  /**
+   * In a transaction that has settled. Where there is no room the oldest batch goes: of those that are asked for with half a
+   * batch left, lives begin with the last two only, and what is older was to be given up when the disk was full.
+   */
   add(first: number, keys: Uint8Array, position: number): void {
-    const taken = new Set<number>(this.#next!.map(({ slot }) => slot));
-    const slot = SPARE_SLOTS.find((one) => !taken.has(one));
-    invariant(slot !== undefined, 'there is room for more spare keys when half a batch is left');
+    const kept = this.#next!.toSorted((one, other) => one.first - other.first).slice(1 - SPARE_SLOTS.length);
+    const taken = new Set<number>(kept.map(({ slot }) => slot));
+    const slot = SPARE_SLOTS.find((one) => !taken.has(one))!;
+    this.#next = kept;
     this.#put({ slot, first, keys: Buffer.from(keys), position });
   }
 
