@@ -1,5 +1,5 @@
 import { createSecretKey } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -299,6 +299,37 @@ it('spare keys whose lives are not told by anything else are looked for in the l
   expect(spare.isStale(260_012)).toBe(false);
   vault.close();
 });
+
+it.each(['a start', 'a change of the master key'])(
+  'spare keys of a killed store wait for the newest log where %s meets an older one',
+  async (what) => {
+    const storage = await folder.open();
+    await live(storage, 'first');
+    const old = new TestFolder();
+    copyAsKilled(folder.path, old.path);
+    const lives = await Promise.all(['a', 'b', 'c'].map((name) => live(storage, name)));
+    const { store } = storage.readModels.current;
+    await store.apply([], await storage.log.head());
+    copyAsKilled(folder.path, killed.path);
+    const putLog = (from: TestFolder) => {
+      for (const name of ['log.db', 'log.db-wal']) copyFileSync(from.file(name), killed.file(name));
+      rmSync(killed.file('log.db-shm'), { force: true });
+    };
+    // given that the log is put back to an earlier moment
+    putLog(old);
+    await old.dispose();
+    if (what === 'a start') await expect(killed.open()).rejects.toThrow('it is an older copy');
+    else {
+      const opened = DataFolder.open(killed.path, 'manual');
+      await expect(rotateMasterKey(opened, {})).rejects.toThrow('Nothing was changed');
+      opened.close();
+    }
+    // when the newest is put in its place
+    putLog(folder);
+    const again = await killed.open();
+    for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+  },
+);
 
 it('spare keys that a full disk kept from being given up are given up for later ones', async () => {
   let isFull = false;

@@ -170,6 +170,19 @@ export function checkpointIn(file: string, schemaVersion: number): number | unde
   }
 }
 
+/** Where the event log in a file ends; undefined where that can't be told. The file and its journal stay as they are. */
+export function headIn(file: string): number | undefined {
+  let database: DatabaseSync | undefined;
+  try {
+    database = new DatabaseSync(file, { timeout: BUSY_MS, readOnly: true });
+    return (database.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number }).head;
+  } catch {
+    return undefined;
+  } finally {
+    database?.close();
+  }
+}
+
 /** True for a read model that has values in clear, and for one that is damaged where they would be. */
 export function hasClearValues(file: string): boolean {
   const database = connect(file);

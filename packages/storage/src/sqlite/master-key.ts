@@ -9,7 +9,7 @@ import { keysOf } from '../restored-keys.ts';
 import { MANIFEST } from './backup.ts';
 import { type DataFolder, MASTER_KEY_FILE } from './data-folder.ts';
 import { syncFolder, writeDurably } from './durable-files.ts';
-import { checkpointIn, emptyJournal, openForReading, UnusableFile } from './database.ts';
+import { checkpointIn, emptyJournal, headIn, openForReading, UnusableFile } from './database.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
@@ -106,7 +106,7 @@ export async function rotateMasterKey(
   const fresh = readMasterKey(text);
   const file = folder.file('vault.db');
   if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
-  if (log !== undefined) await assertReachesReadModels(log, folder);
+  assertReachesReadModels(log === undefined ? headIn(folder.file('log.db')) : await log.head(), folder);
   const vault = openVault(file);
   let logFile: DatabaseSync | undefined;
   try {
@@ -274,11 +274,10 @@ async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
  *
  * @throws {UnusableFile}
  */
-async function assertReachesReadModels(log: EventLog, folder: DataFolder): Promise<void> {
+function assertReachesReadModels(head: number | undefined, folder: DataFolder): void {
   const file = folder.itemsFile(folder.itemsVersion);
   const projected = (existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined) ?? 0;
-  const head = await log.head();
-  if (projected <= head) return;
+  if (head === undefined || projected <= head) return;
   throw new UnusableFile(
     `The event log ends at position ${head}, and the read models in ${folder.path} have it up to ${projected}: it was put back to an earlier moment, or is not the one. Nothing was changed.`,
   );

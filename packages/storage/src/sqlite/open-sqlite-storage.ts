@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import type { BackupSource } from '@epitaph/core/backup/backup-source.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
@@ -15,7 +16,15 @@ import { lastEvents } from '../last-events.ts';
 import { Opened } from '../opened.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type OpenLogElsewhere } from './data-folder.ts';
-import { checkpointIn, hasClearValues, isOutdated, LOG_CACHE_KIB, openForReading, UnusableFile } from './database.ts';
+import {
+  checkpointIn,
+  hasClearValues,
+  headIn,
+  isOutdated,
+  LOG_CACHE_KIB,
+  openForReading,
+  UnusableFile,
+} from './database.ts';
 import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';
 import type { StepHook } from './placed-crash.ts';
 import { checkMasterKey } from './master-key.ts';
@@ -99,6 +108,8 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     const ledgerFile = folder.ledgerFile(options.purgeLedger);
     // Once it is brought up to date, no older version opens it: a start with a wrong key must not get so far.
     if (isOutdated(folder.file('vault.db'), VAULT_SCHEMA_VERSION)) checkMasterKey(folder.file('vault.db'), master);
+    // The writer asks the log which spare keys have lives, and destroys the others: it must not ask an older one.
+    if (logElsewhere === undefined && options.logMayBeOlder !== true) assertFolderNotBehind(folder);
     const writer = await startLogWriter(
       {
         logFile: logElsewhere === undefined ? folder.file('log.db') : NO_FILE,
@@ -166,7 +177,25 @@ async function assertNotBehind(
   folder: DataFolder,
   logName: string | undefined,
 ): Promise<void> {
-  const [head, position] = [await log.head(), await store.checkpoint()];
+  refuseOlderLog(await log.head(), await store.checkpoint(), version, folder, logName);
+}
+
+/** The same before anything is opened for writing, as far as the files can be read then. */
+function assertFolderNotBehind(folder: DataFolder): void {
+  const version = folder.itemsVersion;
+  const [logFile, itemsFile] = [folder.file('log.db'), folder.itemsFile(version)];
+  if (!existsSync(logFile) || !existsSync(itemsFile)) return;
+  const [head, position] = [headIn(logFile), checkpointIn(itemsFile, READ_MODEL_SCHEMA_VERSION)];
+  if (head !== undefined && position !== undefined) refuseOlderLog(head, position, version, folder, undefined);
+}
+
+function refuseOlderLog(
+  head: number,
+  position: number,
+  version: number,
+  folder: DataFolder,
+  logName: string | undefined,
+): void {
   if (position <= head) return;
   const [name, files] = logName === undefined ? [folder.file('log.db'), ' with its -wal file'] : [`on ${logName}`, ''];
   throw new UnusableFile(
