@@ -56,12 +56,17 @@ describe('a unique key', () => {
       '1234567890123456789',
       '{"a":[1234567890123456788]}',
       '1e18',
+      '1.989763852669747E+18',
+      '1989763852669747000',
+      '-9223372036854775808',
     ];
     for (const [index, value] of values.entries()) expect(await created(`${index}`, value), value).toBe(201);
     for (const value of [
       ...values,
       '9007199254740992.0',
       '1000000000000000000',
+      '1989763852669746944',
+      '-9223372036854775809',
       '{"a":[1234567890123456788], "b":1}',
     ]) {
       expect(await created('again', value), value).toBe(value.includes('b') ? 201 : 409);
