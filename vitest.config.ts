@@ -15,7 +15,7 @@ export default defineConfig({
     // Processes, as node:sqlite and writer threads are used; threads were no faster on two cores.
     pool: 'forks',
     // More than vitest would take (on two cores one), as many tests wait more than they work.
-    maxWorkers: Math.ceil(availableParallelism() * 1.5),
+    maxWorkers: availableParallelism() * 2,
     // As scripts/toolchain.sh: many tests start the store as a program.
     env: { NODE_COMPILE_CACHE: join(import.meta.dirname, '.toolchain/compiled') },
     testTimeout: 30_000,
