@@ -842,14 +842,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('erase nothing that an acknowledged recovery window keeps, however long the purge of another waits for the vault', () =>
     inCluster(async (cluster) => {
-      const [one, other] = [
-        await cluster.start({ automaticPurge: false }),
-        await cluster.start({ automaticPurge: false }),
-      ];
-      const container = await makeContainer(one.store);
-      await containerOn(other);
-      await write(one, 'item');
-      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const { one, other, container } = await twoWithAnEndedItem(cluster);
       const { vault } = other.storage;
       const destroyKeys = vault.destroyKeys.bind(vault);
       vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (...destroyed) => {
@@ -857,7 +850,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         return destroyKeys(...destroyed);
       });
       await other.store.runPurge();
-      await one.store.recoverItem(CALLER, container, 'item', PARTITION, { reason: 'a mistake' });
+      await one.store.recoverItem(CALLER, container, 'a', PARTITION, { reason: 'a mistake' });
       // One that has been asked what is due is waited for.
       const order: string[] = [];
       const { promise: set, resolve: isSet } = Promise.withResolvers<void>();
@@ -1748,12 +1741,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('bring nothing back of an item that another was asked to erase meanwhile', () =>
     inCluster(async (cluster) => {
-      const one = await cluster.start({ automaticPurge: false });
-      const other = await cluster.start({ automaticPurge: false });
-      const container = await makeContainer(one.store);
-      await containerOn(other);
-      await write(one, 'item', { n: 1 });
-      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const { one, other, container } = await twoWithAnEndedItem(cluster);
       const { promise: erased, resolve: erase } = Promise.withResolvers<void>();
       const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
       const createKey = other.storage.vault.createKey.bind(other.storage.vault);
@@ -1762,16 +1750,16 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await erased;
         return createKey(stream);
       });
-      const back = other.store.recoverItem(CALLER, container, 'item', PARTITION, { reason: 'a mistake' });
+      const back = other.store.recoverItem(CALLER, container, 'a', PARTITION, { reason: 'a mistake' });
       const recovered = back.catch(({ code }: Refusal) => code);
       await begun;
       const request = { reason: 'asked for', requestedBy: 'the person' };
-      expect(await one.store.eraseItem(CALLER, container, 'item', PARTITION, request)).toMatchObject({
+      expect(await one.store.eraseItem(CALLER, container, 'a', PARTITION, request)).toMatchObject({
         erasedLives: 1,
       });
       erase();
       expect(await recovered).toBe('content-erased');
-      const history = await one.store.history(container, 'item', PARTITION);
+      const history = await one.store.history(container, 'a', PARTITION);
       expect(history.map(({ type, life }) => [type, life])).toEqual([
         ['ItemUpserted', 0],
         ['ItemDeleted', 0],
@@ -1786,18 +1774,11 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('erase what was brought back of an item that another was asked to erase meanwhile, by a node that can’t tell', () =>
     inCluster(async (cluster) => {
-      const [one, other] = [
-        await cluster.start({ automaticPurge: false }),
-        await cluster.start({ automaticPurge: false }),
-      ];
-      const container = await makeContainer(one.store);
-      await containerOn(other);
-      await write(one, 'item', { n: 1 });
-      await one.store.deleteItem(CALLER, container, 'item', PARTITION);
+      const { one, other, container } = await twoWithAnEndedItem(cluster);
       const createKey = other.storage.vault.createKey.bind(other.storage.vault);
       vi.spyOn(other.storage.vault, 'createKey').mockImplementationOnce(async (stream) => {
         const request = { reason: 'asked for', requestedBy: 'the person' };
-        await one.store.eraseItem(CALLER, container, 'item', PARTITION, request);
+        await one.store.eraseItem(CALLER, container, 'a', PARTITION, request);
         const append = cluster.log.append.bind(cluster.log);
         vi.spyOn(cluster.log, 'append').mockImplementationOnce(async (...appends) => {
           await append(...appends);
@@ -1805,9 +1786,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         });
         return createKey(stream);
       });
-      const back = other.store.recoverItem(CALLER, container, 'item', PARTITION, { reason: 'a mistake' });
+      const back = other.store.recoverItem(CALLER, container, 'a', PARTITION, { reason: 'a mistake' });
       await expect(back).rejects.toThrow('the answer is lost');
-      const explained = () => one.store.explain(container, 'item', PARTITION);
+      const explained = () => one.store.explain(container, 'a', PARTITION);
       await eventually('what came back is erased', async () => (await explained()).state === 'purged');
       expect(await explained()).toMatchObject({ life: 1, erasure: { requestedBy: 'the person' } });
       expect((await one.store.fsck()).problems).toEqual([]);

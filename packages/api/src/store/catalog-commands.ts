@@ -5,6 +5,7 @@ import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/containe
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { recordedByMs } from '@epitaph/core/container/recorded-by.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
 import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
@@ -334,7 +335,7 @@ export class CatalogCommands {
   async #inTime<Result>(policyDelayMs: number, work: (isLate: () => boolean) => Promise<Result>): Promise<Result> {
     const { monotonicMs } = this.#parts.ports;
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-      const untilMs = policyDelayMs === 0 ? Number.POSITIVE_INFINITY : monotonicMs() + policyDelayMs / 4;
+      const untilMs = recordedByMs(monotonicMs(), policyDelayMs) ?? Number.POSITIVE_INFINITY;
       try {
         return await work(() => monotonicMs() > untilMs);
       } catch (error) {

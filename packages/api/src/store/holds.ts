@@ -212,8 +212,12 @@ export class Holds {
       let context = this.#parts.command(caller);
       const newHold = (): VaultHold => {
         context = this.#parts.command(caller);
-        const [name, placedAtMs] = [vaultHoldId(rid, holdId), context.nowMs];
-        return { holdId: name, containerRid: rid, scope: vaultScope(rid, scope), placedAtMs };
+        return {
+          holdId: vaultHoldId(rid, holdId),
+          containerRid: rid,
+          scope: vaultScope(rid, scope),
+          placedAtMs: context.nowMs,
+        };
       };
       let mayBeOnRecord = false;
       try {

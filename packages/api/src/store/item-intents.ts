@@ -1,4 +1,5 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { recordedByMs } from '@epitaph/core/container/recorded-by.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemCommand, OnLife, RecoverItem, WriteItem } from '@epitaph/core/item/commands.ts';
@@ -101,7 +102,7 @@ export class ItemIntents {
         const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
         const { log, nodes, clock } = this.#parts.ports;
         // Who erases the item on another node looks for what came back once it has erased it, and the policy delay after.
-        const notAfterMs = nodes && clock.now() + nodes.policyDelayMs / 4;
+        const notAfterMs = recordedByMs(clock.now(), nodes?.policyDelayMs);
         const write = (await lifeTail(log, source)).find(isItemWrite);
         const json = write && (await this.#documents.openEnded(write));
         if (json === undefined) throw new Refusal('content-erased');

@@ -5,6 +5,7 @@ import type { EventLog } from '../log/event-log.ts';
 import type { ContainerCommand } from './commands.ts';
 import { decideContainer, type ContainerDecision } from './decide.ts';
 import { evolveContainer } from './evolve.ts';
+import { recordedByMs } from './recorded-by.ts';
 import type { ContainerState } from './state.ts';
 import { containerStream } from './stream-name.ts';
 import { containerEventVersions } from './upcast.ts';
@@ -32,14 +33,13 @@ export function handleContainer(
       if (decision.kind !== 'accepted') return undefined;
       if (isLate()) throw new DecidedTooLate();
       const events = decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type]));
-      return { events, notAfterMs: changesTtl(decision) ? latestMs(command) : undefined };
+      return {
+        events,
+        notAfterMs: changesTtl(decision) ? recordedByMs(command.nowMs, command.policyDelayMs) : undefined,
+      };
     },
   });
 }
 
 const changesTtl = ({ events }: Extract<ContainerDecision, { readonly kind: 'accepted' }>): boolean =>
   events.some(({ type }) => type === 'ContainerTtlChanged' || type === 'ContainerTtlWithdrawn');
-
-/** Until when a TTL change must be on record that takes effect so long after its own time; undefined for one that need not wait. */
-const latestMs = ({ nowMs, policyDelayMs = 0 }: ContainerCommand): number | undefined =>
-  policyDelayMs === 0 ? undefined : nowMs + policyDelayMs / 4;

@@ -7,9 +7,10 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
 import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
-import { UnusableFile } from './database.ts';
+import { checkpointIn, UnusableFile } from './database.ts';
 import { identityOf, makeFolder, overwriteDurably, overwriteSoon, writeDurably } from './durable-files.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
+import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { StorageFault } from './writer.ts';
 
 /** Another process has the data folder open. */
@@ -256,6 +257,12 @@ export class DataFolder {
 
   setRotatingTo(rotatingTo: string | undefined): void {
     this.#change({ rotatingTo });
+  }
+
+  /** Up to which position the read models in use have the log; 0 where their file is missing or does not tell. */
+  projectedPosition(): number {
+    const file = this.itemsFile(this.itemsVersion);
+    return (existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined) ?? 0;
   }
 
   get itemsVersion(): number {

@@ -9,8 +9,7 @@ import { keysOf } from '../restored-keys.ts';
 import { MANIFEST } from './backup.ts';
 import { type DataFolder, MASTER_KEY_FILE } from './data-folder.ts';
 import { syncFolder, writeDurably } from './durable-files.ts';
-import { checkpointIn, emptyJournal, headIn, openForReading, UnusableFile } from './database.ts';
-import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
+import { emptyJournal, headIn, openForReading, UnusableFile } from './database.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import { isDiskFull } from './failures.ts';
@@ -275,8 +274,7 @@ async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
  * @throws {UnusableFile}
  */
 function assertReachesReadModels(head: number | undefined, folder: DataFolder): void {
-  const file = folder.itemsFile(folder.itemsVersion);
-  const projected = (existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined) ?? 0;
+  const projected = folder.projectedPosition();
   if (head === undefined || projected <= head) return;
   throw new UnusableFile(
     `The event log ends at position ${head}, and the read models in ${folder.path} have it up to ${projected}: it was put back to an earlier moment, or is not the one. Nothing was changed.`,

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import type { BackupSource } from '@epitaph/core/backup/backup-source.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
@@ -182,11 +181,8 @@ async function assertNotBehind(
 
 /** The same before anything is opened for writing, as far as the files can be read then. */
 function assertFolderNotBehind(folder: DataFolder): void {
-  const version = folder.itemsVersion;
-  const [logFile, itemsFile] = [folder.file('log.db'), folder.itemsFile(version)];
-  if (!existsSync(logFile) || !existsSync(itemsFile)) return;
-  const [head, position] = [headIn(logFile), checkpointIn(itemsFile, READ_MODEL_SCHEMA_VERSION)];
-  if (head !== undefined && position !== undefined) refuseOlderLog(head, position, version, folder, undefined);
+  const head = headIn(folder.file('log.db'));
+  if (head !== undefined) refuseOlderLog(head, folder.projectedPosition(), folder.itemsVersion, folder, undefined);
 }
 
 function refuseOlderLog(

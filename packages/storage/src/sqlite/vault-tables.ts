@@ -112,7 +112,7 @@ export class VaultTables {
     return this.#statements.findHold.get(holdId) as { scope: string; placed_at: number } | undefined;
   }
 
-  /** Whether the hold that stands under an id covers something else. */
+  /** Whether the hold that stands under an id is another request's. */
   #isOfAnother(hold: VaultHold): boolean {
     const found = this.#hold(hold.holdId);
     if (found === undefined) return false;
