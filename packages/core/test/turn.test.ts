@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Pace, TURN_MS, Turns } from '@epitaph/core/turn.ts';
+import { gathered, Pace, turn, TURN_MS, Turns } from '@epitaph/core/turn.ts';
 
 test('long works side by side go on one at a time, in order, with everything else in between', async () => {
   const turns = new Turns();
@@ -22,6 +22,23 @@ test('long works side by side go on one at a time, in order, with everything els
   expect(order.join('')).toBe('abcabcabc');
   // Between two of them there was always a turn of the event loop.
   expect(steps.join('')).not.toMatch(/[abc]{2}/);
+});
+
+test('what one turn of the event loop brings goes on side by side, and what comes later in the next turn', async () => {
+  const steps: string[] = [];
+  const work = async (name: string) => {
+    steps.push(`${name} came`);
+    await gathered();
+    steps.push(`${name} 1`);
+    await Promise.resolve();
+    steps.push(`${name} 2`);
+  };
+  const first = work('a');
+  // In the same turn, but a step later.
+  await Promise.resolve();
+  const second = work('b');
+  await Promise.all([first, second, turn().then(() => work('c'))]);
+  expect(steps).toEqual(['a came', 'b came', 'a 1', 'b 1', 'a 2', 'b 2', 'c came', 'c 1', 'c 2']);
 });
 
 test('a paced work goes on while its turn lasts, and two of them never without everybody else in between', async () => {

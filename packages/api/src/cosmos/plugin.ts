@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { systemClocks } from '@epitaph/core/clock.ts';
+import { gathered } from '@epitaph/core/turn.ts';
 import type { KeyRing } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import { Pages } from '../http/pages.ts';
@@ -82,6 +83,7 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
     const { measurements } = store;
     scope.setErrorHandler((error, request, reply) => sendError(request, reply, error, measurements, pages));
     scope.all(INTERNAL_ROUTE, async (request, reply) => {
+      await gathered();
       const admitted = request.cosmos!;
       // `dbs/<name>/colls/<name>/…`
       const { segments } = admitted.target;
