@@ -737,8 +737,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const [one, other] = [await cluster.start({ roles: ['project'] }), await cluster.start({ roles: ['purge'] })];
       await makeContainer(one.store);
       const container = await containerOn(other);
-      other.store.requestUnits.admit(container, 'read');
-      other.store.requestUnits.charge(container, 'read', 1);
+      other.store.requestUnits.admit(container, 'read').charge(1);
       await write(other, 'item');
       expect(other.store.requestUnits.metered().length).toBe(1);
       const { readModels } = other.storage;

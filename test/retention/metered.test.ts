@@ -13,8 +13,7 @@ it('what went with its database is metered no more', async () => {
       await store.createDatabase(CALLER, database);
       for (const name of ['a', 'b']) {
         const { resource: container } = await store.createContainer(CALLER, database, name, DEFINITION, null);
-        store.requestUnits.admit(container, 'read');
-        store.requestUnits.charge(container, 'read', 1);
+        store.requestUnits.admit(container, 'read').charge(1);
       }
     }
     expect(store.requestUnits.metered().length).toBe(4);

@@ -253,10 +253,8 @@ async function runCharged(
   asked: Asked,
   earlier: Promise<unknown> | undefined,
 ): Promise<OperationResult> {
-  const units = request.store.requestUnits;
-  const kind = asked.kind === 'read' ? 'read' : 'write';
-  const waitMs = units.admit(container, kind);
-  if (waitMs > 0) return failure(sent, tooManyRequests(waitMs));
+  const admission = request.store.requestUnits.admit(container, asked.kind === 'read' ? 'read' : 'write');
+  if (admission.waitMs > 0) return failure(sent, tooManyRequests(admission.waitMs));
   let spent: number = charge.refusedWrite;
   try {
     const run = () => runOne(request, container, sent, asked);
@@ -271,7 +269,7 @@ async function runCharged(
     spent = result.requestCharge;
     return result;
   } finally {
-    units.charge(container, kind, spent);
+    admission.charge(spent);
   }
 }
 

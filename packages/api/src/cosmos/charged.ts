@@ -16,9 +16,8 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
   const kind = kindOf(request);
   const container = kind === undefined ? undefined : existing(request);
   if (kind === undefined || container === undefined) return route(request);
-  const units = request.store.requestUnits;
-  const waitMs = units.admit(container, kind);
-  if (waitMs > 0) throw tooManyRequests(waitMs);
+  const admission = request.store.requestUnits.admit(container, kind);
+  if (admission.waitMs > 0) throw tooManyRequests(admission.waitMs);
   let spent = 0;
   try {
     const answer = await route(request);
@@ -28,7 +27,7 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
     spent = chargeOfError(request, error);
     throw error;
   } finally {
-    units.charge(container, kind, spent);
+    admission.charge(spent);
   }
 }
 

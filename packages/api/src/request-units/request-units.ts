@@ -41,6 +41,14 @@ export interface RequestUnitsOptions {
   readonly serverless?: boolean;
 }
 
+/** What becomes of an operation that asked for its budget. */
+export interface Admission {
+  /** Milliseconds after which to try again; 0 when the operation may run. */
+  readonly waitMs: number;
+  /** Told once after an operation that was admitted, also of one that was refused for a reason of its own. */
+  readonly charge: (requestUnits: number) => void;
+}
+
 /** Left-overs are spent once half a second's worth is there, so that the purge works in batches. */
 const PURGE_BATCH_SECONDS = 0.5;
 /** What an operation is taken to cost before it is known. */
@@ -79,26 +87,22 @@ export class RequestUnits implements PurgeBudget {
 
   /**
    * Asked before an operation does anything. What it is expected to cost is set aside while it runs, so that many at
-   * once don't all run on the same unit: who is admitted must be {@link charge}d once, whatever comes of it.
-   *
-   * @returns milliseconds after which to try again; 0 when the operation may run
+   * once don't all run on the same unit: who is admitted must charge what it took once, whatever comes of it.
    */
-  admit(container: ContainerState, kind: UserKind): number {
+  admit(container: ContainerState, kind: UserKind): Admission {
     const meter = this.#meter(container);
     const budget = this.#budget(container);
-    if (budget === undefined) return 0;
-    const waitMs = budget.waitMs(this.#options.monotonicMs(), expected[kind]);
+    const waitMs = budget?.waitMs(this.#options.monotonicMs(), expected[kind]) ?? 0;
     if (waitMs > 0) meter[kind].throttled += 1;
-    else budget.spend(expected[kind]);
-    return waitMs;
-  }
-
-  /** Told after an operation that was admitted, also of one that was refused for a reason of its own. */
-  charge(container: ContainerState, kind: UserKind, requestUnits: number): void {
-    // It went while this ran, and was forgotten.
-    if (!this.#meters.has(container.rid)) return;
-    this.#budget(container)?.spend(requestUnits - expected[kind]);
-    this.#count(container, kind, requestUnits);
+    else budget?.spend(expected[kind]);
+    return {
+      waitMs,
+      charge: (requestUnits) => {
+        // Of the budget that it was admitted by, whatever has become of the container since.
+        budget?.spend(requestUnits - expected[kind]);
+        count(meter, kind, requestUnits);
+      },
+    };
   }
 
   affordable(container: ContainerState): number {
@@ -112,7 +116,7 @@ export class RequestUnits implements PurgeBudget {
   spend(container: ContainerState, bytes: number): void {
     const requestUnits = charge.delete(bytes);
     this.#budget(container)?.spendLeftOver(requestUnits);
-    this.#count(container, 'purge', requestUnits);
+    count(this.#meter(container), 'purge', requestUnits);
   }
 
   status(container: ContainerState): RequestUnitStatus {
@@ -138,12 +142,6 @@ export class RequestUnits implements PurgeBudget {
   forget(rid: string): void {
     this.#budgets.delete(rid);
     this.#meters.delete(rid);
-  }
-
-  #count(container: ContainerState, kind: RequestUnitKind, requestUnits: number): void {
-    const meter = this.#meter(container)[kind];
-    meter.operations += 1;
-    meter.requestUnits += requestUnits;
   }
 
   #meter({ rid }: ContainerState): Meter {
@@ -178,4 +176,9 @@ export class RequestUnits implements PurgeBudget {
 function newMeter(): Meter {
   const none = () => ({ operations: 0, requestUnits: 0, throttled: 0 });
   return { read: none(), query: none(), changeFeed: none(), write: none(), batch: none(), purge: none() };
+}
+
+function count(meter: Meter, kind: RequestUnitKind, requestUnits: number): void {
+  meter[kind].operations += 1;
+  meter[kind].requestUnits += requestUnits;
 }

@@ -28,20 +28,21 @@ describe('the request units of a container', () => {
   const none = containerOf('none', NO_THROUGHPUT);
 
   test('are set aside for what runs, and settled by what it took', () => {
-    expect(units.admit(own, 'read')).toBe(0);
+    const read = units.admit(own, 'read');
+    expect(read.waitMs).toBe(0);
     expect(units.status(own).available).toBe(399);
-    units.charge(own, 'read', 10);
+    read.charge(10);
     expect(units.status(own).available).toBe(390);
-    expect(units.admit(own, 'batch')).toBe(0);
+    const batch = units.admit(own, 'batch');
+    expect(batch.waitMs).toBe(0);
     expect(units.status(own).available).toBeCloseTo(390 - 2 * charge.write(0, 2));
-    units.charge(own, 'batch', 1);
+    batch.charge(1);
     expect(units.status(own).available).toBeCloseTo(389);
   });
 
   test('are not taken for what is turned away, which counts as that alone', () => {
-    units.admit(own, 'query');
-    units.charge(own, 'query', 800);
-    expect(units.admit(own, 'write')).toBe(1_000);
+    units.admit(own, 'query').charge(800);
+    expect(units.admit(own, 'write').waitMs).toBe(1_000);
     expect(units.status(own)).toMatchObject({
       available: -400,
       consumed: {
@@ -51,7 +52,7 @@ describe('the request units of a container', () => {
       },
     });
     // Whoever comes next is sent behind the write that will come again.
-    expect(units.admit(own, 'read')).toBe(Math.ceil(1_000 + (charge.write(0, 2) * 1_000) / 400));
+    expect(units.admit(own, 'read').waitMs).toBe(Math.ceil(1_000 + (charge.write(0, 2) * 1_000) / 400));
   });
 
   test('are there for the purge once users have left over half of a second of them', () => {
@@ -72,8 +73,9 @@ describe('the request units of a container', () => {
 
   test('are metered and not limited without a throughput', () => {
     for (let time = 0; time < 3; time += 1) {
-      expect(units.admit(none, 'write')).toBe(0);
-      units.charge(none, 'write', 10_000);
+      const write = units.admit(none, 'write');
+      expect(write.waitMs).toBe(0);
+      write.charge(10_000);
     }
     expect(units.affordable(none)).toBe(Number.POSITIVE_INFINITY);
     expect(units.status(none)).toMatchObject({
@@ -87,9 +89,8 @@ describe('the request units of a container', () => {
 
   test('are metered and not limited in a serverless account, whatever the throughput', () => {
     units = metering(true);
-    units.admit(own, 'write');
-    units.charge(own, 'write', 10_000);
-    expect(units.admit(own, 'write')).toBe(0);
+    units.admit(own, 'write').charge(10_000);
+    expect(units.admit(own, 'write').waitMs).toBe(0);
     expect(units.affordable(own)).toBe(Number.POSITIVE_INFINITY);
     expect(units.status(own)).toMatchObject({ budget: 'none', serverless: true, available: null });
   });
@@ -97,8 +98,7 @@ describe('the request units of a container', () => {
   test('are those of its database where it has none, and its own where it has', () => {
     const [one, other] = [containerOf('one', NO_THROUGHPUT, 'shared'), containerOf('other', NO_THROUGHPUT, 'shared')];
     const apart = containerOf('apart', manual(400), 'shared');
-    units.admit(one, 'read');
-    units.charge(one, 'read', 100);
+    units.admit(one, 'read').charge(100);
     expect(units.status(other)).toMatchObject({ budget: 'database', available: 900, throughput: manual(1_000) });
     expect(units.status(apart)).toMatchObject({ budget: 'container', available: 400, throughput: manual(400) });
     expect(units.status(other).consumed.read.requestUnits).toBe(0);
@@ -112,8 +112,7 @@ describe('the request units of a container', () => {
   });
 
   test('follow its throughput at once', () => {
-    units.admit(own, 'write');
-    units.charge(own, 'write', 800);
+    units.admit(own, 'write').charge(800);
     const raised = { ...own, throughput: manual(4_000) };
     const before = units.status(raised).available!;
     nowMs = 100;
@@ -121,12 +120,32 @@ describe('the request units of a container', () => {
   });
 
   test('are forgotten with it, and stay so when an operation ends that it went under', () => {
-    units.admit(own, 'write');
-    units.admit(own, 'write');
-    units.charge(own, 'write', 10_000);
+    const late = units.admit(own, 'write');
+    units.admit(own, 'write').charge(10_000);
     units.forget(own.rid);
-    units.charge(own, 'write', 10_000);
+    late.charge(10_000);
     expect(units.metered()).toEqual([]);
     expect(units.status(own)).toMatchObject({ available: 400, consumed: { write: { operations: 0 } } });
+  });
+
+  test('of its database are charged in full where it is deleted before an operation ends', () => {
+    // given
+    const [gone, other] = [containerOf('gone', NO_THROUGHPUT, 'shared'), containerOf('other', NO_THROUGHPUT, 'shared')];
+    const query = units.admit(gone, 'query');
+    // when
+    units.forget(gone.rid);
+    query.charge(700);
+    // then
+    expect(units.status(other).available).toBe(300);
+  });
+
+  test('give nothing back for what was admitted before it had any', () => {
+    // given
+    const before = units.admit({ ...own, throughput: NO_THROUGHPUT }, 'write');
+    units.admit(own, 'read').charge(100);
+    // when
+    before.charge(charge.refusedWrite);
+    // then
+    expect(units.status(own).available).toBe(300);
   });
 });
