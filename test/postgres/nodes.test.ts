@@ -143,6 +143,26 @@ async function twoWithAnEndedItem(cluster: Cluster, options: NodeOptions = {}) {
   return { one, other, container, there };
 }
 
+const ERASURE = { reason: 'asked for', requestedBy: 'the person' };
+const HOLD = { scope: { kind: 'container' }, reason: 'case 7' } as const;
+
+/** Two nodes and an item that a hold keeps. */
+async function twoWithAHeldItem(cluster: Cluster) {
+  const one = await cluster.start({ automaticPurge: false });
+  const other = await cluster.start({ automaticPurge: false });
+  const container = await makeContainer(one.store);
+  await containerOn(other);
+  await write(one, 'a');
+  await one.store.placeHold(CALLER, container, 'case 7', HOLD);
+  const release = () => one.store.releaseHold(CALLER, container, 'case 7', 'over');
+  const outcomes = async () =>
+    (await one.store.containerHistory(container))
+      .map(({ type }) => type)
+      .filter((type) => type === 'ErasureCompleted' || type === 'ErasureRefused');
+  const expectThere = () => one.store.readItem(container, 'a', PARTITION, 'head');
+  return { one, other, container, release, outcomes, expectThere };
+}
+
 async function expectKept({ store }: Node, container: ContainerState): Promise<void> {
   const held = await store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' });
   expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
@@ -1736,6 +1756,87 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await late).toMatchObject({ erasedLives: 1 });
       const { json } = await one.store.readItem(container, 'item', PARTITION, 'head');
       expect(json).toBe('{"id":"item","pk":"p","n":2}');
+    }));
+
+  it('carry out no erasure that another has refused on record, also when the hold is released since', () =>
+    inCluster(async (cluster) => {
+      const { one, other, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        return look();
+      });
+      const late = other.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE).catch((error: Refusal) => error);
+      await eventually('its request is on record', async () =>
+        (await one.store.containerHistory(container)).some(({ type }) => type === 'ErasureRequested'),
+      );
+      await cluster.start({ automaticPurge: false });
+      await release();
+      hear();
+      expect(await late).toMatchObject({ code: 'held' });
+      expect(await outcomes()).toEqual(['ErasureRefused']);
+      await expectThere();
+    }));
+
+  it('carry out no erasure that another has refused while it waited for the vault, until the hold was released', () =>
+    inCluster(async (cluster) => {
+      const { one, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
+      const { promise: released, resolve: goOn } = Promise.withResolvers<void>();
+      const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+      const { vault } = one.storage;
+      const holdsOn = vault.holdsOn.bind(vault);
+      let starting: Promise<Node> | undefined;
+      vi.spyOn(vault, 'holdsOn').mockImplementationOnce(async (streams) => {
+        const holds = await holdsOn(streams);
+        const prototype = vi.spyOn(PostgresKeyVault.prototype, 'holdsOn');
+        prototype.mockImplementationOnce(async function (this: PostgresKeyVault, lives) {
+          begin();
+          await released;
+          return this.holdsOn(lives);
+        });
+        starting = cluster.start({ automaticPurge: false });
+        await begun;
+        return holds;
+      });
+      await expect(one.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE)).rejects.toMatchObject({
+        code: 'held',
+      });
+      await release();
+      goOn();
+      await starting;
+      expect(await outcomes()).toEqual(['ErasureRefused']);
+      await expectThere();
+    }));
+
+  it('refuse no erasure for a hold that is released by then, for another may have carried it out', () =>
+    inCluster(async (cluster) => {
+      const { one, container, release, outcomes } = await twoWithAHeldItem(cluster);
+      const append = cluster.log.append.bind(cluster.log);
+      vi.spyOn(cluster.log, 'append').mockImplementation(async (appends, options) => {
+        if (appends[0]!.events[0]!.type === 'ErasureRefused') {
+          vi.mocked(cluster.log.append).mockRestore();
+          await release();
+          await cluster.start({ automaticPurge: false });
+        }
+        return append(appends, options);
+      });
+      const erased = await one.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE);
+      expect(erased).toMatchObject({ erasedLives: 1 });
+      expect(await outcomes()).toEqual(['ErasureCompleted']);
+      expect(await one.store.explain(container, 'a', PARTITION)).toMatchObject({ state: 'purged' });
+    }));
+
+  it('refuse an erasure while the vault has a hold whose release is on record, because the node that released it died', () =>
+    inCluster(async (cluster) => {
+      const { one, other, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
+      vi.spyOn(one.storage.vault, 'releaseHold').mockRejectedValue(new StorageUnavailable('it is dead'));
+      await expect(release()).rejects.toThrow('it is dead');
+      await expect(other.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE)).rejects.toMatchObject({
+        code: 'held',
+      });
+      expect(await outcomes()).toEqual(['ErasureRefused']);
+      await expectThere();
     }));
 
   it('bring nothing back of an item that another was asked to erase meanwhile', () =>

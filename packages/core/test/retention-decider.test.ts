@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerCommand } from '@epitaph/core/container/commands.ts';
 import type { ContainerEvent } from '@epitaph/core/container/events.ts';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
+import type { SettleErasure } from '@epitaph/core/retention/commands.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import { holdIdOf, vaultHoldId, vaultScope, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { givenContainer } from '@epitaph/core/testing/given-when-then.ts';
@@ -116,7 +117,7 @@ describe('an erasure', () => {
   };
   /** Events that are given stand at positions from 1 on. */
   const position = 2;
-  const settle = (kept?: { holds: readonly string[]; floorUntilMs: number | null }): ContainerCommand => ({
+  const settle = (kept?: SettleErasure['kept']): ContainerCommand => ({
     type: 'SettleErasure',
     position,
     erasedLives: 1,
@@ -140,6 +141,35 @@ describe('an erasure', () => {
         type: 'ErasureRefused',
         data: { position, item: 'hash', holds: ['a'], floorUntilMs: null, erasedLives: 1 },
       });
+  });
+
+  it('is not refused for what is over by then, but where the vault goes on to keep it', () => {
+    const floor = (toSeconds: number): ContainerEvent => ({
+      type: 'RetentionFloorChanged',
+      data: { fromSeconds: 60 - toSeconds, toSeconds, reason: 'law' },
+    });
+    const refused = (holds: string[], floorUntilMs: number | null): ContainerEvent => ({
+      type: 'ErasureRefused',
+      data: { position, item: 'hash', holds, floorUntilMs, erasedLives: 1 },
+    });
+    const byHold = { holds: ['a'], floorUntilMs: null };
+    const byBoth = { holds: ['a'], floorUntilMs: NOW_MS + 1 };
+    const over = [created, requested, placed('a'), released('a'), floor(60), floor(0)] as const;
+    givenContainer(...over)
+      .when(settle(byHold))
+      .then();
+    givenContainer(...over)
+      .when(settle(byBoth))
+      .then();
+    givenContainer(...over)
+      .when(settle({ ...byHold, isUnrecorded: true }))
+      .then(refused(['a'], null));
+    givenContainer(created, requested, placed('a'), placed('b'), released('a'))
+      .when(settle({ holds: ['a', 'b'], floorUntilMs: null }))
+      .then(refused(['a', 'b'], null));
+    givenContainer(created, requested, placed('a'), released('a'), floor(60))
+      .when(settle(byBoth))
+      .then(refused(['a'], NOW_MS + 1));
   });
 
   it('is settled once', () => {

@@ -1,13 +1,16 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
+import { containerEvents } from '@epitaph/core/container/read-stream.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { invariant } from '@epitaph/core/invariant.ts';
+import { invariant, InvariantViolation } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isStanding } from '@epitaph/core/retention/hold-register.ts';
+import type { RetentionEvent } from '@epitaph/core/retention/events.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
@@ -21,6 +24,7 @@ import {
   livesOfItem,
   retentionUntil,
 } from './item-lives.ts';
+import { ERASURE_LOOK_MS, ERASURE_LOOKS } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
 import type { Retries } from './retries.ts';
@@ -33,6 +37,17 @@ interface Kept {
   readonly holds: readonly string[];
   readonly floorUntilMs: number | null;
 }
+
+/** What came of one turn at an erasure. */
+interface Destroyed {
+  readonly kept: Kept | undefined;
+  /** What becomes of the request is on record already. */
+  readonly isOnRecord: boolean;
+  readonly erasedLives: number;
+  readonly alreadyErasedLives: number;
+}
+
+type SettledErasure = Extract<RetentionEvent, { readonly type: 'ErasureCompleted' | 'ErasureRefused' }>;
 
 /**
  * Of the holds that stand against an erasure, which may be thousands, a refusal names so many in its text, and
@@ -207,26 +222,39 @@ export class Erasures {
     when: { readonly isLate: boolean },
   ): Promise<ErasureOutcome> {
     const prefix = `item-${rid}.${item}`;
-    const { kept, ...outcome } = await this.#inTurn(rid, prefix, () =>
-      this.#destroy(this.#now(context), rid, prefix, position, when),
-    );
-    const { state } = this.#parts.catalog.containerByRid(rid)!;
-    // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own, and
-    // which of other nodes' are, nobody knows.
     const isAmongOthers = this.#parts.ports.nodes !== undefined;
-    for (const pending of state.retention.erasures) {
-      if (pending.item !== item) continue;
-      if (pending.position !== position && (isAmongOthers || this.#underWay.has(pending.position))) continue;
-      await recordRetention(this.#parts, this.#now(context), rid, {
-        type: 'SettleErasure',
-        ...outcome,
-        position: pending.position,
-        kept,
-      });
+    for (let looks = 0; ; looks++) {
+      const done = await this.#inTurn(rid, prefix, () =>
+        this.#destroy(this.#now(context), rid, prefix, position, when),
+      );
+      // Another node was at it, and what came of that is on record now.
+      if (done === undefined) continue;
+      const { kept, isOnRecord, ...outcome } = done;
+      const { state } = this.#parts.catalog.containerByRid(rid)!;
+      if (kept !== undefined && isOnRecord) throw refusedBy(kept, state, outcome.erasedLives);
+      let isSettled = kept === undefined;
+      // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own, and
+      // which of other nodes' are, nobody knows.
+      for (const pending of state.retention.erasures) {
+        if (pending.item !== item) continue;
+        if (pending.position !== position && (isAmongOthers || this.#underWay.has(pending.position))) continue;
+        const recordedAt = await recordRetention(this.#parts, this.#now(context), rid, {
+          type: 'SettleErasure',
+          ...outcome,
+          position: pending.position,
+          // A hold whose release is on record may stand in the vault until a node that died then is started again.
+          kept: kept && { ...kept, isUnrecorded: looks >= ERASURE_LOOKS },
+        });
+        if (pending.position === position && recordedAt !== undefined) isSettled = true;
+      }
+      if (!isSettled) {
+        await wait(ERASURE_LOOK_MS);
+        continue;
+      }
+      if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
+      if (isAmongOthers) this.#lookForRecovered(context, rid, prefix, position);
+      return { position, ...outcome };
     }
-    if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
-    if (isAmongOthers) this.#lookForRecovered(context, rid, prefix, position);
-    return { position, ...outcome };
   }
 
   /**
@@ -281,8 +309,14 @@ export class Erasures {
     prefix: string,
     requestedAt: number,
     when: { readonly isLate: boolean },
-  ): Promise<{ kept: Kept | undefined; erasedLives: number; alreadyErasedLives: number }> {
-    const isLate = when.isLate || (await this.#isSettledElsewhere(rid, requestedAt));
+  ): Promise<Destroyed | undefined> {
+    const settled = await this.#settled(rid, requestedAt);
+    if (settled?.type === 'ErasureRefused') {
+      const { holds, floorUntilMs, erasedLives } = settled.data;
+      return { kept: { holds, floorUntilMs }, isOnRecord: true, erasedLives, alreadyErasedLives: 0 };
+    }
+    const isOnRecord = settled !== undefined;
+    const isLate = when.isLate || isOnRecord;
     // Whether the item has expired is decided by the policy of this instant: no other begins at it any more.
     this.#parts.expirySeen(this.#parts.catalog.containerByRid(rid)!.number, context.nowMs);
     await this.#endWhatIsOver(context, rid, prefix);
@@ -304,7 +338,7 @@ export class Erasures {
       if (isPurged(life) && life.events.some(isItemWrite)) untruncated.push(life);
     }
     const standing = await this.#standing(context, rid, left);
-    if (standing !== undefined) return { kept: standing, erasedLives: erasedBefore, alreadyErasedLives };
+    if (standing !== undefined) return { kept: standing, isOnRecord, erasedLives: erasedBefore, alreadyErasedLives };
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
     const batch = await this.#purge.eraseOnDemand({
@@ -314,18 +348,33 @@ export class Erasures {
         cause: withContainer && foldItem(events.slice(-1)).status === 'live' ? 'container-deleted' : 'erasure',
       })),
       context,
+      // What another node has refused stays, also when what it was refused for is over by the time of this one's turn.
+      ...(this.#parts.ports.nodes && {
+        isWanted: async () => (await this.#settled(rid, requestedAt))?.type !== 'ErasureRefused',
+      }),
     });
+    if (batch.left.some((index) => index >= untruncated.length)) return undefined;
     // The vault has the last word: a hold may have come since it was asked.
     const kept = keptBy(rid, batch.refused);
-    return { kept, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
+    return { kept, isOnRecord, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
   }
 
-  /** Whether another node has carried out a request, one that has just started say, while it waited here. */
-  async #isSettledElsewhere(rid: string, requestedAt: number): Promise<boolean> {
-    if (this.#parts.ports.nodes === undefined) return false;
+  /**
+   * What became of a request, where that is on record: another node, one that has just started say, may have carried it
+   * out while it waited here.
+   */
+  async #settled(rid: string, requestedAt: number): Promise<SettledErasure | undefined> {
     await this.#parts.confirmCatalog(0);
     const { erasures } = this.#parts.catalog.containerByRid(rid)!.state.retention;
-    return !erasures.some(({ position }) => position === requestedAt);
+    if (erasures.some(({ position }) => position === requestedAt)) return undefined;
+    const since = { after: requestedAt, before: Number.MAX_SAFE_INTEGER };
+    for await (const recorded of containerEvents(this.#parts.ports.log, rid, since)) {
+      if (recorded.type !== 'ErasureCompleted' && recorded.type !== 'ErasureRefused') continue;
+      const event = readContainerEvent(recorded);
+      const isOutcome = event.type === 'ErasureCompleted' || event.type === 'ErasureRefused';
+      if (isOutcome && event.data.position === requestedAt) return event;
+    }
+    throw new InvariantViolation(`of the erasure requested at ${requestedAt} it is on record what became of it`);
   }
 
   /**

@@ -41,7 +41,14 @@ export interface SettleErasure {
   readonly position: number;
   readonly erasedLives: number;
   readonly alreadyErasedLives: number;
-  readonly kept?: { readonly holds: readonly string[]; readonly floorUntilMs: number | null } | undefined;
+  readonly kept?:
+    | {
+        readonly holds: readonly string[];
+        readonly floorUntilMs: number | null;
+        /** True where the vault goes on to keep it without a record that says so; otherwise nothing is recorded then. */
+        readonly isUnrecorded?: boolean | undefined;
+      }
+    | undefined;
 }
 
 export interface RequestRecovery {

@@ -68,7 +68,7 @@ export function decideRetention(state: Retention, command: RetentionCommand): Re
 }
 
 function settleErasure(
-  { erasures }: Retention,
+  { erasures, holds, floorSeconds }: Retention,
   { position, erasedLives, alreadyErasedLives, kept }: SettleErasure,
 ): RetentionDecision {
   const pending = erasures.find((erasure) => erasure.position === position);
@@ -78,7 +78,14 @@ function settleErasure(
   if (kept === undefined) {
     return accept({ type: 'ErasureCompleted', data: { position, item, erasedLives, alreadyErasedLives } });
   }
-  const { floorUntilMs } = kept;
+  const { floorUntilMs, isUnrecorded = false } = kept;
+  // Where all that was in the way is over, another node may have erased it by now.
+  const isOver = (holdId: string): boolean => {
+    const hold = holds.find(holdId);
+    return hold !== undefined && !isStanding(hold);
+  };
+  const isByFloor = floorUntilMs !== null && floorSeconds > 0;
+  if (!isUnrecorded && !isByFloor && kept.holds.every(isOver)) return accept();
   return accept({
     type: 'ErasureRefused',
     data: { position, item, holds: [...kept.holds], floorUntilMs, erasedLives },

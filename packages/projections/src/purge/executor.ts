@@ -52,11 +52,15 @@ interface Gone extends Dying {
   readonly checks: ItemPurged['checks'];
 }
 
+type Demand = Pick<DemandedErasure, 'context' | 'isWanted'>;
+
 /** An erasure that somebody demands. */
 export interface DemandedErasure {
   readonly lives: readonly { readonly stream: string; readonly cause: 'erasure' | 'container-deleted' }[];
   /** Who demands it, for which request, and when. */
   readonly context: CommandContext;
+  /** Whether it is still wanted, where another node may have refused it: asked when nothing in the vault can change. */
+  readonly isWanted?: (() => Promise<boolean>) | undefined;
 }
 
 export interface RefusedLife {
@@ -118,9 +122,10 @@ export class PurgeExecutor {
    * Erases lives whether or not they have ended; those that have not, end by it. Of a life that is purged on record
    * already it removes what a crash has left in the log.
    */
-  async eraseOnDemand({ lives, context }: DemandedErasure, nowMs: () => number): Promise<ErasedBatch> {
+  async eraseOnDemand(erasure: DemandedErasure, nowMs: () => number): Promise<ErasedBatch> {
     const { log, sealer } = this.#ports;
-    const erased = await this.#erase(lives, nowMs, context);
+    const { lives } = erasure;
+    const erased = await this.#erase(lives, nowMs, erasure);
     for (const { stream } of lives) {
       const reading = await readFacts(log, sealer, stream);
       if (reading?.last.read.type !== 'ItemPurged') continue;
@@ -152,8 +157,8 @@ export class PurgeExecutor {
     await this.#ports.vault.destructionsUnderWay?.();
   }
 
-  #erase(candidates: readonly Candidate[], nowMs: () => number, demandedBy?: CommandContext): Promise<ErasedBatch> {
-    const under = this.#eraseNow(candidates, nowMs, demandedBy).finally(() => this.#erasures.delete(under));
+  #erase(candidates: readonly Candidate[], nowMs: () => number, demanded?: Demand): Promise<ErasedBatch> {
+    const under = this.#eraseNow(candidates, nowMs, demanded).finally(() => this.#erasures.delete(under));
     this.#erasures.add(under);
     return under;
   }
@@ -161,14 +166,15 @@ export class PurgeExecutor {
   async #eraseNow(
     candidates: readonly Candidate[],
     nowMs: () => number,
-    demandedBy: CommandContext | undefined,
+    demanded: Demand | undefined,
   ): Promise<ErasedBatch> {
+    const demandedBy = demanded?.context;
     const found = await this.#dying(candidates, nowMs, demandedBy);
     // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
     const dying = found.map((life) => this.#withGrace(life)).filter((life) => isDue(life, nowMs()));
-    const { gone, refused, unknown } = await this.#destroyKeys(dying, nowMs, demandedBy);
+    const { gone, refused, unknown } = await this.#destroyKeys(dying, nowMs, demanded);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
@@ -253,7 +259,7 @@ export class PurgeExecutor {
   async #destroyKeys(
     lives: readonly Dying[],
     nowMs: () => number,
-    demandedBy: CommandContext | undefined,
+    demanded: Demand | undefined,
   ): Promise<{
     readonly gone: readonly Gone[];
     readonly refused: readonly RefusedLife[];
@@ -269,9 +275,11 @@ export class PurgeExecutor {
       asked = lives.map((life) => this.#withGrace(life));
       return asked.map((life) => isDue(life, nowMs()));
     };
-    const isAmongOthers = demandedBy === undefined && confirmCatalog !== undefined;
+    const isWanted = demanded?.isWanted;
+    const areWanted = isWanted && (() => isWanted().then((wanted) => lives.map(() => wanted)));
+    const areDueNow = confirmCatalog === undefined ? undefined : areDue;
     const requests = lives.map((life) => life.request);
-    const outcomes = await vault.destroyKeys(requests, isAmongOthers ? areDue : undefined);
+    const outcomes = await vault.destroyKeys(requests, demanded === undefined ? areDueNow : areWanted);
     // Asked now that the keys are gone: a backup that begins after this has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const gone: Gone[] = [];
