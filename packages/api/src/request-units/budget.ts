@@ -2,6 +2,8 @@
 const HELD_SECONDS = 1;
 /** Seconds of its rate that refused operations are asked to wait for one another at most. */
 const MOST_QUEUED_SECONDS = 5;
+/** Operations that the average of what they cost mostly goes by. */
+const LATEST_OPERATIONS = 16;
 
 /**
  * The request units of one provisioned container or database: a bucket that fills by the rate, second by second, and
@@ -16,6 +18,8 @@ export class Budget {
   #leftOver = 0;
   /** What those will spend that were refused lately and will come again. */
   #queued = 0;
+  /** What the latest operations cost on average; unknown before the first. */
+  #typical: number | undefined;
   #filledAtMs: number;
 
   constructor(requestUnitsPerSecond: number, nowMs: number) {
@@ -37,21 +41,29 @@ export class Budget {
 
   /**
    * Milliseconds until a user's operation may run; 0 for now. Each that is refused is sent behind those that were refused
-   * before it: told the same time, all would come at once, and all but one in vain.
+   * before it: told the same time, all would come at once, and all but one in vain. By what the latest operations have
+   * cost: told too little of those before them, all that wait would come too early, and be sent to the end again.
    *
-   * @param expected request units that it will take
+   * @param expected request units that it is taken to cost while nothing is known of others
    */
   waitMs(nowMs: number, expected = 0): number {
     this.#fill(nowMs);
     if (this.#balance > 0) return 0;
     // Exactly nothing is not positive either: a millisecond brings something.
     const waitMs = Math.max(1, Math.ceil(((this.#queued - this.#balance) * 1000) / this.#rate));
-    this.#queued = Math.min(this.#queued + expected, this.#rate * MOST_QUEUED_SECONDS);
+    this.#queued = Math.min(this.#queued + (this.#typical ?? expected), this.#rate * MOST_QUEUED_SECONDS);
     return waitMs;
   }
 
   spend(requestUnits: number): void {
     this.#balance -= requestUnits;
+  }
+
+  /** Spends what an operation has cost that is done, less what was spent ahead for it. */
+  settle(requestUnits: number, spentAhead: number): void {
+    this.spend(requestUnits - spentAhead);
+    this.#typical ??= requestUnits;
+    this.#typical += (requestUnits - this.#typical) / LATEST_OPERATIONS;
   }
 
   /** What users may spend at once; below zero for what was spent ahead. */

@@ -99,7 +99,7 @@ export class RequestUnits implements PurgeBudget {
       waitMs,
       charge: (requestUnits) => {
         // Of the budget that it was admitted by, whatever has become of the container since.
-        budget?.spend(requestUnits - expected[kind]);
+        budget?.settle(requestUnits, expected[kind]);
         count(meter, kind, requestUnits);
       },
     };

@@ -33,6 +33,49 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(1_001)).toBe(0);
   });
 
+  test('sends those that it refuses behind what the latest operations have cost', () => {
+    // given
+    const budget = new Budget(400, 0);
+    for (let operations = 0; operations < 100; operations += 1) budget.settle(0, 0);
+    for (let operations = 0; operations < 100; operations += 1) budget.settle(50, 50);
+    budget.spend(800);
+    // when
+    const waits = [1, 2, 3].map(() => budget.waitMs(0, 5));
+    // then
+    expect(waits).toEqual([1_000, 1_125, 1_250]);
+  });
+
+  test('lets nearly all clients in that wait as they are told and try nine times, whatever each asks for', () => {
+    // given clients that ask again for something of another size as soon as they are answered
+    const COSTS = [1, 1, 1, 1, 1, 7, 7, 15, 15, 50];
+    let state = 1;
+    const random = () => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) / 2 ** 32;
+    const budget = new Budget(4_000, 0);
+    const clients = Array.from({ length: 50 }, () => ({ comesMs: Math.floor(random() * 200), refusals: 0, cost: 1 }));
+    let [operations, givenUp, spent] = [0, 0, 0];
+    // when
+    for (let nowMs = 0; nowMs < 20_000; nowMs += 1) {
+      for (const client of clients) {
+        if (client.comesMs !== nowMs) continue;
+        const waitMs = budget.waitMs(nowMs, 2);
+        client.comesMs += waitMs + 1 + Math.floor(random() * 3);
+        if (waitMs > 0) {
+          client.refusals += 1;
+          continue;
+        }
+        budget.settle(client.cost, 0);
+        operations += 1;
+        if (client.refusals > 9) givenUp += 1;
+        spent += client.cost;
+        client.refusals = 0;
+        client.cost = COSTS[Math.floor(random() * COSTS.length)]!;
+      }
+    }
+    // then
+    expect(givenUp / operations).toBeLessThan(0.001);
+    expect(spent / 84_000).toBeCloseTo(1, 1);
+  });
+
   test('that is lowered sends nobody behind more than five seconds of what it has now', () => {
     // given
     const budget = new Budget(10_000, 0);
