@@ -135,6 +135,36 @@ test('docs/request-units.md: operations cost what the page says', () => {
   expect(page).toContain(`A 429 reports ${charge.throttled} `);
 });
 
+test('docs/request-units.md: what operations cost of any size is what its formulas come to', () => {
+  const costs: Readonly<Record<string, (bytes: number) => number>> = {
+    'point read': charge.pointRead,
+    'create, upsert, replace, patch': (bytes) => charge.write(bytes, 7),
+    delete: charge.delete,
+    'page of a query': (bytes) => charge.query(40, bytes),
+    'page of the change feed': (bytes) => charge.changeFeed(3, bytes),
+  };
+  const counts = { 'indexed value': 7, 'document looked at': 40, change: 3 };
+  /** `5.09 + 0.1 for each indexed value + 1/11 for each kilobyte beyond the first`, of so many kilobytes. */
+  const evaluate = (formula: string, kilobytes: number): number => {
+    const each: Readonly<Record<string, number>> = { ...counts, 'kilobyte beyond the first': kilobytes - 1 };
+    const terms = formula.split(' + ').map((term) => {
+      const [factor, of] = term.split(' for each ');
+      const [numerator, denominator = 1] = factor!.split('/').map(Number);
+      return (numerator! / denominator) * (of === undefined ? 1 : each[of]!);
+    });
+    return terms.reduce((sum, term) => sum + term, 0);
+  };
+  const rows = tableAfter(readPage('docs/request-units.md'), 'checked: formulas');
+  expect(rows.map(([name]) => name)).toEqual(Object.keys(costs));
+  for (const [name, formula] of rows) {
+    for (const kilobytes of [1, 2, 17, 300]) {
+      // The last kilobyte has only begun.
+      const bytes = (kilobytes - 1) * 1024 + 1;
+      expect(costs[name!]!(bytes), `${name} of ${bytes} bytes`).toBeCloseTo(evaluate(formula!, kilobytes), 1);
+    }
+  }
+});
+
 test('docs/semantics.md: every example leaves when the page says, for the reason it says', () => {
   const rows = tableAfter(readPage('docs/semantics.md'), 'checked: expiry').filter(([, written]) => written !== '');
   expect(rows.length).toBeGreaterThan(10);

@@ -1,4 +1,4 @@
-import type { Container } from '@azure/cosmos';
+import { ChangeFeedStartFrom, type Container } from '@azure/cosmos';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Fields, refusalOf, World } from '../support/world.ts';
 import { raw, type RawReply } from '../support/raw.ts';
@@ -194,6 +194,39 @@ describe('a container without throughput', () => {
     expect((await container.items.query('SELECT * FROM c').fetchAll()).requestCharge).toBeGreaterThan(2);
     expect((await container.read()).requestCharge).toBe(1);
     expect(Number((await read(container, 'missing')).headers['x-ms-request-charge'])).toBe(1);
+  });
+
+  test('charges by the bytes of a document, not by its characters, whatever is done with it', async () => {
+    // given two documents of 10 KB, of which one has a third of the characters
+    const container = await world.container({});
+    const texts = { plain: 'x'.repeat(10_000), wide: `${'\u20ac'.repeat(3_333)}x` };
+    const charges = async (id: string, text: string): Promise<readonly number[]> => {
+      const document = { id, customer: id, text };
+      const item = container.item(id, id);
+      const done = [
+        await container.items.create(document),
+        await item.read(),
+        await container.items.query('SELECT * FROM c', { partitionKey: id }).fetchAll(),
+        await item.replace(document),
+        await item.patch([{ op: 'set', path: '/x', value: 1 }]),
+      ].map(({ requestCharge }) => requestCharge);
+      // Of a page of the feed the client cuts what it has cost to a whole number.
+      const { headers } = await container.items
+        .getChangeFeedIterator({ changeFeedStartFrom: ChangeFeedStartFrom.Beginning(id) })
+        .readNext();
+      const read = await container.items.batch([{ operationType: 'Read', id }], id);
+      return [
+        ...done,
+        Number(headers['x-ms-request-charge']),
+        read.result![0]!.requestCharge,
+        (await item.delete()).requestCharge,
+      ];
+    };
+    // when
+    const [plain, wide] = [await charges('plain', texts.plain), await charges('wide', texts.wide)];
+    // then
+    expect(wide).toEqual(plain);
+    expect(plain).toEqual([9.44, 1.91, 5.8, 9.44, 9.54, 1.96, 1.91, 9.34]);
   });
 
   test('charges a query for what it works on a document, the same each time, also where it is refused for that', async () => {

@@ -50,7 +50,12 @@ export function shown(
     const unchanged = ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*');
     return unchanged
       ? { statusCode: 304, requestCharge: charge.refusedRead, eTag: item.etag }
-      : { statusCode: 200, requestCharge: charge.pointRead(resourceBody.length), eTag: item.etag, resourceBody };
+      : {
+          statusCode: 200,
+          requestCharge: charge.pointRead(Buffer.byteLength(resourceBody)),
+          eTag: item.etag,
+          resourceBody,
+        };
   }
   return {
     statusCode: result.created && asked.kind !== 'rename' ? 201 : 200,

@@ -41,7 +41,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const show = mode === 'latest' ? (hasEnvelopes(request) ? showLatestInEnvelope : showLatest) : showVersion;
   const documents = page.changes.map((change) => show(container, change)).join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${documents}],"_count":${page.changes.length}}`;
-  return { status: 200, body, charge: charge.changeFeed(page.changes.length, body.length), headers };
+  return { status: 200, body, charge: charge.changeFeed(page.changes.length, Buffer.byteLength(body)), headers };
 }
 
 function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {

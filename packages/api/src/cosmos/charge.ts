@@ -53,5 +53,5 @@ export function chargeOfWrite(
   json: string,
   document: Readonly<Record<string, unknown>> = JSON.parse(json) as Readonly<Record<string, unknown>>,
 ): number {
-  return charge.write(json.length, countIndexedPaths(definition, document));
+  return charge.write(Buffer.byteLength(json), countIndexedPaths(definition, document));
 }

@@ -91,7 +91,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
         return { status: 304, body: null, charge: charge.refusedRead, headers: shown };
       }
       const body = withSystemProperties(container, item);
-      return { status: 200, body, charge: charge.pointRead(body.length), headers: shown };
+      return { status: 200, body, charge: charge.pointRead(Buffer.byteLength(body)), headers: shown };
     }
     case 'PUT': {
       const item = readDocument(request, container);
@@ -249,7 +249,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   return {
     status: 200,
     body,
-    charge: charge.query(page.items.length, body.length),
+    charge: charge.query(page.items.length, Buffer.byteLength(body)),
     headers: {
       'x-ms-item-count': String(page.items.length),
       ...continuationHeader(page.continuation, container),
@@ -317,7 +317,7 @@ async function queryItems(
   });
   const rows = page.texts.join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${rows}],"_count":${page.rows.length}}`;
-  const units = charge.query(page.examined, body.length, page.extraWork + workOfText(sql));
+  const units = charge.query(page.examined, Buffer.byteLength(body), page.extraWork + workOfText(sql));
   return {
     status: 200,
     body,
