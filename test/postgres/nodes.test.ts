@@ -1296,6 +1296,40 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }
   });
 
+  it('bring back what a partition key was deleted with, not what another wrote to it in vain', () =>
+    inCluster(async (cluster) => {
+      const log = cluster.log as MemoryEventLog;
+      const options = { automaticPurge: false, policyDelayMs: 60_000 };
+      const [one, other] = [await cluster.start(options), await cluster.start(options)];
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      for (const id of ['recorded', 'unrecorded']) await write(one, id, { n: 1 });
+      await other.store.readItem(container, 'recorded', PARTITION, 'head');
+      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+      const look = other.storage.readModels.look.bind(other.storage.readModels);
+      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
+        await heard;
+        return look();
+      });
+      await one.store.deletePartitionKey(CALLER, container, PARTITION);
+      const patch = (id: string) =>
+        other.store
+          .patchItem(CALLER, container, id, PARTITION, { operations: [{ op: 'set', path: '/n', value: 2 }] })
+          .catch(({ code }: Refusal) => code);
+      const patched = Promise.all(['recorded', 'unrecorded'].map(patch));
+      const written = () => log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted');
+      await eventually('both are in the log', () => Promise.resolve(written().length === 4));
+      const request = { reason: 'a mistake' };
+      const held = () => one.store.heldContent(CALLER, container, 'unrecorded', PARTITION, request);
+      expect(JSON.parse((await held()).json)).toMatchObject({ n: 1 });
+      await one.store.recoverItem(CALLER, container, 'unrecorded', PARTITION, request);
+      hear();
+      expect(await patched).toEqual(['item-not-found', expect.anything()]);
+      await one.store.recoverItem(CALLER, container, 'recorded', PARTITION, request);
+      const { json } = await one.store.readItem(container, 'recorded', PARTITION, 'head');
+      expect(JSON.parse(json)).toMatchObject({ n: 1 });
+    }));
+
   it('accept no write into a container that another has deleted a moment ago', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });

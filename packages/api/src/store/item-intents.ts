@@ -4,7 +4,6 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemCommand, OnLife, RecoverItem, WriteItem } from '@epitaph/core/item/commands.ts';
 import { preconditionsHold } from '@epitaph/core/item/decide.ts';
-import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
@@ -20,6 +19,7 @@ import { applyPatch } from '../cosmos/patch.ts';
 import { systemPropertiesOf } from '../cosmos/system-properties.ts';
 import { uniqueValuesOf } from '../cosmos/unique-keys.ts';
 import type { Documents } from './documents.ts';
+import { lastWriteOf } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { planOptionsOf } from './plan-options.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
@@ -103,7 +103,7 @@ export class ItemIntents {
         const { log, nodes, clock } = this.#parts.ports;
         // Who erases the item on another node looks for what came back once it has erased it, and the policy delay after.
         const notAfterMs = recordedByMs(clock.now(), nodes?.policyDelayMs);
-        const write = (await lifeTail(log, source)).find(isItemWrite);
+        const write = await lastWriteOf(log, within.state, { events: await lifeTail(log, source) });
         const json = write && (await this.#documents.openEnded(write));
         if (json === undefined) throw new Refusal('content-erased');
         const ttl = readOwnTtl(JSON.parse(json) as Document);

@@ -1,4 +1,5 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { lastBeforeItLeft } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
@@ -74,6 +75,23 @@ export async function endWhatIsOver(
   // A change of the container in the same millisecond must not give another reason for it.
   if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);
   return handled.position;
+}
+
+/**
+ * The write with which a life has ended, whose content can be brought back; undefined where it is erased. Of several nodes one
+ * that did not know yet of a delete by partition key may have written to the life after it had left, which changed nothing.
+ */
+export async function lastWriteOf(
+  log: EventLog,
+  container: Pick<ContainerState, 'partitionKeyDeletes'>,
+  { events }: Pick<ItemLife, 'events'>,
+): Promise<RecordedEvent | undefined> {
+  const last = events.findLast(isItemWrite);
+  if (last === undefined) return undefined;
+  const [end] = events.filter(({ type }) => type === 'ItemDeleted').map(readItemEvent);
+  const position = end?.type === 'ItemDeleted' ? end.data.withPartitionKey?.position : undefined;
+  if (position === undefined) return lastBeforeItLeft(log, container, readItemEvent(last).data.partitionKey, last);
+  return position === last.position ? last : log.readAt(position);
 }
 
 /** True of a life that is on record as erased. */

@@ -1,11 +1,11 @@
 import { allDone } from '@epitaph/core/all-done.ts';
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { lastBeforeItLeft, partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { type Between, containerEvents } from '@epitaph/core/container/read-stream.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
-import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
+import { etagOf } from '@epitaph/core/item/events.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail, writeOf } from '@epitaph/core/item/read-life.ts';
@@ -21,7 +21,7 @@ import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../config/wait.ts';
 import type { Documents } from './documents.ts';
 import type { Erasures } from './erasures.ts';
-import { type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
+import { type ItemLife, itemLife, lastLifeOf, lastWriteOf } from './item-lives.ts';
 import { ERASURE_LOOK_MS, ERASURE_LOOKS, type ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
@@ -63,7 +63,7 @@ export class Recoveries {
     const { source, isThere } = await this.#ended(container, id, partitionKey, life);
     if (isThere) throw new Refusal('already-exists');
     const fromLife = source.life;
-    await this.#open(source);
+    await this.#open(container, source);
     const item = withoutContainer(container.rid, parseItemStream(source.stream)!.prefix);
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
       type: 'RequestRecovery',
@@ -145,7 +145,7 @@ export class Recoveries {
     }: { readonly reason: string; readonly life?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent> {
     const { source } = await this.#ended(container, id, partitionKey, life);
-    const { json, write } = await this.#open(source, revision);
+    const { json, write } = await this.#open(container, source, revision);
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
       type: 'RecordHeldContentRead',
       life: withoutContainer(container.rid, source.stream),
@@ -174,7 +174,7 @@ export class Recoveries {
     if (last === undefined) {
       throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
     }
-    const isThere = !this.#hasEnded(container, last);
+    const isThere = !(await this.#hasEnded(container, last));
     const wanted = life ?? (isThere ? last.life - 1 : last.life);
     // Those before the last have all ended.
     const source = wanted === last.life ? last : wanted >= 0 && (await itemLife(log, prefix, wanted));
@@ -185,13 +185,15 @@ export class Recoveries {
   }
 
   /** By its own stream, by its deadline, or with its partition key or container. */
-  #hasEnded(container: ContainerState, { events }: ItemLife): boolean {
+  async #hasEnded(container: ContainerState, { events }: ItemLife): Promise<boolean> {
     const last = events.at(-1)!;
     const state = foldItem([last]);
     if (state.status !== 'live') return true;
     const { state: within, number } = this.#parts.catalog.containerByRid(container.rid)!;
     if (this.#parts.catalog.goneAtMs(within) !== null) return true;
-    if (partitionKeyDeleteAfter(within, state.lastWrite.partitionKey, last.position) !== undefined) return true;
+    const { partitionKey } = state.lastWrite;
+    const { position } = await lastBeforeItLeft(this.#parts.ports.log, within, partitionKey, last);
+    if (partitionKeyDeleteAfter(within, partitionKey, position) !== undefined) return true;
     const nowMs = this.#parts.ports.clock.now();
     this.#parts.expirySeen(number, nowMs);
     const expiry = expiryOf(state.lastWrite, within.timeline);
@@ -202,11 +204,13 @@ export class Recoveries {
    * @param revision of a write; the last one when not given
    * @throws Refusal content-erased; item-not-found where there is no such write
    */
-  async #open({ life, stream, events }: ItemLife, revision?: number) {
-    const last = events.findLast(isItemWrite);
+  async #open({ rid }: ContainerState, source: ItemLife, revision?: number) {
+    const { life, stream } = source;
+    const { log } = this.#parts.ports;
+    const last = await lastWriteOf(log, this.#parts.catalog.containerByRid(rid)!.state, source);
     // Of a life that is erased no write is left to tell.
     const isOther = last !== undefined && revision !== undefined;
-    const write = isOther ? await writeOf(this.#parts.ports.log, stream, revision) : last;
+    const write = isOther ? await writeOf(log, stream, revision) : last;
     if (last !== undefined && write === undefined) {
       throw new Refusal('item-not-found', `Life ${life} of the item has no write of revision ${revision}.`);
     }
