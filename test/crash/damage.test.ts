@@ -114,10 +114,12 @@ describe('a file that is damaged', () => {
   });
 
   describe('is refused where it is an older copy of the keys', () => {
-    const older = async (work: () => Promise<void>) => {
+    const older = async (work: () => Promise<void>, { closed = true } = {}) => {
       const files = (of: string) => readdirSync(of).filter((name) => name.startsWith('vault.db'));
       const copy = newFolder('older-vault');
-      await whileClosed(() => files(folder).forEach((name) => copyFileSync(join(folder, name), join(copy, name))));
+      const take = () => files(folder).forEach((name) => copyFileSync(join(folder, name), join(copy, name)));
+      if (closed) await whileClosed(take);
+      else take();
       await work();
       const starting = whileClosed(() => {
         for (const name of files(folder)) rmSync(join(folder, name));
@@ -127,18 +129,36 @@ describe('a file that is damaged', () => {
       removeFolder(copy);
     };
 
+    const create = async (id: string) => {
+      const document = { id, pk: 'p' };
+      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      await store.writeItem(CALLER, store.container('db', 'c'), 'create', item);
+    };
+    const purge = async (id: string) => {
+      await store.deleteItem(CALLER, store.container('db', 'c'), id, '["p"]');
+      await store.runPurge();
+    };
+
     it('from before a write: its content would be lost, and the number of its key given out again', () =>
+      older(() => create('later')));
+
+    it('from before a purge: what is on record as erased could be read again', () => older(() => purge('a')));
+
+    it('from before a write that is purged since: the number of its key would be given out again', () =>
       older(async () => {
-        const document = { id: 'later', pk: 'p' };
-        const item = { id: 'later', partitionKey: '["p"]', document, json: JSON.stringify(document) };
-        await store.writeItem(CALLER, store.container('db', 'c'), 'create', item);
+        await create('later');
+        await purge('later');
       }));
 
-    it('from before a purge: what is on record as erased could be read again', () =>
-      older(async () => {
-        await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
-        await store.runPurge();
-      }));
+    it('from before a purge that was not the last one, of a key that the copy has', () =>
+      older(
+        async () => {
+          // Of these two keys the copy has one in a row of its own, and the other among those stored ahead.
+          await purge('a');
+          await purge('b');
+        },
+        { closed: false },
+      ));
   });
 
   it('is told by fsck, which goes on, where it is an event of a container', async () => {

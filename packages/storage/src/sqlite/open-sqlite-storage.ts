@@ -210,9 +210,12 @@ const lastOf = async (log: EventLog): Promise<RecordedEvent[]> =>
  * has those that were destroyed.
  */
 function assertKeysOf(events: readonly RecordedEvent[], vault: SqliteKeyVault, folder: DataFolder): void {
-  const missing = events.some((event) => isItemWrite(event) && Number(event.data['key']) > vault.lastKeyId);
-  const purge = events.findLast(({ type }) => type === 'ItemPurged');
-  const isBack = purge !== undefined && vault.findKey(Number(purge.data['key']), purge.stream).status === 'there';
+  // Of a life that was purged since, the log has the purge alone.
+  const purges = events.filter(({ type }) => type === 'ItemPurged');
+  const writes = events.filter((event) => isItemWrite(event));
+  const missing = [...writes, ...purges].some(({ data }) => Number(data['key']) > vault.lastKeyId);
+  // Each is looked at: a copy has some of the keys that were destroyed, and never had those of later lives.
+  const isBack = purges.some(({ data, stream }) => vault.findKey(Number(data['key']), stream).status === 'there');
   if (!missing && !isBack) return;
   throw new UnusableFile(
     `The key vault ${folder.file('vault.db')} is an older copy than the event log: ${missing ? 'keys of what was written since are not in it' : 'keys that were destroyed since are in it'}. Put the newest in its place with its -wal file, or restore the store from a backup.`,
