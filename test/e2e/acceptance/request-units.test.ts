@@ -475,9 +475,15 @@ describe('several operations in one request', () => {
       resourceBody: { id: `n${from + at}`, customer: 'ann' },
     }));
   /** A bulk as the client sends it, without the client's own retries. */
-  const bulk = (container: Container, from: number, count: number): Promise<RawReply> =>
+  const bulk = (
+    container: Container,
+    from: number,
+    count: number,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<RawReply> =>
     raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
       headers: {
+        ...headers,
         'x-ms-cosmos-is-batch-request': 'true',
         'x-ms-cosmos-batch-atomic': 'false',
         'x-ms-cosmos-batch-continue-on-error': 'true',
@@ -501,6 +507,23 @@ describe('several operations in one request', () => {
     expect(await unitsOf(container.id)).toMatchObject({
       consumed: { write: { operations: 76, throttled: 24 }, batch: { operations: 0 } },
     });
+  });
+
+  test('of a bulk are waited for no longer by the JavaScript client, which waits for one after the other', async () => {
+    // given
+    const toldBy = async (headers: Readonly<Record<string, string>>): Promise<readonly number[]> => {
+      const { text } = await bulk(await world.container({ throughput: 400 }), 0, 100, headers);
+      const told = (JSON.parse(text) as readonly Fields[]).map((result) => result['retryAfterMilliseconds']);
+      return told.filter((waitMs) => typeof waitMs === 'number');
+    };
+    // when
+    const others = await toldBy({ 'user-agent': 'cosmos-netstandard-sdk/3.64.0' });
+    const javaScript = await toldBy({ 'x-ms-useragent': 'Node.js/24 azure-cosmos-js/4.10.1' });
+    // then
+    expect(others).toHaveLength(24);
+    expect(others).toEqual(others.toSorted((left, right) => left - right));
+    expect(javaScript).toHaveLength(24);
+    expect(javaScript.reduce((sum, waitMs) => sum + waitMs, 0)).toBe(others.at(-1));
   });
 
   test('of a bulk cost what each of them says', async () => {

@@ -22,7 +22,14 @@ import {
 import { encodeResults, isHybridRow } from './hybrid-row.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { renameItem, stepsOf } from './rename.ts';
-import { atLeastOf, headerFlag, partitionKeyHeader, type Answer, type CosmosRequest } from './request.ts';
+import {
+  atLeastOf,
+  headerFlag,
+  isJavaScriptClient,
+  partitionKeyHeader,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 import { hasUniqueKeys } from './unique-keys.ts';
 
@@ -203,10 +210,26 @@ async function runBulk(
   }
   // A defect of one must not end the request while others are still under way.
   await allDone([...tails.values()]);
+  const all = sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY);
   return {
-    results: sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY),
+    results: isJavaScriptClient(headers) ? waitedForInTurn(all) : all,
     position: request.store.headPosition(),
   };
+}
+
+/**
+ * `@azure/cosmos` 4.10.1 waits for each operation of a bulk that is to be done again, one after the other: told what the
+ * others are, it would wait for the sum. So each says how much longer than the one before.
+ */
+function waitedForInTurn(results: readonly OperationResult[]): OperationResult[] {
+  let waitedMs = 0;
+  return results.map((result) => {
+    const { retryAfterMilliseconds: toldMs } = result;
+    if (toldMs === undefined) return result;
+    const moreMs = Math.max(1, toldMs - waitedMs);
+    waitedMs += moreMs;
+    return { ...result, retryAfterMilliseconds: moreMs };
+  });
 }
 
 /** Of the reads of all bulks. */

@@ -144,6 +144,13 @@ export function jsonOf(body: Buffer | undefined, limits: Limits, parse = parseJs
 
 export const isBatch = (headers: IncomingHttpHeaders): boolean => headerFlag(headers, 'x-ms-cosmos-is-batch-request');
 
+/** Whether the client is `@azure/cosmos`, some of whose ways are its own. */
+export function isJavaScriptClient(headers: IncomingHttpHeaders): boolean {
+  // Browsers let nobody set the usual header.
+  const client = headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
+  return client?.includes('azure-cosmos-js/') === true;
+}
+
 /** A batch is no query, whatever else is said of it: it may write. */
 export function isQuery(headers: IncomingHttpHeaders): boolean {
   return (

@@ -13,7 +13,7 @@ import {
   rangeOfEarlier,
   rangesOf,
 } from './ranges.ts';
-import { headerText, partitionKeyHeader, type CosmosRequest } from './request.ts';
+import { headerText, isJavaScriptClient, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
 /** Longer than any effective partition key of three components, with what a prefix range adds. */
 const MAX_EPK_CHARACTERS = 256;
@@ -68,9 +68,7 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
  * its change feeds. They read the ranges again, and have to: they keep by the keys of each range how far they have come.
  */
 function asksAgainForEver({ headers }: CosmosRequest): boolean {
-  // Browsers let nobody set the usual header.
-  const client = headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
-  return client?.includes('azure-cosmos-js/') === true && headers['a-im'] === undefined;
+  return isJavaScriptClient(headers) && headers['a-im'] === undefined;
 }
 
 /** The id of the range that a request names, if it names one. */
