@@ -225,7 +225,7 @@ function waitedForInTurn(results: readonly OperationResult[]): OperationResult[]
   let waitedMs = 0;
   return results.map((result) => {
     const { retryAfterMilliseconds: toldMs } = result;
-    if (toldMs === undefined) return result;
+    if (result.statusCode !== wireShapes.tooManyRequests.status || toldMs === undefined) return result;
     const moreMs = Math.max(1, toldMs - waitedMs);
     waitedMs += moreMs;
     return { ...result, retryAfterMilliseconds: moreMs };
