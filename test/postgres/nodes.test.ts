@@ -60,6 +60,9 @@ interface LateNode {
    * with the time at which that is over.
    */
   holdUp(stream: string, milliseconds: number): Promise<number>;
+  /** Cuts the late node off from the log, until it is mended. */
+  block(): void;
+  mend(): void;
 }
 
 /** Two nodes on a stand-in for EventStoreDB; nothing is purged by itself. */
@@ -89,7 +92,7 @@ async function withLateNode(body: (nodes: LateNode) => Promise<void>, deadlineMs
           return append(appends, options);
         });
       });
-    await body({ one, late, log, holdUp });
+    await body({ one, late, log, holdUp, block: () => proxy.block(), mend: () => proxy.mend() });
   } finally {
     proxy.mend();
     await cluster.dispose();
@@ -885,6 +888,33 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
       await Promise.all([destruction, set]);
       expect(order).toEqual(['asked', 'set']);
+    }));
+
+  it('wait some seconds at most for the vault while one that purges is cut off from the log in its turn there', () =>
+    withLateNode(async ({ one, late, block, mend }) => {
+      const container = await makeContainer(one.store);
+      const there = await containerOn(late);
+      await write(one, 'a');
+      await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const { vault } = late.storage;
+      const destroyKeys = vault.destroyKeys.bind(vault);
+      const { promise: inTurn, resolve: begin } = Promise.withResolvers<void>();
+      vi.spyOn(vault, 'destroyKeys').mockImplementationOnce((requests, areDue) =>
+        destroyKeys(requests, () => {
+          block();
+          begin();
+          return areDue!();
+        }),
+      );
+      const purged = late.store.runPurge().catch((error: unknown) => error);
+      await inTurn;
+      const askedMs = performance.now();
+      await one.store.placeHold(CALLER, container, 'case 7', HOLD);
+      expect(performance.now() - askedMs).toBeLessThan(6_000);
+      expect(await purged).toBeInstanceOf(StorageUnavailable);
+      mend();
+      await expectKept(late, there);
+      expect((await one.store.fsck()).problems).toEqual([]);
     }));
 
   it('say of what waited for the vault until when its copies are kept, from when its key was destroyed', () =>

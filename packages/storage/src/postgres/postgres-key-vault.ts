@@ -16,6 +16,7 @@ import {
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
+import { after } from '../patience.ts';
 import type { CopiedSecrets, RestoredKey, RestoredKeys } from '../restored-keys.ts';
 import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
@@ -33,6 +34,12 @@ const CACHE_SIZE = 50_000;
 const CHANNEL = 'epitaph_vault';
 /** A notification takes 8,000 bytes. */
 const KEYS_A_NOTE = 500;
+/**
+ * For so many milliseconds whoever has the vault to himself may ask what is due: holds, floors and new keys of all nodes wait for
+ * that, and a node may be cut off from the log.
+ */
+const ASKING_MS = 3_000;
+
 export interface PostgresKeyVaultOptions {
   readonly database: PostgresDatabase;
   readonly master: KeyObject;
@@ -143,7 +150,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   ): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
     const { outcomes, generation, erased } = await aloneInVault(this.#database, async (sql) =>
-      this.#destroy(sql, requests, await areDue()),
+      this.#destroy(sql, requests, await inTime(areDue())),
     );
     const gone = outcomes.map(({ kind }) => kind === 'destroyed' || kind === 'already-destroyed');
     for (let index = 0; index < requests.length; index++) {
@@ -419,6 +426,21 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     });
     for (const node of nodes.values()) node.content.wipe();
     return states;
+  }
+}
+
+/** @throws {StorageUnavailable} when it takes too long; nothing is destroyed then */
+async function inTime<Answer>(asked: Promise<Answer>): Promise<Answer> {
+  let stop = () => {};
+  const tooLate = new Promise<never>((_resolve, reject) => {
+    stop = after(ASKING_MS, () =>
+      reject(new StorageUnavailable('What is due could not be asked while others wait for the key vault.')),
+    );
+  });
+  try {
+    return await Promise.race([asked, tooLate]);
+  } finally {
+    stop();
   }
 }
 
