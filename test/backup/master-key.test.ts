@@ -1,4 +1,13 @@
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -139,6 +148,39 @@ describe('changing the master key', () => {
     expect([done.code, done.out]).toEqual([0, expect.stringContaining('master.key is not the one in force any more')]);
     await opensWhole(next);
   });
+
+  it.each(['a write', 'a purge'])(
+    'refuses keys from before %s, for the newest would be left under a key that is gone',
+    async (what) => {
+      const names = () => readdirSync(data).filter((name) => name.startsWith('vault.db'));
+      const take = (to: string) => {
+        mkdirSync(place.file(to));
+        for (const name of names()) copyFileSync(join(data, name), place.file(to, name));
+      };
+      const put = (from: string) => {
+        for (const name of names()) rmSync(join(data, name));
+        for (const name of readdirSync(place.file(from))) copyFileSync(place.file(from, name), join(data, name));
+      };
+      take('older');
+      const store = await place.open();
+      if (what === 'a write') await write(store, 'c', 'later');
+      else {
+        await store.deleteItem(CALLER, store.container('db', 'c'), 'item-39', '["p"]');
+        await store.runPurge();
+      }
+      await place.close();
+      take('newest');
+      put('older');
+      const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data]);
+      expect([code, err]).toEqual([2, expect.stringMatching(/older copy than the event log.*Nothing was changed/)]);
+      // What it says to do helps.
+      put('newest');
+      const again = await place.open();
+      expect(await readable(again, 'c', what === 'a write' ? 'later' : 'item-38')).toBe(true);
+      expect((await again.fsck()).problems).toEqual([]);
+      await place.close();
+    },
+  );
 
   it('refuses a wrong master key, and changes nothing', async () => {
     const before = readFileSync(join(data, 'vault.db'));

@@ -14,9 +14,10 @@ import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import { isDiskFull } from './failures.ts';
 import type { StepHook } from './placed-crash.ts';
-import { recoverSpareKeys } from './spare-keys.ts';
+import { JUDGED_EVENTS, LAST_KEY_ID } from './schema.ts';
+import { lastSpareKey, recoverSpareKeys } from './spare-keys.ts';
 import { VaultTables } from './vault-tables.ts';
-import { livesIn, type WrittenLife } from './written-lives.ts';
+import { lastKeysIn, livesIn, type WrittenLife } from './written-lives.ts';
 
 /** The new key of a change under way, where the folder keeps its own. */
 const NEXT_KEY_FILE = 'master.key.next';
@@ -125,17 +126,21 @@ export async function rotateMasterKey(
     if (!opensCheck(vault, old) && !(rotatingTo !== undefined && opensCheck(vault, fresh))) {
       throw new UnusableFile('The master key is not the one in force for this key vault. Nothing was changed.');
     }
+    if (log === undefined) {
+      logFile = openForReading(folder.file('log.db'));
+      // Once some keys are wrapped anew, their copy was looked at.
+      if (rotatingTo === undefined) assertNewest({ vault, log: logFile }, old, file);
+    }
     if (isOwn && !isResumed) writeDurably(nextFile, `${text}\n`, 0o600);
     onStep('next key: after');
     folder.setRotatingTo(fingerprint(fresh));
     onStep('mark: after');
     let lives: Iterable<WrittenLife> | AsyncIterable<WrittenLife>;
-    if (log === undefined) {
-      logFile = openForReading(folder.file('log.db'));
+    if (logFile !== undefined) {
       // Of a store that was killed: bound to nobody, they would be wrapped under the old key for ever.
       recoverSpareKeys({ log: logFile, vault }, new VaultTables(vault, old), old, onStep);
       lives = livesIn(logFile);
-    } else lives = livesOf(log);
+    } else lives = livesOf(log!);
     const rewrapped = await rewrapAll(vault, lives, { old, fresh, onProgress, onStep });
     emptyJournal(vault);
     onStep('journal: after');
@@ -279,6 +284,30 @@ function assertReachesReadModels(head: number | undefined, folder: DataFolder): 
   throw new UnusableFile(
     `The event log ends at position ${head}, and the read models in ${folder.path} have it up to ${projected}: it was put back to an earlier moment, or is not the one. Nothing was changed.`,
   );
+}
+
+/**
+ * The newest keys would be left under the old master key, which the folder has no more once this is done.
+ *
+ * @throws {UnusableFile} for keys that were put back from an older copy than the log
+ */
+function assertNewest(
+  { vault, log }: { readonly vault: DatabaseSync; readonly log: DatabaseSync },
+  master: KeyObject,
+  file: string,
+): void {
+  const { last } = vault.prepare(LAST_KEY_ID).get() as { last: number };
+  const highest = Math.max(last, lastSpareKey(vault, master));
+  const find = vault.prepare('SELECT wrapped FROM keys WHERE id = ?');
+  for (const { keyId, stream, isDestroyed } of lastKeysIn(log, JUDGED_EVENTS)) {
+    const row = isDestroyed ? (find.get(keyId) as { wrapped: Uint8Array } | undefined) : undefined;
+    const isBack = row !== undefined && unwrapKey(master, keyId, stream, row.wrapped) !== undefined;
+    if (keyId > highest || isBack) {
+      throw new UnusableFile(
+        `The key vault ${file} is an older copy than the event log. Put the newest in its place with its -wal file, or restore the store from a backup. Nothing was changed.`,
+      );
+    }
+  }
 }
 
 /** Tells one master key from another; of 32 random bytes a hash gives nothing away. */

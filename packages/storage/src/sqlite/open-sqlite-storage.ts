@@ -28,7 +28,7 @@ import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';
 import type { StepHook } from './placed-crash.ts';
 import { checkMasterKey } from './master-key.ts';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
-import { READ_MODEL_SCHEMA_VERSION, VAULT_SCHEMA_VERSION } from './schema.ts';
+import { JUDGED_EVENTS, READ_MODEL_SCHEMA_VERSION, VAULT_SCHEMA_VERSION } from './schema.ts';
 import { SqliteEventLog } from './sqlite-event-log.ts';
 import { SqliteKeyVault } from './sqlite-key-vault.ts';
 import { SqliteReadModelStore } from './sqlite-read-model-store.ts';
@@ -198,9 +198,6 @@ function refuseOlderLog(
     `The event log ${name} ends at ${head}, and the read models have events up to ${position}: it is an older copy. Put the newest in its place${files}, or restore the store from a backup. If there is none, delete ${folder.itemsFile(version)} with its -wal and -shm files: what was written since that copy is lost.`,
   );
 }
-
-/** Events at the end of a log in the folder by which a vault is judged. */
-const JUDGED_EVENTS = 1_000;
 
 const lastOf = async (log: EventLog): Promise<RecordedEvent[]> =>
   log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, { withBodies: false });

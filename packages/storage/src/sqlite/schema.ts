@@ -37,6 +37,9 @@ export const LOG_SCHEMA = `
   INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
+/** Events at the end of a log in the folder by which it is judged whether a vault is an older copy. */
+export const JUDGED_EVENTS = 1_000;
+
 /** Spare keys in a batch. */
 export const SPARE_KEYS = 512;
 /** Of what a batch begins with, in bytes. */

@@ -163,6 +163,15 @@ export function recoverSpareKeys(
   step('spare keys: after commit');
 }
 
+/** The highest number of a spare key that a vault has; 0 where there is none, or the master key is another one. */
+export function lastSpareKey(vault: DatabaseSync, masterKey: KeyObject): number {
+  const batches = prepare(vault).all.all() as { slot: number; wrapped: Uint8Array }[];
+  return batches.reduce((last, { slot, wrapped }) => {
+    const batch = isZero(wrapped) ? undefined : unwrapBatch(masterKey, slot, wrapped);
+    return batch === undefined ? last : Math.max(last, batch.first + batch.keys.length / KEY_BYTES - 1);
+  }, 0);
+}
+
 function wrapBatch(master: KeyObject, { slot, first, position, keys }: Batch): Buffer {
   const head = Buffer.alloc(SPARE_HEAD_BYTES);
   head.writeDoubleBE(first, 0);

@@ -8,19 +8,39 @@ export interface WrittenLife {
   readonly head: number;
 }
 
+/** What an event of the log says of a key: that a life is written with it, or that it was destroyed. */
+interface LoggedKey extends WrittenLife {
+  readonly isDestroyed: boolean;
+}
+
 /** Every life that the log in a file has a body of after a position; once for each body. */
 export function* livesIn(log: DatabaseSync, after = 0): Generator<WrittenLife> {
-  const { head } = log.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number };
+  for (const key of keysIn(log, { after })) if (!key.isDestroyed) yield key;
+}
+
+/** The keys of which the last events of the log in a file tell, so many at most. */
+export function lastKeysIn(log: DatabaseSync, events: number): Generator<LoggedKey> {
+  return keysIn(log, { after: headOf(log) - events, type: numberOf(log, 'ItemPurged') });
+}
+
+/** @param type the word for what says that a key was destroyed; by default only what has a body is looked at */
+function* keysIn(
+  log: DatabaseSync,
+  { after, type = -1 }: { after: number; type?: number | undefined },
+): Generator<LoggedKey> {
+  const head = headOf(log);
   const words = new Map<number, string[]>();
   const word = log.prepare('SELECT text FROM words WHERE number = ?');
   const rows = log.prepare(
-    'SELECT position, stream, shape, data FROM events WHERE position > ? AND body IS NOT NULL ORDER BY position',
+    `SELECT position, stream, shape, data, type = ? AS destroyed FROM events
+     WHERE position > ? AND (body IS NOT NULL OR type = ?) ORDER BY position`,
   );
-  for (const row of rows.iterate(after) as Iterable<{
+  for (const row of rows.iterate(type, after, type) as Iterable<{
     position: number;
     stream: string;
     shape: number;
     data: string;
+    destroyed: number;
   }>) {
     let names = words.get(row.shape);
     if (names === undefined) {
@@ -28,6 +48,14 @@ export function* livesIn(log: DatabaseSync, after = 0): Generator<WrittenLife> {
       words.set(row.shape, names);
     }
     const keyId = (JSON.parse(row.data) as unknown[])[names.indexOf('key')];
-    if (typeof keyId === 'number') yield { keyId, stream: row.stream, position: row.position, head };
+    if (typeof keyId === 'number') {
+      yield { keyId, stream: row.stream, position: row.position, head, isDestroyed: row.destroyed === 1 };
+    }
   }
 }
+
+const headOf = (log: DatabaseSync): number =>
+  (log.prepare('SELECT coalesce(max(position), 0) AS head FROM events').get() as { head: number }).head;
+
+const numberOf = (log: DatabaseSync, word: string): number | undefined =>
+  (log.prepare('SELECT number FROM words WHERE text = ?').get(word) as { number: number } | undefined)?.number;
