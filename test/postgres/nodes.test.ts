@@ -1958,6 +1958,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await one.store.fsck()).problems).toEqual([]);
     }));
 
+  it('leave alone what was brought back of a life that began after the erasure', () =>
+    inCluster(async (cluster) => {
+      const { one, container } = await twoWithAnEndedItem(cluster);
+      await one.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE);
+      await write(one, 'a', { n: 2 });
+      await one.store.deleteItem(CALLER, container, 'a', PARTITION);
+      await one.store.recoverItem(CALLER, container, 'a', PARTITION, { reason: 'a mistake' });
+      await one.store.runPurge();
+      expect(await one.store.explain(container, 'a', PARTITION)).toMatchObject({ state: 'live', life: 2 });
+      // Who has erased it looks for what came back meanwhile when the policy delay is over.
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      const { json } = await one.store.readItem(container, 'a', PARTITION, 'head');
+      expect(json).toBe('{"id":"a","pk":"p","n":2}');
+    }));
+
   it('bring no item back that another has erased meanwhile by a recovery that is held up on its way to the log', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {
       const container = await makeContainer(one.store);

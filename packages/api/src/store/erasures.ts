@@ -6,6 +6,8 @@ import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant, InvariantViolation } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
@@ -43,6 +45,8 @@ interface Destroyed {
   readonly kept: Kept | undefined;
   /** What becomes of the request is on record already. */
   readonly isOnRecord: boolean;
+  /** No life of a higher number was there; -1 where that is not known. */
+  readonly lastLife: number;
   readonly erasedLives: number;
   readonly alreadyErasedLives: number;
 }
@@ -196,7 +200,7 @@ export class Erasures {
     const { log, vault } = this.#parts.ports;
     for await (const life of livesOfItem(log, `item-${rid}.${item}`)) {
       if (isPurged(life) || (await isErased(vault, life))) continue;
-      return hasBegunAfter(log, life, position);
+      return hasBegunAfter(log, life, position, Number.POSITIVE_INFINITY);
     }
     return true;
   }
@@ -229,7 +233,7 @@ export class Erasures {
       );
       // Another node was at it, and what came of that is on record now.
       if (done === undefined) continue;
-      const { kept, isOnRecord, ...outcome } = done;
+      const { kept, isOnRecord, lastLife, ...outcome } = done;
       const { state } = this.#parts.catalog.containerByRid(rid)!;
       if (kept !== undefined && isOnRecord) throw refusedBy(kept, state, outcome.erasedLives);
       let isSettled = kept === undefined;
@@ -252,7 +256,7 @@ export class Erasures {
         continue;
       }
       if (kept !== undefined) throw refusedBy(kept, state, outcome.erasedLives);
-      if (isAmongOthers) this.#lookForRecovered(context, rid, prefix, position);
+      if (isAmongOthers) this.#lookForRecovered(context, rid, prefix, { position, lastLife });
       return { position, ...outcome };
     }
   }
@@ -261,13 +265,18 @@ export class Erasures {
    * Another node may have been bringing the item back meanwhile. It looks itself whether an erasure came before that; but
    * it may be gone by then, or may not know that what it sent was recorded.
    */
-  #lookForRecovered({ actor, correlationId }: Caller, rid: string, prefix: string, requestedAt: number): void {
+  #lookForRecovered(
+    { actor, correlationId }: Caller,
+    rid: string,
+    prefix: string,
+    { position, lastLife }: { readonly position: number; readonly lastLife: number },
+  ): void {
     const { log, nodes } = this.#parts.ports;
     const look = async (): Promise<void> => {
       const last = await lastLifeOf(log, prefix);
       if (last === undefined || isPurged(last)) return;
       const context = this.#parts.command({ actor, correlationId });
-      await this.#inTurn(rid, prefix, () => this.#destroy(context, rid, prefix, requestedAt, { isLate: true }));
+      await this.#inTurn(rid, prefix, () => this.#destroy(context, rid, prefix, position, { isLate: true, lastLife }));
     };
     this.#retries.again(`recoveries of ${prefix}`, look, nodes?.policyDelayMs);
   }
@@ -308,15 +317,18 @@ export class Erasures {
     rid: string,
     prefix: string,
     requestedAt: number,
-    when: { readonly isLate: boolean },
+    when: { readonly isLate: boolean; readonly lastLife?: number },
   ): Promise<Destroyed | undefined> {
     const settled = await this.#settled(rid, requestedAt);
     if (settled?.type === 'ErasureRefused') {
       const { holds, floorUntilMs, erasedLives } = settled.data;
-      return { kept: { holds, floorUntilMs }, isOnRecord: true, erasedLives, alreadyErasedLives: 0 };
+      return { kept: { holds, floorUntilMs }, isOnRecord: true, lastLife: -1, erasedLives, alreadyErasedLives: 0 };
     }
     const isOnRecord = settled !== undefined;
     const isLate = when.isLate || isOnRecord;
+    // While a request has no outcome nothing is brought back of its item, but by a node that does not know of it.
+    const lastBefore = when.lastLife ?? (isOnRecord ? -1 : Number.POSITIVE_INFINITY);
+    let lastLife = -1;
     // Whether the item has expired is decided by the policy of this instant: no other begins at it any more.
     this.#parts.expirySeen(this.#parts.catalog.containerByRid(rid)!.number, context.nowMs);
     await this.#endWhatIsOver(context, rid, prefix);
@@ -331,14 +343,16 @@ export class Erasures {
       // The order of turns is known only while the requests wait. Of a late one, another node may have carried it out
       // by now, and the item may have been written anew. What was destroyed in its turn is still to be recorded.
       const isLeft = isLate && !isPurged(life) && !(await isErased(vault, life));
-      if (isLeft && (await hasBegunAfter(log, life, requestedAt))) break;
+      if (isLeft && (await hasBegunAfter(log, life, requestedAt, lastBefore))) break;
+      if (!isOnRecord) lastLife = life.life;
       if (!isPurged(life)) left.push(life);
       else if (life.events.at(-1)!.position < requestedAt) alreadyErasedLives += 1;
       else erasedBefore += 1;
       if (isPurged(life) && life.events.some(isItemWrite)) untruncated.push(life);
     }
     const standing = await this.#standing(context, rid, left);
-    if (standing !== undefined) return { kept: standing, isOnRecord, erasedLives: erasedBefore, alreadyErasedLives };
+    if (standing !== undefined)
+      return { kept: standing, isOnRecord, lastLife, erasedLives: erasedBefore, alreadyErasedLives };
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
     const batch = await this.#purge.eraseOnDemand({
@@ -356,7 +370,7 @@ export class Erasures {
     if (batch.left.some((index) => index >= untruncated.length)) return undefined;
     // The vault has the last word: a hold may have come since it was asked.
     const kept = keptBy(rid, batch.refused);
-    return { kept, isOnRecord, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
+    return { kept, isOnRecord, lastLife, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
   }
 
   /**
@@ -418,13 +432,30 @@ const isOutcome = (error: unknown): boolean =>
   error instanceof Refusal && (error.code === 'held' || error.code === 'item-not-found');
 
 /**
- * Of a life that is not purged, whose first write is there: whether it was written anew after a request. What came back
- * meanwhile is what the request was about.
+ * Of a life that is not purged, whose first write is there: whether it was written anew after a request. What came back of a
+ * life that had begun before is what the request was about.
+ *
+ * @param lastBefore a life that something came back of, and that is taken out of the log since, had begun before if its number
+ *   is not higher
  */
-async function hasBegunAfter(log: EventLog, { stream, events }: ItemLife, position: number): Promise<boolean> {
+async function hasBegunAfter(
+  log: EventLog,
+  { stream, events }: ItemLife,
+  position: number,
+  lastBefore: number,
+): Promise<boolean> {
   if (events.at(-1)!.position < position) return false;
-  const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
-  return first !== undefined && first.position > position && first.type !== 'ItemRecovered';
+  const { prefix } = parseItemStream(stream)!;
+  let from: number | undefined;
+  for (;;) {
+    const source = from === undefined ? stream : itemStream(prefix, from);
+    const [first] = await log.readStream(source, { toRevision: 0, withBodies: false });
+    if (first === undefined) return from !== undefined && from > lastBefore;
+    if (first.position < position) return false;
+    const event = readItemEvent(first);
+    if (event.type !== 'ItemRecovered') return true;
+    from = event.data.fromLife;
+  }
 }
 
 function keptBy(rid: string, lives: readonly Kept[]): Kept | undefined {
