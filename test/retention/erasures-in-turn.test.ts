@@ -135,3 +135,20 @@ it('an erasure that was cut short erases what came back while it was asked for',
   await over();
   expect(await states()).toEqual(['ItemPurged', 'ItemPurged']);
 });
+
+it('an erasure that the vault does not come to says so, and stays to be done', async () => {
+  let comesToIt = false;
+  const { store, container, written, say, erase } = await openWorld('erasure-busy', ({ vault }) => {
+    const destroyKeys = vault.destroyKeys.bind(vault);
+    vault.destroyKeys = (requests) =>
+      comesToIt ? destroyKeys(requests) : Promise.resolve(requests.map(() => ({ kind: 'not-due' as const })));
+  });
+  say();
+  await Promise.all(written);
+  await expect(erase()).rejects.toMatchObject({ code: 'busy' });
+  expect((await store.explain(container, 'a', '["p"]')).state).toBe('live');
+  comesToIt = true;
+  await expect
+    .poll(async () => (await store.explain(container, 'a', '["p"]')).state, { timeout: 10_000 })
+    .toBe('purged');
+});

@@ -231,8 +231,12 @@ export class Erasures {
       const done = await this.#inTurn(rid, prefix, () =>
         this.#destroy(this.#now(context), rid, prefix, position, when),
       );
-      // Another node was at it, and what came of that is on record now.
-      if (done === undefined) continue;
+      if (done === undefined) {
+        // Another node or the purge was at it, and what came of that is on record by the next look.
+        if (looks === ERASURE_LOOKS) throw new Refusal('busy', 'The item is still being erased; it goes on by itself.');
+        await wait(ERASURE_LOOK_MS);
+        continue;
+      }
       const { kept, isOnRecord, lastLife, ...outcome } = done;
       const { state } = this.#parts.catalog.containerByRid(rid)!;
       if (kept !== undefined && isOnRecord) throw refusedBy(kept, state, outcome.erasedLives);
