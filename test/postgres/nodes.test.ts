@@ -1272,12 +1272,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const container = other.store.container('db', 'coll');
       await other.store.readItem(container, 'created', PARTITION, 'head');
       // From here on the other node hears nothing.
-      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-      const look = other.storage.readModels.look.bind(other.storage.readModels);
-      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-        await heard;
-        return look();
-      });
+      const hear = deafen(other);
       await one.store.deletePartitionKey(CALLER, one.store.container('db', 'coll'), PARTITION);
       const item = (id: string) => {
         const document = { id, pk: 'p', n: 2 };
@@ -1335,12 +1330,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await containerOn(other);
       for (const id of ['recorded', 'unrecorded']) await write(one, id, { n: 1 });
       await other.store.readItem(container, 'recorded', PARTITION, 'head');
-      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-      const look = other.storage.readModels.look.bind(other.storage.readModels);
-      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-        await heard;
-        return look();
-      });
+      const hear = deafen(other);
       await one.store.deletePartitionKey(CALLER, container, PARTITION);
       const patch = (id: string) =>
         other.store
@@ -1368,12 +1358,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await containerOn(other);
       await write(one, 'old', { n: 1 });
       await other.store.readItem(other.store.container('db', 'coll'), 'old', PARTITION, 'head');
-      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-      const look = other.storage.readModels.look.bind(other.storage.readModels);
-      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-        await heard;
-        return look();
-      });
+      const hear = deafen(other);
       await one.store.deleteContainer(CALLER, 'db', 'coll');
       const answers = Promise.allSettled([write(other, 'old', { n: 2 }), write(other, 'new')]);
       setTimeout(hear, 200);
@@ -1763,12 +1748,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await write(one, 'item', { n: 1 });
       const request = { reason: 'asked for', requestedBy: 'the person' };
       // The other node learns late that its request is on record, and is cut short when it has destroyed the keys.
-      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-      const look = other.storage.readModels.look.bind(other.storage.readModels);
-      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-        await heard;
-        return look();
-      });
+      const hear = deafen(other);
       const { vault } = other.storage;
       const destroyKeys = vault.destroyKeys.bind(vault);
       vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (requests) => {
@@ -1803,12 +1783,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const container = await makeContainer(one.store);
       await containerOn(other);
       await write(one, 'item', { n: 1 });
-      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-      const look = other.storage.readModels.look.bind(other.storage.readModels);
-      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-        await heard;
-        return look();
-      });
+      const hear = deafen(other);
       const request = { reason: 'asked for', requestedBy: 'the person' };
       const late = other.store.eraseItem(CALLER, container, 'item', PARTITION, request);
       const types = async () => (await one.store.containerHistory(container)).map(({ type }) => type);
@@ -1825,12 +1800,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
   it('carry out no erasure that another has refused on record, also when the hold is released since', () =>
     inCluster(async (cluster) => {
       const { one, other, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
-      const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
-      const look = other.storage.readModels.look.bind(other.storage.readModels);
-      vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-        await heard;
-        return look();
-      });
+      const hear = deafen(other);
       const late = other.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE).catch((error: Refusal) => error);
       await eventually('its request is on record', async () =>
         (await one.store.containerHistory(container)).some(({ type }) => type === 'ErasureRequested'),

@@ -389,8 +389,8 @@ export class Erasures {
     for await (const recorded of containerEvents(this.#parts.ports.log, rid, since)) {
       if (recorded.type !== 'ErasureCompleted' && recorded.type !== 'ErasureRefused') continue;
       const event = readContainerEvent(recorded);
-      const isOutcome = event.type === 'ErasureCompleted' || event.type === 'ErasureRefused';
-      if (isOutcome && event.data.position === requestedAt) return event;
+      const isSettlement = event.type === 'ErasureCompleted' || event.type === 'ErasureRefused';
+      if (isSettlement && event.data.position === requestedAt) return event;
     }
     throw new InvariantViolation(`of the erasure requested at ${requestedAt} it is on record what became of it`);
   }

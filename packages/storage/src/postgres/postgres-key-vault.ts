@@ -431,17 +431,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 
 /** @throws {StorageUnavailable} when it takes too long; nothing is destroyed then */
 async function inTime<Answer>(asked: Promise<Answer>): Promise<Answer> {
-  let stop = () => {};
-  const tooLate = new Promise<never>((_resolve, reject) => {
-    stop = after(ASKING_MS, () =>
-      reject(new StorageUnavailable('What is due could not be asked while others wait for the key vault.')),
-    );
-  });
-  try {
-    return await Promise.race([asked, tooLate]);
-  } finally {
-    stop();
-  }
+  const { promise: tooLate, reject } = Promise.withResolvers<never>();
+  const stop = after(ASKING_MS, () =>
+    reject(new StorageUnavailable('What is due could not be asked while others wait for the key vault.')),
+  );
+  return Promise.race([asked, tooLate]).finally(stop);
 }
 
 function found(keyId: number, { owner, secret }: CachedKey, stream: string): KeyLookup {

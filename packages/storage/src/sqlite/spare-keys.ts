@@ -131,11 +131,10 @@ export function recoverSpareKeys(
   masterKey: KeyObject,
   step: StepHook = () => {},
 ): void {
-  const { all, find, empty } = prepare(vault);
-  const rows = (all.all() as { slot: number; wrapped: Uint8Array }[]).filter(({ wrapped }) => !isZero(wrapped));
-  if (rows.length === 0) return;
-  const batches = rows.flatMap(({ slot, wrapped }) => unwrapBatch(masterKey, slot, wrapped) ?? []);
-  if (batches.length < rows.length) return;
+  const { find, empty } = prepare(vault);
+  const stored = storedBatches(vault, masterKey);
+  const batches = stored.filter((batch) => batch !== undefined);
+  if (batches.length === 0 || batches.length < stored.length) return;
   const spare = new Map<number, Buffer>();
   for (const { first, keys } of batches) {
     for (let offset = 0; offset < keys.length; offset += KEY_BYTES) {
@@ -152,7 +151,7 @@ export function recoverSpareKeys(
       spare.delete(keyId);
       if (find.get(keyId) === undefined) tables.addKey(keyId, stream, key);
     }
-    for (const { slot } of rows) empty.run(slot);
+    for (const { slot } of batches) empty.run(slot);
     step('spare keys: before commit');
     vault.exec('COMMIT');
   } catch (error) {
@@ -165,11 +164,16 @@ export function recoverSpareKeys(
 
 /** The highest number of a spare key that a vault has; 0 where there is none, or the master key is another one. */
 export function lastSpareKey(vault: DatabaseSync, masterKey: KeyObject): number {
-  const batches = prepare(vault).all.all() as { slot: number; wrapped: Uint8Array }[];
-  return batches.reduce((last, { slot, wrapped }) => {
-    const batch = isZero(wrapped) ? undefined : unwrapBatch(masterKey, slot, wrapped);
-    return batch === undefined ? last : Math.max(last, batch.first + batch.keys.length / KEY_BYTES - 1);
-  }, 0);
+  const batches = storedBatches(vault, masterKey).filter((batch) => batch !== undefined);
+  return Math.max(0, ...batches.map(({ first, keys }) => first + keys.length / KEY_BYTES - 1));
+}
+
+/** What stands in the slots that are in use; undefined for a batch that another master key wraps. */
+function storedBatches(vault: DatabaseSync, masterKey: KeyObject): (Batch | undefined)[] {
+  const rows = prepare(vault).all.all() as { slot: number; wrapped: Uint8Array }[];
+  return rows
+    .filter(({ wrapped }) => !isZero(wrapped))
+    .map(({ slot, wrapped }) => unwrapBatch(masterKey, slot, wrapped));
 }
 
 function wrapBatch(master: KeyObject, { slot, first, position, keys }: Batch): Buffer {
