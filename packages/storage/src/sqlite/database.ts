@@ -3,6 +3,7 @@ import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
+import type { Writer } from './writer.ts';
 
 /** The files of a store were made by a newer version, by another program, or are damaged. */
 export class UnusableFile extends Error {
@@ -85,17 +86,22 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
   }
 }
 
-/**
- * Opens a file that {@link openForWriting} has made, for a connection that only reads.
- *
- * @param isCopy nobody writes to it: nothing is made beside it then, so that its folder may be read-only
- */
+export interface ReadingOptions {
+  readonly cacheKiB?: number;
+  /** Nobody writes to it: nothing is made beside it then, so that its folder may be read-only. */
+  readonly isCopy?: boolean;
+  /** Who alone writes to it: look-ups of one turn then share a transaction. */
+  readonly writer?: Pick<Writer, 'onGroup'>;
+}
+
+/** Opens a file that {@link openForWriting} has made, for a connection that only reads. */
 export function openForReading(
   file: string,
-  { cacheKiB = CACHE_KIB, isCopy = false }: { readonly cacheKiB?: number; readonly isCopy?: boolean } = {},
+  { cacheKiB = CACHE_KIB, isCopy = false, writer }: ReadingOptions = {},
 ): DatabaseSync {
   const database = new ReadingConnection(file, isCopy);
   database.exec(`PRAGMA cache_size = -${cacheKiB}; PRAGMA temp_store = MEMORY`);
+  if (writer !== undefined) database.shareTransactions(writer);
   return database;
 }
 
@@ -105,13 +111,50 @@ export class UnreadableFile extends StorageUnavailable {
   override readonly isForOperator = true;
 }
 
+/** Look-ups that share a transaction at most: as long as it lasts, the writer can't begin its journal anew. */
+const SHARED_LOOK_UPS = 64;
+
 /** Says of a read that failed which file it is, for what is to be done depends on that. */
 class ReadingConnection extends DatabaseSync {
   readonly #file: string;
+  #shares = false;
+  /** Look-ups in this turn of the event loop, or since the transaction that they share was ended. */
+  #lookUps = 0;
+  #endsWithTurn = false;
 
   constructor(file: string, isCopy: boolean) {
     super(isCopy ? new URL(`${pathToFileURL(file).href}?immutable=1`) : file, { readOnly: true, timeout: BUSY_MS });
     this.#file = file;
+  }
+
+  /**
+   * Has the look-ups of one turn share a read transaction, from the second on: to begin and end one takes twice as long as
+   * to find a row. It ends before anybody is told what the writer has done, so what is known to be written is read.
+   */
+  shareTransactions(writer: Pick<Writer, 'onGroup'>): void {
+    writer.onGroup((needsReadersGone) => {
+      this.#endShared();
+      this.#shares = !needsReadersGone;
+    });
+    this.#shares = true;
+  }
+
+  #beginShared(): void {
+    if (this.#lookUps === SHARED_LOOK_UPS) this.#endShared();
+    this.#lookUps += 1;
+    if (this.#lookUps === 2) this.exec('BEGIN');
+    if (this.#endsWithTurn) return;
+    this.#endsWithTurn = true;
+    setImmediate(() => {
+      this.#endsWithTurn = false;
+      this.#endShared();
+    });
+  }
+
+  #endShared(): void {
+    const { isOpen } = this;
+    if (this.#lookUps > 1 && isOpen && this.isTransaction) this.exec('COMMIT');
+    this.#lookUps = 0;
   }
 
   override prepare(sql: string): StatementSync {
@@ -125,7 +168,11 @@ class ReadingConnection extends DatabaseSync {
           throw unreadable(error, this.#file);
         }
       };
-    const get = told(statement.get.bind(statement));
+    const lookUp = statement.get.bind(statement);
+    const get = told((...args: Parameters<typeof lookUp>) => {
+      if (this.#shares) this.#beginShared();
+      return lookUp(...args);
+    });
     const all = told(statement.all.bind(statement));
     return Object.assign(statement, { get, all });
   }

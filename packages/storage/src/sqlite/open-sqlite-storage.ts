@@ -125,12 +125,12 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       () => writer.close(),
     );
     folder.ledgerBegun();
-    const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db')), master, {
+    const vault = await SqliteKeyVault.open(writer, openForReading(folder.file('vault.db'), { writer }), master, {
       keepsSpares: logElsewhere === undefined,
     });
     const log =
       logElsewhere?.log ??
-      new SqliteEventLog(writer, vault, openForReading(folder.file('log.db'), { cacheKiB: LOG_CACHE_KIB }));
+      new SqliteEventLog(writer, vault, openForReading(folder.file('log.db'), { cacheKiB: LOG_CACHE_KIB, writer }));
     opened.add(
       () => log.close(),
       () => vault.close(),

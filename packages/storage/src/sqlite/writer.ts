@@ -25,7 +25,10 @@ export interface Job {
   readonly blobs?: readonly Uint8Array[];
   /** What it takes, as a multiple of one small write; 1 when not given. */
   readonly weight?: number;
-  /** Of a background job that takes several syncs: it shares no group with others, which would have to wait for them. */
+  /**
+   * Of a background job that takes several syncs and empties a journal: it shares no group with others, which would have to
+   * wait for that.
+   */
   readonly apart?: true;
 }
 
@@ -64,6 +67,13 @@ export class StorageFault extends StorageUnavailable {
   }
 }
 
+/**
+ * Told before a group is written, and after it before anybody else is.
+ *
+ * @param needsReadersGone the group that begins waits, and everybody with it, while somebody reads
+ */
+export type GroupListener = (needsReadersGone: boolean) => void;
+
 interface Pending {
   readonly job: Job;
   readonly resolve: (value: never) => void;
@@ -87,6 +97,11 @@ export abstract class Writer {
   /** Those whose jobs are done are told so, in order. */
   #telling: Promise<void> = Promise.resolve();
   #idle: (() => void)[] = [];
+  readonly #onGroup: GroupListener[] = [];
+
+  onGroup(listener: GroupListener): void {
+    this.#onGroup.push(listener);
+  }
 
   /** Background jobs are taken when there is room in a group beside the others. */
   submit<Value>(job: Job, { background = false }: { readonly background?: boolean | undefined } = {}): Promise<Value> {
@@ -116,6 +131,10 @@ export abstract class Writer {
 
   get #queued(): number {
     return this.#pending.length + this.#background.length;
+  }
+
+  #announce(needsReadersGone: boolean): void {
+    for (const listener of this.#onGroup) listener(needsReadersGone);
   }
 
   #schedule(): void {
@@ -150,8 +169,9 @@ export abstract class Writer {
   async #write(group: readonly Pending[]): Promise<void> {
     this.#busy = true;
     let outcomes: JobOutcome[];
+    this.#announce(group.some(({ job }) => job.apart === true));
     try {
-      outcomes = await this.run(group.map((pending) => pending.job));
+      outcomes = await this.run(group.map((pending) => pending.job)).finally(() => this.#announce(false));
     } catch (error) {
       for (const pending of group) pending.reject(error);
       outcomes = [];
