@@ -5,6 +5,8 @@ import { etagOf } from '@epitaph/core/item/events.ts';
 import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import type { KeyLookup } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import { parseJson, type Json } from '@epitaph/query';
 import { partitionKeyOf } from '../cosmos/partition-key.ts';
@@ -180,12 +182,15 @@ export class Documents {
   }
 
   /** The text of a sealed body, or undefined when its key is destroyed. */
-  async #open(keyId: number, { stream, revision, body }: RecordedBody): Promise<string | undefined> {
-    const { vault, sealer } = this.#ports;
-    const key = await vault.findKey(keyId, stream);
-    if (key.status === 'destroyed') return undefined;
-    if (key.status !== 'there') throw new LifeUnreadable(stream, key.status);
-    return textOf(sealer.open(key.key, stream, revision, body));
+  #open(keyId: number, sealed: RecordedBody): MaybePromise<string | undefined> {
+    const found = this.#ports.vault.findKey(keyId, sealed.stream);
+    return found instanceof Promise ? found.then((key) => this.#openBy(key, sealed)) : this.#openBy(found, sealed);
+  }
+
+  #openBy(found: KeyLookup, { stream, revision, body }: RecordedBody): string | undefined {
+    if (found.status === 'destroyed') return undefined;
+    if (found.status !== 'there') throw new LifeUnreadable(stream, found.status);
+    return textOf(this.#ports.sealer.open(found.key, stream, revision, body));
   }
 
   async #decode(row: VersionRow): Promise<Decoded | undefined> {
@@ -194,13 +199,15 @@ export class Documents {
       const fetched = this.#byPosition.get(row.position);
       if (fetched !== undefined) return fetched;
     }
-    const sealed = await this.#ports.log.readBody(row.position);
+    const read = this.#ports.log.readBody(row.position);
+    const sealed = read instanceof Promise ? await read : read;
     if (sealed === undefined) {
       await this.#assertLeft(row);
       return undefined;
     }
     const keep = this.#unlessEvicted(row.position);
-    const json = await this.#open(row.key, sealed);
+    const opened = this.#open(row.key, sealed);
+    const json = opened instanceof Promise ? await opened : opened;
     if (json === undefined) return undefined;
     const decoded = { json, etag: etagOf(sealed.id), document: undefined };
     keep(decoded);
