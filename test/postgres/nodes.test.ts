@@ -201,6 +201,16 @@ function deafen({ storage: { readModels } }: Node): () => void {
   };
 }
 
+/** A node's own way to the log, so that what is spied on there is not for the others. */
+const bound = (log: EventLog): EventLog =>
+  new globalThis.Proxy({} as EventLog, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name) ?? Reflect.get(log, name, log);
+      return typeof value === 'function' && !Object.hasOwn(target, name) ? value.bind(log) : value;
+    },
+    has: (_target, name) => name in log,
+  });
+
 async function eventually(what: string, holds: () => Promise<boolean>, seconds = 15): Promise<void> {
   for (let tries = 0; tries < seconds * 20; tries++) {
     if (await holds()) return;
@@ -1179,6 +1189,52 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(history.at(-1)?.type).toBe('ItemPurged');
       await eventuallySound(api);
       expect(cluster.faults).toEqual([]);
+    }));
+
+  it('take out of the log what one that died had purged in a run that another had taken up and completed', () =>
+    inCluster(async (cluster) => {
+      const [log, otherLog] = [bound(cluster.log), bound(cluster.log)];
+      const taken = Promise.withResolvers<void>();
+      const purged = Promise.withResolvers<void>();
+      const died = Promise.withResolvers<never>();
+      died.promise.catch(() => {});
+      const dying = await cluster.start({ automaticPurge: false, log });
+      const container = await makeContainer(dying.store);
+      await write(dying, 'a');
+      await dying.store.deleteItem(CALLER, container, 'a', PARTITION);
+      const destroying = Promise.withResolvers<void>();
+      const { vault } = dying.storage;
+      const destroyKeys = vault.destroyKeys.bind(vault);
+      vi.spyOn(vault, 'destroyKeys').mockImplementation(async (...asked) => {
+        destroying.resolve();
+        await taken.promise;
+        return destroyKeys(...asked);
+      });
+      vi.spyOn(log, 'truncateStream').mockImplementation(() => {
+        purged.resolve();
+        return died.promise;
+      });
+      const purge = dying.store.runPurge().catch(() => {});
+      await destroying.promise;
+      let hasStarted = false;
+      const readAll = otherLog.readAll.bind(otherLog);
+      vi.spyOn(otherLog, 'readAll').mockImplementation(async (...asked) => {
+        const events = await readAll(...asked);
+        if (hasStarted && asked[2]?.mayBeTruncated === true && events.length === 0) {
+          taken.resolve();
+          await purged.promise;
+        }
+        return events;
+      });
+      const other = await cluster.start({ log: otherLog });
+      hasStarted = true;
+      await purged.promise;
+      const runs = async () => (await other.storage.readModels.current.store.openPurgeRuns()).length;
+      await eventually('the run is completed', async () => (await runs()) === 0);
+      died.reject(new StorageUnavailable('it has died'));
+      await purge;
+      await dying.close();
+      await eventuallySound(other);
     }));
 
   it('decide by one policy although their clocks differ: none goes by the old one once the new one is in force', () =>

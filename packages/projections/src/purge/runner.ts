@@ -425,6 +425,9 @@ export class PurgeRunner {
     await this.#executor.truncations.done();
     // The run stays open: what there is to do in it is not done.
     if (fault !== undefined) throw fault;
+    // The node that opened it may have purged in it meanwhile, and have died: under a completed run nobody looks for that.
+    if (left !== undefined && this.#options.othersControl === true)
+      await this.#executor.truncations.finish(run.upToPosition, nowMs());
     await this.#runs.close(run, { expired: totals.expired, purged: totals.purged, heldBack: this.heldBack });
     return { ...totals, resumed: left !== undefined };
   }
