@@ -152,8 +152,7 @@ class ReadingConnection extends DatabaseSync {
   }
 
   #endShared(): void {
-    const { isOpen } = this;
-    if (this.#lookUps > 1 && isOpen && this.isTransaction) this.exec('COMMIT');
+    if (this.#lookUps > 1 && this.isOpen && this.isTransaction) this.exec('COMMIT');
     this.#lookUps = 0;
   }
 
