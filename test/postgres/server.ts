@@ -1,5 +1,5 @@
-import { execFileSync } from 'node:child_process';
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PostgresDatabase } from '@epitaph/storage/postgres/database.ts';
@@ -112,7 +112,8 @@ export class TestServer {
     } catch {
       // It has stopped by itself.
     }
-    rmSync(this.folder, { recursive: true, force: true });
+    // Hundreds of files for each database: on a slow disk it took longer than a hook may, and nobody needs to wait.
+    spawn('rm', ['-rf', this.folder], { detached: true, stdio: 'ignore' }).unref();
   }
 
   url(database: string, user = this.#url.username, password = this.#url.password): string {
