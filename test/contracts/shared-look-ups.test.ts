@@ -2,8 +2,9 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import { turn } from '@epitaph/core/turn.ts';
-import { openForReading } from '@epitaph/storage/sqlite/database.ts';
+import { openForReading, UnreadableFile } from '@epitaph/storage/sqlite/database.ts';
 import type { GroupListener } from '@epitaph/storage/sqlite/writer.ts';
+import { zeroTable } from '../support/damage.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 let folder: TestFolder;
@@ -84,6 +85,28 @@ describe('the transaction that look-ups of one turn share', () => {
       longest = Math.max(longest, (run = states[index] ? run + 1 : 0));
     expect(longest).toBeGreaterThan(1);
     expect(longest).toBeLessThanOrEqual(64);
+  });
+
+  it('ends where one of them met damage, of which that one alone is told', async () => {
+    const file = folder.file('damaged.db');
+    const made = new DatabaseSync(file);
+    made.exec('PRAGMA journal_mode = WAL; CREATE TABLE sound (number); CREATE TABLE damaged (number)');
+    made.close();
+    zeroTable(file, 'damaged');
+    database.close();
+    database = openForReading(file, { writer: { onGroup: (listener) => (announce = listener) } });
+    const [sound, damaged] = ['sound', 'damaged'].map((table) => database.prepare(`SELECT number FROM ${table}`));
+    for (const isAnnounced of [true, false]) {
+      sound!.get();
+      expect(() => damaged!.get()).toThrow(UnreadableFile);
+      if (isAnnounced) announce(false);
+      await turn();
+      await turn();
+      expect(database.isTransaction).toBe(false);
+    }
+    sound!.get();
+    sound!.get();
+    expect(database.isTransaction).toBe(true);
   });
 
   it('is ended by closing, which the end of the turn then does not mind', async () => {

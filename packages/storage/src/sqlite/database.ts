@@ -152,8 +152,15 @@ class ReadingConnection extends DatabaseSync {
   }
 
   #endShared(): void {
-    if (this.#lookUps > 1 && this.isOpen && this.isTransaction) this.exec('COMMIT');
+    const shared = this.#lookUps > 1 && this.isOpen && this.isTransaction;
     this.#lookUps = 0;
+    if (!shared) return;
+    try {
+      this.exec('COMMIT');
+    } catch {
+      // SQLite refuses it after a look-up that met damage, and whoever asked for that was told.
+      if (this.isTransaction) this.exec('ROLLBACK');
+    }
   }
 
   override prepare(sql: string): StatementSync {
