@@ -472,6 +472,30 @@ describe('a token', () => {
     }
   });
 
+  test('for an item whose id looks escaped is for it, and not for the one of the id without escapes', async () => {
+    const here = await shop();
+    const ids = ['o%31', 'https%3A%2F%2Fexample.com', '50%25'];
+    for (const id of [...ids, '50%']) await here.container.items.create({ id, customer: 'ann' });
+    for (const id of ids) {
+      const item = here.container.item(id, 'ann');
+      const token = await permit(here, { resource: item.url, resourcePartitionKey: ['ann'] });
+      const orders = holding(token, here);
+      expect((await orders.item(id, 'ann').read()).resource?.id).toBe(id);
+      expect(await statusOf(orders.item(decodeURIComponent(id).replaceAll('/', ''), 'ann').read())).toBe(403);
+    }
+  });
+
+  test('for an item is for it where its client escapes the ids in links, as the .NET client does', async () => {
+    const here = await shop();
+    await here.container.items.create({ id: 'a b', customer: 'ann' });
+    const { json } = await raw(world.endpoint, 'POST', `/dbs/${encodeURI(here.database.id)}/users/ann/permissions`, {
+      headers: { 'user-agent': 'cosmos-netstandard-sdk/3.64.0' },
+      body: JSON.stringify({ id: 'p', permissionMode: 'Read', resource: encodeURI(`${here.container.url}/docs/a b`) }),
+    });
+    const orders = holding(String(json!['_token']), here);
+    expect((await orders.item('a b', 'ann').read()).resource?.id).toBe('a b');
+  });
+
   test('reaches nothing else: no other container, database, user, permission, offer or key', async () => {
     const here = await shop();
     const { database } = here;

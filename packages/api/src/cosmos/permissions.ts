@@ -24,6 +24,7 @@ import {
   methodNotAllowed,
   owner,
   preconditionOf,
+  writesPlainLinks,
   type Answer,
   type CosmosRequest,
 } from './request.ts';
@@ -161,7 +162,7 @@ async function targetOf(request: CosmosRequest, link: string, key: unknown): Pro
   const partitionKey = key === undefined ? undefined : partitionKeyOf(container, key);
   if (item === undefined)
     return { containerRid: container.rid, ...(partitionKey === undefined ? {} : { partitionKey }) };
-  const id = decoded(item);
+  const id = writesPlainLinks(request.headers) ? item : decoded(item);
   const found = segments[3] === container.rid ? await findByRid(request, container, item) : undefined;
   if (found === undefined) {
     return {

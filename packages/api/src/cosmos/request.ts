@@ -145,11 +145,22 @@ export function jsonOf(body: Buffer | undefined, limits: Limits, parse = parseJs
 export const isBatch = (headers: IncomingHttpHeaders): boolean => headerFlag(headers, 'x-ms-cosmos-is-batch-request');
 
 /** Whether the client is `@azure/cosmos`, some of whose ways are its own. */
-export function isJavaScriptClient(headers: IncomingHttpHeaders): boolean {
-  // Browsers let nobody set the usual header.
-  const client = headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
-  return client?.includes('azure-cosmos-js/') === true;
-}
+export const isJavaScriptClient = (headers: IncomingHttpHeaders): boolean =>
+  clientOf(headers)?.includes('azure-cosmos-js/') === true;
+
+/**
+ * Whether the client writes the ids in links of resources as they are, so that what looks like an escape is part of an id.
+ * The .NET client escapes them.
+ *
+ * @source `uriFactory` of `@azure/cosmos`, `CosmosPermissionProperties` of the Java client; Python programs write links
+ *   themselves
+ */
+export const writesPlainLinks = (headers: IncomingHttpHeaders): boolean =>
+  /azure-cosmos-js\/|azsdk-(?:java|python)-cosmos/.test(clientOf(headers) ?? '');
+
+/** Browsers let nobody set the usual header. */
+const clientOf = (headers: IncomingHttpHeaders): string | undefined =>
+  headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
 
 /** A batch is no query, whatever else is said of it: it may write. */
 export function isQuery(headers: IncomingHttpHeaders): boolean {
