@@ -211,6 +211,41 @@ const bound = (log: EventLog): EventLog =>
     has: (_target, name) => name in log,
   });
 
+/** A way to the log for a node that is to die before it takes anything out of it, once it has purged something. */
+function mortal(shared: EventLog) {
+  const log = bound(shared);
+  const { promise: purged, resolve } = Promise.withResolvers<void>();
+  const { promise: died, reject } = Promise.withResolvers<never>();
+  died.catch(() => {});
+  vi.spyOn(log, 'truncateStream').mockImplementation(() => {
+    resolve();
+    return died;
+  });
+  return { log, purged, die: () => reject(new StorageUnavailable('it has died')) };
+}
+
+/** Holds up the next destruction of keys that a node begins. */
+function holdUpDestruction({ storage: { vault } }: Node) {
+  const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+  const { promise: over, resolve: goOn } = Promise.withResolvers<void>();
+  const destroyKeys = vault.destroyKeys.bind(vault);
+  vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (...asked) => {
+    begin();
+    await over;
+    return destroyKeys(...asked);
+  });
+  return { begun, goOn };
+}
+
+/** Writes an item that ends at once. */
+async function end(node: Node, id: string): Promise<void> {
+  await write(node, id);
+  await node.store.deleteItem(CALLER, node.store.container('db', 'coll'), id, PARTITION);
+}
+
+const openRuns = async ({ storage }: Node): Promise<number> =>
+  (await storage.readModels.current.store.openPurgeRuns()).length;
+
 async function eventually(what: string, holds: () => Promise<boolean>, seconds = 15): Promise<void> {
   for (let tries = 0; tries < seconds * 20; tries++) {
     if (await holds()) return;
@@ -1235,6 +1270,46 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await purge;
       await dying.close();
       await eventuallySound(other);
+    }));
+
+  it('take out of the log what one had purged that died in a run which another had completed before', () =>
+    inCluster(async (cluster) => {
+      const { log, die, purged } = mortal(cluster.log);
+      const dying = await cluster.start({ automaticPurge: false, log });
+      await makeContainer(dying.store);
+      await end(dying, 'a');
+      const { begun, goOn } = holdUpDestruction(dying);
+      const purge = dying.store.runPurge().catch(() => {});
+      await begun;
+      const completing = await cluster.start();
+      await eventually('the run is completed', async () => (await openRuns(completing)) === 0);
+      await completing.close();
+      await end(dying, 'b');
+      goOn();
+      await purged;
+      die();
+      await purge;
+      await dying.close();
+      await eventuallySound(await cluster.start());
+    }));
+
+  it('take out of the log what one had purged that died in the run of another, which completed it', () =>
+    inCluster(async (cluster) => {
+      const { log, die, purged } = mortal(cluster.log);
+      const opening = await cluster.start({ automaticPurge: false });
+      await makeContainer(opening.store);
+      await end(opening, 'a');
+      const { begun, goOn } = holdUpDestruction(opening);
+      const purge = opening.store.runPurge();
+      await begun;
+      await end(opening, 'b');
+      const dying = await cluster.start({ log });
+      await purged;
+      die();
+      await dying.close();
+      goOn();
+      await purge;
+      await eventuallySound(await cluster.start());
     }));
 
   it('decide by one policy although their clocks differ: none goes by the old one once the new one is in force', () =>

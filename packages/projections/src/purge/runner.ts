@@ -368,13 +368,15 @@ export class PurgeRunner {
       for (const { number } of containers) this.#settle(number);
       return totals;
     }
+    const takenUp = left !== undefined && this.#runs.isOthers(left) ? left : undefined;
+    let run = left === undefined || takenUp !== undefined ? await this.#runs.open() : left;
     // A fault may have come between the record of a purge and the truncation.
     if (left !== undefined) {
       await this.#executor.truncations.finish(left.upToPosition, nowMs());
       for (const container of containers)
         if (!this.#work.isGone(container)) await this.#finishErasures(container, left);
     }
-    const run = left ?? (await this.#runs.open());
+    if (takenUp !== undefined) await this.#runs.close(takenUp, { expired: 0, purged: 0, heldBack: this.heldBack });
     const none = { purged: 0, refused: 0 };
     let fault: PurgeFault | undefined;
     // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
@@ -389,7 +391,12 @@ export class PurgeRunner {
       for (;;) {
         await this.#options.confirmCatalog?.();
         // A large backlog takes hours.
-        await this.#control.refresh();
+        const [, isCompleted] = await allDone([this.#control.refresh(), this.#runs.wasCompleted(run)]);
+        // Under a completed run nobody looks for what is left in the log of lives that were purged in it.
+        if (isCompleted) {
+          await this.#executor.truncations.done();
+          run = await this.#runs.open();
+        }
         // Read anew each time: its policy or its being there may have changed since the last batch.
         const work = await this.#work.workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
         const action = nextAction({
@@ -425,9 +432,8 @@ export class PurgeRunner {
     await this.#executor.truncations.done();
     // The run stays open: what there is to do in it is not done.
     if (fault !== undefined) throw fault;
-    // The node that opened it may have purged in it meanwhile, and have died: under a completed run nobody looks for that.
-    if (left !== undefined && this.#options.othersControl === true)
-      await this.#executor.truncations.finish(run.upToPosition, nowMs());
+    // The node that opened it may have had a batch in hand when it was completed, and have died.
+    if (takenUp !== undefined) await this.#executor.truncations.finish(takenUp.upToPosition, nowMs());
     await this.#runs.close(run, { expired: totals.expired, purged: totals.purged, heldBack: this.heldBack });
     return { ...totals, resumed: left !== undefined };
   }

@@ -27,6 +27,8 @@ export class PurgeRuns {
   readonly #ports: RunPorts;
   /** The one that is worked on, or was when a fault came. */
   current: OpenRun | undefined;
+  /** The one that was opened here last. */
+  #opened: OpenRun | undefined;
   /** Since when runs are known to be open, by the monotonic clock. */
   #openSinceMs = new Map<string, number>();
 
@@ -53,8 +55,24 @@ export class PurgeRuns {
    */
   async leftToDo(): Promise<OpenRun | undefined> {
     const run = this.current ?? (await this.leftOpen(this.#ports.othersControl ? LEFT_AFTER_MS : 0));
-    const last = run && (await this.#ports.log.readLast(purgeRunStream(run.id)));
-    return last?.type === 'PurgeRunCompleted' ? undefined : run;
+    return run !== undefined && (await this.#isCompleted(run)) ? undefined : run;
+  }
+
+  /**
+   * True for a run that another node has opened, and may be at work in: who purges in it would count on that one's looking,
+   * before it completes it, for what is left in the log.
+   */
+  isOthers(run: OpenRun): boolean {
+    return this.#ports.othersControl && run.id !== this.#opened?.id;
+  }
+
+  /** True where another node took a run of this one for left, and has completed it. */
+  async wasCompleted(run: OpenRun): Promise<boolean> {
+    return this.#ports.othersControl && (await this.#isCompleted(run));
+  }
+
+  async #isCompleted(run: OpenRun): Promise<boolean> {
+    return (await this.#ports.log.readLast(purgeRunStream(run.id)))?.type === 'PurgeRunCompleted';
   }
 
   async open(): Promise<OpenRun> {
@@ -79,6 +97,7 @@ export class PurgeRuns {
     ]);
     invariant(result.kind === 'appended', 'a run has a stream of its own');
     await this.#ports.projected(result.position);
+    this.#opened = run;
     this.current = run;
     return run;
   }
@@ -97,7 +116,7 @@ export class PurgeRuns {
     ]);
     // A conflict means that another runner has closed it after a takeover: its end is on record all the same.
     if (result.kind === 'appended') await this.#ports.projected(result.position);
-    this.current = undefined;
+    if (this.current?.id === run.id) this.current = undefined;
   }
 }
 
