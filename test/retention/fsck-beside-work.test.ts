@@ -1,9 +1,10 @@
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { Store } from '@epitaph/api/store/store.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -240,4 +241,20 @@ it('finds nothing in keys that go while it is at work, with what was asked for a
   examined.resolve();
   await done;
   expect(problems).toEqual([]);
+});
+
+it('has what a purge has left in the log taken out once it has named it, unless the purge is paused', async () => {
+  const { store, container, put } = await openWithContainer(() => {});
+  await put({ id: 'a', pk: 'p' });
+  await store.deleteItem(CALLER, container, 'a', '["p"]');
+  // As where it died at that moment, and another completed its run.
+  const left = vi.spyOn(SqliteEventLog.prototype, 'truncateStream').mockResolvedValue();
+  await store.runPurge();
+  left.mockRestore();
+  const found = async () => (await store.fsck()).problems.map(({ code }) => code);
+  await store.pausePurge(CALLER);
+  for (let look = 0; look < 2; look++) expect(await found()).toEqual(['writes-left-after-purge']);
+  await store.resumePurge(CALLER);
+  expect(await found()).toEqual(['writes-left-after-purge']);
+  expect(await found()).toEqual([]);
 });

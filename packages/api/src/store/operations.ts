@@ -170,6 +170,8 @@ export class Operations {
       }
     };
     const report = await examine(this.#parts.readModel);
+    const left = report.problems.filter(({ code }) => code === 'writes-left-after-purge');
+    await this.#purge.finishTruncations(left.map(({ subject }) => subject));
     return { ok: report.problems.length === 0, ...report, durationMs: Math.round(monotonicMs() - startedMs) };
   }
 

@@ -18,7 +18,7 @@ import { Destructions } from './destructions.ts';
 import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
 import { stepwise } from './stepwise.ts';
 import { Truncations } from './truncations.ts';
-import { type LifeReading, readFacts, readWithBodies } from './life-reading.ts';
+import { type LifeReading, readWithBodies } from './life-reading.ts';
 import type { EndedRow, ItemRow } from '../read-model-store.ts';
 
 /** Lives handled at a time. Small enough that the requests of clients pass in between. */
@@ -123,16 +123,9 @@ export class PurgeExecutor {
    * already it removes what a crash has left in the log.
    */
   async eraseOnDemand(erasure: DemandedErasure, nowMs: () => number): Promise<ErasedBatch> {
-    const { log, sealer } = this.#ports;
     const { lives } = erasure;
     const erased = await this.#erase(lives, nowMs, erasure);
-    for (const { stream } of lives) {
-      const reading = await readFacts(log, sealer, stream);
-      if (reading?.last.read.type !== 'ItemPurged') continue;
-      // To whoever finds its row and not its writes, the log is damaged. Another attempt may have recorded it.
-      await this.#ports.projected(reading.last.recorded.position);
-      await this.truncations.truncate(stream, reading, nowMs());
-    }
+    for (const { stream } of lives) await this.truncations.finishLife(stream, nowMs());
     return erased;
   }
 

@@ -274,6 +274,16 @@ export class PurgeRunner {
     return this.#executor.truncations.settled();
   }
 
+  /**
+   * Takes out of the log what is left there of lives that are on record as purged, for whoever has found it: no open run may
+   * lead to it. Nothing is done while the purge is paused, or the clock is held.
+   */
+  async finishTruncations(streams: readonly string[]): Promise<void> {
+    const { clock, clockTrusted } = this.#options;
+    if (streams.length === 0 || !clockTrusted() || (await this.isPaused())) return;
+    for (const stream of streams) await this.#executor.truncations.finishLife(stream, clock.now());
+  }
+
   /** Nothing is recorded or erased any more until {@link pause} or {@link resume} has gone well. */
   suspend(): void {
     this.#control.suspend();

@@ -59,7 +59,7 @@ export class Truncations {
    * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
    */
   async finish(fromPosition: number, nowMs: number): Promise<void> {
-    const { log, sealer, projected } = this.#ports;
+    const { log } = this.#ports;
     const pace = new Pace();
     const { from, upTo } = this.#looked;
     if (fromPosition < from || fromPosition > upTo) this.#looked = { from: fromPosition, upTo: fromPosition };
@@ -67,15 +67,19 @@ export class Truncations {
       await pace.step();
       const events = await log.readAll(this.#looked.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
       if (events.length === 0) return;
-      for (const event of events) {
-        if (event.type !== 'ItemPurged') continue;
-        // An item that was erased on demand is gone only with that.
-        await projected(event.position);
-        const reading = await readFacts(log, sealer, event.stream);
-        if (reading !== undefined) await this.truncate(event.stream, reading, nowMs);
-      }
+      for (const { type, stream } of events) if (type === 'ItemPurged') await this.finishLife(stream, nowMs);
       this.#looked.upTo = events.at(-1)!.position;
     }
+  }
+
+  /** Truncates what is left of a life, if it is on record as purged. */
+  async finishLife(stream: string, nowMs: number): Promise<void> {
+    const { log, sealer, projected } = this.#ports;
+    const reading = await readFacts(log, sealer, stream);
+    if (reading?.last.read.type !== 'ItemPurged') return;
+    // To whoever finds its row and not its writes, the log is damaged. Another attempt may have recorded it.
+    await projected(reading.last.recorded.position);
+    await this.truncate(stream, reading, nowMs);
   }
 
   /** Removes a purged life's writes from the log; its permanent facts stay. */
