@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { Socket } from 'node:net';
 import Fastify, {
@@ -147,7 +147,10 @@ interface Unreadable extends Error {
   readonly rawPacket?: unknown;
 }
 
-/** Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. */
+/**
+ * Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. Whoever
+ * has sent it behind a request would take what is said of it for the answer to that, which comes first.
+ */
 function answerUnreadable(error: Unreadable, socket: Socket): void {
   // Where TLS did not come about nothing can be said, and waiting for it to be taken would keep the connection for ever.
   const isOfTls = /^ERR_(TLS|SSL)_/.test(error.code ?? '');
@@ -162,8 +165,29 @@ function answerUnreadable(error: Unreadable, socket: Socket): void {
     void refuseHttp2(error, socket);
     return;
   }
-  socket.end(refusal(unreadable(error.code)));
-  void letGo(socket);
+  const refuse = (): void => {
+    const before = answerUnderWay(socket);
+    if (before !== undefined) {
+      before.once('close', refuse);
+      return;
+    }
+    if (!socket.writable) return;
+    socket.end(refusal(unreadable(error.code)));
+    void letGo(socket);
+  };
+  refuse();
+}
+
+/**
+ * The answer that is next on a connection, to a request that has come whole.
+ *
+ * @source `socketOnError` of Node's HTTP server, which looks at the same before it answers 400 by itself
+ */
+function answerUnderWay(
+  socket: Socket & { readonly _httpMessage?: ServerResponse | null },
+): ServerResponse | undefined {
+  const answer = socket._httpMessage ?? undefined;
+  return answer?.req.complete === true ? answer : undefined;
 }
 
 /**

@@ -286,6 +286,25 @@ describe('the server', () => {
     expect(await exchange(port, long)).toMatch(/^HTTP\/1\.1 414 [^]*"code":"RequestUriTooLong"/);
   });
 
+  test('answers requests that came before what is no HTTP, which it carries out, and then that', async () => {
+    const port = await listening(await shop());
+    const date = httpDate(NOW_MS);
+    const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
+    const head = `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\n`;
+    const create = (id: string) => {
+      const body = `{"id":"${id}","customer":"ann"}`;
+      return `${head}content-length: ${body.length}\r\n\r\n${body}`;
+    };
+    const statuses = async (bytes: string) => (await exchange(port, bytes)).match(/HTTP\/1\.1 \d+/g);
+    const junk = 'no http at all\r\n\r\n';
+    const large = `GET / HTTP/1.1\r\nx-large: ${'x'.repeat(70_000)}\r\n\r\n`;
+    expect(await statuses(create('o1') + junk)).toEqual(['HTTP/1.1 201', 'HTTP/1.1 400']);
+    expect(await statuses(create('o2') + create('o2') + large)).toEqual(
+      [201, 409, 431].map((one) => `HTTP/1.1 ${one}`),
+    );
+    expect(await statuses(`${head}transfer-encoding: chunked\r\n\r\n${junk}`)).toEqual(['HTTP/1.1 400']);
+  });
+
   test.each(['/', '/_epitaph/health'])('says of a request for %s without a Host what it lacks', async (target) => {
     const port = await listening(testServer());
     const hostless = (version: string) => exchange(port, `GET ${target} HTTP/${version}\r\nconnection: close\r\n\r\n`);
