@@ -1481,6 +1481,57 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(JSON.parse(json)).toMatchObject({ n: 1 });
     }));
 
+  it('show to feeds of all versions what a partition key was deleted with, not what another wrote to it in vain', () =>
+    inCluster(async (cluster) => {
+      const log = cluster.log as MemoryEventLog;
+      const options = { automaticPurge: false, policyDelayMs: 60_000 };
+      const [one, other] = [await cluster.start(options), await cluster.start(options)];
+      await one.store.createDatabase(CALLER, 'db');
+      const feeding = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 10 } };
+      const { resource: container } = await one.store.createContainer(CALLER, 'db', 'coll', feeding, null);
+      const from = log.head();
+      const feed = async () => {
+        const request = {
+          mode: 'all-versions',
+          scope: {},
+          maxItemCount: 100,
+          atLeast: 'head',
+        } as const;
+        const page = await one.store.readChangeFeed(container, {
+          ...request,
+          start: { kind: 'after', position: from },
+        });
+        return page.changes.map((change) => {
+          if (change.kind === 'written')
+            return `${change.item.id} ${change.created ? 'created' : 'written'} ${change.item.json}`;
+          return `${change.id} deleted ${change.previous?.json}`;
+        });
+      };
+      await containerOn(other);
+      for (const id of ['patched', 'written']) await write(one, id, { n: 1 });
+      for (const id of ['patched', 'written']) await other.store.readItem(container, id, PARTITION, 'head');
+      const hear = deafen(other);
+      await one.store.deletePartitionKey(CALLER, container, PARTITION);
+      const patch = { operations: [{ op: 'set', path: '/n', value: 2 }] } as const;
+      const answers = Promise.allSettled([
+        other.store.patchItem(CALLER, container, 'patched', PARTITION, patch),
+        write(other, 'written', { n: 2 }),
+      ]);
+      const written = () => log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted');
+      await eventually('both are in the log', () => Promise.resolve(written().length === 4));
+      const json = (id: string, n: number) => `{"id":"${id}","pk":"p","n":${n}}`;
+      const before = ['patched', 'written'].map((id) => `${id} created ${json(id, 1)}`);
+      const shown = await feed();
+      hear();
+      expect(shown).toEqual(before);
+      expect(await answers).toMatchObject([{ reason: { code: 'item-not-found' } }, { status: 'fulfilled' }]);
+      await one.store.runPurge();
+      const after = ['patched', 'written'].map((id) => `${id} deleted ${json(id, 1)}`);
+      expect((await feed()).toSorted()).toEqual(
+        [...before, ...after, `written created ${json('written', 2)}`].toSorted(),
+      );
+    }));
+
   it('accept no write into a container that another has deleted a moment ago', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });

@@ -6,6 +6,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite, type ItemEvent, type ItemWritten } from '@epitaph/core/item/events.ts';
+import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -13,6 +14,7 @@ import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { Documents } from './documents.ts';
+import { lastWriteOf } from './item-lives.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import type { ChangeFeedPage, ChangeFeedRequest, FeedChange } from './api/change-feed-api.ts';
 import type { ShownItem } from './api/items-api.ts';
@@ -203,6 +205,7 @@ export class ChangeFeeds {
     switch (event.type) {
       case 'ItemUpserted':
       case 'ItemRecovered': {
+        if (await this.#wasInVain(moment, recorded)) return undefined;
         const birth = revision === 0 ? position : await this.#birth(moment, recorded, event.data);
         const item = await this.#show(moment, recorded, event.data, birth);
         if (item === undefined) {
@@ -215,7 +218,10 @@ export class ChangeFeeds {
       }
       case 'ItemDeleted':
       case 'ItemExpired': {
-        const last = await this.#parts.ports.log.readBefore(recorded);
+        const { log } = this.#parts.ports;
+        const before = await log.readBefore(recorded);
+        const last =
+          before && ((await lastWriteOf(log, moment.within.state, { events: [before, recorded] })) ?? before);
         const written = last === undefined ? undefined : readItemEvent(last);
         let previous: ShownItem | undefined;
         if (last !== undefined && written !== undefined && isItemWrite(written)) {
@@ -246,6 +252,19 @@ export class ChangeFeeds {
         return { kind: 'deleted', id, partitionKey, position, atMs: occurredAtMs, expired: false };
       }
     }
+  }
+
+  /**
+   * True for a write of a node that did not know yet that its item had left with its partition key: it changed nothing, and was
+   * not acknowledged as one of that life.
+   */
+  async #wasInVain({ within }: Moment, { stream, revision, position }: RecordedEvent): Promise<boolean> {
+    const { log, nodes } = this.#parts.ports;
+    if (nodes === undefined || revision === 0) return false;
+    // Before the log is asked, which has the end of each life when a delete is no longer under way.
+    const { state } = this.#parts.catalog.containerByNumber(within.number)!;
+    const stood = await lastWriteOf(log, state, { events: await lifeTail(log, stream) });
+    return stood !== undefined && position > stood.position;
   }
 
   /**
