@@ -1547,6 +1547,34 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       for (const answer of await answers) expect(answer).toMatchObject({ reason: { code: 'container-not-found' } });
     }));
 
+  it.each(['container', 'database'])(
+    'show of what a hold keeps what its %s went with, not what another wrote to it in vain',
+    (gone) =>
+      inCluster(async (cluster) => {
+        const log = cluster.log as MemoryEventLog;
+        const options = { automaticPurge: false, policyDelayMs: 60_000 };
+        const [one, other] = [await cluster.start(options), await cluster.start(options)];
+        const container = await makeContainer(one.store);
+        await containerOn(other);
+        await write(one, 'a', { n: 1 });
+        await one.store.placeHold(CALLER, container, 'case 7', HOLD);
+        await other.store.readItem(container, 'a', PARTITION, 'head');
+        const hear = deafen(other);
+        await (gone === 'container'
+          ? one.store.deleteContainer(CALLER, 'db', 'coll')
+          : one.store.deleteDatabase(CALLER, 'db'));
+        const answers = Promise.allSettled([2, 3].map((n) => write(other, 'a', { n })));
+        const written = () => log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted');
+        await eventually('they are in the log', () => Promise.resolve(written().length === 3));
+        hear();
+        for (const answer of await answers) expect(answer).toMatchObject({ status: 'rejected' });
+        for (let reading = 0; reading < 2; reading++) {
+          const held = await one.store.heldContent(CALLER, container, 'a', PARTITION, { reason: 'case 7' });
+          expect(JSON.parse(held.json)).toMatchObject({ n: 1 });
+        }
+      }),
+  );
+
   it('go by a container that another has deleted and made again a moment ago', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });

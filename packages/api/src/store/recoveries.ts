@@ -3,6 +3,7 @@ import { lastBeforeItLeft, partitionKeyDeleteAfter } from '@epitaph/core/contain
 import { type Between, containerEvents } from '@epitaph/core/container/read-stream.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
@@ -39,6 +40,8 @@ export class Recoveries {
   readonly #writes: ItemWrites;
   readonly #documents: Documents;
   readonly #erasures: Erasures;
+  /** By the rid of a container that is gone: each reading of what is held there is on record in its stream after that. */
+  readonly #gone = new Map<string, number>();
 
   constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents, erasures: Erasures) {
     this.#parts = parts;
@@ -201,13 +204,44 @@ export class Recoveries {
   }
 
   /**
+   * The write with which a life has ended, with its container too: of several nodes one that did not know yet that this was
+   * gone may have written to the life since, and was refused.
+   */
+  async #lastWriteOf(container: ContainerState, source: ItemLife): Promise<RecordedEvent | undefined> {
+    const { ports, catalog } = this.#parts;
+    let write = await lastWriteOf(ports.log, container, source);
+    if (ports.nodes === undefined || catalog.goneAtMs(container) === null) return write;
+    const gone = await this.#positionOfGone(container);
+    while (write !== undefined && write.position > gone && write.revision > 0)
+      write = await ports.log.readBefore(write);
+    return write;
+  }
+
+  /** Where it is on record that a container that is gone was deleted, or its database. */
+  async #positionOfGone({ rid, databaseRid }: ContainerState): Promise<number> {
+    const known = this.#gone.get(rid);
+    if (known !== undefined) return known;
+    const { log } = this.#parts.ports;
+    let position = Number.MAX_SAFE_INTEGER;
+    for await (const event of containerEvents(log, rid, { after: 0, before: position })) {
+      if (event.type !== 'ContainerDeleted') continue;
+      ({ position } = event);
+      break;
+    }
+    const database = await log.readLast(databaseStream(databaseRid));
+    if (database?.type === 'DatabaseDeleted') position = Math.min(position, database.position);
+    this.#gone.set(rid, position);
+    return position;
+  }
+
+  /**
    * @param revision of a write; the last one when not given
    * @throws Refusal content-erased; item-not-found where there is no such write
    */
   async #open({ rid }: ContainerState, source: ItemLife, revision?: number) {
     const { life, stream } = source;
     const { log } = this.#parts.ports;
-    const last = await lastWriteOf(log, this.#parts.catalog.containerByRid(rid)!.state, source);
+    const last = await this.#lastWriteOf(this.#parts.catalog.containerByRid(rid)!.state, source);
     // Of a life that is erased no write is left to tell.
     const isOther = last !== undefined && revision !== undefined;
     const write = isOther ? await writeOf(log, stream, revision) : last;
