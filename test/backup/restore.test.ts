@@ -23,7 +23,18 @@ import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { foundIn } from '../secrecy/search.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { Disk } from '../support/disk.ts';
-import { CALLER, epitaph, isZero, itemOf, ledgerLines, Place, readable, wrappedKeys, write } from './setup.ts';
+import {
+  CALLER,
+  epitaph,
+  isZero,
+  itemOf,
+  ledgerLines,
+  Place,
+  readable,
+  START_MS,
+  wrappedKeys,
+  write,
+} from './setup.ts';
 
 const DAY_MS = 86_400_000;
 const place = new Place();
@@ -202,6 +213,16 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
   it('when the copy of the keys has lapsed, unless it is allowed', async () => {
     const lapsed = spoilt('vault', (folder) => changeManifest(folder, { lapsesAtMs: 1_000 }));
     expect(await refused({ vault: lapsed })).toContain('lapsed at 1970-01-01T00:00:01.000Z');
+    // By the store's own times, which on the manual clock are no real ones.
+    const before = spoilt('vault', (folder) => changeManifest(folder, { lapsesAtMs: START_MS + 200_000 }));
+    expect(await refused({ vault: before })).toContain('lapsed at');
+    const { code, err } = await epitaph(
+      restoreArguments({
+        vault: spoilt('vault', (folder) => changeManifest(folder, { lapsesAtMs: START_MS + 3_600_000 })),
+        to: place.file('not lapsed'),
+      }),
+    );
+    expect(code, err).toBe(0);
   });
 
   it('when a part was taken by a newer version, is no part, or was swapped with the other', async () => {

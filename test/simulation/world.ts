@@ -1092,7 +1092,12 @@ export class World {
         ...more,
       });
     const target = newFolder('world');
-    if (keys.vaultLapsesAtMs <= endedAtMs) {
+    // The manual clock's time is known to a restore from the ledger alone.
+    const isReal = this.#embedded.clock instanceof GuardedClock;
+    const knownMs = isReal
+      ? endedAtMs
+      : Math.max(keys.takenAtMs, lastTimeIn(join(this.#folder, 'purge-ledger.ndjson')));
+    if (keys.vaultLapsesAtMs <= knownMs) {
       const refusal: unknown = await restored(target, { allowLapsed: false }).catch((error: unknown) => error);
       if (!(refusal instanceof UnusableFile))
         throw new Divergence(`keys that have lapsed are restored: ${String(refusal)}`);
@@ -1441,4 +1446,9 @@ function permutations<Value>(values: readonly Value[]): Value[][] {
   return values.flatMap((value, index) =>
     permutations(values.filter((_, other) => other !== index)).map((rest) => [value, ...rest]),
   );
+}
+
+function lastTimeIn(ledger: string): number {
+  const lines = readFileSync(ledger, 'utf8').trimEnd().split('\n');
+  return Math.max(...lines.map((line) => (JSON.parse(line) as { readonly atMs?: number }).atMs ?? 0));
 }

@@ -4,23 +4,41 @@ import type { LogManifest, VaultManifest } from '@epitaph/core/backup/manifest.t
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { digestOf } from './backup.ts';
+import { readFacts } from './data-folder.ts';
 import { UnusableFile } from './database.ts';
 import { readPurgeLedger } from './purge-ledger.ts';
 import type { RestoreOptions, ServerLog } from './restore-options.ts';
 
 export const isOnServer = (log: LogManifest | ServerLog): log is ServerLog => 'name' in log;
 
-export function assertTogether(
-  log: LogManifest | ServerLog,
-  vault: VaultManifest,
-  { nowMs, allowLapsed }: RestoreOptions,
-): void {
+export function assertTogether(log: LogManifest | ServerLog, vault: VaultManifest): void {
   if (isOnServer(log)) assertItsLog(log, vault);
   else assertSameStore(log, vault);
-  if (vault.lapsesAtMs <= nowMs && !allowLapsed) {
-    throw new UnusableFile(
-      `The copy of the keys lapsed at ${isoTime(vault.lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
-    );
+}
+
+/**
+ * Times of the manual clock are no real ones: there a copy has lapsed by the latest time that is on record.
+ *
+ * @param recordedMs that time
+ */
+export function assertNotLapsed(
+  { lapsesAtMs }: VaultManifest,
+  { folder }: { readonly folder: string },
+  recordedMs: number,
+  { nowMs, allowLapsed }: RestoreOptions,
+): void {
+  if (allowLapsed || lapsesAtMs > (hasManualClock(folder) ? recordedMs : nowMs)) return;
+  throw new UnusableFile(
+    `The copy of the keys lapsed at ${isoTime(lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
+  );
+}
+
+function hasManualClock(folder: string): boolean {
+  try {
+    return readFacts(folder)?.clock === 'manual';
+  } catch {
+    // Whether all files are there and whole is looked at after this.
+    return false;
   }
 }
 

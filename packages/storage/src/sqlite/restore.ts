@@ -21,7 +21,7 @@ import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { checkMasterKey, readMasterKey } from './master-key.ts';
 import { openVault } from './open-vault.ts';
 import { readPurgeLedger } from './purge-ledger.ts';
-import { assertIntact, assertTogether, assertWhole, isOnServer } from './restore-checks.ts';
+import { assertIntact, assertNotLapsed, assertTogether, assertWhole, isOnServer } from './restore-checks.ts';
 import { destroyLater, lostOf, numberApart, settleByLog } from './restore-keys.ts';
 import type { RestoreOptions } from './restore-options.ts';
 import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
@@ -69,13 +69,14 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
   const log =
     typeof options.log === 'string' ? { ...readManifest(options.log, 'log'), folder: options.log } : options.log;
   const vault = { ...readManifest(options.vault, 'vault'), folder: options.vault };
-  assertTogether(log, vault, options);
+  assertTogether(log, vault);
   const server = isOnServer(log) ? log : undefined;
   const parts = isOnServer(log) ? [vault] : [log, vault];
+  const first = parts[0]!;
   const { head, lastMs, listed } = await assertWhole(options, parts);
+  assertNotLapsed(vault, first, Math.max(vault.takenAtMs, lastMs), options);
   for (const part of parts) await assertIntact(part, onProgress);
   checkMasterKey(join(options.vault, 'vault.db'), readMasterKey(options.masterKey));
-  const first = parts[0]!;
   const facts = readFacts(first.folder)!;
   const logPosition = server === undefined ? first.logPosition : await server.log.head();
   const lost = server === undefined ? [] : await lostOf(server, logPosition, options);
