@@ -1473,8 +1473,11 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const request = { reason: 'a mistake' };
       const held = () => one.store.heldContent(CALLER, container, 'unrecorded', PARTITION, request);
       expect(JSON.parse((await held()).json)).toMatchObject({ n: 1 });
+      const explained = await one.store.explain(container, 'unrecorded', PARTITION);
+      const told = await one.store.history(container, 'unrecorded', PARTITION);
       await one.store.recoverItem(CALLER, container, 'unrecorded', PARTITION, request);
       hear();
+      expect([explained.state, told.at(-1)!.type]).toEqual(['deleted', 'PartitionKeyDeleted']);
       expect(await patched).toEqual(['item-not-found', expect.anything()]);
       await one.store.recoverItem(CALLER, container, 'recorded', PARTITION, request);
       const { json } = await one.store.readItem(container, 'recorded', PARTITION, 'head');

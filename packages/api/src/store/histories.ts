@@ -1,4 +1,4 @@
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { leftWithPartitionKey } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { WithdrawnLater } from '@epitaph/core/container/withdrawn-later.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
@@ -130,7 +130,7 @@ export class Histories {
     const last = events.at(-1) ?? known;
     const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
     const left =
-      last.revision < known.revision ? undefined : partitionKeyDeleteAfter(state, partitionKey, last.position);
+      last.revision < known.revision ? undefined : await leftWithPartitionKey(log, state, partitionKey, last);
     // Until the purge records it in the life's own stream, only the container's stream says that the item left.
     if (left !== undefined && lastsUntil(last, left.atMs, state.timeline)) {
       const event = await log.readAt(left.position);
@@ -173,7 +173,9 @@ export class Histories {
     const requests = await this.#erasureRequests(container.rid, lives);
     const { state, nowMs: toldMs } = await this.#parts.told(container);
     const gone = this.#parts.catalog.gone(state);
-    const left = lives.map(({ events }) => partitionKeyDeleteAfter(state, name.partitionKey, events.at(-1)!.position));
+    const left = await Promise.all(
+      lives.map(({ events }) => leftWithPartitionKey(log, state, name.partitionKey, events.at(-1)!)),
+    );
     const recordedMs = [...lives.flatMap(({ events }) => events.map((event) => event.occurredAtMs)), gone?.atMs ?? 0];
     // Another node's clock may be ahead of this one's, and what it has recorded has happened all the same.
     const nowMs = Math.max(toldMs, ...recordedMs, ...left.map((end) => end?.atMs ?? 0));

@@ -1,4 +1,4 @@
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { leftWithPartitionKey } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { GrowingLifeFacts, type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
@@ -46,7 +46,7 @@ export async function* livesOf(
       if (!event.stream.startsWith(prefix) || lastHere.get(event.stream) !== event.position) continue;
       const life = await lifeThatEndsHere(log, event, headPosition);
       if (life !== undefined) {
-        const left = partitionKeyDeleteAfter(container, life.partitionKey, event.position);
+        const left = await leftWithPartitionKey(log, container, life.partitionKey, event);
         yield { ...life, facts: withPartitionKeyEnd(life.facts, left, container.timeline) };
       }
       await pace.step();

@@ -1,3 +1,4 @@
+import { isItemWrite } from '../item/events.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
 import type { ContainerState, PartitionKeyDelete } from './state.ts';
@@ -39,6 +40,20 @@ export async function lastBeforeItLeft(
   let write: RecordedEvent | undefined = last;
   while (write !== undefined && write.position > left.position) write = await log.readBefore(write);
   return write ?? first!;
+}
+
+/**
+ * The delete by partition key with which a life has left, by the last of its events; undefined where there is none, or its own
+ * stream says so.
+ */
+export async function leftWithPartitionKey(
+  log: Pick<EventLog, 'readStream' | 'readBefore'>,
+  container: Pick<ContainerState, 'partitionKeyDeletes'>,
+  partitionKey: string,
+  last: RecordedEvent,
+): Promise<PartitionKeyDelete | undefined> {
+  const { position } = isItemWrite(last) ? await lastBeforeItLeft(log, container, partitionKey, last) : last;
+  return partitionKeyDeleteAfter(container, partitionKey, position);
 }
 
 /** What a container's stream has between two positions, of the types that take items away; the last of it first. */
