@@ -1484,6 +1484,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(JSON.parse(json)).toMatchObject({ n: 1 });
     }));
 
+  it('record of an erasure that the item had left with its partition key, though another wrote to it in vain', () =>
+    inCluster(async (cluster) => {
+      const log = cluster.log as MemoryEventLog;
+      const options = { automaticPurge: false, policyDelayMs: 60_000 };
+      const [one, other] = [await cluster.start(options), await cluster.start(options)];
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'a', { n: 1 });
+      await other.store.readItem(container, 'a', PARTITION, 'head');
+      const hear = deafen(other);
+      await one.store.deletePartitionKey(CALLER, container, PARTITION);
+      const patch = { operations: [{ op: 'set', path: '/n', value: 2 }] } as const;
+      const answer = other.store.patchItem(CALLER, container, 'a', PARTITION, patch).catch(({ code }: Refusal) => code);
+      const written = () => log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted');
+      await eventually('it is in the log', () => Promise.resolve(written().length === 2));
+      await one.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE);
+      hear();
+      expect(await answer).toBe('item-not-found');
+      const told = (await one.store.history(container, 'a', PARTITION)).filter(({ fromLedger }) => fromLedger !== true);
+      expect(told.map(({ type }) => type)).toEqual(['ItemDeleted', 'ItemPurged']);
+      expect(told[0]!.data['withPartitionKey']).toMatchObject({ by: 'key:primary' });
+      await eventuallySound(one);
+    }));
+
   it('show to feeds of all versions what a partition key was deleted with, not what another wrote to it in vain', () =>
     inCluster(async (cluster) => {
       const log = cluster.log as MemoryEventLog;

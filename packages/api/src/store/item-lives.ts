@@ -70,7 +70,8 @@ export async function endWhatIsOver(
   const { partitionKey } = readItemEvent(write).data;
   const goneAtMs = catalog.goneAtMs(container);
   const dueBy = goneAtMs === null ? context.nowMs : goneAtMs - 1;
-  const command = recordOfEnd(container, { partitionKey, position: write.position }, dueBy);
+  const { position } = await lastBeforeItLeft(ports.log, container, partitionKey, write);
+  const command = recordOfEnd(container, { partitionKey, position }, dueBy);
   const handled = await handleLife(ports, context, stream, life, () => ({ kind: 'command', command }));
   // A change of the container in the same millisecond must not give another reason for it.
   if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);

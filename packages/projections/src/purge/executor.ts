@@ -1,5 +1,5 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
-import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { lastBeforeItLeft, leftWithPartitionKey } from '@epitaph/core/container/partition-key-deletes.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { unrecordedEnd } from '@epitaph/core/item/decide.ts';
@@ -215,7 +215,7 @@ export class PurgeExecutor {
       // A life that is live stays, unless its container is gone or its erasure is demanded.
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
       invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
-      if (demandedBy === undefined && this.#leftEarlier(candidate, state, lastWrite.recorded)) return;
+      if (demandedBy === undefined && (await this.#leftEarlier(candidate, state, lastWrite.recorded))) return;
       lives.push({
         candidate: causedByItsEnd(candidate, state),
         index,
@@ -323,6 +323,9 @@ export class PurgeExecutor {
     const { candidate, reading } = life;
     const { recorded, read } = reading.last;
     if (candidate.cause !== 'erasure' || !isItemWrite(read)) return life;
+    const { partitionKey } = read.data;
+    const known = this.#containerOf(candidate.stream);
+    const stood = known && (await lastBeforeItLeft(this.#ports.log, known.state, partitionKey, recorded));
     const underWay = () => {
       const within = this.#containerOf(candidate.stream);
       return within && this.#ports.changeUnderWay(within.state);
@@ -335,7 +338,7 @@ export class PurgeExecutor {
     const hasGone = goneAtMs !== null && goneAtMs <= context.nowMs;
     // No policy begins at this instant any more: whether the life has ended is judged by those that there are.
     this.#ports.onExpiriesRecorded(container.number, context.nowMs);
-    const written = { partitionKey: read.data.partitionKey, position: recorded.position };
+    const written = { partitionKey, position: (stood ?? recorded).position };
     const command = recordOfEnd(container.state, written, hasGone ? goneAtMs - 1 : context.nowMs);
     let isLive = false;
     const number = parseItemStream(candidate.stream)!.life;
@@ -420,13 +423,14 @@ export class PurgeExecutor {
    * partition key. Its row may not say so yet, for rows may be behind the catalog; and the clock of this node may be behind
    * that of the one which deleted the container, so that it has not come to the deadline.
    */
-  #leftEarlier({ stream, cause }: Candidate, state: ItemState, { position }: RecordedEvent): boolean {
+  async #leftEarlier({ stream, cause }: Candidate, state: ItemState, lastWrite: RecordedEvent): Promise<boolean> {
     const container = this.#containerOf(stream);
     if (cause !== 'container-deleted' || state.status !== 'live' || container === undefined) return false;
     const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
     if (goneAtMs === null) return false;
     const { timeline } = container.state;
-    const left = partitionKeyDeleteAfter(container.state, state.lastWrite.partitionKey, position);
+    const { log } = this.#ports;
+    const left = await leftWithPartitionKey(log, container.state, state.lastWrite.partitionKey, lastWrite);
     return unrecordedEnd(state, { timeline, nowMs: goneAtMs - 1, leftWithPartitionKey: left }) !== undefined;
   }
 
