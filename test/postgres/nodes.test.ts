@@ -41,8 +41,8 @@ beforeAll(async () => {
 });
 afterAll(() => server?.dispose());
 
-async function inCluster(body: (cluster: Cluster) => Promise<void>): Promise<void> {
-  const cluster = new Cluster(await server.newDatabase());
+async function inCluster(body: (cluster: Cluster) => Promise<void>, on = server): Promise<void> {
+  const cluster = new Cluster(await on.newDatabase());
   try {
     await body(cluster);
   } finally {
@@ -1061,75 +1061,89 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
-    inCluster(async (cluster) => {
-      const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
-      await one.store.createDatabase(CALLER, 'db');
-      const definition = { ...DEFINITION, epitaph: { pseudonymousIds: true } };
-      await one.store.createContainer(CALLER, 'db', 'coll', definition, 60);
-      const container = await containerOn(other);
-      const [id, pk] = ['Halvard-5-Ingrid', 'Saffron-6-Umbra'];
-      const partitionKey = JSON.stringify([pk]);
-      const document = { id, pk };
-      const item = { id, partitionKey, document, json: JSON.stringify(document) };
-      const { position } = await one.store.writeItem(CALLER, container, 'create', item);
-      expect(await other.store.readItem(container, id, partitionKey, position)).toMatchObject({ id, partitionKey });
-      const sql = `SELECT c.id FROM c WHERE c.id = '${id}'`;
-      for (const scope of [{}, { partitionKey }]) {
-        const { rows } = await other.store.queryItems(container, { sql, parameters: [], maxItemCount: 9, ...scope });
-        expect(rows).toEqual([{ id }]);
-      }
-      await other.store.deleteItem(CALLER, container, id, partitionKey);
-      await other.store.runPurge();
-      expect((await one.store.explain(container, id, partitionKey)).state).toBe('purged');
-      expect((await one.store.fsck()).problems).toEqual([]);
-      if (server.folder === undefined) return;
-      await server.run('CHECKPOINT');
-      for (const name of [id, pk]) expect(search(server.folder, formsOf(name))).toEqual([]);
-      // In a container like any other the same search finds them.
-      await one.store.createContainer(CALLER, 'db', 'plain', DEFINITION, 60);
-      await one.store.writeItem(CALLER, one.store.container('db', 'plain'), 'create', item);
-      await server.run('CHECKPOINT');
-      for (const name of [id, pk]) expect(search(server.folder, formsOf(name))).not.toEqual([]);
-    }));
+  describe('on a server whose every file is searched', () => {
+    // With the databases of the other tests beside it, each search read some 25,000 files.
+    let own: TestServer;
+    beforeAll(async () => {
+      own = await TestServer.start();
+    });
+    afterAll(() => own.dispose());
 
-  it('have no content in clear in any file of the server, live, held, brought back or purged, under load and after', async (context) => {
-    if (server.folder === undefined) return context.skip('the files of that server are out of reach');
-    const { folder } = server;
-    await inCluster(async (cluster) => {
-      const nodes = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
-      await makeContainer(nodes[0]!.store, -1);
-      for (const node of nodes) await containerOn(node);
-      const [secret, name] = ['Kestrel-58-Brodowy-Xanthippe-17', 'Quill-9-Ottokar'];
-      const isNowhere = () => expect(search(folder, formsOf(secret))).toEqual([]);
-      for (let round = 0; round < 4; round++) {
-        const writes = Array.from({ length: 60 }, (_, index) => {
-          const ttl = index % 3 === 0 ? { ttl: 1 } : {};
-          const text = `${secret} ${'x'.repeat((index * 37) % 900)} ${secret}`;
-          return write(nodes[index % 2]!, `${name}-${index}`, { text, nested: { [secret]: [secret] }, round, ...ttl });
-        });
-        await Promise.all(writes.slice(30));
+    it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
+      inCluster(async (cluster) => {
+        const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
+        await one.store.createDatabase(CALLER, 'db');
+        const definition = { ...DEFINITION, epitaph: { pseudonymousIds: true } };
+        await one.store.createContainer(CALLER, 'db', 'coll', definition, 60);
+        const container = await containerOn(other);
+        const [id, pk] = ['Halvard-5-Ingrid', 'Saffron-6-Umbra'];
+        const partitionKey = JSON.stringify([pk]);
+        const document = { id, pk };
+        const item = { id, partitionKey, document, json: JSON.stringify(document) };
+        const { position } = await one.store.writeItem(CALLER, container, 'create', item);
+        expect(await other.store.readItem(container, id, partitionKey, position)).toMatchObject({ id, partitionKey });
+        const sql = `SELECT c.id FROM c WHERE c.id = '${id}'`;
+        for (const scope of [{}, { partitionKey }]) {
+          const { rows } = await other.store.queryItems(container, { sql, parameters: [], maxItemCount: 9, ...scope });
+          expect(rows).toEqual([{ id }]);
+        }
+        await other.store.deleteItem(CALLER, container, id, partitionKey);
+        await other.store.runPurge();
+        expect((await one.store.explain(container, id, partitionKey)).state).toBe('purged');
+        expect((await one.store.fsck()).problems).toEqual([]);
+        if (own.folder === undefined) return;
+        await own.run('CHECKPOINT');
+        for (const name of [id, pk]) expect(search(own.folder, formsOf(name))).toEqual([]);
+        // In a container like any other the same search finds them.
+        await one.store.createContainer(CALLER, 'db', 'plain', DEFINITION, 60);
+        await one.store.writeItem(CALLER, one.store.container('db', 'plain'), 'create', item);
+        await own.run('CHECKPOINT');
+        for (const name of [id, pk]) expect(search(own.folder, formsOf(name))).not.toEqual([]);
+      }, own));
+
+    it('have no content in clear in any file of the server, live, held, brought back or purged, under load and after', async (context) => {
+      if (own.folder === undefined) return context.skip('the files of that server are out of reach');
+      const { folder } = own;
+      await inCluster(async (cluster) => {
+        const nodes = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
+        await makeContainer(nodes[0]!.store, -1);
+        for (const node of nodes) await containerOn(node);
+        const [secret, name] = ['Kestrel-58-Brodowy-Xanthippe-17', 'Quill-9-Ottokar'];
+        const isNowhere = () => expect(search(folder, formsOf(secret))).toEqual([]);
+        for (let round = 0; round < 4; round++) {
+          const writes = Array.from({ length: 60 }, (_, index) => {
+            const ttl = index % 3 === 0 ? { ttl: 1 } : {};
+            const text = `${secret} ${'x'.repeat((index * 37) % 900)} ${secret}`;
+            return write(nodes[index % 2]!, `${name}-${index}`, {
+              text,
+              nested: { [secret]: [secret] },
+              round,
+              ...ttl,
+            });
+          });
+          await Promise.all(writes.slice(30));
+          isNowhere();
+          await Promise.all(writes);
+        }
+        const { store } = nodes[0]!;
+        const container = await containerOn(nodes[0]!);
+        const held = {
+          scope: { kind: 'items' as const, items: [{ id: `${name}-1`, partitionKey: PARTITION }] },
+          reason: 'held',
+        };
+        await store.placeHold(CALLER, container, 'one', held);
+        for (const index of [1, 2]) await store.deleteItem(CALLER, container, `${name}-${index}`, PARTITION);
+        const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
+        await store.queryItems(container, { sql, parameters: [{ name: '@s', value: secret }], maxItemCount: 50 });
+        await store.recoverItem(CALLER, container, `${name}-1`, PARTITION, { reason: 'wanted' });
+        await new Promise((resolve) => setTimeout(resolve, 2_000));
+        await nodes[1]!.store.runPurge();
+        expect((await store.explain(container, `${name}-0`, PARTITION)).state).toBe('purged');
+        await own.run('CHECKPOINT');
         isNowhere();
-        await Promise.all(writes);
-      }
-      const { store } = nodes[0]!;
-      const container = await containerOn(nodes[0]!);
-      const held = {
-        scope: { kind: 'items' as const, items: [{ id: `${name}-1`, partitionKey: PARTITION }] },
-        reason: 'held',
-      };
-      await store.placeHold(CALLER, container, 'one', held);
-      for (const index of [1, 2]) await store.deleteItem(CALLER, container, `${name}-${index}`, PARTITION);
-      const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
-      await store.queryItems(container, { sql, parameters: [{ name: '@s', value: secret }], maxItemCount: 50 });
-      await store.recoverItem(CALLER, container, `${name}-1`, PARTITION, { reason: 'wanted' });
-      await new Promise((resolve) => setTimeout(resolve, 2_000));
-      await nodes[1]!.store.runPurge();
-      expect((await store.explain(container, `${name}-0`, PARTITION)).state).toBe('purged');
-      await server.run('CHECKPOINT');
-      isNowhere();
-      // The search has eyes: ids are in clear.
-      expect(search(folder, formsOf(name))).not.toEqual([]);
+        // The search has eyes: ids are in clear.
+        expect(search(folder, formsOf(name))).not.toEqual([]);
+      }, own);
     });
   });
 
