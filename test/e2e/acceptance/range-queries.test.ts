@@ -250,6 +250,23 @@ describe('over five ranges as over one', () => {
     for (const options of MODES) expect(await all(five, query, options), JSON.stringify(options)).toEqual(expected);
   });
 
+  test('what the client runs by a plan it gets without one where it leaves the size of pages to the server', async () => {
+    // given
+    const vectors = 'SELECT TOP 9 c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
+    const groups = 'SELECT c.rank, COUNT(1) AS n FROM c GROUP BY c.rank';
+    for (const container of [one, five]) {
+      for (const query of [vectors, groups]) {
+        // when
+        const { resources } = await container.items.query<unknown>(query, { maxItemCount: -1 }).fetchNext();
+        // then
+        expect(sorted(resources ?? []), query).toEqual(sorted(await all(one, query, {})));
+      }
+      const unbounded = 'SELECT c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
+      const refusal = await refusalOf(container.items.query(unbounded, { maxItemCount: -1 }).fetchNext());
+      expect(refusal.message).toContain('TOP or LIMIT');
+    }
+  });
+
   test('groups come from the client, which gives a key that is undefined as such', async () => {
     const query = 'SELECT c.team, AVG("text") AS mean FROM c GROUP BY c.team';
     const { resources } = await five.items.query<object>(query).fetchAll();
