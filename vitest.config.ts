@@ -18,8 +18,9 @@ export default defineConfig({
     maxWorkers: availableParallelism() * 2,
     // As scripts/toolchain.sh: many tests start the store as a program.
     env: { NODE_COMPILE_CACHE: join(import.meta.dirname, '.toolchain/compiled') },
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    // Several times what the longest take, for machines that are slow or busy: a hook that removes thousands of files, too.
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
     projects: [
       { extends: true, test: { name: 'alone', include: ALONE, exclude: [...configDefaults.exclude, LONG] } },
       {
