@@ -119,9 +119,9 @@ async function paged(name: string, sql: string, size: number, meanwhile: () => P
     expect(page.rows.length).toBeLessThanOrEqual(size);
     rows.push(...page.rows);
     if (page.continuation === undefined) return rows;
-    const token = encodeContinuation(page.continuation, container.rid);
+    const token = encodeContinuation(page, container.rid);
     expect(token.length).toBeLessThanOrEqual(1_024);
-    continuation = decodeContinuation(token, container.rid);
+    ({ continuation } = decodeContinuation(token, container.rid));
     expect(rows.length).toBeLessThan(2_000);
     await meanwhile();
   }

@@ -9,7 +9,7 @@ export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000
 export function withStore(
   purpose: string,
   give: (store: Store) => void,
-  options: Pick<EmbeddedStoreOptions, 'monotonicMs'> = {},
+  options: Pick<EmbeddedStoreOptions, 'monotonicMs' | 'pageWaitMs'> = {},
 ): void {
   const folder = newFolder(purpose);
   let store: Store;

@@ -29,6 +29,7 @@ export interface EmbeddedStoreOptions
       | 'defaultThroughput'
       | 'serverless'
       | 'monotonicMs'
+      | 'pageWaitMs'
       | 'onFault'
       | 'newId'
       | 'keysAsOf'

@@ -61,4 +61,30 @@ describe('pages that many ask for at once', () => {
     );
     await pages.make(async () => steps.push('last'));
   });
+
+  test('may be made on when its request was answered, and takes no room then', async () => {
+    const pages = new Pages({ ...defaultLimits, pagesInFlight: 1 });
+    const [early, late, ready] = [1, 2, 3].map(() => Promise.withResolvers<void>());
+    let made: Promise<void> | undefined;
+    await pages.make(async (standAside) => {
+      made = (async () => {
+        await standAside(() => early!.promise);
+        await standAside(() => late!.promise);
+      })();
+    });
+    await pages.make(async () => {
+      early!.resolve();
+      late!.resolve();
+      await made;
+    });
+    const other = pages.make(() => ready!.promise);
+    let isBegun = false;
+    const next = pages.make(async () => {
+      isBegun = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(isBegun).toBe(false);
+    ready!.resolve();
+    await Promise.all([other, next]);
+  });
 });

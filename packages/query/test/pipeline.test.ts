@@ -221,7 +221,7 @@ describe('the description of a ranked search', () => {
       search("SELECT TOP 10 * FROM c WHERE c.n > 1 ORDER BY RANK FullTextScore(c.text, 'Red', ['fast car'])"),
     ).toEqual({
       globalStatisticsQuery:
-        'SELECT COUNT(1) AS documentCount, [{"totalWordCount": (SUM(_FullTextWordCount(c.text)) ?? 0), "hitCounts": [COUNTIF(FullTextContains(c.text, "red")), COUNTIF(FullTextContains(c.text, "fast car"))]}] AS fullTextStatistics FROM c',
+        '/* in one page */ SELECT COUNT(1) AS documentCount, [{"totalWordCount": (SUM(_FullTextWordCount(c.text)) ?? 0), "hitCounts": [COUNTIF(FullTextContains(c.text, "red")), COUNTIF(FullTextContains(c.text, "fast car"))]}] AS fullTextStatistics FROM c',
       componentQueryInfos: [
         {
           ...plain,

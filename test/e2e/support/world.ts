@@ -39,8 +39,8 @@ export interface WorldOptions {
   readonly eventStore?: string;
   /** After which the event store is scavenged again. */
   readonly scavengeEverySeconds?: number;
-  /** What throughput there is, and the clock that budgets run on. */
-  readonly provisioning?: Pick<EmbeddedStoreOptions, 'serverless' | 'defaultThroughput' | 'monotonicMs'>;
+  /** What throughput there is, the clock that budgets run on, and how long pages of queries are waited for. */
+  readonly provisioning?: Pick<EmbeddedStoreOptions, 'serverless' | 'defaultThroughput' | 'monotonicMs' | 'pageWaitMs'>;
 }
 
 export interface Reply<Body = Fields> {

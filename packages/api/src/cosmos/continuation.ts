@@ -34,6 +34,9 @@ const continuation = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range) }),
 ]);
 
+/** As the store calls a page. */
+const page = z.string().max(16);
+
 /** Where a list of the few resources that are not items goes on. */
 const listPlace = z.object({
   kind: z.literal('skip'),
@@ -42,16 +45,27 @@ const listPlace = z.object({
 });
 export type ListPlace = z.infer<typeof listPlace>;
 
+/** What page comes next: it begins at a place, or without one at the beginning. */
+export interface Next {
+  readonly continuation?: Continuation | undefined;
+  /** Set for a page that was not ready when it was asked for. */
+  readonly pageId?: string | undefined;
+}
+
+/** Says that a page that is not ready begins at the beginning. */
+const START = 'start';
+
 /**
- * A continuation as clients see it: opaque text. It names a place and no more, so nobody gains by forging one.
+ * A continuation as clients see it: opaque text. It names a place, and maybe a page that its own request alone gets, so
+ * nobody gains by forging one.
  *
  * @param of the rid of the container that the place is in
  * @param all the id of the range that was asked for all there is, if one was
  */
-export function encodeContinuation(continuation: Continuation, of: string, all?: string): string {
-  const where = all === undefined || all === WHOLE ? { of } : { of, all };
-  const token = encoded({ ...continuation, ...where });
-  if (continuation.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
+export function encodeContinuation({ continuation, pageId }: Next, of: string, all?: string): string {
+  const where = { of, ...(all === undefined || all === WHOLE ? {} : { all }), ...(pageId && { page: pageId }) };
+  const token = encoded({ ...(continuation ?? { kind: START }), ...where });
+  if (continuation?.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
   // Documents that don't fit leave their number: then what comes and goes between pages moves them.
   const { births: _, ...counted } = continuation;
   return encoded({ ...counted, kind: 'skip', ...where });
@@ -68,14 +82,15 @@ const encoded = (place: object): string => Buffer.from(jsonText(place)).toString
  *   is from among those that it knows: if they are of another time, it asks for others beside it or leaves some out.
  * @throws WireError for what this server has not given out, and for what it has for another container or range
  */
-export function decodeContinuation(token: string | undefined, of: string, all?: string): Continuation | undefined {
+export function decodeContinuation(token: string | undefined, of: string, all?: string): Next {
   const value = parseToken(token);
-  if (isJsonObject(value)) {
-    // Tokens of before did not say.
-    if (value['of'] !== undefined && value['of'] !== of) throw invalid();
-    if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
-  }
-  return checked(continuation, value);
+  if (!isJsonObject(value)) return { continuation: checked(continuation, value) };
+  // Tokens of before did not say.
+  if (value['of'] !== undefined && value['of'] !== of) throw invalid();
+  if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
+  const pageId = checked(page, value['page']);
+  if (pageId !== undefined && value['kind'] === START) return { pageId };
+  return { continuation: checked(continuation, value), pageId };
 }
 
 /** @throws WireError for what this server has not given out for a list */

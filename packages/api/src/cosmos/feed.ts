@@ -24,11 +24,10 @@ import {
   UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
-import type { Continuation } from '../store/api/queries-api.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from './charge.ts';
-import { decodeListPlace, encodeContinuation, encodeListPlace } from './continuation.ts';
+import { decodeListPlace, encodeContinuation, encodeListPlace, type Next } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
@@ -95,11 +94,13 @@ function isParameter(value: unknown): value is QueryParameter {
  * @param all the id of the range that was asked for all there is, if one was
  */
 export const continuationHeader = (
-  continuation: Continuation | undefined,
+  next: Next,
   { rid }: ContainerState,
   all?: string,
 ): Readonly<Record<string, string>> =>
-  continuation === undefined ? {} : { 'x-ms-continuation': encodeContinuation(continuation, rid, all) };
+  next.continuation === undefined && next.pageId === undefined
+    ? {}
+    : { 'x-ms-continuation': encodeContinuation(next, rid, all) };
 
 /**
  * A feed of resources of which there are few: a page of them all, or of what a query over them finds.

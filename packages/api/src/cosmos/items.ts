@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import { isOfAllRanges, isOfRows } from '@epitaph/query';
+import { isInOnePage, isOfAllRanges, isOfRows } from '@epitaph/query';
 import type { Written } from '../store/api/common.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
@@ -236,7 +236,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   const { store, headers } = request;
   const position = store.headPosition();
   const scope = scopeOf(request, container);
-  const continuation = decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid);
+  const { continuation } = decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid);
   if (continuation !== undefined && continuation.kind !== 'after') throw badRequest('Invalid Continuation Token');
   const page = await store.listItems(container, {
     ...scope,
@@ -252,7 +252,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
     charge: charge.query(page.items.length, Buffer.byteLength(body)),
     headers: {
       'x-ms-item-count': String(page.items.length),
-      ...continuationHeader(page.continuation, container),
+      ...continuationHeader(page, container),
       ...feedHeaders(request, container, position, scope),
     },
   };
@@ -310,7 +310,8 @@ async function queryItems(
     },
     rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
     maxItemCount: pageSizeOf(request),
-    continuation: decodeContinuation(token, container.rid, all),
+    isAwaited: isInOnePage(sql),
+    ...decodeContinuation(token, container.rid, all),
     atLeast: await atLeastOf(request),
     signal: request.signal(),
     standAside,
@@ -324,7 +325,7 @@ async function queryItems(
     charge: units,
     headers: {
       'x-ms-item-count': String(page.rows.length),
-      ...continuationHeader(page.continuation, container, all),
+      ...continuationHeader(page, container, all),
       ...feedHeaders(request, container, position, scope),
       ...queryMetricsHeader(headers, page, body.length),
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),

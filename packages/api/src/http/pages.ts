@@ -36,17 +36,27 @@ export class Pages {
   async make<Page>(page: (standAside: (wait: () => Promise<void>) => Promise<void>) => Promise<Page>): Promise<Page> {
     const turn = this.#enter();
     if (turn !== undefined) await turn;
+    let isIn = true;
+    let isOver = false;
     try {
       return await page(async (wait) => {
+        if (isOver) return wait();
         this.#leave();
+        isIn = false;
         try {
           await wait();
         } finally {
-          await this.#enter();
+          if (!isOver) {
+            await this.#enter();
+            // What makes the page may go on after its request was answered.
+            if (isOver) this.#leave();
+            else isIn = true;
+          }
         }
       });
     } finally {
-      this.#leave();
+      isOver = true;
+      if (isIn) this.#leave();
     }
   }
 

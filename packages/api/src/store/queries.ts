@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
@@ -8,6 +9,7 @@ import {
   isOrdered,
   isRanked,
   type Json,
+  jsonText,
   MAX_NEIGHBOURS,
   NO_BOUNDS,
   OrderedPage,
@@ -22,6 +24,7 @@ import {
 } from '@epitaph/query';
 import { Candidates } from './candidates.ts';
 import type { Documents } from './documents.ts';
+import { LongPages } from './long-pages.ts';
 import type { Moment, StoreParts } from './parts.ts';
 import { planOptionsOf } from './plan-options.ts';
 import {
@@ -53,31 +56,84 @@ export class Queries {
   readonly #parts: StoreParts;
   readonly #places = new QueryPlaces();
   readonly #candidates: Candidates;
+  readonly #longPages: LongPages<MadePage>;
 
-  constructor(parts: StoreParts, documents: Documents) {
+  /** @param pageWaitMs milliseconds that a request waits for a page */
+  constructor(parts: StoreParts, documents: Documents, pageWaitMs?: number) {
     this.#parts = parts;
+    this.#longPages = new LongPages(pageWaitMs);
     this.#candidates = new Candidates(parts, documents, this.#places);
   }
 
   async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
+    const { monotonicMs } = this.#parts.ports;
+    const { pageId: id, isAwaited = false, signal, standAside } = request;
+    const startedMs = monotonicMs();
+    const about = () => aboutOf(container, request);
+    const asked = { id, about, isAwaited, signal, standAside };
+    const { made, again } = await this.#longPages.ask(asked, (ends) =>
+      this.#begin(container, { ...request, signal: ends }),
+    );
+    if (again !== undefined) return made.notReady(again, monotonicMs() - startedMs);
+    const page = await made.page;
+    return { ...page, ...made.untold(page) };
+  }
+
+  /** Pages that are ready, and that nobody has fetched yet, may show what was erased. */
+  erased(): void {
+    this.#longPages.forgetReady();
+  }
+
+  /** Gives up what nobody waits for. */
+  stop(): Promise<void> {
+    return this.#longPages.stop();
+  }
+
+  #begin(container: ContainerState, request: QueryRequest): MadePage {
     const { monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
     const parsed = parseQuery(request.sql);
     const parsedMs = monotonicMs();
     const { plan, bounds } = planToPage(request, container, parsed);
     const plannedMs = monotonicMs();
-    await this.#parts.seen(request.atLeast);
-    const begin = async (isSlow: boolean) =>
-      new Run(request, plan, await this.#parts.moment(container), monotonicMs, isSlow, bounds);
-    const { run, result: answer } = await this.#places.toItsEnd(request, begin, (running) => this.#answer(running));
-    const metrics = {
-      totalMs: monotonicMs() - startedMs,
-      compileMs: parsedMs - startedMs,
-      planMs: plannedMs - parsedMs,
-      lookupMs: run.lookupMs,
-      loadMs: run.loadMs,
+    let running: Run | undefined;
+    const make = async (): Promise<QueryPage> => {
+      await this.#parts.seen(request.atLeast);
+      const begin = async (isSlow: boolean) =>
+        (running = new Run(request, plan, await this.#parts.moment(container), monotonicMs, isSlow, bounds));
+      const { run, result: answer } = await this.#places.toItsEnd(request, begin, (begun) => this.#answer(begun));
+      const metrics = {
+        totalMs: monotonicMs() - startedMs,
+        compileMs: parsedMs - startedMs,
+        planMs: plannedMs - parsedMs,
+        lookupMs: run.lookupMs,
+        loadMs: run.loadMs,
+      };
+      return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: run.pushdown };
     };
-    return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: run.pushdown };
+    let told: Work = { examined: 0, extraWork: 0 };
+    const untold = ({ examined, extraWork }: Work): Work => {
+      // A run that was begun anew has fewer for a while.
+      const since = {
+        examined: Math.max(0, examined - told.examined),
+        extraWork: Math.max(0, extraWork - told.extraWork),
+      };
+      told = { examined, extraWork };
+      return since;
+    };
+    return {
+      page: make(),
+      untold,
+      notReady: (id, totalMs) => ({
+        rows: [],
+        texts: [],
+        ...(request.continuation === undefined ? {} : { continuation: request.continuation }),
+        pageId: id,
+        ...untold(running ?? told),
+        metrics: { totalMs, compileMs: 0, planMs: 0, lookupMs: 0, loadMs: 0 },
+        pushdown: running?.pushdown ?? plan.pushdown,
+      }),
+    };
   }
 
   /**
@@ -336,6 +392,25 @@ export class Queries {
     }
     return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
   }
+}
+
+type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
+
+/** A page that is being made. */
+interface MadePage {
+  readonly page: Promise<QueryPage>;
+  /** How much of the work that was done until now nobody has been told of. */
+  untold(until: Work): Work;
+  /** The answer while it is not ready. */
+  notReady(id: string, totalMs: number): QueryPage;
+}
+
+/** What a page is an answer to. */
+function aboutOf({ rid }: ContainerState, request: QueryRequest): string {
+  const { sql, parameters, partitionKey, prefix, range, maxItemCount, continuation, resume, apart } = request;
+  const scope = [partitionKey, prefix, range];
+  const asked = [rid, sql, parameters, ...scope, maxItemCount, continuation, resume, apart];
+  return hash('sha256', jsonText(asked.map((part) => part ?? null) as Json));
 }
 
 function planOf(

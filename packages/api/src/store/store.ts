@@ -69,11 +69,14 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   readonly serverless?: boolean | undefined;
   readonly newId?: () => string;
   readonly monotonicMs?: () => number;
+  /** Milliseconds that a request waits for a page of a query before it is answered without rows; 10,000 by default. */
+  readonly pageWaitMs?: number;
 }
 
 interface OpenedParts {
   readonly purge: PurgeRunner;
   readonly documents: Documents;
+  readonly queries: Queries;
   readonly floors: FeedFloors;
   readonly retries: Retries;
   readonly requestUnits: RequestUnits;
@@ -117,7 +120,7 @@ export class Store implements StoreApi {
   private constructor(
     options: StoreOptions,
     parts: StoreParts,
-    { purge, documents, floors, retries, requestUnits, measurements, observer, copies }: OpenedParts,
+    { purge, documents, queries, floors, retries, requestUnits, measurements, observer, copies }: OpenedParts,
   ) {
     const { onFault = () => {} } = options;
     this.requestUnits = requestUnits;
@@ -137,7 +140,7 @@ export class Store implements StoreApi {
     this.#encryptionKeys = new ClientEncryptionKeys(parts);
     this.#reads = new ItemReads(parts, documents);
     this.#writes = new ItemWrites(parts, documents);
-    this.#queries = new Queries(parts, documents);
+    this.#queries = queries;
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#retries = retries;
@@ -199,6 +202,7 @@ export class Store implements StoreApi {
         const { containers, erased } = news;
         purge.touched(news);
         documents.evict(erased);
+        if (erased.length > 0) queries.erased();
         if (containers === undefined) documents.clear();
         forgetGone(news);
       },
@@ -219,6 +223,7 @@ export class Store implements StoreApi {
       for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
     };
     const parts = new StoreParts(ports, projector, rows);
+    const queries = new Queries(parts, documents, options.pageWaitMs);
     const retries = new Retries(onFault);
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
@@ -231,6 +236,7 @@ export class Store implements StoreApi {
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),
       onErased: (positions) => {
         documents.evict(positions);
+        queries.erased();
         rows.erased();
         // If that fails, other nodes keep in memory for a while what no row leads to any more.
         options.nodes?.readModels.tellErased(positions).catch(() => {});
@@ -261,6 +267,7 @@ export class Store implements StoreApi {
       const store = new Store(options, parts, {
         purge,
         documents,
+        queries,
         floors,
         retries,
         requestUnits,
@@ -511,6 +518,7 @@ export class Store implements StoreApi {
     await this.#rebuilds.putOff();
     // Every request that was let in is answered: a write as soon as it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
+    await this.#queries.stop();
     await this.#proofs.stop();
     await this.#parts.projector.close();
     // Before the ports close: the folder is still this process's own.

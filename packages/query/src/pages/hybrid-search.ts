@@ -4,7 +4,15 @@ import type { Expression, Query } from '../language/ast.ts';
 import { call, member, NOWHERE, object, verbatim, ZERO } from '../language/expressions.ts';
 import { printExpression, printQuery } from '../language/print.ts';
 import type { RankComponent, RankStep } from '../run/ranking.ts';
-import { documentAlias, NO_BOUNDS, notMerged, payloadOf, type PipelineInfo, PLAIN_PIPELINE } from './pipeline.ts';
+import {
+  inOnePage,
+  documentAlias,
+  NO_BOUNDS,
+  notMerged,
+  payloadOf,
+  type PipelineInfo,
+  PLAIN_PIPELINE,
+} from './pipeline.ts';
 
 /** `hybridSearchQueryInfo` of a query plan: how clients answer ORDER BY RANK by asking several ranges. */
 export interface HybridSearchInfo {
@@ -50,7 +58,7 @@ export function describeHybridSearch(plan: QueryPlan): HybridSearchInfo | undefi
       : Math.max(MIN_CANDIDATES, CANDIDATES_PER_ROW * wanted);
   const scores = scoresOf(query, rank);
   return {
-    globalStatisticsQuery: statisticsQuery(query, scores),
+    globalStatisticsQuery: inOnePage(statisticsQuery(query, scores)),
     componentQueryInfos: scores.map((score) => componentInfo(query, score, scores, candidates)),
     componentWeights: rank.weights,
     skip: plan.offset ?? null,

@@ -54,6 +54,8 @@ export const PLAIN_PIPELINE: PipelineInfo = {
 const OF_ALL = '/* of all ranges */ ';
 /** Begins a query whose rows are told apart by their `_rid`, also where a document has several. */
 const BY_ROW = '/* of rows */ ';
+/** Begins a query whose first page is to have all of its rows. */
+const IN_ONE_PAGE = '/* in one page */ ';
 /** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
 const FILTER = '({documentdb-formattableorderbyquery-filter})';
 /**
@@ -69,6 +71,17 @@ export const isOfAllRanges = (sql: string): boolean => sql.startsWith(OF_ALL);
  * @source `OrderByCrossPartitionQueryPipelineStage` of Microsoft.Azure.Cosmos
  */
 export const isOfRows = (sql: string): boolean => sql.startsWith(BY_ROW);
+
+/**
+ * Whether the first page of this is to have its rows, however long that takes: the .NET client looks for the statistics of
+ * texts there, and fails where they come later.
+ *
+ * @source `HybridSearchCrossPartitionQueryPipelineStage` of Microsoft.Azure.Cosmos
+ */
+export const isInOnePage = (sql: string): boolean => sql.startsWith(IN_ONE_PAGE);
+
+/** Of a query that {@link isInOnePage}. */
+export const inOnePage = (sql: string): string => `${IN_ONE_PAGE}${sql}`;
 
 /** An alias for the documents where a query has none, as in `FROM x IN c.items`. */
 const DOCUMENT = '_document';

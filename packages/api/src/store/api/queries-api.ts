@@ -74,6 +74,10 @@ export interface QueryRequest extends Scope {
   /** The most rows of a page. */
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
+  /** What an earlier answer called this page that was not ready yet. */
+  readonly pageId?: string | undefined;
+  /** Whether the page is waited for however long it takes. */
+  readonly isAwaited?: boolean;
   /**
    * Where an ordered answer begins that a client goes on with by itself. A continuation takes precedence, unless this tells
    * another row.
@@ -101,7 +105,9 @@ export interface QueryPage {
   /** The same rows, each as JSON text. */
   readonly texts: readonly string[];
   readonly continuation?: Continuation;
-  /** Documents that were looked at. */
+  /** Set for a page that takes long: there are no rows yet, and it is to be asked for again, by this. */
+  readonly pageId?: string;
+  /** Documents that were looked at, since the page was last asked for. */
   readonly examined: number;
   /** Work on these documents beyond what every document takes, in units of some nanoseconds. */
   readonly extraWork: number;

@@ -1,0 +1,170 @@
+import type { Container, FeedOptions } from '@azure/cosmos';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { raw } from '../support/raw.ts';
+import { World } from '../support/world.ts';
+
+const partitionKey = { paths: ['/team'] };
+const ITEMS = 100;
+
+/** Where no page of a query is waited for: each is answered without rows first. */
+let hasty: World;
+let patient: World;
+
+async function stocked(world: World, throughput: number): Promise<Container> {
+  const container = await world.container({ partitionKey, throughput });
+  for (let n = 0; n < ITEMS; n += 1) {
+    await container.items.create({
+      id: `i${n}`,
+      team: `t${n % 11}`,
+      n,
+      rank: n % 7,
+      tags: ['x', `t${n % 3}`],
+      filler: 'f'.repeat(500),
+    });
+  }
+  return container;
+}
+
+beforeAll(async () => {
+  hasty = await World.open({ provisioning: { pageWaitMs: 0 } });
+  patient = await World.open();
+});
+afterAll(async () => {
+  await hasty.end();
+  await patient.end();
+});
+
+/** All rows of a query, and how many pages came without any. */
+async function rowsOf(container: Container, query: string, options: FeedOptions) {
+  const pages = container.items.query<unknown>(query, options);
+  const rows: unknown[] = [];
+  let empty = 0;
+  while (pages.hasMoreResults()) {
+    const page: { readonly resources?: readonly unknown[] } = await pages.fetchNext();
+    const found = page.resources ?? [];
+    rows.push(...found);
+    if (found.length === 0) empty += 1;
+    expect(empty).toBeLessThan(5_000);
+  }
+  return { rows, empty };
+}
+
+const QUERIES = [
+  'SELECT VALUE COUNT(1) FROM c WHERE c.n % 2 = 0',
+  'SELECT VALUE SUM(c.n) FROM c WHERE c.rank > 2',
+  'SELECT c.rank, COUNT(1) AS n, AVG(c.n) AS mean FROM c GROUP BY c.rank',
+  'SELECT VALUE c.n FROM c ORDER BY c.n DESC',
+  'SELECT c.id FROM c ORDER BY c.rank, c.n OFFSET 20 LIMIT 30',
+  'SELECT DISTINCT VALUE c.rank FROM c',
+  'SELECT DISTINCT c.rank FROM c ORDER BY c.rank',
+  'SELECT VALUE t FROM c JOIN t IN c.tags WHERE c.n < 40',
+  'SELECT TOP 25 c.id FROM c WHERE c.rank = 3',
+  'SELECT * FROM c WHERE c.n > 80',
+];
+
+describe.each([400, 12_000])(
+  'a client that asks for pages which take long, of a container of %d request units,',
+  (throughput) => {
+    let containers: readonly [Container, Container];
+    beforeAll(async () => {
+      containers = [await stocked(hasty, throughput), await stocked(patient, throughput)];
+    }, 60_000);
+
+    test('has the rows of all of its queries, in whatever pages', async () => {
+      const [slow, swift] = containers;
+      let waited = 0;
+      for (const query of QUERIES) {
+        for (const options of [
+          {},
+          { maxItemCount: 7 },
+          { maxItemCount: -1 },
+          { partitionKey: 't3' },
+          { forceQueryPlan: true },
+        ]) {
+          const found = await rowsOf(slow, query, options);
+          const expected = await rowsOf(swift, query, options);
+          const without = ({ rows }: typeof found) =>
+            rows.map((row) => JSON.stringify(row).replace(/,"_rid".*/, '')).toSorted();
+          const inOrder = query.includes('ORDER BY');
+          const [is, ought] = [found, expected].map((one) =>
+            inOrder ? one.rows.map((row) => JSON.stringify(row)) : without(one),
+          );
+          expect(is, `${query} ${JSON.stringify(options)}`).toEqual(ought);
+          waited += found.empty - expected.empty;
+        }
+      }
+      expect(waited).toBeGreaterThanOrEqual(QUERIES.length * 5);
+    }, 60_000);
+  },
+);
+
+describe('a page of a query that takes long', () => {
+  const SQL = 'SELECT c.id FROM c ORDER BY c.n';
+  const ask = (container: Container, query: string, token?: string) =>
+    raw(hasty.endpoint, 'POST', `/dbs/${container.database.id}/colls/${container.id}/docs`, {
+      headers: {
+        'content-type': 'application/query+json',
+        'x-ms-documentdb-isquery': 'true',
+        'x-ms-max-item-count': '1000',
+        'x-ms-documentdb-populatequerymetrics': 'true',
+        ...(token === undefined ? {} : { 'x-ms-continuation': token }),
+      },
+      body: JSON.stringify({ query, parameters: [] }),
+    });
+  /** How many documents an answer says that were looked at for it, which is what it is charged for. */
+  const lookedAt = (headers: Readonly<Record<string, unknown>>) =>
+    Number(/retrievedDocumentCount=(\d+)/.exec(headers['x-ms-documentdb-query-metrics'] as string)![1]);
+
+  /** Asks until there are rows; returns them, and how many documents were looked at on the way. */
+  async function patiently(container: Container, query: string, from?: string) {
+    let looked = 0;
+    let asked = 0;
+    for (let token = from; ; asked += 1) {
+      const { status, headers, json } = await ask(container, query, token);
+      expect(status).toBe(200);
+      looked += lookedAt(headers);
+      const rows = json!['Documents'] as readonly { readonly id: string }[];
+      token = headers['x-ms-continuation'] as string | undefined;
+      if (rows.length > 0 || token === undefined) return { rows, looked };
+      expect(asked).toBeLessThan(5_000);
+    }
+  }
+  let container: Container;
+  beforeAll(async () => {
+    container = await stocked(hasty, 6_000);
+  }, 60_000);
+
+  test('is answered without rows and with a token, by which it is made once, and charged for what was done since', async () => {
+    const { headers, json } = await ask(container, SQL);
+    expect(json).toMatchObject({ Documents: [], _count: 0 });
+    const token = headers['x-ms-continuation'] as string;
+    expect(token.length).toBeLessThanOrEqual(1_024);
+    const { rows, looked } = await patiently(container, SQL, token);
+    expect(rows.length).toBe(ITEMS);
+    const all = lookedAt(headers) + looked;
+    // Each document once, or once more where one took so long that the query was begun anew in the slow lane.
+    expect(all === ITEMS || (all > ITEMS && all <= 2 * ITEMS)).toBe(true);
+  });
+
+  test('is begun anew by a token of before a restart, and by that of another query', async () => {
+    const { headers } = await ask(container, SQL);
+    const token = headers['x-ms-continuation'] as string;
+    const { rows: others } = await patiently(container, 'SELECT c.id FROM c WHERE c.n < 3 ORDER BY c.n', token);
+    expect(others.map(({ id }) => id)).toEqual(['i0', 'i1', 'i2']);
+    await hasty.restart();
+    const { rows } = await patiently(container, SQL, token);
+    expect(rows.length).toBe(ITEMS);
+  });
+
+  test('shows nothing that was erased while it waited to be fetched', async () => {
+    const { headers } = await ask(container, SQL);
+    const token = headers['x-ms-continuation'] as string;
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const erasure = { id: 'i7', partitionKey: ['t7'], reason: 'asked for', requestedBy: 'the person' };
+    const { status } = await hasty.manage('POST', `/dbs/${container.database.id}/colls/${container.id}/erase`, erasure);
+    expect(status).toBe(200);
+    const { rows } = await patiently(container, SQL, token);
+    expect(rows.length).toBe(ITEMS - 1);
+    expect(rows.some((row) => row.id === 'i7')).toBe(false);
+  });
+});
