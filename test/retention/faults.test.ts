@@ -63,15 +63,21 @@ async function kept() {
   };
 }
 
-beforeEach(async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-  ({ store, storage } = await openInlineStore('faults'));
+/** @param mayAppendLate whether the log is one of a server, which may still record what it got before a fault */
+async function begin(mayAppendLate: boolean): Promise<void> {
+  ({ store, storage } = await openInlineStore('faults', ({ log }) => {
+    if (mayAppendLate) Object.assign(log, { mayAppendLate });
+  }));
   for (const database of ['db', 'fed']) await store.createDatabase(CALLER, database);
   await store.createContainer(CALLER, 'db', 'c', withFeed(10), null);
   await store.createContainer(CALLER, 'db', 'fed', withFeed(10), null);
   await store.createContainer(CALLER, 'fed', 'c', withFeed(10), null);
   await store.placeHold(CALLER, container(), 'old', hold);
   await store.setRetentionFloor(CALLER, container(), 100, 'a while');
+}
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
 });
 afterEach(() => {
   vi.useRealTimers();
@@ -79,7 +85,7 @@ afterEach(() => {
 
 const fault = () => new StorageUnavailable('the disk is away');
 
-it.each(cases)('%s leaves the vault with what is on record, though a fault comes %s its %s', async (name, when, at) => {
+async function meetFault([name, when, at]: (typeof cases)[number]): Promise<void> {
   const part: object = at === 'append' ? storage.log : storage.vault;
   const work = (part[at as never] as (...args: unknown[]) => Promise<unknown>).bind(part);
   const failing = vi.fn(async (...args: unknown[]) => {
@@ -93,11 +99,25 @@ it.each(cases)('%s leaves the vault with what is on record, though a fault comes
   expect(failing).toHaveBeenCalledOnce();
   const { vault, record } = await kept();
   expect(vault.holds).toEqual(expect.arrayContaining(record.holds));
+}
+
+it.each(cases)('%s leaves the vault with what is on record, though a fault comes %s its %s', async (...fault) => {
+  await begin(true);
+  await meetFault(fault);
   await vi.advanceTimersByTimeAsync(HOUR_MS + 1_000);
   await expect.poll(async () => (await kept()).vault).toEqual((await kept()).record);
 });
 
+it.each(cases)('%s does so at once with a log of its own, though a fault comes %s its %s', async (...fault) => {
+  await begin(false);
+  await meetFault(fault);
+  await vi.advanceTimersByTimeAsync(1_000);
+  await expect.poll(async () => (await kept()).vault).toEqual((await kept()).record);
+});
+
 describe('what is put on record long after its caller was told of a fault', () => {
+  beforeEach(() => begin(true));
+
   /** Sends a request whose append comes through later, by what this resolves to. */
   async function delayed(request: () => Promise<unknown>): Promise<() => Promise<unknown>> {
     const append = storage.log.append.bind(storage.log);
@@ -158,6 +178,7 @@ describe('what is put on record long after its caller was told of a fault', () =
 });
 
 it('a purge after one that met two faults at once has nothing more to tell of them', async () => {
+  await begin(false);
   for (const id of ['deleted', 'overdue']) {
     const document = { id, pk: 'p', ttl: 1 };
     const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };

@@ -38,7 +38,7 @@ it.each([true, false])(
       othersRaise,
       confirmCatalog: async () => {},
       onLowered: () => {},
-      retries: new Retries(() => {}),
+      retries: new Retries(() => {}, { mayAppendLate: true }),
     };
     await new FeedFloors(options).settleAll();
     // Of the 50 that are to have one none has: another node may have lowered it just then, so each is looked at anew.

@@ -9,7 +9,7 @@ export interface FeedFloorsOptions {
   readonly catalog: () => Catalog;
   /** True where other nodes change containers, too. */
   readonly othersRaise: boolean;
-  /** Makes sure that the catalog has what any node had recorded a moment ago. */
+  /** Makes sure that the catalog has all that is on record by now. */
   readonly confirmCatalog: () => Promise<void>;
   /** Told when lives that a floor kept may go now. */
   readonly onLowered: () => void;
@@ -71,7 +71,10 @@ export class FeedFloors {
    * @param isSafeNow false where the floor was raised for what may be put on record yet
    */
   settleAfterFault(containerRid: string, when: { readonly isSafeNow: boolean }): void {
-    const settle = () => this.#settle(containerRid, () => this.#wanted(containerRid) ?? 0);
+    const settle = async (): Promise<void> => {
+      await this.#confirmCatalog();
+      await this.#settle(containerRid, () => this.#wanted(containerRid) ?? 0);
+    };
     this.#retries.settle(keyOf(containerRid), settle, when);
   }
 

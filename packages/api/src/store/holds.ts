@@ -340,7 +340,7 @@ export class Holds {
     const name = vaultHoldId(container.rid, holdId);
     const mayCome = (): boolean => this.#known(container, holdId) === undefined && this.#retries.isOpen(name);
     const standing = async (): Promise<StandingHold | undefined> => {
-      await this.#parts.confirmCatalog(0);
+      await this.#parts.recorded();
       const known = this.#known(container, holdId);
       return known !== undefined && isStanding(known) ? known : undefined;
     };
@@ -387,7 +387,10 @@ export class Holds {
   }
 
   async #settleFloorInTurn(container: ContainerState): Promise<void> {
-    await this.#order.run(container.rid, () => this.#settleFloor(container));
+    await this.#order.run(container.rid, async () => {
+      await this.#parts.recorded();
+      await this.#settleFloor(container);
+    });
     this.#lookAgain(container);
   }
 

@@ -45,6 +45,7 @@ export class Observer {
       );
     return {
       spansStreams: log.spansStreams,
+      mayAppendLate: log.mayAppendLate,
       append,
       readStream: (stream, options) => log.readStream(stream, options),
       readLast: (stream) => log.readLast(stream),

@@ -267,6 +267,12 @@ export class StoreParts {
     while (this.#confirmedMs < sinceMs) await (this.#confirming ??= this.#confirm(log, monotonicMs));
   }
 
+  /** Makes sure that the catalog has all that is on record by now. */
+  async recorded(): Promise<void> {
+    if (this.ports.nodes === undefined) await this.seen('head');
+    else await this.confirmCatalog(0);
+  }
+
   async #confirm(log: EventLog, monotonicMs: () => number): Promise<void> {
     try {
       const askedMs = monotonicMs();

@@ -21,9 +21,12 @@ export class Retries {
   readonly #asked = new Map<string, Asked>();
   readonly #running = new Map<string, Promise<void>>();
   readonly #open = new Set<string>();
+  readonly #mayAppendLate: boolean;
 
-  constructor(onFault: (error: unknown) => void) {
+  /** @param mayAppendLate whether the log's server may still record what it was sent before a fault */
+  constructor(onFault: (error: unknown) => void, { mayAppendLate }: { readonly mayAppendLate: boolean }) {
     this.#onFault = onFault;
+    this.#mayAppendLate = mayAppendLate;
   }
 
   /** Does it now, and in the background if that fails. Rejects never. */
@@ -48,13 +51,14 @@ export class Retries {
   }
 
   /**
-   * Makes something equal to what is on record, after a fault that leaves unknown whether the record has changed. A
-   * server may record what was sent to it a while later, so this is done once more when that can no longer be.
+   * Makes something equal to what is on record, after a fault that leaves unknown whether the record has changed. Where a
+   * server may record what was sent to it a while later, this is done once more when that can no longer be.
    *
-   * @param isSafeNow false where something may yet come on record that this would give up; until the end its key {@link
-   *   isOpen}
+   * @param isSafeNow false where something may have been sent that this would give up; where that may yet come on record,
+   *   its key {@link isOpen} until the end
    */
   settle(key: string, work: () => Promise<void>, { isSafeNow }: { readonly isSafeNow: boolean }): void {
+    if (!this.#mayAppendLate) return this.again(key, work);
     if (isSafeNow) this.again(key, work);
     else this.#open.add(key);
     const inTheEnd = (): Promise<void> => {

@@ -224,7 +224,7 @@ export class Store implements StoreApi {
     };
     const parts = new StoreParts(ports, projector, rows);
     const queries = new Queries(parts, documents, options.pageWaitMs);
-    const retries = new Retries(onFault);
+    const retries = new Retries(onFault, { mayAppendLate: ports.log.mayAppendLate ?? false });
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
       ...ports,
@@ -259,7 +259,7 @@ export class Store implements StoreApi {
         vault: ports.vault,
         catalog: () => projector.catalog,
         othersRaise: options.nodes !== undefined,
-        confirmCatalog: () => parts.confirmCatalog(0),
+        confirmCatalog: () => parts.recorded(),
         onLowered: () => purge.lookAgain(),
         retries,
       });

@@ -114,11 +114,15 @@ export interface Scavenging {
  *
  * A caller MUST NOT assume
  * - that positions are without gaps, or that two logs number alike;
- * - that a rejected append wrote nothing: after a fault the outcome is unknown and is found by reading.
+ * - that a rejected append wrote nothing: after a fault the outcome is unknown and is found by reading, where
+ *   `mayAppendLate` is set not at once.
  */
 export interface EventLog {
   /** True when an append may span several streams. Where it may not, such an append is rejected. */
   readonly spansStreams: boolean;
+
+  /** Set where a server may still make an append a while after it has failed here. */
+  readonly mayAppendLate?: true | undefined;
 
   append(appends: readonly StreamAppend[], options?: AppendOptions): Promise<AppendResult>;
 

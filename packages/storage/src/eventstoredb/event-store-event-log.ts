@@ -79,6 +79,7 @@ class LogReplaced extends StorageUnavailable {
  */
 export class EventStoreEventLog implements EventLog, PageReader {
   readonly spansStreams = false;
+  readonly mayAppendLate = true;
   readonly #connection: Connection;
   readonly #appender: BatchAppender;
   readonly #subscriptions = new Set<CatchUpSubscription>();
