@@ -233,6 +233,10 @@ function isDenied(error: unknown): error is Error {
   return error instanceof Error && path !== undefined && ['EACCES', 'EPERM', 'EROFS'].includes(code);
 }
 
+/** Too many files are open, of this process or on the machine. */
+const isOutOfFiles = (error: unknown): error is Error =>
+  error instanceof Error && ['EMFILE', 'ENFILE'].includes((error as NodeJS.ErrnoException).code ?? '');
+
 /** One line for what somebody can put right; all of it for a defect. */
 function complain(error: unknown, stderr: ComplaintStream): number {
   const say = (message: string, code: number): number => {
@@ -246,6 +250,7 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   }
   if (isDenied(error))
     return say(`${error.message}. Check whose it is, its permissions, and the disk.`, exitCodes.usage);
+  if (isOutOfFiles(error)) return say(`${error.message}. Raise the limit (ulimit -n).`, exitCodes.usage);
   if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);

@@ -19,7 +19,7 @@ import { outOfDate, readTls, type TlsFiles } from '../config/tls.ts';
 import { wait } from '../config/wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { Draining } from '../http/draining.ts';
-import { connectionsBeside } from '../http/limits.ts';
+import { connectionsBeside, OWN_FILES } from '../http/limits.ts';
 import { buildServer } from '../http/server.ts';
 import { registerManagement } from '../management/plugin.ts';
 import { sendProblem } from '../management/send-problem.ts';
@@ -44,6 +44,12 @@ const SECOND_SIGNAL_AFTER_MS = 500;
  */
 export async function serve(configuration: Configuration, print: (line: string) => void): Promise<number> {
   const log = openLog(configuration['log-level']);
+  const openFiles = openFileLimit();
+  if (openFiles <= OWN_FILES) {
+    throw new BadConfiguration(
+      `This process may have ${openFiles} files and connections open, and the store needs ${OWN_FILES} for its own. Raise the limit (ulimit -n, or LimitNOFILE of a systemd unit).`,
+    );
+  }
   const tls = readTls(configuration);
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
@@ -86,7 +92,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
         maxStalenessPrefix: configuration['max-staleness-prefix'],
         maxStalenessSeconds: configuration['max-staleness-seconds'],
       },
-      limits: { connections: connectionsBeside(openFileLimit()) },
+      limits: { connections: connectionsBeside(openFiles) },
       logger: log,
       origins,
       tls,

@@ -57,7 +57,7 @@ export const defaultLimits: Limits = {
 };
 
 /** Files that the store has open itself, and some that it may open. */
-const OWN_FILES = 100;
+export const OWN_FILES = 100;
 
 /** How many connections there may be where so many files may be open: with none left, nobody could be answered. */
 export function connectionsBeside(openFiles: number, { connections }: Limits = defaultLimits): number {

@@ -143,6 +143,11 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0, stderr: '' });
   });
 
+  test('does not begin with too few files to work with, and says so', async () => {
+    const { code, stderr } = await start(['serve', '--port', '0', '--data', temporaryFolder()], {}, 100).finished();
+    expect([code, stderr]).toEqual([2, expect.stringContaining('may have 100 files and connections open')]);
+  });
+
   test('ends when a thread that writes is lost: it could not write again, and keeps what was acknowledged', async () => {
     const data = temporaryFolder();
     // Has the log's writer handed what it can't read, upon a signal.
