@@ -1,4 +1,4 @@
-import { copyFileSync, readdirSync, rmSync } from 'node:fs';
+import { copyFileSync, cpSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -112,6 +112,37 @@ describe('a file that is damaged', () => {
     expect(verifyCertificate(certificate, key, checkpointCryptography)).toMatchObject({ ok: true });
     expect((await store.verifyLog()).problems).toEqual([]);
   });
+
+  it.each(['the same item', 'the same container'])(
+    'is told with what to do where it is of another copy of the store, in which %s was made',
+    async (what) => {
+      const make = () =>
+        what === 'the same item'
+          ? store.writeItem(CALLER, store.container('db', 'c'), 'create', {
+              id: 'c',
+              partitionKey: '["p"]',
+              document: { id: 'c', pk: 'p' },
+              json: '{"id":"c","pk":"p"}',
+            })
+          : store.createContainer(CALLER, 'db', 'other', DEFINITION, -1);
+      const items = join(folder, 'items.v1.db');
+      const before = newFolder('before');
+      await whileClosed(() => cpSync(folder, before, { recursive: true }));
+      await make();
+      await whileClosed(() => {
+        copyFileSync(items, join(before, 'other-items'));
+        removeFolder(folder);
+        renameSync(before, folder);
+      });
+      await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+      await make();
+      const starting = whileClosed(() => renameSync(join(folder, 'other-items'), items));
+      await expect(starting).rejects.toThrow(/items\.v1\.db does not go with the event log.*delete the file/);
+      rmSync(items);
+      store = await open();
+      expect((await store.fsck()).problems).toEqual([]);
+    },
+  );
 
   describe('is refused where it is an older copy of the keys', () => {
     const older = async (work: () => Promise<void>, { closed = true } = {}) => {

@@ -334,6 +334,8 @@ export interface ReadModelSnapshot {
 export interface ReadModelVersions {
   /** True when other processes write the read models, too. */
   readonly shared: boolean;
+  /** What an error met in bringing them up with the log comes to, where that says more than the error. */
+  readonly explained?: (error: unknown) => unknown;
   /** The version in use. */
   readonly current: { readonly version: number; readonly store: ReadModelStore };
   /** What a rebuild had under way when its process ended, as it was found when these were opened; undefined for none. */

@@ -253,7 +253,9 @@ export class Store implements StoreApi {
       around: (step, work) => observer.purgeStep(step, work),
     });
     try {
-      await projector.start();
+      await projector.start().catch((error: unknown) => {
+        throw ports.readModels.explained?.(error) ?? error;
+      });
       parts.opened();
       const floors = new FeedFloors({
         vault: ports.vault,

@@ -236,6 +236,10 @@ export function headIn(file: string): number | undefined {
   }
 }
 
+/** What to do about read models that don't take what the log has. */
+export const whenUnfit = (file: string): string =>
+  `${file} does not go with the event log: it is of another copy of the store, or damaged. Stop the store, and delete the file, with its -wal and -shm files: it is built again from the log at the next start.`;
+
 /** True for a read model that has values in clear, and for one that is damaged where they would be. */
 export function hasClearValues(file: string): boolean {
   const database = connect(file);
@@ -298,7 +302,7 @@ export function explained(
   }
   if (code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen) {
     return new UnusableFile(
-      `${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions.`,
+      `${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions, and how many files may be open (ulimit -n).`,
     );
   }
   if (code === sqliteCodes.full) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);

@@ -1,6 +1,7 @@
 import type { BackupSource } from '@epitaph/core/backup/backup-source.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
@@ -23,6 +24,7 @@ import {
   LOG_CACHE_KIB,
   openForReading,
   UnusableFile,
+  whenUnfit,
 } from './database.ts';
 import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';
 import type { StepHook } from './placed-crash.ts';
@@ -247,6 +249,11 @@ class SqliteReadModels implements ReadModelVersions {
     this.#current = current;
     this.#unfinished = unfinished;
   }
+
+  readonly explained = (error: unknown): unknown =>
+    error instanceof InvariantViolation
+      ? new UnusableFile(`${error.message}: ${whenUnfit(this.#folder.itemsFile(this.#current.version))}`)
+      : error;
 
   static async open(folder: DataFolder, options: SqliteStorageOptions, head: number): Promise<SqliteReadModels> {
     const version = folder.itemsVersion;

@@ -1,5 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import { invariant } from '@epitaph/core/invariant.ts';
+import { invariant, InvariantViolation } from '@epitaph/core/invariant.ts';
 import {
   isGone,
   type DisappearanceRow,
@@ -11,7 +11,8 @@ import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
-import { BUSY_MS, openForWriting } from './database.ts';
+import { BUSY_MS, openForWriting, whenUnfit } from './database.ts';
+import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PageGaps } from './page-gaps.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
 import { READ_MODEL_SCHEMA, READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -139,7 +140,8 @@ export class ReadModelWriterCore implements WriterCore {
     } catch (error) {
       if (error instanceof PlacedCrash) throw error;
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
-      return applies.map(() => failureOutcome(error, this.#whenDamaged));
+      const failed = failureOutcome(error, this.#whenDamaged, isUnfit(error) ? whenUnfit(this.#file) : undefined);
+      return applies.map(() => failed);
     }
     this.#step('read model: after commit');
     if (this.#mustEmptyJournal || this.#hasLongJournal()) this.#emptyJournal();
@@ -344,6 +346,10 @@ function isRow(change: ApplyJob['changes'][number]): change is WrittenRow {
 }
 
 const VISIBLE_IN_PARTITION = 'WHERE container = ? AND partition_key = ? AND ((due IS NULL AND ts > ?) OR due > ?)';
+
+/** True for what a row stands in the way of that is there, or is not. */
+const isUnfit = (error: unknown): boolean =>
+  error instanceof InvariantViolation || sqliteCodeOf(error) === sqliteCodes.constraint;
 
 function prepare(database: DatabaseSync) {
   return {

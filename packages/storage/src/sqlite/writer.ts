@@ -216,10 +216,11 @@ export class InlineWriter extends Writer {
  * Turns what SQLite or the disk throws into an outcome that says what to do.
  *
  * @param whenDamaged what to do about files that are damaged, part of a sentence
+ * @param known what to do about this error, where that is known
  */
-export function failureOutcome(error: unknown, whenDamaged = 'restore it from a backup'): JobOutcome {
+export function failureOutcome(error: unknown, whenDamaged = 'restore it from a backup', known?: string): JobOutcome {
   const { message = String(error), cause } = error as { message?: string; cause?: unknown };
-  const remedy = remedyFor(cause ?? error, whenDamaged);
+  const remedy = known ?? remedyFor(cause ?? error, whenDamaged);
   return { ok: false, failure: { fault: message, sqliteCode: sqliteCodeOf(error), remedy } };
 }
 
