@@ -737,6 +737,18 @@ describe('the facts of a life', () => {
     );
   });
 
+  it('have as the last write the one with which it left with its partition key, not one in vain of another node', () => {
+    const [first, last] = [T0, T0 + 10_000].map((atMs) => ({ atMs, ttl: null }));
+    const end = { kind: 'deleted', atMs: last!.atMs, recordedAtMs: last!.atMs, recordedBy: 'key:primary' } as const;
+    const writes = [first!, last!, { atMs: T0 + 20_000, ttl: 5 }];
+    const told = (over: object, atMs: number) =>
+      explainAt({ container: container([policy(1, T0, null)]), lives: [{ life: 0, writes, ...over }] }, atMs).lastWrite;
+    const gone = { end: { ...end, withPartitionKey: true } };
+    expect(told(gone, T0 + 30_000)).toEqual({ ...last, ts: S + 10 });
+    expect(told(gone, T0 + 9_999)).toEqual({ ...first, ts: S });
+    expect(told({}, T0 + 30_000)).toEqual({ atMs: T0 + 20_000, ttl: 5, ts: S + 20 });
+  });
+
   it('do not end with the partition key when the life had ended before', async () => {
     const timeline = [policy(1, T0, 60)];
     const world = new ItemWorld(T0 + 999, timeline);

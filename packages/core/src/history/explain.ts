@@ -5,7 +5,7 @@ import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import { policyToDecideBy } from '../ttl/policy-timeline.ts';
 import type { ItemPurged } from '../item/events.ts';
 import { graceSeconds } from '../retention/grace.ts';
-import type { ErasureRequest, LifeFacts, LifePurge } from './life.ts';
+import type { ErasureRequest, LifeFacts, LifePurge, LifeWrite } from './life.ts';
 
 export type ItemStateName = 'live' | 'expired' | 'purged' | 'deleted' | 'never-existed';
 
@@ -107,7 +107,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
   const about = {
     atMs,
     life: facts.life,
-    lastWrite: { atMs: write.atMs, ts, ttl: write.ttl },
+    lastWrite: lastWriteOf(facts, write),
     holds,
     ...keptUntil(input.floorUntilMs),
   };
@@ -219,6 +219,14 @@ function explainAsRecorded(input: ExplainInput): Explanation {
       : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
     policy: policyFacts(current),
   };
+}
+
+/** Another node may have written to an item that had left with its partition key, which changed nothing any more. */
+function lastWriteOf({ writes, end }: LifeFacts, latest: LifeWrite): NonNullable<Explanation['lastWrite']> {
+  const before =
+    end?.withPartitionKey === true ? writes.findLast(({ atMs }) => atMs <= Math.min(latest.atMs, end.atMs)) : latest;
+  const { atMs, ttl } = before === undefined || before.omittedAfter !== undefined ? latest : before;
+  return { atMs, ts: Math.floor(atMs / 1000), ttl };
 }
 
 /** It was written again later in the same life, so it was there; by which write, the record of its erasure has no room for. */
