@@ -302,7 +302,7 @@ export function explained(
   }
   if (code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen) {
     return new UnusableFile(
-      `${file}: the ${what} can't be opened for writing (${message}). Check the folder's permissions, and how many files may be open (ulimit -n).`,
+      `${file}: the ${what} can't be opened for writing (${message}). Check the permissions of the folder, of the file and of its -wal and -shm, and how many files may be open (ulimit -n).`,
     );
   }
   if (code === sqliteCodes.full) return new UnusableFile(`${file}: no space left on the disk for the ${what}.`);
