@@ -355,6 +355,51 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
+  it('answer a change with what it has made, and its etag, not with what another has made of it since', () =>
+    inCluster(async (cluster) => {
+      const log = bound(cluster.log);
+      const one = await cluster.start({ log, automaticPurge: false });
+      const { store: other } = await cluster.start({ automaticPurge: false });
+      const manual = (requestUnitsPerSecond: number) => ({ kind: 'manual', requestUnitsPerSecond }) as const;
+      const { resource: database } = await one.store.createDatabase(CALLER, 'db', manual(400));
+      const made = await one.store.createContainer(CALLER, 'db', 'coll', DEFINITION, -1, manual(400));
+      const keyOf = (wrappedDataEncryptionKey: string) => ({
+        encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
+        wrappedDataEncryptionKey,
+        keyWrapMetadata: {},
+      });
+      await one.store.createClientEncryptionKey(CALLER, database.rid, 'key', keyOf('AAAA'));
+      await other.settleNames('db', 'coll', true);
+      /** The other's change comes between the record of this one's and its answer. */
+      const followedBy = (change: () => Promise<unknown>) => {
+        const append = log.append;
+        vi.spyOn(log, 'append').mockImplementationOnce(async (...asked) => {
+          const appended = await append(...asked);
+          await change();
+          await one.store.settleNames('db', undefined);
+          return appended;
+        });
+      };
+      const replaced = (store: Store, ttl: number, ifMatch?: string) =>
+        store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, ttl, { ifMatch });
+      followedBy(() => replaced(other, 77));
+      const { resource: container } = await replaced(one.store, 55);
+      expect(container.timeline.at(-1)).toMatchObject({ defaultTtl: 55 });
+      // Whoever goes on from that answer overwrites nothing of which it did not tell.
+      await expect(replaced(one.store, 66, container.etag)).rejects.toMatchObject({ code: 'precondition-failed' });
+
+      const change = (amount: number) => ({ kind: 'set', throughput: manual(amount) }) as const;
+      followedBy(() => other.changeContainerThroughput(CALLER, made.resource.rid, change(700)));
+      const ofContainer = await one.store.changeContainerThroughput(CALLER, made.resource.rid, change(500));
+      followedBy(() => other.changeDatabaseThroughput(CALLER, database.rid, change(700)));
+      const ofDatabase = await one.store.changeDatabaseThroughput(CALLER, database.rid, change(500));
+      for (const { resource } of [ofContainer, ofDatabase]) expect(resource.throughput).toEqual(manual(500));
+
+      followedBy(() => other.rewrapClientEncryptionKey(CALLER, database.rid, 'key', keyOf('BBBB')));
+      const rewrapped = await one.store.rewrapClientEncryptionKey(CALLER, database.rid, 'key', keyOf('CCCC'));
+      expect(rewrapped.resource.wrappedKey).toEqual(keyOf('CCCC'));
+    }));
+
   it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);

@@ -65,16 +65,29 @@ export interface Handled<Decision> {
   readonly firstPosition?: number;
 }
 
+export interface HandledWhole<State, Decision> extends Handled<Decision> {
+  /** What the stream comes to with what was appended, whatever others have appended since. */
+  readonly state: State;
+}
+
 /**
  * The one loop: load, fold, decide, append; on a conflict reload and decide again, a bounded number of times.
  *
  * @throws {TooMuchContention} when the bound is reached. Whatever the log throws passes through, and then the
  * outcome is unknown.
  */
+export function handleCommand<State, Decision>(
+  log: EventLog,
+  run: CommandSteps<State, Decision> & ByWholeStream<State>,
+): Promise<HandledWhole<State, Decision>>;
+export function handleCommand<State, Decision>(
+  log: EventLog,
+  run: CommandRun<State, Decision>,
+): Promise<Handled<Decision>>;
 export async function handleCommand<State, Decision>(
   log: EventLog,
   run: CommandRun<State, Decision>,
-): Promise<Handled<Decision>> {
+): Promise<Handled<Decision> & { readonly state: State }> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const known = run.load === 'last' && attempt === 0 ? run.known : undefined;
     const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, known);
@@ -84,7 +97,7 @@ export async function handleCommand<State, Decision>(
     if (recording === undefined || recording.events.length === 0) {
       // The log would have found out what is not so any more.
       if (known !== undefined) continue;
-      return { decision, recorded: [], firstRevision: nextRevision };
+      return { decision, state, recorded: [], firstRevision: nextRevision };
     }
     const expectedRevision: ExpectedRevision = revision ?? 'no-stream';
     const result = await log.append([{ stream: run.stream, expectedRevision, events: recording.events }], {
@@ -93,13 +106,10 @@ export async function handleCommand<State, Decision>(
       notAfterMs: recording.notAfterMs,
     });
     if (result.kind === 'appended') {
-      return {
-        decision,
-        position: result.position,
-        firstPosition: result.firstPositions[0]!,
-        recorded: recording.events,
-        firstRevision: nextRevision,
-      };
+      const { position, firstPositions } = result;
+      const at = { position, firstPosition: firstPositions[0]!, firstRevision: nextRevision };
+      const after = run.load === 'all' ? evolved(run, state, recording.events, at) : state;
+      return { decision, state: after, recorded: recording.events, ...at };
     }
   }
   throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${run.stream} lost against other writers`);
@@ -109,6 +119,19 @@ export async function handleCommand<State, Decision>(
 interface Folded<State> {
   readonly state: State;
   readonly revision: number | undefined;
+}
+
+/** The state that events lead to which were just appended to a stream. */
+export function evolved<State>(
+  { stream, evolve }: { readonly stream: string; readonly evolve: (state: State, event: RecordedEvent) => State },
+  before: State,
+  events: readonly NewEvent[],
+  at: { readonly firstRevision: number; readonly firstPosition: number; readonly position: number },
+): State {
+  return events.reduce((state, event, index) => {
+    const position = index === events.length - 1 ? at.position : at.firstPosition + index;
+    return evolve(state, { ...event, stream, revision: at.firstRevision + index, position });
+  }, before);
 }
 
 async function foldLast<State>(

@@ -88,12 +88,13 @@ describe('handling a command', () => {
     expect(turns).toBeGreaterThan(10);
   });
 
-  it('tells what it recorded and where', async () => {
+  it('tells what it recorded and where, and what the stream comes to by that', async () => {
     const log = new MemoryEventLog();
     await handleCommand(log, counting());
     const events = [event(), event()];
     expect(await handleCommand(log, counting({ record: () => ({ events }) }))).toEqual({
       decision: 1,
+      state: 3,
       position: 3,
       firstPosition: 2,
       firstRevision: 1,
@@ -106,6 +107,7 @@ describe('handling a command', () => {
     for (const nothing of [undefined, { events: [] }]) {
       expect(await handleCommand(log, counting({ record: () => nothing }))).toEqual({
         decision: 0,
+        state: 0,
         recorded: [],
         firstRevision: 0,
       });

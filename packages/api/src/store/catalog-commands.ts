@@ -60,14 +60,12 @@ export class CatalogCommands {
     // Each database of that name that is gone has used up a number, so the log need not be asked about these.
     for (let incarnation = this.#parts.catalog.databasesGone(name); ; incarnation++) {
       const rid = databaseRid(name, incarnation);
-      const { decision, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
+      const { decision, state, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
         type: 'CreateDatabase',
         name,
         throughput,
       });
-      if (decision.kind === 'accepted') {
-        return { resource: this.#parts.catalog.databaseByRid(rid)!, position, created: true };
-      }
+      if (decision.kind === 'accepted') return { resource: state!, position, created: true };
       // A number used up by an earlier incarnation, or by another name with the same hash.
       if (decision.refusal.reason !== 'rid-taken') throw databaseRefusal(decision.refusal);
     }
@@ -76,7 +74,8 @@ export class CatalogCommands {
   async deleteDatabase(caller: Caller, name: string, precondition: Precondition = {}): Promise<{ position: number }> {
     const database = this.database(name);
     const command = { type: 'DeleteDatabase', ifMatch: precondition.ifMatch } as const;
-    return { position: await this.#changeDatabase(caller, database.rid, command) };
+    const { position } = await this.#changeDatabase(caller, database.rid, command);
+    return { position };
   }
 
   /** Changes what a database's containers share. */
@@ -88,8 +87,8 @@ export class CatalogCommands {
   ): Promise<Written<DatabaseState>> {
     this.#assertProvisioned();
     const command = { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch } as const;
-    const position = await this.#changeDatabase(caller, rid, command);
-    return { resource: this.#parts.catalog.databaseByRid(rid)!, position, created: false };
+    const { state, position } = await this.#changeDatabase(caller, rid, command);
+    return { resource: state!, position, created: false };
   }
 
   #assertProvisioned(): void {
@@ -100,8 +99,12 @@ export class CatalogCommands {
     );
   }
 
-  /** Carries out a command on a database that is there; returns the position at which it was recorded. */
-  #changeDatabase(caller: Caller, rid: string, command: DatabaseCommand): Promise<number> {
+  /** Carries out a command on a database that is there. */
+  #changeDatabase(
+    caller: Caller,
+    rid: string,
+    command: DatabaseCommand,
+  ): Promise<Done<DatabaseState, DatabaseDecision>> {
     return this.#parts.containerOrder.run(rid, async () => {
       const context =
         command.type === 'DeleteDatabase'
@@ -109,11 +112,11 @@ export class CatalogCommands {
           : this.#parts.command(caller);
       const isDeleted = command.type === 'DeleteDatabase';
       try {
-        const { decision, position } = await this.#onDatabase(context, rid, command);
-        if (decision.kind === 'refused') throw databaseRefusal(decision.refusal);
+        const done = await this.#onDatabase(context, rid, command);
+        if (done.decision.kind === 'refused') throw databaseRefusal(done.decision.refusal);
         // Containers that went with it have no feeds any more.
         if (isDeleted) await this.#floors.settleAll();
-        return position;
+        return done;
       } catch (error) {
         if (isDeleted && !(error instanceof Refusal)) this.#floors.settleAllAfterFault();
         throw error;
@@ -164,7 +167,7 @@ export class CatalogCommands {
       const rid = containerRid(databaseOf, name, incarnation);
       // One at a time for a rid: the floor of a container that one command is about to make must not be taken by
       // another for its own.
-      const { decision, position } = await this.#parts.containerOrder.run(rid, async () => {
+      const { decision, state, position } = await this.#parts.containerOrder.run(rid, async () => {
         const context = this.#parts.command(caller);
         return this.#onContainer(context, rid, {
           type: 'CreateContainer',
@@ -177,9 +180,7 @@ export class CatalogCommands {
           nowMs: context.nowMs,
         });
       });
-      if (decision.kind === 'accepted') {
-        return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: true };
-      }
+      if (decision.kind === 'accepted') return { resource: state!, position, created: true };
       if (decision.refusal.reason !== 'rid-taken') throw containerRefusal(decision.refusal);
     }
   }
@@ -318,13 +319,13 @@ export class CatalogCommands {
       const policyDelayMs = this.#policyDelayMs;
       const atFirst = this.#parts.policyCommand(caller, [container.number]);
       const command = await commandOf(container, atFirst.nowMs);
-      const { decision, position } = await this.#inTime(policyDelayMs, (isLate) => {
+      const { decision, state, position } = await this.#inTime(policyDelayMs, (isLate) => {
         // What it takes to make the command may have taken long.
         const context = policyDelayMs === 0 ? atFirst : this.#parts.policyCommand(caller, [container.number]);
         return this.#onContainer(context, rid, { ...command, nowMs: context.nowMs, policyDelayMs }, isLate);
       });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
-      return { resource: this.#parts.catalog.containerByRid(rid)!.state, position, created: false };
+      return { resource: state!, position, created: false };
     });
   }
 
@@ -349,7 +350,7 @@ export class CatalogCommands {
     context: CommandContext,
     rid: string,
     command: DatabaseCommand,
-  ): Promise<{ decision: DatabaseDecision; position: number }> {
+  ): Promise<Done<DatabaseState, DatabaseDecision>> {
     const handled = await handleCommand<DatabaseState | undefined, DatabaseDecision>(this.#parts.ports.log, {
       stream: databaseStream(rid),
       load: 'all',
@@ -361,7 +362,7 @@ export class CatalogCommands {
           ? { events: decision.events.map((event) => newEvent(context, event, databaseEventVersions[event.type])) }
           : undefined,
     });
-    return { decision: handled.decision, position: await this.#afterwards(handled.position) };
+    return { ...handled, position: await this.#afterwards(handled.position) };
   }
 
   async #onContainer(
@@ -369,7 +370,7 @@ export class CatalogCommands {
     rid: string,
     command: ContainerCommand,
     isLate?: () => boolean,
-  ): Promise<{ decision: ContainerDecision; position: number }> {
+  ): Promise<Done<ContainerState, ContainerDecision>> {
     let mayNeedFloor = false;
     try {
       if ('definition' in command) {
@@ -380,7 +381,7 @@ export class CatalogCommands {
       const handled = await handleContainer(this.#parts.ports.log, context, rid, command, isLate);
       const position = await this.#afterwards(handled.position);
       await this.#floors.settle(rid, { isRecorded: handled.position !== undefined });
-      return { decision: handled.decision, position };
+      return { ...handled, position };
     } catch (error) {
       if (!(error instanceof Refusal || error instanceof DecidedTooLate))
         this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });
@@ -393,6 +394,13 @@ export class CatalogCommands {
     await this.#parts.projected(position);
     return position;
   }
+}
+
+interface Done<State, Decision> {
+  readonly decision: Decision;
+  /** As the command left it; on several nodes another may have changed it since. Undefined for what never was. */
+  readonly state: State | undefined;
+  readonly position: number;
 }
 
 /** Makes a command when it is its turn, for the container as it is then, and the time. */

@@ -42,8 +42,8 @@ export class ClientEncryptionKeys {
     for (let incarnation = 0; ; incarnation++) {
       const rid = clientEncryptionKeyRid(databaseRid, name, incarnation);
       const command = { type: 'CreateClientEncryptionKey', databaseRid, name, wrappedKey } as const;
-      const { decision, position } = await this.#on(caller, rid, command);
-      if (decision.kind === 'accepted') return { resource: this.#projected(rid), position, created: true };
+      const { decision, state, position } = await this.#on(caller, rid, command);
+      if (decision.kind === 'accepted') return { resource: state!, position, created: true };
       if (decision.refusal.reason !== 'rid-taken') throw new Refusal('already-exists');
     }
   }
@@ -57,30 +57,32 @@ export class ClientEncryptionKeys {
   ): Promise<Written<ClientEncryptionKeyState>> {
     const { rid } = this.find(databaseRid, name);
     const command = { type: 'RewrapClientEncryptionKey', wrappedKey, ifMatch } as const;
-    const { decision, position } = await this.#on(caller, rid, command);
-    if (decision.kind === 'accepted') return { resource: this.#projected(rid), position, created: false };
+    const { decision, state, position } = await this.#on(caller, rid, command);
+    if (decision.kind === 'accepted') return { resource: state!, position, created: false };
     invariant(decision.refusal.reason === 'precondition-failed', 'a key that was found stays');
     throw new Refusal('precondition-failed');
-  }
-
-  /** Keys are never deleted, so what was projected is there. */
-  #projected(rid: string): ClientEncryptionKeyState {
-    return this.#parts.catalog.entry('client-encryption-key', rid)!.state;
   }
 
   async #on(
     caller: Caller,
     rid: string,
     command: ClientEncryptionKeyCommand,
-  ): Promise<{ readonly decision: ClientEncryptionKeyDecision; readonly position: number }> {
+  ): Promise<{
+    readonly decision: ClientEncryptionKeyDecision;
+    readonly state: ClientEncryptionKeyState | undefined;
+    readonly position: number;
+  }> {
     const context = this.#parts.command(caller);
-    const { decision, position } = await handleCommand(this.#parts.ports.log, {
+    const { decision, state, position } = await handleCommand<
+      ClientEncryptionKeyState | undefined,
+      ClientEncryptionKeyDecision
+    >(this.#parts.ports.log, {
       stream: clientEncryptionKeyStream(rid),
       load: 'all',
       initial: undefined,
       evolve: evolveClientEncryptionKey,
-      decide: (state) => decideClientEncryptionKey(state, command),
-      record: (decided: ClientEncryptionKeyDecision) =>
+      decide: (before) => decideClientEncryptionKey(before, command),
+      record: (decided) =>
         decided.kind === 'accepted'
           ? {
               events: decided.events.map((event) =>
@@ -89,8 +91,7 @@ export class ClientEncryptionKeys {
             }
           : undefined,
     });
-    if (position === undefined) return { decision, position: await this.#parts.ports.log.head() };
-    await this.#parts.projected(position);
-    return { decision, position };
+    if (position !== undefined) await this.#parts.projected(position);
+    return { decision, state, position: position ?? (await this.#parts.ports.log.head()) };
   }
 }

@@ -1,6 +1,6 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { handleCommand, newEvent, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import { evolved, handleCommand, newEvent, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { UserCommand } from '@epitaph/core/user/commands.ts';
@@ -128,7 +128,8 @@ export class Users {
         continue;
       }
       await this.#parts.projected(result.position);
-      const renamed = evolved(state, user.rid, recorded, expectedRevision + 1, result.firstPositions[1]!);
+      const at = { ...result, firstRevision: expectedRevision + 1, firstPosition: result.firstPositions[1]! };
+      const renamed = evolved({ stream: userStream(user.rid), evolve: evolveUser }, state, recorded, at);
       return { resource: renamed as UserState, position: result.position, created: false };
     }
     throw new TooMuchContention(`${MAX_ATTEMPTS} attempts to rename a user lost against other writers`);
@@ -188,47 +189,25 @@ export class Users {
   }
 
   async #on(context: CommandContext, rid: string, command: UserCommand): Promise<Done> {
-    let before: UserState | TakenUserName | undefined;
     // One at a time: a loser would only decide again.
     const decide = () =>
-      handleCommand(this.#parts.ports.log, {
+      handleCommand<UserState | TakenUserName | undefined, UserDecision>(this.#parts.ports.log, {
         stream: userStream(rid),
         load: 'all',
         initial: undefined,
         evolve: evolveUser,
-        decide: (state) => decideUser((before = state), command),
-        record: (decision: UserDecision) =>
+        decide: (state) => decideUser(state, command),
+        record: (decision) =>
           decision.kind === 'accepted' ? { events: toRecord(context, decision.events) } : undefined,
       });
-    const handled = await this.#order.run(rid, decide);
-    const { decision, recorded, firstRevision, firstPosition = 0, position } = handled;
+    const { decision, state, position } = await this.#order.run(rid, decide);
     if (position !== undefined) await this.#parts.projected(position);
-    return {
-      decision,
-      state: evolved(before, rid, recorded, firstRevision, firstPosition),
-      position: position ?? (await this.#parts.ports.log.head()),
-    };
+    return { decision, state, position: position ?? (await this.#parts.ports.log.head()) };
   }
 }
 
 const toRecord = (context: CommandContext, events: readonly UserEvent[]): NewEvent[] =>
   events.map((event) => newEvent(context, event, userEventVersions[event.type]));
-
-/** The state that events lead to that were just appended: others may have written since, and the answer is to this. */
-function evolved(
-  before: UserState | TakenUserName | undefined,
-  rid: string,
-  recorded: readonly NewEvent[],
-  firstRevision: number,
-  firstPosition: number,
-): UserState | TakenUserName | undefined {
-  let state = before;
-  for (const [index, event] of recorded.entries()) {
-    const at = { stream: userStream(rid), revision: firstRevision + index, position: firstPosition + index };
-    state = evolveUser(state, { ...event, ...at });
-  }
-  return state;
-}
 
 function live({ decision, state }: Done): UserState {
   if (decision.kind === 'refused') throw refusalOf(decision.refusal);

@@ -1,5 +1,5 @@
 import type { CommandContext } from '../command-context.ts';
-import { handleCommand, newEvent, type Handled } from '../handle-command.ts';
+import { handleCommand, newEvent, type HandledWhole } from '../handle-command.ts';
 import { DecidedTooLate } from '../log/decided-too-late.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { ContainerCommand } from './commands.ts';
@@ -22,7 +22,7 @@ export function handleContainer(
   rid: string,
   command: ContainerCommand,
   isLate: () => boolean = () => false,
-): Promise<Handled<ContainerDecision>> {
+): Promise<HandledWhole<ContainerState | undefined, ContainerDecision>> {
   return handleCommand<ContainerState | undefined, ContainerDecision>(log, {
     stream: containerStream(rid),
     load: 'all',
