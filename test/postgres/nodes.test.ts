@@ -2311,6 +2311,37 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(recorded.map(({ type }) => type)).toEqual(['ContainerCreated', 'ContainerTtlChanged']);
     }));
 
+  it.each([
+    { of: 'a partition key', stream: 'container-', remove: 'deletePartitionKey' },
+    { of: 'a container', stream: 'container-', remove: 'deleteContainer' },
+    { of: 'a database', stream: 'database-', remove: 'deleteDatabase' },
+  ] as const)(
+    'delete nothing with $of from before it was written, where that is held up on its way to the log',
+    (deleted) =>
+      withLateNode(async ({ one, late, holdUp }) => {
+        const container = await makeContainer(one.store, -1);
+        const there = await containerOn(late);
+        const over = holdUp(deleted.stream, 1_500);
+        const { store } = late;
+        const removed = {
+          deletePartitionKey: () => store.deletePartitionKey(CALLER, there, PARTITION),
+          deleteContainer: () => store.deleteContainer(CALLER, 'db', 'coll'),
+          deleteDatabase: () => store.deleteDatabase(CALLER, 'db'),
+        }[deleted.remove]();
+        await new Promise((resolve) => setTimeout(resolve, 1_000));
+        await write(one, 'written meanwhile');
+        await over;
+        await removed;
+        await one.store.settleNames('db', 'coll', true);
+        const gone = one.store.containerByRid(container.rid)!;
+        const { lastWrite, deletedAtMs } = (await one.store.explain(gone, 'written meanwhile', PARTITION)) as {
+          readonly lastWrite: { readonly atMs: number };
+          readonly deletedAtMs: number;
+        };
+        expect(deletedAtMs).toBeGreaterThanOrEqual(lastWrite.atMs);
+      }),
+  );
+
   it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {
     const log = new MemoryEventLog();
     const cluster = new Cluster(await server.newDatabase(), log);

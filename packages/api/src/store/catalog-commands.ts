@@ -106,13 +106,14 @@ export class CatalogCommands {
     command: DatabaseCommand,
   ): Promise<Done<DatabaseState, DatabaseDecision>> {
     return this.#parts.containerOrder.run(rid, async () => {
-      const context =
-        command.type === 'DeleteDatabase'
-          ? this.#parts.policyCommand(caller, this.#containersOf(rid))
-          : this.#parts.command(caller);
       const isDeleted = command.type === 'DeleteDatabase';
       try {
-        const done = await this.#onDatabase(context, rid, command);
+        const done = await this.#inTime(this.#policyDelayMs, () => {
+          const context = isDeleted
+            ? this.#parts.policyCommand(caller, this.#containersOf(rid))
+            : this.#parts.command(caller);
+          return this.#onDatabase(context, rid, command);
+        });
         if (done.decision.kind === 'refused') throw databaseRefusal(done.decision.refusal);
         // Containers that went with it have no feeds any more.
         if (isDeleted) await this.#floors.settleAll();
@@ -289,14 +290,15 @@ export class CatalogCommands {
     return this.#parts.containerOrder.run(container.rid, async () => {
       // A write that was decided without knowing of this must not come after it in the log.
       await this.#parts.writesDone(container);
-      const context = this.#parts.command(caller);
-      // What had expired by now left by its deadline, and the rest with the key: no policy that comes later may change
-      // that.
-      this.#parts.expirySeen(this.#parts.catalog.containerByRid(container.rid)!.number, context.nowMs);
-      const { decision, position } = await this.#onContainer(context, container.rid, {
-        type: 'DeletePartitionKey',
-        partitionKey,
-        nowMs: context.nowMs,
+      const policyDelayMs = this.#policyDelayMs;
+      const { decision, position } = await this.#inTime(policyDelayMs, (isLate) => {
+        const context = this.#parts.command(caller);
+        const { nowMs } = context;
+        // What had expired by now left by its deadline, and the rest with the key: no policy that comes later may change
+        // that.
+        this.#parts.expirySeen(this.#parts.catalog.containerByRid(container.rid)!.number, nowMs);
+        const command = { type: 'DeletePartitionKey', partitionKey, nowMs, policyDelayMs } as const;
+        return this.#onContainer(context, container.rid, command, isLate);
       });
       if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
       return { position };
@@ -331,7 +333,8 @@ export class CatalogCommands {
 
   /**
    * A policy takes effect so long after the time of its command. If the record came later than that, other nodes would
-   * have answered by the policy before: so the command is given a new time where too much of that has passed.
+   * have answered by the policy before, and a delete would take what they have written since its time: so the command is
+   * given a new time where too much of that has passed.
    */
   async #inTime<Result>(policyDelayMs: number, work: (isLate: () => boolean) => Promise<Result>): Promise<Result> {
     const { monotonicMs } = this.#parts.ports;
@@ -357,10 +360,12 @@ export class CatalogCommands {
       initial: undefined,
       evolve: evolveDatabase,
       decide: (state) => decideDatabase(state, command),
-      record: (decision) =>
-        decision.kind === 'accepted'
-          ? { events: decision.events.map((event) => newEvent(context, event, databaseEventVersions[event.type])) }
-          : undefined,
+      record: (decision) => {
+        if (decision.kind !== 'accepted') return undefined;
+        const events = decision.events.map((event) => newEvent(context, event, databaseEventVersions[event.type]));
+        const isDeleted = command.type === 'DeleteDatabase';
+        return { events, notAfterMs: isDeleted ? recordedByMs(context.nowMs, this.#policyDelayMs) : undefined };
+      },
     });
     return { ...handled, position: await this.#afterwards(handled.position) };
   }

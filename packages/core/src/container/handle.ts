@@ -4,6 +4,7 @@ import { DecidedTooLate } from '../log/decided-too-late.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { ContainerCommand } from './commands.ts';
 import { decideContainer, type ContainerDecision } from './decide.ts';
+import type { ContainerEvent } from './events.ts';
 import { evolveContainer } from './evolve.ts';
 import { recordedByMs } from './recorded-by.ts';
 import type { ContainerState } from './state.ts';
@@ -14,7 +15,7 @@ import { containerEventVersions } from './upcast.ts';
  * Decides a command on a container by its whole stream, and records what was decided.
  *
  * @param isLate asked last, before anything is recorded
- * @throws {DecidedTooLate} where it is, or a TTL change comes to the log that late; nothing is recorded then
+ * @throws {DecidedTooLate} where it is, or a TTL change or a delete comes to the log that late; nothing is recorded then
  */
 export function handleContainer(
   log: EventLog,
@@ -35,11 +36,19 @@ export function handleContainer(
       const events = decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type]));
       return {
         events,
-        notAfterMs: changesTtl(decision) ? recordedByMs(command.nowMs, command.policyDelayMs) : undefined,
+        notAfterMs: countsFromItsTime(decision) ? recordedByMs(command.nowMs, command.policyDelayMs) : undefined,
       };
     },
   });
 }
 
-const changesTtl = ({ events }: Extract<ContainerDecision, { readonly kind: 'accepted' }>): boolean =>
-  events.some(({ type }) => type === 'ContainerTtlChanged' || type === 'ContainerTtlWithdrawn');
+const COUNT_FROM_THEIR_TIME = new Set<ContainerEvent['type']>([
+  'ContainerTtlChanged',
+  'ContainerTtlWithdrawn',
+  'PartitionKeyDeleted',
+  'ContainerDeleted',
+]);
+
+/** Whether items end at the time of what was decided, or a while after it: what others write must not come between that and its record. */
+const countsFromItsTime = ({ events }: Extract<ContainerDecision, { readonly kind: 'accepted' }>): boolean =>
+  events.some(({ type }) => COUNT_FROM_THEIR_TIME.has(type));
