@@ -2299,6 +2299,31 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it.each(['a hold', 'a floor'] as const)(
+    'keep what %s covers of which a standby had not heard that takes the server’s place',
+    (what) =>
+      inCluster(async (cluster) => {
+        const { one, other, container, there } = await twoWithAnEndedItem(cluster);
+        const standby = TestServer.dump(cluster.url, 'epitaph_vault');
+        if (what === 'a hold') await one.store.placeHold(CALLER, container, 'case 7', HOLD);
+        else await one.store.setRetentionFloor(CALLER, container, 3_600, 'case 7');
+        TestServer.load(cluster.url, 'epitaph_vault', standby);
+        await server.run(
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${new URL(cluster.url).pathname.slice(1)}'`,
+        );
+        for (const { store } of [other, one]) {
+          await eventually('it purges again', () =>
+            store.runPurge().then(
+              () => true,
+              () => false,
+            ),
+          );
+        }
+        await expectKept(other, there);
+        expect((await one.store.explain(container, 'a', PARTITION)).state).toBe('deleted');
+      }),
+  );
+
   it('put no policy on record that is held up on its way to the log until it were in force', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {
       const { rid } = await makeContainer(one.store, -1);

@@ -283,6 +283,11 @@ export class Store implements StoreApi {
       }
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
+      ports.vault.onServerReplaced?.(async () => {
+        await parts.confirmCatalog(0);
+        await floors.settleAll();
+        await store.#holds.settleAll();
+      });
       // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
       if (options.restoring !== true) await store.#erasures.resumeAll();
       const mayPurge = options.nodes?.roles.has('purge') ?? true;

@@ -169,6 +169,13 @@ export interface KeyVault {
    * there are no other nodes.
    */
   destructionsUnderWay?(): Promise<void>;
+  /**
+   * For a vault on a server whose place an older copy may take, which then knows nothing of the holds and floors since: has this done
+   * before anything is destroyed there. Absent where nothing takes the vault's place while it is open.
+   *
+   * @param settle makes the vault keep what is on record to be kept
+   */
+  onServerReplaced?(settle: () => Promise<void>): void;
 
   /**
    * Placing a hold again under its id replaces it, so that placing can be retried.

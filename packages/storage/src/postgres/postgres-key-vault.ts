@@ -56,7 +56,16 @@ export interface PostgresKeyVaultOptions {
 /** Somebody has the vault to himself for now. */
 class VaultTaken extends StorageUnavailable {}
 
+const SESSIONS = 'SELECT pid, extract(epoch FROM backend_start)::text AS "startedAt" FROM pg_stat_activity';
+
 const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
+
+/** The connection on which a node hears, and its session on the server, which no other server has. */
+interface Ear {
+  readonly connection: DedicatedConnection;
+  readonly pid: number;
+  readonly startedAt: string;
+}
 
 interface CachedKey {
   readonly owner: Buffer;
@@ -78,7 +87,10 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   readonly #cache = new GenerationCache<number, CachedKey>(CACHE_SIZE);
   #erasing: Promise<void> | undefined;
   /** Hears what other nodes destroy. While there is none, no key is kept in memory. */
-  #ear: DedicatedConnection | undefined;
+  #ear: Ear | undefined;
+  /** The one since which the vault is known to keep what is on record to be kept. */
+  #settled: Ear | undefined;
+  #settleKept: () => Promise<void> = () => Promise.resolve();
   #opening: Promise<void> | undefined;
   /** Counts what was heard: a look that was under way meanwhile may be out of date. */
   #heard = 0;
@@ -124,6 +136,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     await vault.#listen().catch((error: unknown) => {
       throw error instanceof VaultTaken ? new UnusableServer(error.message) : error;
     });
+    // Whoever opens it settles that before anything is destroyed.
+    vault.#settled = vault.#ear;
     return vault;
   }
 
@@ -149,9 +163,11 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     areDue: () => Promise<readonly boolean[]> = () => Promise.resolve(requests.map(() => true)),
   ): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
-    const { outcomes, generation, erased } = await aloneInVault(this.#database, async (sql) =>
-      this.#destroy(sql, requests, await inTime(areDue())),
-    );
+    await this.#settleHere();
+    const { outcomes, generation, erased } = await aloneInVault(this.#database, async (sql) => {
+      await this.#assertSettled(sql);
+      return this.#destroy(sql, requests, await inTime(areDue()));
+    });
     const gone = outcomes.map(({ kind }) => kind === 'destroyed' || kind === 'already-destroyed');
     for (let index = 0; index < requests.length; index++) {
       if (gone[index]) this.#cache.delete(requests[index]!.keyId);
@@ -163,6 +179,10 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return outcomes.map((outcome, index) =>
       gone[index] ? { ...outcome, recoverableUntilMs: requests[index]!.nowMs + keptMs } : outcome,
     );
+  }
+
+  onServerReplaced(settle: () => Promise<void>): void {
+    this.#settleKept = settle;
   }
 
   destructionsUnderWay(): Promise<void> {
@@ -237,14 +257,14 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     await this.#leaves.close();
     // A look that is under way may listen again.
     await this.#opening?.catch(() => {});
-    await this.#ear?.close();
+    await this.#ear?.connection.close();
     this.#cache.clear();
   }
 
   // -- what other nodes destroy -------------------------------------------------------------------------------
 
   async #listen(): Promise<void> {
-    const { connection } = await this.#database.dedicated(async (ear) => {
+    const { connection, prepared } = await this.#database.dedicated(async (ear) => {
       ear.onNotification((payload) => {
         this.#heard += 1;
         for (const keyId of JSON.parse(payload ?? '[]') as number[]) this.#cache.delete(keyId);
@@ -260,24 +280,55 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
           'The key vault in PostgreSQL is being restored, or its master key changed. Start when that is over.',
         );
       }
+      const [session] = await ear.query<{ pid: number; startedAt: string }>(`${SESSIONS} WHERE pid = pg_backend_pid()`);
       await ear.query(`LISTEN ${CHANNEL}`);
+      return session!;
     });
     connection.onEnd(() => {
       this.#ear = undefined;
       this.#heard += 1;
       this.#cache.clear();
     });
-    this.#ear = connection;
+    this.#ear = { connection, ...prepared };
+  }
+
+  async #listenAgain(): Promise<void> {
+    if (this.#ear !== undefined || this.#closed || this.#isAlone) return;
+    this.#opening ??= this.#listen().finally(() => (this.#opening = undefined));
+    await this.#opening;
+  }
+
+  /**
+   * Where the connection to the server was lost, an older copy may have taken the server's place, without holds and floors that are
+   * acknowledged.
+   */
+  async #settleHere(): Promise<void> {
+    await this.#listenAgain();
+    const ear = this.#ear;
+    if (this.#isAlone || ear === undefined || ear === this.#settled) return;
+    await this.#settleKept();
+    this.#settled = ear;
+  }
+
+  /** @throws {StorageUnavailable} where this is another server than the one on which that is settled */
+  async #assertSettled(sql: Statements): Promise<void> {
+    if (this.#isAlone) return;
+    const ear = this.#ear;
+    if (ear !== undefined && ear === this.#settled) {
+      const { pid, startedAt } = ear;
+      const found = await sql.query<{ startedAt: string }>(`${SESSIONS} WHERE pid = $1`, [pid]);
+      if (found.some((session) => session.startedAt === startedAt)) return;
+      // The server that it hears is gone, and nobody has noticed yet.
+      ear.connection.close().catch(() => {});
+    }
+    throw new StorageUnavailable('The server of the key vault was replaced: what is kept is looked at first.');
   }
 
   // -- keys to find ----------------------------------------------------------------------------------------------
 
   async #look(keyId: number, stream: string): Promise<KeyLookup> {
     if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
-    if (this.#ear === undefined && !this.#closed && !this.#isAlone) {
-      this.#opening ??= this.#listen().finally(() => (this.#opening = undefined));
-      await this.#opening;
-    }
+    await this.#listenAgain();
     const heard = this.#heard;
     const nodes = await this.#tree.open(this.#database, [pathOf(keyId)], 'read');
     const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
