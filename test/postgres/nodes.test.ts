@@ -243,6 +243,13 @@ async function end(node: Node, id: string): Promise<void> {
   await node.store.deleteItem(CALLER, node.store.container('db', 'coll'), id, PARTITION);
 }
 
+/** A server that has the vault as it was dumped takes the place of the one that the nodes are connected to. */
+async function takeThePlace({ url }: Cluster, dump: string): Promise<void> {
+  TestServer.load(url, 'epitaph_vault', dump);
+  const database = new URL(url).pathname.slice(1);
+  await server.run(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}'`);
+}
+
 const openRuns = async ({ storage }: Node): Promise<number> =>
   (await storage.readModels.current.store.openPurgeRuns()).length;
 
@@ -2323,6 +2330,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         expect((await one.store.explain(container, 'a', PARTITION)).state).toBe('deleted');
       }),
   );
+
+  it('erase nothing more on a standby that has taken the server’s place and has keys again that were destroyed', () =>
+    inCluster(async (cluster) => {
+      const { one, other, there } = await twoWithAnEndedItem(cluster);
+      await end(one, 'b');
+      const standby = TestServer.dump(cluster.url, 'epitaph_vault');
+      await one.store.eraseItem(CALLER, one.store.container('db', 'coll'), 'b', PARTITION, ERASURE);
+      await takeThePlace(cluster, standby);
+      for (const { store } of [one, other]) {
+        await eventually('it says so', () =>
+          store.runPurge().then(
+            () => false,
+            (error: Error) => /older copy than the event log.*epitaph restore/.test(error.message),
+          ),
+        );
+      }
+      await expectKept(other, there);
+    }));
 
   it('put no policy on record that is held up on its way to the log until it were in force', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {

@@ -5,6 +5,7 @@ import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import { recordAction } from '@epitaph/projections/operator-actions.ts';
 import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
+import { Destructions } from '@epitaph/projections/purge/destructions.ts';
 import { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
 import {
@@ -284,6 +285,7 @@ export class Store implements StoreApi {
       // Before anything is erased the vault keeps what it is on record to keep.
       await store.#holds.settleAll();
       ports.vault.onServerReplaced?.(async () => {
+        await new Destructions(ports.log, ports.sealer).assertIn(ports.vault);
         await parts.confirmCatalog(0);
         await floors.settleAll();
         await store.#holds.settleAll();

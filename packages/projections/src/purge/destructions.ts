@@ -3,10 +3,16 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { parseEvent } from '@epitaph/core/upcast.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { z } from 'zod';
+
+/** The vault is an older copy than the log: keys that were destroyed since are in it again. */
+class VaultIsOlder extends StorageUnavailable {
+  override readonly isForOperator = true;
+}
 
 const STREAM = 'key-destructions';
 const TYPE = 'KeysDestroyed';
@@ -34,6 +40,21 @@ export class Destructions {
   async recorded(): Promise<number> {
     const last = await this.#log.readLast(STREAM);
     return last === undefined ? 0 : countOf(last);
+  }
+
+  /**
+   * Each key that is destroyed from here on is counted, too: a vault that lacks destructions would soon not be known by that any more.
+   *
+   * @throws {StorageUnavailable} for a vault that lacks some which are on record
+   */
+  async assertIn(vault: KeyVault): Promise<void> {
+    // In this order, because other nodes are at work: they count before they record.
+    const recorded = await this.recorded();
+    const counted = await vault.destructions?.();
+    if (counted === undefined || counted >= recorded) return;
+    throw new VaultIsOlder(
+      'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Nothing more is erased. Stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.',
+    );
   }
 
   /** What there is to note apart from the log: the last count, and what tells its record from any other. */
