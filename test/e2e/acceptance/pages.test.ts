@@ -206,6 +206,34 @@ describe('a page', () => {
     expect((await read({ 'x-ms-continuation': old })).status).toBe(200);
   });
 
+  test('token of another list is refused: databases, users of another database, and the items of a container', async () => {
+    // given
+    for (const name of ['l1', 'l2']) {
+      const { database } = await world.client.databases.create({ id: name });
+      for (const id of ['ann', 'bob', 'eve']) await database.users.create({ id });
+    }
+    const list = async (target: string, token?: string) => {
+      const headers = { 'x-ms-max-item-count': '1', ...(token === undefined ? {} : { 'x-ms-continuation': token }) };
+      return raw(world.endpoint, 'GET', target, { headers });
+    };
+    const next = async (target: string) => String((await list(target)).headers['x-ms-continuation']);
+    const tokens = [
+      await next('/dbs'),
+      await next('/dbs/l1/users'),
+      await next(`/dbs/shop/colls/${await stocked()}/docs`),
+    ];
+    // then
+    for (const token of tokens) {
+      const { status, json } = await list('/dbs/l2/users', token);
+      expect(status).toBe(400);
+      expect(json!['message']).toContain('it is of another list');
+    }
+    expect((await list('/dbs/l1/users', tokens[1])).text).toContain('"bob"');
+    const old = Buffer.from('{"kind":"skip","rows":1}').toString('base64url');
+    expect((await list('/dbs/l1/users', old)).text).toContain('"bob"');
+    for (const name of ['l1', 'l2']) await world.client.database(name).delete();
+  });
+
   test('of a count, an aggregate or TOP is cut as the whole would be', async () => {
     const container = await stocked();
     const rows = async (sql: string) => {

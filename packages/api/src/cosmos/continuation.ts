@@ -71,7 +71,8 @@ export function encodeContinuation({ continuation, pageId }: Next, of: string, a
   return encoded({ ...counted, kind: 'skip', ...where });
 }
 
-export const encodeListPlace = (place: ListPlace): string => encoded(place);
+/** @param of the list that the place is in */
+export const encodeListPlace = (place: ListPlace, of: string): string => encoded({ ...place, of });
 
 const encoded = (place: object): string => Buffer.from(jsonText(place)).toString('base64url');
 
@@ -93,9 +94,18 @@ export function decodeContinuation(token: string | undefined, of: string, all?: 
   return { continuation: checked(continuation, value), pageId };
 }
 
-/** @throws WireError for what this server has not given out for a list */
-export const decodeListPlace = (token: string | undefined): ListPlace | undefined =>
-  checked(listPlace, parseToken(token));
+/**
+ * @param of the list that is read
+ * @throws WireError for what this server has not given out for it
+ */
+export function decodeListPlace(token: string | undefined, of: string): ListPlace | undefined {
+  const value = parseToken(token);
+  // Tokens of before did not say.
+  if (isJsonObject(value) && value['of'] !== undefined && value['of'] !== of) {
+    throw badRequest('Invalid Continuation Token: it is of another list.');
+  }
+  return checked(listPlace, value);
+}
 
 const invalid = (): WireError => badRequest('Invalid Continuation Token');
 

@@ -112,7 +112,8 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(request);
   // The older .NET client says "query" of a GET without one.
   const rows = method === 'POST' && isQuery(headers) ? runQuery(request, resources as readonly Json[]) : resources;
-  const place = decodeListPlace(headerText(headers, 'x-ms-continuation'));
+  const list = `${rid}/${key}`;
+  const place = decodeListPlace(headerText(headers, 'x-ms-continuation'), list);
   const { page, next } = pageOfList(rows, place, pageSizeOf(request));
   const body = `{"_rid":${JSON.stringify(rid)},"${key}":${jsonText(page)},"_count":${page.length}}`;
   return {
@@ -121,7 +122,7 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
     charge: charge.metadata,
     headers: {
       'x-ms-item-count': String(page.length),
-      ...(next === undefined ? {} : { 'x-ms-continuation': encodeListPlace(next) }),
+      ...(next === undefined ? {} : { 'x-ms-continuation': encodeListPlace(next, list) }),
     },
   };
 }
