@@ -28,7 +28,9 @@ export function parseExactJson(body: Buffer, maxDepth: number): unknown {
 
 function parseText(body: Buffer, parse: (text: string) => unknown): unknown {
   // Of another encoding every character that is not ASCII would be stored as U+FFFD.
-  if (!isUtf8(body)) throw badRequest('The request body is not encoded in UTF-8.');
+  if (!isUtf8(body)) {
+    throw badRequest('The request body is not encoded in UTF-8, or it is compressed: no Content-Encoding is taken.');
+  }
   try {
     // A byte order mark is dropped, as it would be by a client's own parser.
     return parse(body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString());

@@ -1,3 +1,4 @@
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { call, DOCS, keyHeader, shop, type Call } from './support/client.ts';
@@ -87,6 +88,11 @@ describe('an item', () => {
     const reply = await create(await shop(), body);
     expect(reply.status).toBe(400);
     expect(reply.json['code']).toBe('BadRequest');
+  });
+
+  test.each([gzipSync, deflateSync, brotliCompressSync])('that is compressed is told so: %o', async (compress) => {
+    const { status, json } = await create(await shop(), compress('{"id":"1","customer":"ann"}'));
+    expect([status, json['message']]).toEqual([400, expect.stringContaining('no Content-Encoding is taken')]);
   });
 
   test('without an id is refused in the service’s words', async () => {
