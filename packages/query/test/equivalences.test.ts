@@ -35,6 +35,11 @@ it('a query means the same as printed, and with constants that are known only wh
   );
 });
 
+it.each(['1["a"]', '(-1)["a"]', '"a"["b"]', '[1]["a"]', '@p["a"]'])('%s can be read again as printed', (expression) => {
+  const query = parseQuery(`SELECT VALUE ${expression} FROM c`);
+  expect(printQuery(parseQuery(printQuery(query)))).toBe(printQuery(query));
+});
+
 it('every document satisfies a condition, or its opposite, or has no answer to it', () => {
   fc.assert(
     fc.property(truth.map(plain), documents, (condition, of) => {

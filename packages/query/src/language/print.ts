@@ -24,7 +24,9 @@ function print(expression: Expression): string {
     case 'identifier':
       return expression.name;
     case 'member': {
-      const object = printExpression(expression.object);
+      const whole = printExpression(expression.object);
+      // `1.a` can't be read, and `-1["a"]` is read as another expression.
+      const object = expression.object.kind === 'literal' ? `(${whole})` : whole;
       const { key } = expression;
       const plain = key.kind === 'literal' && typeof key.value === 'string' && PLAIN_NAME.test(key.value);
       return plain ? `${object}.${key.value}` : `${object}[${printExpression(key)}]`;
