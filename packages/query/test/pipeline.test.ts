@@ -319,6 +319,18 @@ describe('what a client has to be able to do', () => {
     expect(average('Aggregate')).toContain('IS_DEFINED(SUM(c.n))');
   });
 
+  it('is to make rows of groups, which Microsoft.Azure.DocumentDB is not asked for, though it says that it can', () => {
+    const plan = (isDotNet: boolean) =>
+      planForClients(planQuery(parseQuery('SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g')), {
+        supported: new Set(['GroupBy']),
+        isJava: false,
+        isDotNet,
+      });
+    const rewrittenQuery = '/* of all ranges */ SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g';
+    expect(plan(true)).toEqual({ queryInfo: { ...plain, rewrittenQuery } });
+    expect(plan(false)).toMatchObject({ queryInfo: { groupByExpressions: ['c.g'] } });
+  });
+
   it('is to count what is distinct, which the .NET and the Java client do', () => {
     const plan = (sql: string, ...supported: string[]) =>
       planForClients(planQuery(parseQuery(sql)), { supported: new Set(supported), isJava: false }) as {

@@ -2,6 +2,7 @@ using System.Net;
 using Microsoft.Azure.Documents;
 using Microsoft.Azure.Documents.Client;
 using Microsoft.Azure.Documents.Linq;
+using Newtonsoft.Json.Linq;
 
 namespace Epitaph.Clients;
 
@@ -132,6 +133,17 @@ internal static class DocumentDbChecks
             Expect.Equal(4, client.CreateDocumentQuery<Document>(uri, one).AsEnumerable().Count(), "of one key");
             var feed = await client.ReadDocumentFeedAsync(uri, new FeedOptions { MaxItemCount = 100 });
             Expect.True(feed.Count >= 12, "as a feed");
+        });
+        await report.CheckAsync("old-queries", "groups are counted over several ranges", async () =>
+        {
+            var large = await NewCollectionAsync(client, database, "large", options: new RequestOptions { OfferThroughput = 18_000 });
+            for (var n = 0; n < 12; n += 1)
+                await client.CreateDocumentAsync(large, new { id = $"g{n}", customer = $"customer{n % 5}", group = n % 3, total = n });
+            var groups = await AllAsync(client.CreateDocumentQuery<JObject>(large,
+                "SELECT c.group, COUNT(1) AS n, SUM(c.total) AS total, AVG(c.total) AS mean FROM c GROUP BY c.group",
+                new FeedOptions { EnableCrossPartitionQuery = true, MaxItemCount = 2 }).AsDocumentQuery());
+            Expect.Same(["0 4 18 4.5", "1 4 22 5.5", "2 4 26 6.5"],
+                groups.Select(row => $"{row["group"]} {row["n"]} {row["total"]} {row["mean"]}").Order(), "groups");
         });
     }
 

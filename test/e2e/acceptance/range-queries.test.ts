@@ -409,6 +409,22 @@ describe('over five ranges as over one', () => {
     expect((await plan(values, `${says}, NonStreamingOrderBy`)).status).toBe(200);
   });
 
+  test.each(['documentdb-netcore-sdk/2.11.6', 'documentdb-dotnet-sdk/2.18.0'])(
+    '%s gets its groups whole, though it says that it can group',
+    async (userAgent) => {
+      const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
+        headers: {
+          'x-ms-cosmos-is-query-plan-request': 'True',
+          'x-ms-cosmos-supported-query-features': 'Aggregate, GroupBy, NonValueAggregate',
+          'user-agent': `Linux/12 ${userAgent}`,
+        },
+        body: JSON.stringify({ query: 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team' }),
+      });
+      const rewrittenQuery = '/* of all ranges */ SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
+      expect(reply.json).toMatchObject({ queryInfo: { groupByExpressions: [], rewrittenQuery } });
+    },
+  );
+
   test('a client that keeps the kind of its plan goes on by the same one after the first split', async () => {
     const container = await world.container({ throughput: 1000 });
     // What the Rust client says, which merges rows and no aggregates.

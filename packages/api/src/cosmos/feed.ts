@@ -257,6 +257,7 @@ function mergingClient({ headers }: CosmosRequest): MergingClient {
   return {
     supported: new Set(features.split(',').map((name) => name.trim())),
     isJava: headers['user-agent']?.startsWith('azsdk-java-cosmos') === true,
+    isDotNet: /\b(cosmos|documentdb)-(dotnet|netcore|netstandard)-sdk\//.test(headers['user-agent'] ?? ''),
   };
 }
 

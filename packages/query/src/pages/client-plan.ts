@@ -11,6 +11,8 @@ export interface MergingClient {
   readonly supported: ReadonlySet<string>;
   /** For the Java client, which does some things in ways of its own and says nothing of them. */
   readonly isJava: boolean;
+  /** For Microsoft.Azure.DocumentDB, which says what the JavaScript client says. */
+  readonly isDotNet?: boolean;
 }
 
 /** Of those who don't ask for a plan first and get one all the same, the JavaScript client alone merges groups. */
@@ -22,9 +24,9 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const hybridSearchQueryInfo = describeHybridSearch(plan);
   // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
   const isDotNet = client.supported.has('DCount');
-  const isJavaScript = client.supported.has('GroupBy');
+  const groups = client.isDotNet === true ? 'documentDb' : 'javaScript';
   const dotNet = isOlderDotNet(client) ? 'olderDotNet' : 'dotNet';
-  const reader = client.isJava ? 'java' : isDotNet ? dotNet : isJavaScript ? 'javaScript' : 'other';
+  const reader = client.isJava ? 'java' : isDotNet ? dotNet : client.supported.has('GroupBy') ? groups : 'other';
   return hybridSearchQueryInfo === undefined
     ? { queryInfo: describeForPipeline(plan, reader) }
     : { hybridSearchQueryInfo };

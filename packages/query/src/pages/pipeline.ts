@@ -28,7 +28,7 @@ export interface PipelineInfo {
 }
 
 /** Whose way of merging a plan is for. */
-export type PlanReader = 'dotNet' | 'olderDotNet' | 'java' | 'javaScript' | 'other';
+export type PlanReader = 'dotNet' | 'olderDotNet' | 'documentDb' | 'java' | 'javaScript' | 'other';
 
 const readsDotNetPlans = (reader: PlanReader): boolean => reader !== 'javaScript' && reader !== 'other';
 
@@ -59,8 +59,8 @@ const IN_ONE_PAGE = '/* in one page */ ';
 /** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
 const FILTER = '({documentdb-formattableorderbyquery-filter})';
 /**
- * Whether a plan has a client ask this of the first range alone, which answers for all of them: the JavaScript client, as
- * {@link describeForPipeline} says.
+ * Whether a plan has a client ask this of the first range alone, which answers for all of them: the JavaScript client and
+ * Microsoft.Azure.DocumentDB, as {@link describeForPipeline} says.
  */
 export const isOfAllRanges = (sql: string): boolean => sql.startsWith(OF_ALL);
 
@@ -98,6 +98,7 @@ const DOCUMENT = '_document';
  *   bound. It drops distinct `0`, `false`, `""` and `null`, and the sums, averages, least and greatest values of groups that one
  *   range has none of; with a token it misses rows or gives them again, where several clients know the ranges of different
  *   times also those of the plainest query, for it looks for the parts that a token is about among the ranges it knows.
+ *   Microsoft.Azure.DocumentDB asks one range for everything: of groups in the JavaScript client's form it counts none.
  * @throws QueryError for a query whose parts can't be merged into its answer
  * @source `OrderedDistinctEndpointComponent`, `GroupByEndpointComponent`, `ParallelQueryRangeStrategy`,
  *   `OrderByQueryRangeStrategy`, `RidSkipCountFilter` and `calculateOffsetLimitForPartitionRanges` of `@azure/cosmos` 4.10.1
@@ -112,7 +113,8 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
     hasSelectValue: query.selection.kind === 'value',
     hasNonStreamingOrderBy: plan.isVectorSearch,
   };
-  if (reader === 'javaScript' && !plan.isVectorSearch && !isGroupedByClient(plan)) {
+  const isOfAll = reader === 'documentDb' || (reader === 'javaScript' && !isGroupedByClient(plan));
+  if (isOfAll && !plan.isVectorSearch) {
     return { ...PLAIN_PIPELINE, hasSelectValue: plain.hasSelectValue, rewrittenQuery: OF_ALL + printQuery(query) };
   }
   const counted = readsDotNetPlans(reader) ? distinctCount(plan) : undefined;
