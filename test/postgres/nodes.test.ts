@@ -2392,6 +2392,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }),
   );
 
+  it('keep nothing for a feed any longer that was turned off by a request whose answer from the log was lost', () =>
+    inCluster(async (cluster) => {
+      const log = bound(cluster.log);
+      const { store, storage } = await cluster.start({ log });
+      const { rid } = await makeContainer(store, -1);
+      const feeding = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 10 } };
+      await store.replaceContainer(CALLER, 'db', 'coll', feeding, -1);
+      const append = log.append;
+      vi.spyOn(log, 'append').mockImplementationOnce(async (...asked) => {
+        await append(...asked);
+        throw new StorageUnavailable('its answer was lost');
+      });
+      const replaced = () => store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, -1);
+      await expect(replaced()).rejects.toThrow('its answer was lost');
+      await replaced();
+      await eventually('the floor is gone', async () => (await storage.vault.floors()).get(rid) === undefined, 5);
+    }));
+
   it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {
     const log = new MemoryEventLog();
     const cluster = new Cluster(await server.newDatabase(), log);

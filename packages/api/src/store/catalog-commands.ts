@@ -1,5 +1,6 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
+import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
 import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/container/decide.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
@@ -381,7 +382,7 @@ export class CatalogCommands {
       if ('definition' in command) {
         // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
         await this.#floors.raise(rid, command.definition);
-        mayNeedFloor = true;
+        mayNeedFloor = feedFloorSeconds(command.definition) > 0;
       }
       const handled = await handleContainer(this.#parts.ports.log, context, rid, command, isLate);
       const position = await this.#afterwards(handled.position);
