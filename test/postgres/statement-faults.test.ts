@@ -5,7 +5,7 @@ import { FaultyRun } from './statement-faults.ts';
 /** Statements of which the connection is cut here; all of them, before and after: `npm test -- --config vitest.long.config.ts`. */
 const CUTS = 8;
 
-describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}`, { timeout: 120_000 }, () => {
+describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}`, { timeout: 240_000 }, () => {
   let server: TestServer;
   beforeAll(async () => {
     server = await TestServer.start();
