@@ -31,8 +31,6 @@ const MAY_KEEP_TIME = new Set([
   'packages/projections/src/purge/runner.ts',
   // Looking at progress again, and bounding a stop: nothing that happens to items hangs on it.
   'packages/api/src/config/wait.ts',
-  // How long a request waits for a page, and a page for a request.
-  'packages/api/src/store/long-pages.ts',
   // How late the event loop is, for whoever watches it.
   'packages/api/src/metrics/process-metrics.ts',
   // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.

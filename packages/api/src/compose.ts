@@ -162,15 +162,14 @@ async function assertSameMoment(
   destructions: Destructions,
 ): Promise<void> {
   const { UnusableServer } = await import('@epitaph/storage/postgres/database.ts');
-  // In this order, because other nodes are at work: they count before they record, and record before they project.
-  const recorded = await destructions.recorded();
-  const counted = await vault.destructions();
+  const isOlder = await destructions.areMissingIn(vault);
+  // In this order, because other nodes are at work: they record before they project.
   const position = await readModels.current.store.checkpoint();
   const head = await log.head();
   const refuse = (what: string): never => {
     throw new UnusableServer(`${what}. Call epitaph restore first; docs/backup-and-restore.md says how.`);
   };
-  if (counted < recorded) {
+  if (isOlder) {
     refuse('The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since');
   }
   if (position > head) {

@@ -1,5 +1,5 @@
 /**
- * Waits some milliseconds, or until the signal is aborted. For looking at progress again and for bounding a stop;
+ * Waits some milliseconds, or until the signal is aborted. For looking at progress again, and for bounding a stop or a wait;
  * what happens to items never hangs on it. It does not keep the process alive.
  */
 export function wait(milliseconds: number, signal?: AbortSignal): Promise<void> {

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/api/queries-api.ts';
 import { badRequest, type WireError } from './errors.ts';
-import { isJsonObject } from './json.ts';
+import { isJsonObject, type JsonObject } from './json.ts';
 import { isRangeEnd } from './scope.ts';
 
 /** Clients ask for tokens of at most 1 kB. */
@@ -86,8 +86,7 @@ const encoded = (place: object): string => Buffer.from(jsonText(place)).toString
 export function decodeContinuation(token: string | undefined, of: string, all?: string): Next {
   const value = parseToken(token);
   if (!isJsonObject(value)) return { continuation: checked(continuation, value) };
-  // Tokens of before did not say.
-  if (value['of'] !== undefined && value['of'] !== of) throw invalid();
+  if (isOfElse(value, of)) throw invalid();
   if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
   const pageId = checked(page, value['page']);
   if (pageId !== undefined && value['kind'] === START) return { pageId };
@@ -100,12 +99,14 @@ export function decodeContinuation(token: string | undefined, of: string, all?: 
  */
 export function decodeListPlace(token: string | undefined, of: string): ListPlace | undefined {
   const value = parseToken(token);
-  // Tokens of before did not say.
-  if (isJsonObject(value) && value['of'] !== undefined && value['of'] !== of) {
+  if (isJsonObject(value) && isOfElse(value, of)) {
     throw badRequest('Invalid Continuation Token: it is of another list.');
   }
   return checked(listPlace, value);
 }
+
+/** Whether a token says that it is of something else. Those of before did not say. */
+const isOfElse = (token: JsonObject, of: string): boolean => token['of'] !== undefined && token['of'] !== of;
 
 const invalid = (): WireError => badRequest('Invalid Continuation Token');
 

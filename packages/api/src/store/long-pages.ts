@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { wait } from '../config/wait.ts';
 import { inThisHeap } from './heap.ts';
 
 /** Milliseconds that a request waits for its page. Clients give up after some 60 seconds, and ask for it anew. */
@@ -21,7 +22,8 @@ interface LongPage<Made extends Making> {
   waiting: number;
   /** Set once somebody may ask for it again. */
   kept?: { readonly id: string; readonly about: string };
-  giveUp?: NodeJS.Timeout;
+  /** Aborted when somebody asks for it, after nobody did for a while. */
+  unasked?: AbortController;
 }
 
 export interface PageRequest {
@@ -68,13 +70,13 @@ export class LongPages<Made extends Making> {
     const page = known !== undefined && known.kept!.about === about() ? known : begin(make);
     if (page !== known && id !== undefined) this.#keep(page, id, about);
     page.waiting += 1;
-    clearTimeout(page.giveUp);
+    page.unasked?.abort();
     let isTaken = false;
     try {
       if (this.#waitMs > 0) {
-        const wait = () => untilReady(page, this.#waitMs, signal);
+        const soon = () => untilReady(page, this.#waitMs, signal);
         // What another request has begun needs nothing of what this one has.
-        await (page === known && standAside !== undefined ? standAside(wait) : wait());
+        await (page === known && standAside !== undefined ? standAside(soon) : soon());
       }
       for (; !page.isReady; await untilReady(page, WAIT_MS, signal)) {
         if (isAwaited) continue;
@@ -111,11 +113,14 @@ export class LongPages<Made extends Making> {
 
   #left(page: LongPage<Made>, isTaken: boolean): void {
     if (isTaken || page.kept === undefined) return this.#end(page);
-    page.giveUp = setTimeout(() => this.#end(page), UNASKED_MS).unref();
+    const unasked = (page.unasked = new AbortController());
+    void wait(UNASKED_MS, unasked.signal).then(() => {
+      if (!unasked.signal.aborted) this.#end(page);
+    });
   }
 
   #end(page: LongPage<Made>): void {
-    clearTimeout(page.giveUp);
+    page.unasked?.abort();
     if (page.kept !== undefined) this.#kept.delete(page.kept.id);
     if (page.isReady) return;
     page.controller.abort(new Error('Nobody waits for this page any more.'));
@@ -136,23 +141,17 @@ function begin<Made extends Making>(make: (signal: AbortSignal) => Made): LongPa
 
 /** Waits until a page is ready, failed included, or until that takes too long. */
 async function untilReady(page: LongPage<Making>, mostMs: number, signal: AbortSignal | undefined): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const over = new AbortController();
+  const end = (): void => over.abort();
   const leave = (): void => {
     // A page that nobody can ask for again ends with its request, by what was aborted: it knows what that has cost.
     if (page.kept === undefined) page.controller.abort(signal!.reason);
-    else reject(signal!.reason as Error);
+    else end();
   };
+  page.made.page.then(end, end);
   if (signal?.aborted === true) leave();
   signal?.addEventListener('abort', leave, { once: true });
-  const timer = setTimeout(resolve, mostMs);
-  page.made.page.then(
-    () => resolve(),
-    () => resolve(),
-  );
-  try {
-    await promise;
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener('abort', leave);
-  }
+  await wait(mostMs, over.signal);
+  signal?.removeEventListener('abort', leave);
+  if (page.kept !== undefined) signal?.throwIfAborted();
 }

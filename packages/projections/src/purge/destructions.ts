@@ -42,16 +42,21 @@ export class Destructions {
     return last === undefined ? 0 : countOf(last);
   }
 
+  /** Whether a vault lacks some that are on record: it is an older copy than the log. */
+  async areMissingIn(vault: Pick<KeyVault, 'destructions'>): Promise<boolean> {
+    // In this order, because other nodes are at work: they count before they record.
+    const recorded = await this.recorded();
+    const counted = await vault.destructions?.();
+    return counted !== undefined && counted < recorded;
+  }
+
   /**
    * Each key that is destroyed from here on is counted, too: a vault that lacks destructions would soon not be known by that any more.
    *
    * @throws {StorageUnavailable} for a vault that lacks some which are on record
    */
   async assertIn(vault: KeyVault): Promise<void> {
-    // In this order, because other nodes are at work: they count before they record.
-    const recorded = await this.recorded();
-    const counted = await vault.destructions?.();
-    if (counted === undefined || counted >= recorded) return;
+    if (!(await this.areMissingIn(vault))) return;
     throw new VaultIsOlder(
       'The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since. Nothing more is erased. Stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.',
     );

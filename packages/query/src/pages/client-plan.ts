@@ -11,7 +11,7 @@ export interface MergingClient {
   readonly supported: ReadonlySet<string>;
   /** For the Java client, which does some things in ways of its own and says nothing of them. */
   readonly isJava: boolean;
-  /** For Microsoft.Azure.DocumentDB, which says what the JavaScript client says. */
+  /** For the .NET clients, of which Microsoft.Azure.DocumentDB says what the JavaScript client says. */
   readonly isDotNet?: boolean;
 }
 
@@ -23,10 +23,10 @@ const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
 export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const hybridSearchQueryInfo = describeHybridSearch(plan);
   // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
-  const isDotNet = client.supported.has('DCount');
+  const mergesAsDotNet = client.supported.has('DCount');
   const groups = client.isDotNet === true ? 'documentDb' : 'javaScript';
   const dotNet = isOlderDotNet(client) ? 'olderDotNet' : 'dotNet';
-  const reader = client.isJava ? 'java' : isDotNet ? dotNet : client.supported.has('GroupBy') ? groups : 'other';
+  const reader = client.isJava ? 'java' : mergesAsDotNet ? dotNet : client.supported.has('GroupBy') ? groups : 'other';
   return hybridSearchQueryInfo === undefined
     ? { queryInfo: describeForPipeline(plan, reader) }
     : { hybridSearchQueryInfo };
