@@ -1,10 +1,14 @@
-import { expect, test } from 'vitest';
-import { Documents } from '@epitaph/api/store/documents.ts';
+import { describe, expect, it, test } from 'vitest';
+import { Documents, ScanRoom } from '@epitaph/api/store/documents.ts';
 import type { StorePorts } from '@epitaph/api/store/parts.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 
 const row = { birth: 1, partitionKey: '["ann"]', id: 'a', position: 1, ts: 1, key: 7 };
-const container = { definition: { partitionKey: { paths: ['/customer'] } } } as unknown as ContainerState;
+const container = {
+  rid: 'q8gAAJaB2wA=',
+  definition: { partitionKey: { paths: ['/customer'] } },
+} as unknown as ContainerState;
 
 /** Documents whose vault answers when it is let. */
 function withSlowVault() {
@@ -54,4 +58,74 @@ test('what is purged before the answer to its write is made does not come into t
   documents.put(row.position, '{"id":"a"}', '0');
   void documents.show(container, row);
   expect(measured).toEqual({ documentHits: 0, documentMisses: 1 });
+});
+
+describe('a scan', () => {
+  const json = (position: number) => `{"id":"${position}"}`;
+  const rows = [1, 2, 3].map((position) => ({ ...row, birth: position, position, container: 2 }) as ItemRow);
+  /** A vault at hand, and read models that have the sealed bodies or not; says what was opened. */
+  function withSealed(isFetched: boolean) {
+    const opened: number[] = [];
+    const destroyed = new Set<number>();
+    const sealed = (position: number) => ({
+      position,
+      stream: String(position),
+      revision: 0,
+      eventId: '0',
+      body: { id: '0', stream: String(position), revision: 0, body: new Uint8Array() },
+    });
+    const ports = {
+      log: { readBody: (position: number) => sealed(position).body },
+      vault: {
+        findKey: (_key: number, stream: string) => ({
+          status: destroyed.has(Number(stream)) ? 'destroyed' : 'there',
+          key: {},
+        }),
+      },
+      sealer: {
+        open: (_key: object, stream: string) => {
+          opened.push(Number(stream));
+          return Buffer.from(json(Number(stream)));
+        },
+      },
+      readModels: {
+        current: {
+          store: isFetched
+            ? { sealedBodies: (_container: number, births: number[]) => Promise.resolve(births.map(sealed)) }
+            : {},
+        },
+      },
+    };
+    const documents = new Documents(ports as unknown as StorePorts, { documentHits: 0, documentMisses: 0 });
+    const scan = async (room: ScanRoom): Promise<number[]> => {
+      opened.length = 0;
+      await documents.prefetch(rows, room);
+      for (const each of rows) {
+        expect(await documents.parse(container, each, room)).toMatchObject({ id: String(each.position) });
+      }
+      return opened;
+    };
+    return { documents, scan, destroyed };
+  }
+
+  it.each([false, true])(
+    'leaves no more in the cache than it has room for, and opens the rest once (fetched together: %s)',
+    async (isFetched) => {
+      const { documents, scan } = withSealed(isFetched);
+      expect(await scan(new ScanRoom(2 * json(1).length))).toEqual([1, 2, 3]);
+      expect(rows.map((each) => documents.parsed(each) !== undefined)).toEqual([true, true, false]);
+      expect(await scan(new ScanRoom(2 * json(1).length))).toEqual([3]);
+      expect(documents.parsed(rows[2]!)).toBeDefined();
+    },
+  );
+
+  it('does not show what was purged since it was fetched', async () => {
+    const { documents, destroyed } = withSealed(true);
+    const room = new ScanRoom(0);
+    await documents.prefetch(rows, room);
+    destroyed.add(1);
+    documents.evict([1]);
+    expect(await documents.parse(container, rows[0]!, room)).toBeUndefined();
+    expect(await documents.parse(container, rows[1]!, room)).toMatchObject({ id: '2' });
+  });
 });

@@ -157,7 +157,7 @@ export class Candidates {
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
     let rows: ItemRow[] = [];
     let documents: Json[] = [];
-    if (needsBody) await this.#documents.prefetch(wanted);
+    if (needsBody) await this.#documents.prefetch(wanted, run.room);
     let opening = run.clock();
     // How much of the loading time others had.
     let givenMs = 0;
@@ -174,7 +174,7 @@ export class Candidates {
           givenMs += given();
           opening = run.clock();
         }
-        document = await this.#documents.parse(state, row);
+        document = await this.#documents.parse(state, row, run.room);
       }
       if (document === undefined) continue;
       rows.push(row);

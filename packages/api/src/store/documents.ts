@@ -6,7 +6,7 @@ import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
-import type { KeyLookup } from '@epitaph/core/vault/key-vault.ts';
+import type { KeyLookup, KeyUse } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import { parseJson, type Json } from '@epitaph/query';
 import { partitionKeyOf } from '../cosmos/partition-key.ts';
@@ -22,6 +22,8 @@ const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
 /** Positions of purged writes that are remembered: a write is answered seconds after it is recorded at most. */
 const PURGED_POSITIONS = 40_000;
 
+const ONCE: KeyUse = { once: true };
+
 /** What leads to one version of an item. */
 export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &
   Partial<Pick<ItemRow, 'container'>>;
@@ -31,6 +33,46 @@ interface Decoded {
   readonly etag: string;
   /** The document with its system properties, as queries see it; made when first asked for. */
   document: Json | undefined;
+}
+
+/**
+ * What one scan leaves in the cache of decoded documents: no more than a generation of it holds. What it opens beyond
+ * that it lets go of, or a scan of more than fits would drive out all that others read, and find nothing itself when it
+ * is made again.
+ */
+export class ScanRoom {
+  /** Characters of JSON that it may still leave there. */
+  #left: number;
+  /** What was fetched last and isn't left there. */
+  #fetched: ReadonlyMap<number, Decoded> | undefined;
+  /** How often something had been taken out of the cache before that. */
+  #evictions = 0;
+
+  /** @param characters of JSON that the scan may leave in the cache */
+  constructor(characters = CACHE_BYTES / 2) {
+    this.#left = characters;
+  }
+
+  get isFull(): boolean {
+    return this.#left < 0;
+  }
+
+  /** Whether a document is to be left in the cache. */
+  takes({ json }: Decoded): boolean {
+    this.#left -= json.length;
+    return !this.isFull;
+  }
+
+  /** Has documents at hand until others are. */
+  hold(fetched: ReadonlyMap<number, Decoded>, evictions: number): void {
+    this.#fetched = fetched;
+    this.#evictions = evictions;
+  }
+
+  /** A document that is at hand, unless something was purged since it was fetched. */
+  get(position: number, evictions: number): Decoded | undefined {
+    return evictions === this.#evictions ? this.#fetched?.get(position) : undefined;
+  }
 }
 
 /**
@@ -93,8 +135,8 @@ export class Documents {
   }
 
   /** The document with its system properties, parsed. Shared: it must not be changed. */
-  async parse(container: ContainerState, row: ItemRow): Promise<Json | undefined> {
-    const decoded = this.#cached(row) ?? (await this.#decode(row));
+  async parse(container: ContainerState, row: ItemRow, room?: ScanRoom): Promise<Json | undefined> {
+    const decoded = this.#cached(row) ?? room?.get(row.position, this.#evictions) ?? (await this.#decode(row, room));
     if (decoded === undefined) return undefined;
     if (decoded.document === undefined) {
       const document = parseJson(decoded.json) as { [name: string]: Json };
@@ -122,22 +164,26 @@ export class Documents {
    * Fetches the sealed bodies of some rows of one container together, where the read model is on a server that keeps
    * them, so that looking at the rows one by one asks it no more.
    */
-  async prefetch(rows: readonly VersionRow[]): Promise<void> {
+  async prefetch(rows: readonly VersionRow[], room?: ScanRoom): Promise<void> {
     const container = rows[0]?.container;
     if (this.#ports.readModels.current.store.sealedBodies === undefined || container === undefined) return;
     const byBirth = rows.filter((row) => this.#byPosition.get(row.position) === undefined).map((row) => row.birth);
     if (byBirth.length === 0) return;
     const keys = new Map(rows.map((row) => [row.position, row.key]));
+    const notLeft = new Map<number, Decoded>();
+    const evictions = this.#evictions;
     for (const { position, stream, revision, eventId, body } of await this.#sealed(container, byBirth)) {
       const keyId = keys.get(position);
       // Written again since the row was read: the log still has what the row says, and is asked for it.
       if (keyId === undefined) continue;
-      const keep = this.#unlessEvicted(position);
+      const keep = this.#unlessEvicted(position, room);
       const key = await this.#ports.vault.findKey(keyId, stream);
       if (key.status !== 'there') continue;
       const json = textOf(this.#ports.sealer.open(key.key, stream, revision, body));
-      keep({ json, etag: etagOf(eventId), document: undefined });
+      const decoded: Decoded = { json, etag: etagOf(eventId), document: undefined };
+      if (!keep(decoded)) notLeft.set(position, decoded);
     }
+    room?.hold(notLeft, evictions);
   }
 
   #cached({ position }: VersionRow): Decoded | undefined {
@@ -178,12 +224,12 @@ export class Documents {
    */
   async openEnded(event: RecordedEvent): Promise<string | undefined> {
     const sealed = await this.#ports.log.readBody(event.position);
-    return this.#open(Number(event.data['key']), sealed ?? { ...event, body: new Uint8Array() });
+    return this.#open(Number(event.data['key']), sealed ?? { ...event, body: new Uint8Array() }, ONCE);
   }
 
   /** The text of a sealed body, or undefined when its key is destroyed. */
-  #open(keyId: number, sealed: RecordedBody): MaybePromise<string | undefined> {
-    const found = this.#ports.vault.findKey(keyId, sealed.stream);
+  #open(keyId: number, sealed: RecordedBody, use?: KeyUse): MaybePromise<string | undefined> {
+    const found = this.#ports.vault.findKey(keyId, sealed.stream, use);
     return found instanceof Promise ? found.then((key) => this.#openBy(key, sealed)) : this.#openBy(found, sealed);
   }
 
@@ -193,7 +239,7 @@ export class Documents {
     return textOf(this.#ports.sealer.open(found.key, stream, revision, body));
   }
 
-  async #decode(row: VersionRow): Promise<Decoded | undefined> {
+  async #decode(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
     if (this.#ports.readModels.current.store.sealedBodies !== undefined) {
       await this.prefetch([row]);
       const fetched = this.#byPosition.get(row.position);
@@ -205,8 +251,8 @@ export class Documents {
       await this.#assertLeft(row);
       return undefined;
     }
-    const keep = this.#unlessEvicted(row.position);
-    const opened = this.#open(row.key, sealed);
+    const keep = this.#unlessEvicted(row.position, room);
+    const opened = this.#open(row.key, sealed, room?.isFull === true ? ONCE : undefined);
     const json = opened instanceof Promise ? await opened : opened;
     if (json === undefined) return undefined;
     const decoded = { json, etag: etagOf(sealed.id), document: undefined };
@@ -233,10 +279,12 @@ export class Documents {
    * Keeps a document decoded unless anything was purged since this was called: a vault that is far away may tell of a
    * key that is destroyed by the time its answer is here, and what was purged must not come back into the cache.
    */
-  #unlessEvicted(position: number): (decoded: Decoded) => void {
+  #unlessEvicted(position: number, room?: ScanRoom): (decoded: Decoded) => boolean {
     const before = this.#evictions;
     return (decoded) => {
-      if (this.#evictions === before) this.#byPosition.set(position, decoded);
+      const isKept = this.#evictions === before && (room === undefined || room.takes(decoded));
+      if (isKept) this.#byPosition.set(position, decoded);
+      return isKept;
     };
   }
 }

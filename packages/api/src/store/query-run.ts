@@ -14,6 +14,7 @@ import {
 import { withoutClearPaths } from '../cosmos/clear-paths.ts';
 import { partitionKeysIn } from '../cosmos/partition-key.ts';
 import { MOST_QUERY_BYTES } from './heap.ts';
+import { ScanRoom } from './documents.ts';
 import type { Moment } from './parts.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
 import type { QueryRequest } from './api/queries-api.ts';
@@ -70,6 +71,7 @@ export class Run {
   loadMs = 0;
   /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
   readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
+  readonly room = new ScanRoom();
   readonly #monotonicMs: () => number;
 
   constructor(

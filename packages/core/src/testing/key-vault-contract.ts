@@ -120,6 +120,20 @@ export function describeKeyVault(
         expect(new TextDecoder().decode(sealer.open(found.key, stream, 0, sealed))).toBe('body');
       });
 
+      testReopened('it opens with a key that is wanted this once, until it is destroyed', async (before, reopen) => {
+        const stream = lifeStream();
+        const key = await newKey(before.vault, stream);
+        const { vault, sealer } = await reopen();
+        for (const time of ['the first time', 'the next']) {
+          const found = await vault.findKey(key.keyId, stream, { once: true });
+          if (found.status !== 'there') throw new Error(`${time} the key is ${found.status}`);
+          const sealed = sealer.seal(key, stream, 0, 'body');
+          expect(new TextDecoder().decode(sealer.open(found.key, stream, 0, sealed))).toBe('body');
+        }
+        await expectDestroyed(vault, destroyRequest(key, stream));
+        expect((await vault.findKey(key.keyId, stream, { once: true })).status).toBe('destroyed');
+      });
+
       test('shows nothing of the plain body, and never the same bytes twice', async ({ vault, sealer }) => {
         const stream = lifeStream();
         const key = await newKey(vault, stream);

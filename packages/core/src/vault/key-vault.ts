@@ -136,6 +136,12 @@ export interface VaultHold {
   readonly placedAtMs: number;
 }
 
+/** What a key is wanted for. */
+export interface KeyUse {
+  /** It is wanted this once, among many: a vault does well not to keep it in memory in the place of others. */
+  readonly once?: boolean;
+}
+
 /**
  * Keeps the key of every life, outside the log. A destroyed key is what makes every copy of a body unreadable, so
  * the vault, and only the vault, decides whether a key may go: holds and floors stand beside the keys, and
@@ -153,7 +159,7 @@ export interface VaultHold {
  */
 export interface KeyVault {
   createKey(stream: string): MaybePromise<NewLifeKey>;
-  findKey(keyId: number, stream: string): MaybePromise<KeyLookup>;
+  findKey(keyId: number, stream: string, use?: KeyUse): MaybePromise<KeyLookup>;
   /**
    * One outcome for each request, in order.
    *

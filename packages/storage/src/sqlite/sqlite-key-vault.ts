@@ -8,6 +8,7 @@ import type {
   FloorKind,
   HoldScope,
   KeyLookup,
+  KeyUse,
   KeyVault,
   NewLifeKey,
   SetFloorOptions,
@@ -169,7 +170,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return Promise.all([...this.#giving].flatMap(([keyId, done]) => (keyIds.has(keyId) ? [done] : [])));
   }
 
-  findKey(keyId: number, stream: string): KeyLookup {
+  findKey(keyId: number, stream: string, { once = false }: KeyUse = {}): KeyLookup {
     const cached = this.#cache.get(keyId);
     if (cached !== undefined)
       return cached.stream === stream ? { status: 'there', key: cached.key } : { status: 'unknown' };
@@ -187,7 +188,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     if (bytes === undefined) return { status: 'unknown' };
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     bytes.fill(0);
-    this.#cache.set(keyId, { stream, key });
+    if (!once) this.#cache.set(keyId, { stream, key });
     return { status: 'there', key };
   }
 
