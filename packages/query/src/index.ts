@@ -13,7 +13,7 @@ export { isOfMany, isOrdered, isRanked, OrderedPage } from './pages/ordered-page
 export type { OrderedRow } from './pages/ordered-page.ts';
 export { parseCondition, parseQuery } from './language/parser.ts';
 export type { ParseLimits } from './language/parser.ts';
-export { isInOnePage, isOfAllRanges, isOfRows, NO_BOUNDS, PLAIN_PIPELINE } from './pages/pipeline.ts';
+export { isInOnePage, isOfAllRanges, isOfGroups, isOfRows, NO_BOUNDS, PLAIN_PIPELINE } from './pages/pipeline.ts';
 export { MAX_NEIGHBOURS, startAfter } from './run/place.ts';
 export type { Neighbours, OrderedStart } from './run/place.ts';
 export { planQuery } from './compile/plan.ts';

@@ -174,7 +174,7 @@ describe('the description for a query plan', () => {
       groupByAliases: ['b', 's', 'm'],
       groupByAliasToAggregateType: { b: null, s: 'Sum', m: 'Max' },
       rewrittenQuery:
-        '/* of all ranges */ SELECT [{"item": c.b}] AS groupByItems, {"b": c.b, "s": {"item": SUM(c.a), "item2": null}, "m": {"item": MAX(c.a), "item2": {"max": MAX(c.a), "count": COUNT(c.a)}}} AS payload FROM c GROUP BY c.b',
+        '/* of all ranges */ /* of groups */ SELECT [{"item": c.b}] AS groupByItems, {"b": c.b, "s": {"item": SUM(c.a), "item2": null}, "m": {"item": MAX(c.a), "item2": {"max": MAX(c.a), "count": COUNT(c.a)}}} AS payload FROM c GROUP BY c.b',
     });
   });
 

@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import { isInOnePage, isOfAllRanges, isOfRows } from '@epitaph/query';
+import { isInOnePage, isOfAllRanges, isOfGroups, isOfRows } from '@epitaph/query';
 import type { Written } from '../store/api/common.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
@@ -299,6 +299,7 @@ async function queryItems(
   if (isOfWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
+  const next = decodeContinuation(token, container.rid, all);
   const page = await store.queryItems(container, {
     sql,
     parameters,
@@ -309,9 +310,10 @@ async function queryItems(
       exclude: resume.exclude,
     },
     rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
-    maxItemCount: pageSizeOf(request),
-    isAwaited: isInOnePage(sql),
-    ...decodeContinuation(token, container.rid, all),
+    // Groups that are put together by their client come as many at once as there is room for, and the rest is waited for.
+    maxItemCount: isOfGroups(sql) ? Number.MAX_SAFE_INTEGER : pageSizeOf(request),
+    isAwaited: isInOnePage(sql) || (isOfGroups(sql) && next.continuation !== undefined),
+    ...next,
     atLeast: await atLeastOf(request),
     signal: request.signal(),
     standAside,

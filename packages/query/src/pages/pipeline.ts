@@ -52,6 +52,8 @@ export const PLAIN_PIPELINE: PipelineInfo = {
 
 /** Begins a query that one range answers for all of them. */
 const OF_ALL = '/* of all ranges */ ';
+/** Goes on so where the client makes rows of groups. */
+const OF_GROUPS = `${OF_ALL}/* of groups */ `;
 /** Begins a query whose rows are told apart by their `_rid`, also where a document has several. */
 const BY_ROW = '/* of rows */ ';
 /** Begins a query whose first page is to have all of its rows. */
@@ -63,6 +65,14 @@ const FILTER = '({documentdb-formattableorderbyquery-filter})';
  * Microsoft.Azure.DocumentDB, as {@link describeForPipeline} says.
  */
 export const isOfAllRanges = (sql: string): boolean => sql.startsWith(OF_ALL);
+
+/**
+ * Whether the rows of this are groups for the JavaScript client, which takes the first page without any, once it has had
+ * some, for the end of them: the answer is then without the others, and its pages never end.
+ *
+ * @source `GroupByEndpointComponent` of `@azure/cosmos` 4.10.1
+ */
+export const isOfGroups = (sql: string): boolean => sql.startsWith(OF_GROUPS);
 
 /**
  * Whether the rows of this are to have each a `_rid` of its own: of those that JOIN makes of a document the .NET client counts
@@ -314,7 +324,7 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
       isValue && !isGrouped ? { kind: 'value', expression: payload } : { kind: 'list', items };
     // Without groups there is one row, which is distinct; the parts of it that ranges give needn't be.
     const text = printQuery({ ...query, ...NO_BOUNDS, distinct: false, orderBy: [], selection: selected });
-    return { rewrittenQuery: reader === 'javaScript' ? OF_ALL + text : text };
+    return { rewrittenQuery: reader === 'javaScript' ? (isGrouped ? OF_GROUPS : OF_ALL) + text : text };
   };
   const groupByExpressions = groupBy.map(printExpression);
   if (selection.kind === 'value') {
