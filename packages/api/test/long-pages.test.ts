@@ -5,12 +5,13 @@ afterEach(() => vi.useRealTimers());
 
 /** Pages that are ready when the test says so. */
 function desk(waitMs = 1) {
-  const begun: { readonly signal: AbortSignal; ready(row: string): void }[] = [];
+  const begun: { readonly signal: AbortSignal; ready(row: string): void; readonly givenUp: () => void }[] = [];
   const make = (signal: AbortSignal) => {
     const { promise: page, resolve, reject } = Promise.withResolvers<string>();
     signal.addEventListener('abort', () => reject(signal.reason as Error));
-    begun.push({ signal, ready: resolve });
-    return { page };
+    const givenUp = vi.fn<() => void>();
+    begun.push({ signal, ready: resolve, givenUp });
+    return { page, givenUp };
   };
   const pages = new LongPages<ReturnType<typeof make>>(waitMs);
   const ask = async (request: Partial<PageRequest> & { readonly sql?: string } = {}) => {
@@ -37,6 +38,7 @@ describe('a page', () => {
     begun[0]!.ready('one');
     expect(await ask({ id })).toEqual({ row: 'one' });
     expect(begun.length).toBe(1);
+    expect(begun[0]!.givenUp).not.toHaveBeenCalled();
   });
 
   it('is not given to who asks for anything else by its id', async () => {
@@ -80,8 +82,10 @@ describe('a page', () => {
     await expect(asked).rejects.toThrow('the client is gone');
     await vi.advanceTimersByTimeAsync(29_999);
     expect(begun[0]!.signal.aborted).toBe(false);
+    expect(begun[0]!.givenUp).not.toHaveBeenCalled();
     await vi.advanceTimersByTimeAsync(1);
     expect(begun[0]!.signal.aborted).toBe(true);
+    expect(begun[0]!.givenUp).toHaveBeenCalledOnce();
   });
 
   it('that is ready and not fetched is forgotten when content is erased', async () => {

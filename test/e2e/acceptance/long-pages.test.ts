@@ -1,4 +1,5 @@
 import type { Container, FeedOptions } from '@azure/cosmos';
+import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { raw } from '../support/raw.ts';
 import { World } from '../support/world.ts';
@@ -149,6 +150,25 @@ describe('a page of a query that takes long', () => {
     expect(all === ITEMS || (all > ITEMS && all <= 2 * ITEMS)).toBe(true);
   });
 
+  test('is charged to the end where nobody fetches it, in no answer', async () => {
+    const spent = async () => {
+      const path = `/dbs/${container.database.id}/colls/${container.id}/request-units`;
+      const { body } = await hasty.manage<{ readonly consumed: { readonly query: { readonly requestUnits: number } } }>(
+        'GET',
+        path,
+      );
+      return body.consumed.query.requestUnits;
+    };
+    const before = await spent();
+    const abandoned = await ask(container, SQL);
+    await setTimeout(1_000);
+    // Who asks for something else by its token gives it up.
+    const other = await ask(container, 'SELECT VALUE 1', abandoned.headers['x-ms-continuation'] as string);
+    const answered = [abandoned, other].map(({ headers }) => Number(headers['x-ms-request-charge']));
+    const rest = (await spent()) - before - answered[0]! - answered[1]!;
+    expect(lookedAt(abandoned.headers) + rest / 0.05).toBeGreaterThanOrEqual(ITEMS - 0.5);
+  });
+
   test('is begun anew by a token of before a restart, and by that of another query', async () => {
     const { headers } = await ask(container, SQL);
     const token = headers['x-ms-continuation'] as string;
@@ -162,7 +182,7 @@ describe('a page of a query that takes long', () => {
   test('shows nothing that was erased while it waited to be fetched', async () => {
     const { headers } = await ask(container, SQL);
     const token = headers['x-ms-continuation'] as string;
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    await setTimeout(1_000);
     const erasure = { id: 'i7', partitionKey: ['t7'], reason: 'asked for', requestedBy: 'the person' };
     const { status } = await hasty.manage('POST', `/dbs/${container.database.id}/colls/${container.id}/erase`, erasure);
     expect(status).toBe(200);

@@ -105,6 +105,17 @@ export class RequestUnits implements PurgeBudget {
     };
   }
 
+  /** For what a query goes on to work that was answered and charged already. */
+  later(container: ContainerState): (work: { readonly examined: number; readonly extraWork: number }) => void {
+    const meter = this.#meter(container);
+    const budget = this.#budget(container);
+    return ({ examined, extraWork }) => {
+      const requestUnits = charge.restOfQuery(examined, extraWork);
+      budget?.spend(requestUnits);
+      meter.query.requestUnits += requestUnits;
+    };
+  }
+
   affordable(container: ContainerState): number {
     const provisioned = this.#provisioned(container);
     if (provisioned === undefined) return Number.POSITIVE_INFINITY;

@@ -12,6 +12,8 @@ const MOST_KEPT = inThisHeap(32);
 /** A page that is being made, with what its maker knows of it. */
 interface Making {
   readonly page: Promise<unknown>;
+  /** Called when it has ended and nobody is going to fetch it who was told to. */
+  givenUp(): void;
 }
 
 interface LongPage<Made extends Making> {
@@ -105,7 +107,7 @@ export class LongPages<Made extends Making> {
   #keep(page: LongPage<Made>, id: string, about: () => string): void {
     const former = this.#kept.get(id);
     // It is asked for something else now.
-    if (former !== undefined && former.waiting === 0) this.#end(former);
+    if (former !== undefined && former.waiting === 0) this.#giveUp(former);
     if (this.#kept.size >= MOST_KEPT || this.#kept.has(id)) return;
     page.kept = { id, about: about() };
     this.#kept.set(id, page);
@@ -115,8 +117,15 @@ export class LongPages<Made extends Making> {
     if (isTaken || page.kept === undefined) return this.#end(page);
     const unasked = (page.unasked = new AbortController());
     void wait(UNASKED_MS, unasked.signal).then(() => {
-      if (!unasked.signal.aborted) this.#end(page);
+      if (!unasked.signal.aborted) this.#giveUp(page);
     });
+  }
+
+  #giveUp(page: LongPage<Made>): void {
+    this.#end(page);
+    const { made } = page;
+    const givenUp = () => made.givenUp();
+    made.page.then(givenUp, givenUp);
   }
 
   #end(page: LongPage<Made>): void {

@@ -42,6 +42,7 @@ import {
 } from './query-page.ts';
 import { QueryPlaces } from './query-places.ts';
 import { type Bounds, isWhole, PieceSize, Run } from './query-run.ts';
+import type { RequestUnits } from '../request-units/request-units.ts';
 import type { QueryPage, QueryRequest } from './api/queries-api.ts';
 
 /** The most documents that one page of a streaming query looks at; then it answers with what it has. */
@@ -57,10 +58,12 @@ export class Queries {
   readonly #places = new QueryPlaces();
   readonly #candidates: Candidates;
   readonly #longPages: LongPages<MadePage>;
+  readonly #requestUnits: RequestUnits;
 
   /** @param pageWaitMs milliseconds that a request waits for a page */
-  constructor(parts: StoreParts, documents: Documents, pageWaitMs?: number) {
+  constructor(parts: StoreParts, documents: Documents, requestUnits: RequestUnits, pageWaitMs?: number) {
     this.#parts = parts;
+    this.#requestUnits = requestUnits;
     this.#longPages = new LongPages(pageWaitMs);
     this.#candidates = new Candidates(parts, documents, this.#places);
   }
@@ -74,7 +77,10 @@ export class Queries {
     const { made, again } = await this.#longPages.ask(asked, (ends) =>
       this.#begin(container, { ...request, signal: ends }),
     );
-    if (again !== undefined) return made.notReady(again, monotonicMs() - startedMs);
+    if (again !== undefined) {
+      made.chargeRest = this.#requestUnits.later(container);
+      return made.notReady(again, monotonicMs() - startedMs);
+    }
     const page = await made.page;
     return { ...page, ...made.untold(page) };
   }
@@ -124,6 +130,10 @@ export class Queries {
     return {
       page: make(),
       untold,
+      chargeRest: () => {},
+      givenUp() {
+        this.chargeRest(untold(running ?? told));
+      },
       notReady: (id, totalMs) => ({
         rows: [],
         texts: [],
@@ -399,6 +409,9 @@ type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
 /** A page that is being made. */
 interface MadePage {
   readonly page: Promise<QueryPage>;
+  /** Charges work that no answer tells of. */
+  chargeRest: (work: Work) => void;
+  givenUp(): void;
   /** How much of the work that was done until now nobody has been told of. */
   untold(until: Work): Work;
   /** The answer while it is not ready. */

@@ -224,7 +224,7 @@ export class Store implements StoreApi {
       for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
     };
     const parts = new StoreParts(ports, projector, rows);
-    const queries = new Queries(parts, documents, options.pageWaitMs);
+    const queries = new Queries(parts, documents, requestUnits, options.pageWaitMs);
     const retries = new Retries(onFault, { mayAppendLate: ports.log.mayAppendLate ?? false });
     const copies = await VaultCopies.open(ports.log);
     const purge = new PurgeRunner({
