@@ -104,8 +104,8 @@ describe.each([400, 12_000])(
 
 describe('a page of a query that takes long', () => {
   const SQL = 'SELECT c.id FROM c ORDER BY c.n';
-  const ask = (container: Container, query: string, token?: string) =>
-    raw(hasty.endpoint, 'POST', `/dbs/${container.database.id}/colls/${container.id}/docs`, {
+  const ask = (container: Container, query: string, token?: string, world = hasty) =>
+    raw(world.endpoint, 'POST', `/dbs/${container.database.id}/colls/${container.id}/docs`, {
       headers: {
         'content-type': 'application/query+json',
         'x-ms-documentdb-isquery': 'true',
@@ -167,6 +167,30 @@ describe('a page of a query that takes long', () => {
     const answered = [abandoned, other].map(({ headers }) => Number(headers['x-ms-request-charge']));
     const rest = (await spent()) - before - answered[0]! - answered[1]!;
     expect(lookedAt(abandoned.headers) + rest / 0.05).toBeGreaterThanOrEqual(ITEMS - 0.5);
+  });
+
+  test('is charged once for what was done before it failed', async () => {
+    const inner = 'JOIN a IN c.list JOIN b IN c.list JOIN d IN c.list';
+    const query = `SELECT VALUE COUNT(1) FROM c ${inner} WHERE c.team = 'x'`;
+    const [slow, swift] = await Promise.all(
+      [hasty, patient].map(async (world) => {
+        const within = await world.container({ partitionKey, throughput: 6_000 });
+        for (let n = 0; n <= ITEMS; n += 1) {
+          const length = n < ITEMS ? 50 : 10_000;
+          await within.items.create({ id: `i${n}`, team: 'x', list: Array.from({ length }, (_, index) => index) });
+        }
+        let charged = 0;
+        let asked = 0;
+        for (let token: string | undefined; ; asked += 1) {
+          const { status, headers } = await ask(within, query, token, world);
+          charged += Number(headers['x-ms-request-charge']);
+          if (status === 400) return charged - 2.25 * asked;
+          token = headers['x-ms-continuation'] as string;
+          await setTimeout(5);
+        }
+      }),
+    );
+    expect(slow).toBeLessThan(1.2 * swift!);
   });
 
   test('is begun anew by a token of before a restart, and by that of another query', async () => {

@@ -40,7 +40,7 @@ import {
   rowsLeft,
   startOfToken,
 } from './query-page.ts';
-import { QueryPlaces } from './query-places.ts';
+import { QueryPlaces, workUntil } from './query-places.ts';
 import { type Bounds, isWhole, PieceSize, Run } from './query-run.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 import type { QueryPage, QueryRequest } from './api/queries-api.ts';
@@ -81,8 +81,14 @@ export class Queries {
       made.chargeRest = this.#requestUnits.later(container);
       return made.notReady(again, monotonicMs() - startedMs);
     }
-    const page = await made.page;
-    return { ...page, ...made.untold(page) };
+    try {
+      const page = await made.page;
+      return { ...page, ...made.untold(page) };
+    } catch (error) {
+      const worked = error instanceof Error ? workUntil.get(error) : undefined;
+      if (worked !== undefined) workUntil.set(error as Error, made.untold(worked));
+      throw error;
+    }
   }
 
   /** Pages that are ready, and that nobody has fetched yet, may show what was erased. */
