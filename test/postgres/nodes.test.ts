@@ -2348,6 +2348,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectKept(other, there);
     }));
 
+  it('notice that keys are back which were destroyed, though the standby takes the server’s place before that is on record', () =>
+    inCluster(async (cluster) => {
+      const { one, other } = await twoWithAnEndedItem(cluster, { copiesKeptSeconds: 60 });
+      const standby = TestServer.dump(cluster.url, 'epitaph_vault');
+      const { vault } = one.storage;
+      const destroyKeys = vault.destroyKeys.bind(vault);
+      vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (...asked) => {
+        const outcomes = await destroyKeys(...asked);
+        await takeThePlace(cluster, standby);
+        return outcomes;
+      });
+      await one.store.runPurge().catch(() => {});
+      await end(one, 'b');
+      for (const { store } of [one, other]) {
+        await eventually('it says so', () =>
+          store.runPurge().then(
+            () => false,
+            (error: Error) => /older copy than the event log.*epitaph restore/.test(error.message),
+          ),
+        );
+      }
+    }));
+
   it('put no policy on record that is held up on its way to the log until it were in force', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {
       const { rid } = await makeContainer(one.store, -1);

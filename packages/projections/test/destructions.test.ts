@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
-import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { Destructions } from '../src/purge/destructions.ts';
 
 const context: CommandContext = {
@@ -11,8 +10,6 @@ const context: CommandContext = {
   correlationId: 'test',
   newId: () => crypto.randomUUID(),
 };
-const vaultOf = (count: number | undefined): KeyVault =>
-  Object.assign(new MemoryKeyVault(), count === undefined ? {} : { destructions: async () => count });
 const withLog = () => {
   const log = new MemoryEventLog();
   return { log, destructions: new Destructions(log, new ToyBodySealer()) };
@@ -22,25 +19,19 @@ describe('the count of a vault’s destructions', () => {
   it('is on record as far as it ever came, once', async () => {
     const { log, destructions } = withLog();
     expect(await destructions.recorded()).toBe(0);
-    for (const count of [3, 3, 2, 5]) await destructions.record(context, vaultOf(count));
+    for (const count of [3, 3, 2, 5]) await destructions.record(context, count);
     expect(await destructions.recorded()).toBe(5);
     expect(log.readAll(0, 10).map(({ data }) => data)).toEqual([{ count: 3 }, { count: 5 }]);
-  });
-
-  it('is none of a vault that does not count', async () => {
-    const { log, destructions } = withLog();
-    await destructions.record(context, vaultOf(undefined));
-    expect(log.head()).toBe(0);
   });
 
   it('has a head that a log reaches which has the same record of it, and no other log', async () => {
     const { destructions } = withLog();
     const none = await destructions.head();
     expect(none.lines).toBe(0);
-    await destructions.record(context, vaultOf(3));
+    await destructions.record(context, 3);
     const three = await destructions.head();
     expect(three.lines).toBe(3);
-    await destructions.record(context, vaultOf(5));
+    await destructions.record(context, 5);
     const five = await destructions.head();
     for (const head of [none, three, five]) expect(await destructions.reaches(head)).toBe(true);
     expect(await destructions.reaches({ ...three, lines: 4 })).toBe(false);
@@ -49,7 +40,7 @@ describe('the count of a vault’s destructions', () => {
     const other = withLog().destructions;
     expect(await other.reaches(none)).toBe(true);
     expect(await other.reaches(three)).toBe(false);
-    await other.record(context, vaultOf(3));
+    await other.record(context, 3);
     expect(await other.reaches(three)).toBe(false);
     expect(await other.reaches(await other.head())).toBe(true);
   });

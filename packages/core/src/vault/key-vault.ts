@@ -42,6 +42,8 @@ export type DestroyOutcome =
       readonly floorSeconds?: number;
       /** Until when copies of the vault that are known to be kept could still give the key away, in milliseconds. */
       readonly recoverableUntilMs?: number;
+      /** How often the vault had destroyed keys by then, with this time, where it counts that: see {@link KeyVault.destructions}. */
+      readonly destructions?: number;
     }
   | { readonly kind: 'unknown' }
   /** Not destroyed, for whoever asked says so at the last moment. */

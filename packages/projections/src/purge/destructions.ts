@@ -76,10 +76,8 @@ export class Destructions {
     return false;
   }
 
-  /** To be called when keys are destroyed, and before anything is recorded that rests on it. */
-  async record(context: CommandContext, vault: KeyVault): Promise<void> {
-    const count = await vault.destructions?.();
-    if (count === undefined) return;
+  /** To be called with the count by which keys are destroyed, before anything is recorded that rests on it. */
+  async record(context: CommandContext, count: number): Promise<void> {
     await appendNext(this.#log, STREAM, (last) =>
       last !== undefined && countOf(last) >= count
         ? undefined

@@ -167,12 +167,12 @@ export class PurgeExecutor {
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
     const dying = found.map((life) => this.#withGrace(life)).filter((life) => isDue(life, nowMs()));
-    const { gone, refused, unknown } = await this.#destroyKeys(dying, nowMs, demanded);
+    const { gone, refused, unknown, destructions } = await this.#destroyKeys(dying, nowMs, demanded);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
-    if (gone.length > 0)
-      await this.#destructions.record(demandedNow ?? stepContext(this.#ports, nowMs()), this.#ports.vault);
+    if (destructions !== undefined)
+      await this.#destructions.record(demandedNow ?? stepContext(this.#ports, nowMs()), destructions);
     let fault = unknown;
     let position = 0;
     let purged = 0;
@@ -258,6 +258,8 @@ export class PurgeExecutor {
     readonly refused: readonly RefusedLife[];
     /** Set where the vault does not know a key. */
     readonly unknown: PurgeFault | undefined;
+    /** The vault's count by which they are gone, where it counts. */
+    readonly destructions: number | undefined;
   }> {
     const { vault, confirmCatalog } = this.#ports;
     let asked = lives;
@@ -278,6 +280,7 @@ export class PurgeExecutor {
     const gone: Gone[] = [];
     const refused: RefusedLife[] = [];
     let unknown: PurgeFault | undefined;
+    let destructions: number | undefined;
     for (const [place, life] of asked.entries()) {
       const outcome = outcomes[place]!;
       const { stream } = life.candidate;
@@ -295,6 +298,7 @@ export class PurgeExecutor {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         unknown ??= new PurgeFault(`the vault does not know the key of ${stream}`);
       } else {
+        destructions = outcome.destructions;
         // Copies that were made while it waited for its turn in the vault have the key, too.
         const lateMs = Math.max(0, nowMs() - life.request.nowMs);
         const inCopiesUntilMs = outcome.recoverableUntilMs === undefined ? null : outcome.recoverableUntilMs + lateMs;
@@ -310,7 +314,7 @@ export class PurgeExecutor {
         });
       }
     }
-    return { gone, refused, unknown };
+    return { gone, refused, unknown, destructions };
   }
 
   /**

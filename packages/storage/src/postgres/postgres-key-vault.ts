@@ -56,6 +56,7 @@ export interface PostgresKeyVaultOptions {
 /** Somebody has the vault to himself for now. */
 class VaultTaken extends StorageUnavailable {}
 
+const REPLACED = 'The server of the key vault was replaced: what is kept is looked at first.';
 const SESSIONS = 'SELECT pid, extract(epoch FROM backend_start)::text AS "startedAt" FROM pg_stat_activity';
 
 const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
@@ -174,11 +175,13 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     }
     // Also for a key that an earlier call destroyed and then could not erase.
     if (this.#canErase && gone.includes(true) && erased < generation) await this.#eraseUpTo(generation);
-    if (this.#copiesKeptSeconds === undefined) return outcomes;
-    const keptMs = this.#copiesKeptSeconds * 1000;
-    return outcomes.map((outcome, index) =>
-      gone[index] ? { ...outcome, recoverableUntilMs: requests[index]!.nowMs + keptMs } : outcome,
-    );
+    const keptMs = this.#copiesKeptSeconds === undefined ? undefined : this.#copiesKeptSeconds * 1000;
+    return outcomes.map((outcome, index) => {
+      if (outcome.kind !== 'destroyed' && outcome.kind !== 'already-destroyed') return outcome;
+      // As of its transaction: another server may have taken this one's place by now, which has counted less.
+      const counted = { ...outcome, destructions: generation };
+      return keptMs === undefined ? counted : { ...counted, recoverableUntilMs: requests[index]!.nowMs + keptMs };
+    });
   }
 
   onServerReplaced(settle: () => Promise<void>): void {
@@ -321,7 +324,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       // The server that it hears is gone, and nobody has noticed yet.
       ear.connection.close().catch(() => {});
     }
-    throw new StorageUnavailable('The server of the key vault was replaced: what is kept is looked at first.');
+    throw new StorageUnavailable(REPLACED);
   }
 
   // -- keys to find ----------------------------------------------------------------------------------------------
@@ -395,6 +398,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       const [known] = await this.#database.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
       if (known!.generation >= generation) return;
       const { generation: now } = await this.#tree.readRoot(this.#database);
+      if (now < generation) throw new StorageUnavailable(REPLACED);
       await eraseFormerRoots(this.#database);
       await this.#database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [now]);
     })().finally(() => (this.#erasing = undefined));
