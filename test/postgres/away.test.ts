@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { CosmosClient } from '@azure/cosmos';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { cleanUp, epitaph, type Finished, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
@@ -116,6 +117,56 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     expect([scrape.status, await scrape.text()]).toEqual([200, expect.stringContaining('epitaph_storage_available 0')]);
     node.child.kill('SIGTERM');
     expect((await node.finished()).stderr).toMatch(/"level":"error".*"msg":"PostgreSQL/);
+  });
+});
+
+describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that refuses a node at work${skipReason}`, () => {
+  it.each([
+    {
+      user: 'shut_out',
+      what: 'its user',
+      refuse:
+        "ALTER ROLE shut_out NOLOGIN; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shut_out'",
+      admit: 'ALTER ROLE shut_out LOGIN',
+      words: /"msg":"PostgreSQL: role .* is not permitted to log in"/,
+    },
+    {
+      user: 'restricted',
+      what: 'a right',
+      refuse: 'REVOKE pg_checkpoint FROM restricted',
+      admit: 'GRANT pg_checkpoint TO restricted',
+      words: /"msg":"PostgreSQL refuses the user what it needs: .*Grant it/,
+    },
+  ])('$what is told as a storage that is away, and it goes on when that is put right', async (fault) => {
+    const { user } = fault;
+    await server.run(`CREATE ROLE ${user} LOGIN IN ROLE pg_checkpoint, pg_monitor`);
+    const as = new URL(url);
+    const database = as.pathname.slice(1);
+    await server.run(`ALTER DATABASE ${database} OWNER TO ${user}`);
+    await server.run(`GRANT EXECUTE ON FUNCTION pg_switch_wal() TO ${user}`, server.url(database));
+    as.username = user;
+    const node = await serve(['--data', temporaryFolder()], { ...environment, EPITAPH_POSTGRES: as.href });
+    const databases = new CosmosClient({ endpoint: node.endpoint, key: EMULATOR_KEY }).databases;
+    const { container } = await (
+      await databases.create({ id: 'shop' })
+    ).database.containers.create({ id: 'c', partitionKey: '/id' });
+    for (const id of ['a', 'b']) await container.items.create({ id });
+    const erase = (id: string) =>
+      fetch(`${node.endpoint}/_epitaph/dbs/shop/colls/c/erase`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${EMULATOR_KEY}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ id, partitionKey: [id], reason: 'asked for', requestedBy: 'the person' }),
+      });
+    expect((await erase('a')).status).toBe(200);
+    await server.run(fault.refuse);
+    const refused = await erase('b');
+    expect(await refused.json()).toMatchObject({ code: 'storage-unavailable' });
+    expect(refused.headers.get('retry-after')).not.toBeNull();
+    await server.run(fault.admit);
+    await expect.poll(async () => (await erase('b')).status, { timeout: 20_000 }).toBe(200);
+    node.child.kill('SIGTERM');
+    const told = (await node.finished()).stderr.split('\n').filter((line) => line.includes('correlationId'));
+    expect(told).toEqual([expect.stringMatching(fault.words)]);
   });
 });
 

@@ -77,6 +77,7 @@ const commonFlags: Flags = {
 const USAGE_ERRORS: ReadonlySet<string> = new Set([
   'UnusableFile',
   'UnusableServer',
+  'AccessRefused',
   'CredentialsRefused',
   'FolderInUse',
   'Refusal',

@@ -9,6 +9,11 @@ export class UnusableServer extends Error {
   override readonly name = 'UnusableServer';
 }
 
+/** The server is there and does not let this store in, or do what it needs, which whoever gave it access can put right. */
+export class AccessRefused extends StorageUnavailable {
+  override readonly name = 'AccessRefused';
+}
+
 export type Row = Readonly<Record<string, unknown>>;
 
 /** What runs statements: the pool, or one connection inside a transaction. */
@@ -350,7 +355,7 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
     await database.close();
     if (error instanceof UnusableServer) throw error;
     const [message, cause] = [`PostgreSQL at ${place} can't be used: ${plainReason(error)}`, { cause: error }];
-    throw error instanceof StorageUnavailable
+    throw error instanceof StorageUnavailable && !(error instanceof AccessRefused)
       ? new StorageUnavailable(message, cause)
       : new UnusableServer(message, cause);
   }
@@ -455,8 +460,10 @@ async function assertNoStandby(client: pg.ClientBase): Promise<number> {
   return rows[0]!.session;
 }
 
-/** Errors of the connection, of a server that starts or stops, and of one that has no room, by class of SQLSTATE. */
-const PASSING = /^(?:08|53|57P|58|55P03|57014|25P03|25006)/;
+/** Errors of the connection, of a server that starts or stops or is not ready for it, and of one that has no room, by class of SQLSTATE. */
+const PASSING = /^(?:08|53|57P|58|55000|55P03|57014|25P03|25006)/;
+/** Of a user or password that the server refuses, and of a database that is not there. */
+const NOT_LET_IN = /^(?:28|3D000)/;
 /** Of a user who lacks a right, which most start with. */
 const NOT_GRANTED = '42501';
 /** A table or schema that is not there: of read models that another node has put others in the place of, a moment ago or for a later version. */
@@ -477,7 +484,10 @@ function inOurWords(error: unknown): unknown {
   const { code } = error as { code?: string };
   if (code === NOT_GRANTED) {
     const message = `PostgreSQL refuses the user what it needs: ${error.message}. Grant it; docs/operations.md says what.`;
-    return new UnusableServer(message, { cause: error });
+    return new AccessRefused(message, { cause: error });
+  }
+  if (code !== undefined && NOT_LET_IN.test(code)) {
+    return Object.assign(new AccessRefused(`PostgreSQL: ${error.message}`, { cause: error }), { code });
   }
   const passing =
     code === undefined

@@ -1,3 +1,4 @@
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { PostgresDatabase } from './database.ts';
 
 /** What stands in the way of erasing a former key from the server's files, each as a sentence with its remedy. */
@@ -38,7 +39,7 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
 }
 
 /** Something keeps old WAL files: a replica that is behind, a replication slot, a backup under way. */
-export class FormerRootsKept extends Error {
+export class FormerRootsKept extends StorageUnavailable {
   override readonly name = 'FormerRootsKept';
 }
 

@@ -23,7 +23,7 @@ import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } from './key-tree.ts';
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
-import { type OpenNode, pathOf, StoredKeyTree } from './stored-key-tree.ts';
+import { type OpenNode, pathOf, StoredKeyTree, WrongMasterKey } from './stored-key-tree.ts';
 import { aloneInVault } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readVerdicts, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
@@ -112,6 +112,15 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
    * version, or when the server keeps what is destroyed and nobody has said for how long.
    */
   static async open(options: PostgresKeyVaultOptions): Promise<PostgresKeyVault> {
+    try {
+      return await PostgresKeyVault.#open(options);
+    } catch (error) {
+      const isForWhoeverStarts = error instanceof VaultTaken || error instanceof WrongMasterKey;
+      throw isForWhoeverStarts ? new UnusableServer(error.message) : error;
+    }
+  }
+
+  static async #open(options: PostgresKeyVaultOptions): Promise<PostgresKeyVault> {
     const { database, copiesKeptSeconds } = options;
     const obstacles = await obstaclesToErasing(database);
     if (obstacles.length > 0 && copiesKeptSeconds === undefined) {
@@ -134,9 +143,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
         'The key vault in PostgreSQL was put back from a copy, and what was destroyed since is not applied to the end. Call epitaph restore again.',
       );
     }
-    await vault.#listen().catch((error: unknown) => {
-      throw error instanceof VaultTaken ? new UnusableServer(error.message) : error;
-    });
+    await vault.#listen();
     // Whoever opens it settles that before anything is destroyed.
     vault.#settled = vault.#ear;
     return vault;

@@ -2,7 +2,14 @@ import type { KeyObject } from 'node:crypto';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
-import { openDatabase, placeOf, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
+import {
+  AccessRefused,
+  openDatabase,
+  placeOf,
+  type PostgresDatabase,
+  type Statements,
+  UnusableServer,
+} from './database.ts';
 import { eraseFormerRoots, FormerRootsKept, obstaclesToErasing } from './former-roots.ts';
 import { LOCK_SPACE, locks, migrate } from './migrations.ts';
 import { ROOT } from './stored-key-tree.ts';
@@ -97,9 +104,13 @@ export async function withoutNodes<Result>(
       if (guard.hasEnded) throw new StorageUnavailable('the connection that keeps nodes away was lost');
       return result;
     } catch (error) {
-      if (!(error instanceof StorageUnavailable)) throw error;
+      if (!(error instanceof StorageUnavailable) || error instanceof AccessRefused) throw error;
+      const what =
+        error instanceof FormerRootsKept
+          ? `the key vault at ${placeOf(url)} keeps a former key`
+          : `the connection to the key vault at ${placeOf(url)} was lost in the middle`;
       throw new WorkCutShort(
-        `This was cut short, for the connection to the key vault at ${placeOf(url)} was lost in the middle (${error.message}). Start no node before it was called again, in the same way, and has come to its end.`,
+        `This was cut short, for ${what} (${error.message}). Start no node before it was called again, in the same way, and has come to its end.`,
         { cause: error },
       );
     } finally {

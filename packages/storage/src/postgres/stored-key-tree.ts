@@ -1,7 +1,8 @@
 import type { KeyObject } from 'node:crypto';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
-import { type Statements, UnusableServer } from './database.ts';
+import type { Statements } from './database.ts';
 import {
   asKey,
   freshKey,
@@ -18,6 +19,9 @@ import {
 export const ROOT = 'vault-root';
 /** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
 const READ_ATTEMPTS = 4;
+
+/** Another master key than the vault's: since the start, where it was changed while this process was cut off from the server. */
+export class WrongMasterKey extends StorageUnavailable {}
 
 interface StoredNode {
   readonly version: number;
@@ -62,7 +66,7 @@ export class StoredKeyTree {
     invariant(row !== undefined, 'the vault has a root');
     const key = unwrapKey(this.#master, row.generation, ROOT, row.wrapped);
     if (key === undefined) {
-      throw new UnusableServer(
+      throw new WrongMasterKey(
         'The master key is not the one in force for this key vault: perhaps it is one from before a change, or of another store. Give the right one; nothing can be read without it.',
       );
     }
