@@ -109,6 +109,22 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     expect(told).toEqual([expect.stringMatching(/"level":"error".*"correlationId":.*"msg":"PostgreSQL/)]);
   });
 
+  it('is named in the log and to no client where it keeps a node from what others have recorded', async () => {
+    const node = await serve(['--data', temporaryFolder()], environment);
+    const { databases } = new CosmosClient({ endpoint: node.endpoint, key: EMULATOR_KEY });
+    const { database } = await databases.create({ id: 'shop' });
+    await database.containers.create({ id: 'c', partitionKey: '/id' });
+    proxy.refuse();
+    await expect(database.users.create({ id: 'ann' })).rejects.toMatchObject({ code: 503 });
+    const target = '/dbs/shop/colls/c/explain?id=a&partitionKey=%5B%22a%22%5D';
+    expect(await manage(node.endpoint, 'GET', target)).toMatchObject({
+      code: 'busy',
+      detail: "The catalog can't be confirmed: the projection is behind the log.",
+    });
+    node.child.kill('SIGTERM');
+    expect((await node.finished()).stderr).toMatch(/"level":"error".*Id":.*"msg":"PostgreSQL/);
+  });
+
   it('is named in the log by a scrape, which is answered all the same', async () => {
     const node = await serve(['--data', temporaryFolder()], environment);
     proxy.refuse();

@@ -1,7 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { logUnavailable } from '../http/log-unavailable.ts';
 import type { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
@@ -32,7 +31,7 @@ export function sendError(
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
-  } else if (error instanceof StorageUnavailable) logUnavailable(request, error, { activityId });
+  } else logUnavailable(request, error, { activityId });
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   const message =
     described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';

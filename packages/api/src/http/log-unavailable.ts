@@ -1,20 +1,23 @@
 import type { FastifyRequest } from 'fastify';
 import { systemClocks } from '@epitaph/core/clock.ts';
-import type { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 
 const TOLD_EVERY_MS = 60_000;
 /** By server, when a storage that is away is told of again. */
 const silentUntilMs = new WeakMap<object, number>();
 
 /**
- * Logs why the storage does not do what a request needs. Of a server that is away that is said once a minute: on a busy
- * store thousands of requests a second meet it.
+ * Logs why the storage does not do what a request needs, where that is why it failed. Of a server that is away that is said
+ * once a minute: on a busy store thousands of requests a second meet it.
  */
 export function logUnavailable(
   { log, server }: FastifyRequest,
-  error: StorageUnavailable,
+  failure: unknown,
   ids: Readonly<Record<string, string>> = {},
 ): void {
+  const error = failure instanceof Refusal ? failure.cause : failure;
+  if (!(error instanceof StorageUnavailable)) return;
   if (!error.isForOperator) {
     const nowMs = systemClocks.monotonicMs();
     if (nowMs < (silentUntilMs.get(server.server) ?? 0)) return;

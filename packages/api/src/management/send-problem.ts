@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { logUnavailable } from '../http/log-unavailable.ts';
 import { Problem, problemDetails, type ProblemDetails, problemOf, retryAfterSeconds } from './problems.ts';
 
@@ -29,7 +28,7 @@ export function detailsOrLogged(request: FastifyRequest, error: unknown, correla
   const problem = problemOf(error);
   if (problem === undefined && !isOfLeaving(request, error))
     request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
-  if (error instanceof StorageUnavailable) logUnavailable(request, error, { correlationId });
+  logUnavailable(request, error, { correlationId });
   return problemDetails(
     problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
     correlationId,

@@ -280,9 +280,10 @@ export class StoreParts {
       try {
         await this.projector.waitFor(head);
       } catch (error) {
-        if (error instanceof ProjectionLag)
-          throw new Refusal('busy', `The catalog can't be confirmed: ${error.message}`);
-        throw error;
+        if (!(error instanceof ProjectionLag)) throw error;
+        const refusal = new Refusal('busy', "The catalog can't be confirmed: the projection is behind the log.");
+        // Why is for the log, not for clients.
+        throw Object.assign(refusal, { cause: error.cause });
       }
       this.#confirmedMs = Math.max(this.#confirmedMs, askedMs);
     } finally {
