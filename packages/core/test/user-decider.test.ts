@@ -22,7 +22,7 @@ const replaced = (birth: number, value: Permission) =>
   ({ type: 'PermissionReplaced', data: { birth, permission: value } }) as const;
 const write = (operation: 'create' | 'upsert', value: Permission, ifMatch?: string) =>
   ({ type: 'WritePermission', operation, permission: value, ifMatch }) as const;
-const replace = (name: string, value: Permission, ifMatch?: string) =>
+const replace = (name: string | number, value: Permission, ifMatch?: string) =>
   ({ type: 'ReplacePermission', name, permission: value, ifMatch }) as const;
 
 describe('creating a user', () => {
@@ -139,6 +139,18 @@ describe('replacing a permission', () => {
       .when(replace('q', permission('r'), etagOfGiven(2)))
       .then(replaced(2, permission('r')));
   });
+  it('of a number is of that one, whatever its name is by now, and whoever has that name', () => {
+    const steps = [created, given('p'), replaced(1, permission('q')), given('p', { containerRid: 'other' })] as const;
+    givenUser(...steps)
+      .when(replace(1, permission('p')))
+      .thenRefused('already-exists');
+    givenUser(...steps)
+      .when(replace(1, permission('q', { containerRid: 'q' }, 'All')))
+      .then(replaced(1, permission('q', { containerRid: 'q' }, 'All')));
+    givenUser(...steps)
+      .when(replace(2, permission('q')))
+      .thenRefused('permission-not-found');
+  });
   it('is refused by a name or a target that another one has', () => {
     givenUser(created, given('p'), given('q'))
       .when(replace('q', permission('p')))
@@ -161,6 +173,9 @@ describe('deleting a permission', () => {
   it('is recorded by its number, and refused where it is not or with another etag', () => {
     const gone = { type: 'PermissionDeleted', data: { birth: 1 } } as const;
     givenUser(created, given('p')).when({ type: 'DeletePermission', name: 'p' }).then(gone);
+    givenUser(created, given('p'), replaced(1, permission('q')), given('p', { containerRid: 'other' }))
+      .when({ type: 'DeletePermission', name: 1 })
+      .then(gone);
     givenUser(created, given('p'), gone)
       .when({ type: 'DeletePermission', name: 'p' })
       .thenRefused('permission-not-found');

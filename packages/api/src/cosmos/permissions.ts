@@ -65,21 +65,22 @@ export async function answerPermission(request: CosmosRequest): Promise<Answer> 
   const database = owner(databaseOf, request);
   const user = userOf(request, database);
   const name = segments[5]!;
-  const permission =
-    user.permissions.find(({ birth }) => permissionRid(user.rid, birth) === name) ??
-    user.permissions.find((each) => each.name === name);
+  const ofRid = user.permissions.find(({ birth }) => permissionRid(user.rid, birth) === name);
+  const permission = ofRid ?? user.permissions.find((each) => each.name === name);
   if (permission === undefined) throw new Refusal('permission-not-found');
+  // Under the name that was found here another one may stand by now.
+  const which = ofRid?.birth ?? permission.name;
   const show = await shower(request, database, user);
   switch (method) {
     case 'GET':
       return answerMetadata(200, show(permission), store.headPosition());
     case 'PUT': {
       const wanted = await readPermission(request);
-      const written = await store.replacePermission(caller, user, permission.name, wanted, preconditionOf(headers));
+      const written = await store.replacePermission(caller, user, which, wanted, preconditionOf(headers));
       return answerMetadata(200, show(written.resource), written.position);
     }
     case 'DELETE': {
-      const { position } = await store.deletePermission(caller, user, permission.name, preconditionOf(headers));
+      const { position } = await store.deletePermission(caller, user, which, preconditionOf(headers));
       return answerMetadataDeleted(position);
     }
     default:

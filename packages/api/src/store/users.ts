@@ -162,7 +162,7 @@ export class Users {
   async replacePermission(
     caller: Caller,
     user: UserState,
-    name: string,
+    name: string | number,
     permission: Permission,
     precondition: Precondition = {},
   ): Promise<Written<PermissionState>> {
@@ -174,7 +174,7 @@ export class Users {
   async deletePermission(
     caller: Caller,
     user: UserState,
-    name: string,
+    name: string | number,
     precondition: Precondition = {},
   ): Promise<{ position: number }> {
     const { ifMatch } = precondition;

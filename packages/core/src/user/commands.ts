@@ -34,15 +34,16 @@ export interface WritePermission {
 
 export interface ReplacePermission {
   readonly type: 'ReplacePermission';
-  /** The permission's name until now; the one in `permission` may be another. */
-  readonly name: string;
+  /** The permission's name until now, or its number within the user; the name in `permission` may be another. */
+  readonly name: string | number;
   readonly permission: Permission;
   readonly ifMatch?: string | undefined;
 }
 
 export interface DeletePermission {
   readonly type: 'DeletePermission';
-  readonly name: string;
+  /** The permission's name, or its number within the user. */
+  readonly name: string | number;
   readonly ifMatch?: string | undefined;
 }
 

@@ -62,7 +62,7 @@ export function decideUser(state: UserState | TakenUserName | undefined, command
     case 'ReplacePermission': {
       const current = named(state, command.name);
       if (current === undefined) return refuse('permission-not-found');
-      if (command.name !== command.permission.name && named(state, command.permission.name) !== undefined) {
+      if (current.name !== command.permission.name && named(state, command.permission.name) !== undefined) {
         return refuse('already-exists');
       }
       return decideReplace(state, current, command);
@@ -97,8 +97,9 @@ function free(state: UserState | TakenUserName | undefined, name: string): UserD
   return refuse(state.status === 'live' ? 'already-exists' : 'rid-taken');
 }
 
-const named = (state: UserState, name: string): PermissionState | undefined =>
-  state.permissions.find((permission) => permission.name === name);
+/** The permission of a name, or of a number, which it keeps under every name. */
+const named = (state: UserState, name: string | number): PermissionState | undefined =>
+  state.permissions.find((permission) => (typeof name === 'string' ? permission.name : permission.birth) === name);
 
 /**
  * One permission for each resource and partition key. Source: Cosmos DB, "Permissions" (REST). A link of names and one of

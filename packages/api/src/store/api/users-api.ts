@@ -49,18 +49,18 @@ export interface UsersApi {
     permission: Permission,
     precondition?: Precondition,
   ): Promise<Written<PermissionState>>;
-  /** The permission's name may change. */
+  /** A permission by its name, which may change, or by its number within the user. */
   replacePermission(
     caller: Caller,
     user: UserState,
-    name: string,
+    name: string | number,
     permission: Permission,
     precondition?: Precondition,
   ): Promise<Written<PermissionState>>;
   deletePermission(
     caller: Caller,
     user: UserState,
-    name: string,
+    name: string | number,
     precondition?: Precondition,
   ): Promise<{ position: number }>;
   /** What makes resource tokens for the permissions of a database's users. */
