@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
+  chownSync,
   copyFileSync,
   cpSync,
   existsSync,
@@ -17,8 +18,9 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { DestroyRequest, HoldScope } from '@epitaph/core/vault/key-vault.ts';
-import { FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
+import { DataFolder, FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
+import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { PlacedCrash } from '@epitaph/storage/sqlite/placed-crash.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { HOLDS_ON_STREAM } from '@epitaph/storage/sqlite/schema.ts';
@@ -442,6 +444,27 @@ describe('a data folder', () => {
     expect(await refusal()).toBeInstanceOf(UnusableFile);
     chmodSync(folder.path, 0o700);
   });
+
+  it.skipIf(!isRoot)(
+    `of another user stays that user's when root works on it${isRoot ? '' : ' (skipped: run it as root)'}`,
+    async () => {
+      const [uid, gid] = [65_534, 65_534];
+      const files = () => readdirSync(folder.path).map((name) => folder.file(name));
+      const owners = () => new Set(files().map((file) => `${statSync(file).uid} ${statSync(file).gid}`));
+      await filledAndClosed();
+      for (const file of [folder.path, ...files()]) chownSync(file, uid, gid);
+      rmSync(folder.file('items.v1.db'));
+      const { readModels } = await folder.open();
+      const { version } = await readModels.createNext();
+      await readModels.swapTo(version);
+      expect(owners()).toEqual(new Set([`${uid} ${gid}`]));
+      await folder.close();
+      const opened = DataFolder.open(folder.path, 'manual');
+      await rotateMasterKey(opened, {});
+      opened.close();
+      expect(owners()).toEqual(new Set([`${uid} ${gid}`]));
+    },
+  );
 
   it('keeps the latest read model that a rebuild left half built', async () => {
     await filledAndClosed();

@@ -3,6 +3,7 @@ import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
+import { giveToFolderOwner } from './file-owner.ts';
 import type { Writer } from './writer.ts';
 
 /** The files of a store were made by a newer version, by another program, or are damaged. */
@@ -62,7 +63,11 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
   const isNew = !existsSync(options.file);
   const database = connect(options.file);
   try {
-    if (isNew) database.exec('PRAGMA page_size = 8192');
+    if (isNew) {
+      // SQLite makes the journal the same user's.
+      giveToFolderOwner(options.file);
+      database.exec('PRAGMA page_size = 8192');
+    }
     database.exec('PRAGMA journal_mode = WAL');
     database.exec(`PRAGMA synchronous = ${options.synchronous}`);
     // A checkpoint every 64 MiB: smaller ones write hot pages again and again.

@@ -14,6 +14,7 @@ import {
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { UnusableFile } from './database.ts';
+import { giveToFolderOwner } from './file-owner.ts';
 import { StorageFault } from './writer.ts';
 
 /**
@@ -37,6 +38,7 @@ export function writeDurably(file: string, text: string, mode: number): void {
   const temporary = `${file}.new`;
   try {
     writeFileSync(temporary, text, { mode, flush: true });
+    giveToFolderOwner(temporary);
     renameSync(temporary, file);
     syncFolder(join(file, '..'));
   } catch (error) {
