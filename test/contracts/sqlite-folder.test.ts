@@ -5,6 +5,8 @@ import {
   copyFileSync,
   cpSync,
   existsSync,
+  linkSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -20,6 +22,7 @@ import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { DestroyRequest, HoldScope } from '@epitaph/core/vault/key-vault.ts';
 import { DataFolder, FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
+import { giveToFolderOwner } from '@epitaph/storage/sqlite/file-owner.ts';
 import { rotateMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { PlacedCrash } from '@epitaph/storage/sqlite/placed-crash.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
@@ -463,6 +466,24 @@ describe('a data folder', () => {
       await rotateMasterKey(opened, {});
       opened.close();
       expect(owners()).toEqual(new Set([`${uid} ${gid}`]));
+    },
+  );
+
+  it.skipIf(!isRoot)(
+    `of another user gives that user no file of root's that it has a link to${isRoot ? '' : ' (skipped: run it as root)'}`,
+    () => {
+      const ofRoot = folder.file('of-root');
+      const inside = folder.file('of-another');
+      mkdirSync(inside, { recursive: true });
+      writeFileSync(ofRoot, 'x');
+      chownSync(inside, 65_534, 65_534);
+      symlinkSync(ofRoot, `${inside}/by-name`);
+      linkSync(ofRoot, `${inside}/itself`);
+      for (const link of ['by-name', 'itself']) giveToFolderOwner(`${inside}/${link}`);
+      expect(statSync(ofRoot).uid).toBe(0);
+      rmSync(ofRoot);
+      giveToFolderOwner(`${inside}/itself`);
+      expect(statSync(`${inside}/itself`).uid).toBe(65_534);
     },
   );
 
