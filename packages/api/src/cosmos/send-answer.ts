@@ -2,7 +2,8 @@ import type { FastifyReply } from 'fastify';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { Pages } from '../http/pages.ts';
 import { sendBody } from '../http/send-body.ts';
-import type { Answer } from './request.ts';
+import { headerText, type Answer } from './request.ts';
+import { sessionTokenFor } from './session-token.ts';
 
 /**
  * What every answer says to those who keep some, as browsers do. They tell answers apart by their targets alone, so that
@@ -24,7 +25,11 @@ export function send(reply: FastifyReply, answer: Answer, activityId: string, pa
   const headers: string[] = ['x-ms-activity-id', activityId, 'x-ms-request-charge', String(answer.charge)];
   // Clients' diagnostics tell the server's part of the time from the network's by it.
   headers.push('x-ms-request-duration-ms', tookMs.toFixed(3), 'cache-control', KEPT_BY_NOBODY);
-  for (const name in answer.headers) headers.push(name, answer.headers[name]!);
+  const version = headerText(reply.request.raw.headers, 'x-ms-version');
+  for (const name in answer.headers) {
+    const value = answer.headers[name]!;
+    headers.push(name, name === 'x-ms-session-token' ? sessionTokenFor(version, value) : value);
+  }
   // Of a connection that ends after this answer the framework keeps account in its own headers.
   if (reply.getHeader('connection') === 'close') headers.push('connection', 'close');
   if (body === null) {

@@ -8,6 +8,17 @@ import { badRequest } from './errors.ts';
 export const sessionToken = (rangeId: string, position: number): string => `${rangeId}:-1#${position}`;
 
 /**
+ * The first version of the protocol whose clients read tokens of that shape; those before read `0:12` alone.
+ *
+ * @source `SessionContainer` of the npm package `documentdb`, which fails over a `#`
+ */
+const VECTORS_READ = '2018-06-18';
+
+/** A response's token as a client reads it whose request is of a version of the protocol. */
+export const sessionTokenFor = (version: string | undefined, token: string): string =>
+  version === undefined || version >= VECTORS_READ ? token : token.replace('-1#', '');
+
+/**
  * The position that a request's session token asks for: the highest of its parts. `0:-1#12` and the older `0:12`
  * are understood, comma-joined for several ranges.
  *

@@ -127,6 +127,21 @@ describe('a session token', () => {
   });
 
   test.each([
+    [{}, /^0:-1#\d+$/],
+    [{ 'x-ms-version': '2018-06-18' }, /^0:-1#\d+$/],
+    [{ 'x-ms-version': '2017-11-15' }, /^0:\d+$/],
+  ])('comes to who asks with %j as they read it, and is taken back', async (version, form) => {
+    const app = await shop();
+    const body = { id: 'o1', customer: 'ann' };
+    const { headers } = await call(app, 'POST', DOCS, { body, headers: { ...keyHeader('ann'), ...version } });
+    expect(headers['x-ms-session-token']).toMatch(form);
+    const session = { ...keyHeader('ann'), ...version, 'x-ms-session-token': String(headers['x-ms-session-token']) };
+    expect((await call(app, 'GET', `${DOCS}/o1`, { headers: session })).status).toBe(200);
+    const missing = await call(app, 'GET', `${DOCS}/o2`, { headers: session });
+    expect([missing.status, missing.headers['x-ms-session-token']]).toEqual([404, expect.stringMatching(form)]);
+  });
+
+  test.each([
     '12',
     ':',
     '0:',
