@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Json } from '../src/index.ts';
+import type { Json, QueryParameter } from '../src/index.ts';
 import { rows, valueOf } from './run.ts';
 
 describe('full-text conditions', () => {
@@ -42,7 +42,7 @@ describe('ORDER BY RANK', () => {
     { id: 'both', text: 'run and swim', v: [1, 0.1] },
     { id: 'bare' },
   ];
-  const ids = (sql: string) => rows(sql, documents);
+  const ids = (sql: string, parameters: readonly QueryParameter[] = []) => rows(sql, documents, parameters);
 
   it('puts the texts first that fit best: more terms, rarer ones, more often, in fewer words', () => {
     const sql = "SELECT VALUE c.id FROM c ORDER BY RANK FullTextScore(c.text, 'swim', 'run')";
@@ -63,14 +63,19 @@ describe('ORDER BY RANK', () => {
   });
 
   it('fuses scores by their ranks, with weights', () => {
-    const fused = (weights: string) =>
+    const fused = (weights: string, parameters: readonly QueryParameter[] = []) =>
       ids(
         `SELECT VALUE c.id FROM c WHERE IS_DEFINED(c.v) ORDER BY RANK RRF(VectorDistance(c.v, [1, 0]), FullTextScore(c.text, 'swim')${weights})`,
+        parameters,
       );
     expect(fused('')).toEqual(['short', 'both', 'none', 'long']);
     expect(fused(', [0, 1]')).toEqual(['short', 'both', 'long', 'none']);
     expect(fused(', [1, 0]')).toEqual(['none', 'both', 'short', 'long']);
     expect(fused(', [-1, 0]')).toEqual(['long', 'short', 'both', 'none']);
+    const given = (value: Json) => fused(', @weights', [{ name: '@weights', value }]);
+    expect(given([0, 1])).toEqual(['short', 'both', 'long', 'none']);
+    expect(() => given([1])).toThrow('The weights of RRF have to be 2 numbers.');
+    expect(() => given('swim')).toThrow('The weights of RRF have to be 2 numbers.');
   });
 
   it('puts the nearest first for a distance, and what has no score last', () => {

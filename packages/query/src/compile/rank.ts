@@ -26,7 +26,7 @@ export function compileRank(query: Query, at: SourceLocation, scope: Scope, comp
   const isFused = expression.kind === 'call' && expression.name === 'RRF';
   const args = isFused ? expression.args : [expression];
   const last = args.at(-1);
-  const weighted = isFused && last?.kind === 'array';
+  const weighted = isFused && (last?.kind === 'array' || last?.kind === 'parameter');
   const scores = weighted ? args.slice(0, -1) : args;
   if (isFused && scores.length < 2) throw queryError('wrongArgumentCount', 'RRF takes two scores or more.', at);
   const components = scores.map((score) => rankComponent(score, scope, compiler));
