@@ -366,6 +366,15 @@ describe('ORDER BY', () => {
     expect(find('euclidean')).toEqual([1, Math.sqrt(5)]);
     expect(find('dotproduct')).toEqual([2, 0]);
     expect(find('dotproduct', ", true, {distanceFunction: 'cosine'}")).toEqual([1, 0]);
+    const named = planQuery(
+      parseQuery('SELECT TOP 2 VALUE VectorDistance(c[@path], @v) FROM c ORDER BY VectorDistance(c[@path], @v)'),
+      [
+        { name: '@path', value: 'v' },
+        { name: '@v', value: [1, 0] },
+      ],
+      { vectorEmbeddings: [{ path: '/v', distanceFunction: 'euclidean' }] },
+    );
+    expect([...evaluate(named, documents)]).toEqual([1, Math.sqrt(5)]);
   });
 });
 

@@ -602,7 +602,7 @@ export class Compiler {
   #vectorArguments(args: readonly Expression[], at: SourceLocation): readonly Expression[] {
     const [first, second, bruteForce = { kind: 'literal', value: false, at }] = args;
     if (first === undefined || second === undefined || args.length > 3) return args;
-    const paths = [first, second].map((argument) => policyPath(argument));
+    const paths = [first, second].map((argument) => policyPath(argument, (name) => this.#parameters.get(name)));
     const embedding = this.#vectorEmbeddings.find(({ path }) => paths.includes(path));
     if (embedding === undefined) return args;
     const options: Value = { distanceFunction: embedding.distanceFunction };

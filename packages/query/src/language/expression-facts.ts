@@ -1,13 +1,18 @@
 import { isAggregate } from '../functions/aggregates.ts';
 import type { Expression } from './ast.ts';
 
-/** `c.a.b` as a policy writes it, `/a/b`; undefined for anything else. */
-export function policyPath(expression: Expression): string | undefined {
+/**
+ * `c.a.b` as a policy writes it, `/a/b`; undefined for anything else.
+ *
+ * @param valueOf what a parameter is, where `c[@name]` is to be such a path, too
+ */
+export function policyPath(expression: Expression, valueOf?: (parameter: string) => unknown): string | undefined {
   if (expression.kind === 'identifier') return '';
   if (expression.kind !== 'member') return undefined;
   const { object, key } = expression;
-  const outer = policyPath(object);
-  return outer === undefined || key.kind !== 'literal' ? undefined : `${outer}/${String(key.value)}`;
+  const outer = policyPath(object, valueOf);
+  const name = key.kind === 'literal' ? key.value : key.kind === 'parameter' ? valueOf?.(key.name) : undefined;
+  return outer === undefined || name === undefined ? undefined : `${outer}/${String(name)}`;
 }
 
 /** Whether an expression reads a part of what an alias stands for, which is no larger than that. */
