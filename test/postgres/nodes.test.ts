@@ -125,6 +125,12 @@ async function write({ store }: Node, id: string, more: Record<string, unknown> 
   });
 }
 
+const isWritten = (node: Node, id: string): Promise<boolean> =>
+  write(node, id).then(
+    () => true,
+    () => false,
+  );
+
 /** Two nodes that decide by what they have confirmed for long, and an item that the one which projects has written. */
 async function twoWithAnItem(cluster: Cluster) {
   const leader = await cluster.start({ policyDelayMs: 60_000 });
@@ -2369,6 +2375,43 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           ),
         );
       }
+    }));
+
+  it('name no item anew on a standby that has taken the server’s place and lacks the secret of its container', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      await makeContainer(one.store);
+      await containerOn(other);
+      const standby = TestServer.dump(cluster.url, 'epitaph_vault');
+      await write(one, 'a');
+      await takeThePlace(cluster, standby);
+      await eventually('it says so', () =>
+        write(other, 'a').then(
+          () => false,
+          (error: Error) => /older copy than the event log.*secret.*epitaph restore/.test(error.message),
+        ),
+      );
+      await eventually('the one that has it writes', () => isWritten(one, 'b'));
+      expect((await write(other, 'b')).created).toBe(false);
+    }));
+
+  it('name by one secret, though a standby took the server’s place when one of them had made another', () =>
+    inCluster(async (cluster) => {
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      const standby = TestServer.dump(cluster.url, 'epitaph_vault');
+      expect((await one.store.explain(container, 'a', PARTITION)).state).toBe('never-existed');
+      await takeThePlace(cluster, standby);
+      await eventually('the other writes', () => isWritten(other, 'a'));
+      await eventually('it writes, too', () => isWritten(one, 'a'));
+      const history = await other.store.history(container, 'a', PARTITION);
+      expect(history.map(({ type, life }) => [type, life])).toEqual([
+        ['ItemUpserted', 0],
+        ['ItemUpserted', 0],
+      ]);
     }));
 
   it('put no policy on record that is held up on its way to the log until it were in force', () =>

@@ -11,6 +11,7 @@ import { isExpired, type ItemTimes, type Watermarks, watermarks } from '@epitaph
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts';
@@ -359,6 +360,29 @@ export class StoreParts {
     if (position <= this.projector.position) return;
     if (!(await this.reaches(position))) throw new Refusal('session-not-available');
     await this.projected(position);
+  }
+
+  /**
+   * Of a container without a secret: an item that is on record, and not purged, was named by one that is lost. Another secret
+   * would give it a second name, and it would be there twice.
+   *
+   * @throws {StorageUnavailable} where there is such an item, but for those of before a restore that has told of the loss
+   */
+  async assertNothingNamed(containerRid: string): Promise<void> {
+    await this.confirmCatalog(0);
+    const container = this.catalog.containerByRid(containerRid);
+    if (container === undefined) return;
+    const lostUpTo = (await namesLost(this.ports.log)).get(containerRid) ?? 0;
+    const { readModel } = this;
+    const { number } = container;
+    const [named] = await readModel.allItems(number, lostUpTo, 1);
+    const countEnded = async (byPolicyStart: boolean) =>
+      readModel.countEnded(number, byPolicyStart, Number.MAX_SAFE_INTEGER);
+    const hasEnded = async () => (await countEnded(false)) + (await countEnded(true)) > 0;
+    if (named === undefined && (lostUpTo > 0 || !(await hasEnded()))) return;
+    throw new StorageUnavailable(
+      `The keys in PostgreSQL are an older copy than the event log: they lack the secret by which the items of container ${container.state.name} are named. A node that still has it puts it back when it is asked for one of them. Where none has, stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.`,
+    );
   }
 
   /** The name that an item goes by in events and read models: its own, or its pseudonym. */

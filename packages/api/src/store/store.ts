@@ -267,6 +267,7 @@ export class Store implements StoreApi {
         retries,
       });
       await floors.settleAll();
+      if (options.restoring !== true) ports.vault.onNewSecret?.((rid) => parts.assertNothingNamed(rid));
       const store = new Store(options, parts, {
         purge,
         documents,

@@ -184,6 +184,12 @@ export interface KeyVault {
    * @param settle makes the vault keep what is on record to be kept
    */
   onServerReplaced?(settle: () => Promise<void>): void;
+  /**
+   * For the same vault, where such a copy may lack secrets that are in use: has this done before it makes one.
+   *
+   * @param check rejects where something was named by another one
+   */
+  onNewSecret?(check: (containerRid: string) => Promise<void>): void;
 
   /**
    * Placing a hold again under its id replaces it, so that placing can be retried.

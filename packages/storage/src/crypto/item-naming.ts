@@ -71,6 +71,12 @@ export class HashedItemNaming implements ItemNaming {
     });
   }
 
+  /** Asks for all secrets anew. */
+  forget(): void {
+    this.#secrets.clear();
+    this.#partitions.clear();
+  }
+
   async partitionStreamPrefix(containerRid: string, partitionKey: string): Promise<string> {
     // Any item of the partition has it.
     const name = await this.itemStreamPrefix(containerRid, partitionKey, '');

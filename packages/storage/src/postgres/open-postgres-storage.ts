@@ -55,8 +55,10 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
     await assertSameLog(database, options);
     const readModels = await PostgresReadModels.open(database);
     opened.add(() => readModels.close());
+    const naming = new HashedItemNaming(vault);
+    vault.onConnectionLost(() => naming.forget());
     const close = () => opened.close();
-    return { vault, sealer: new GcmBodySealer(), naming: new HashedItemNaming(vault), readModels, close };
+    return { vault, sealer: new GcmBodySealer(), naming, readModels, close };
   } catch (error) {
     await opened.close();
     throw error;

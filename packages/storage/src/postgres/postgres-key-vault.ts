@@ -30,6 +30,8 @@ import { vaultSchema } from './vault-schema.ts';
 
 /** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
 const CACHE_SIZE = 50_000;
+/** Secrets in memory. */
+const SECRETS = 10_000;
 /** Tells every node which keys were destroyed, so that none keeps one in memory. */
 const CHANNEL = 'epitaph_vault';
 /** A notification takes 8,000 bytes. */
@@ -92,6 +94,10 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   /** The one since which the vault is known to keep what is on record to be kept. */
   #settled: Ear | undefined;
   #settleKept: () => Promise<void> = () => Promise.resolve();
+  /** As they were found or made: an older copy that takes the server's place may lack them. */
+  readonly #secrets = new GenerationCache<string, Uint8Array>(SECRETS);
+  #assertNothingNamed: (containerRid: string) => Promise<void> = () => Promise.resolve();
+  #forgetNames: () => void = () => {};
   #opening: Promise<void> | undefined;
   /** Counts what was heard: a look that was under way meanwhile may be out of date. */
   #heard = 0;
@@ -195,6 +201,15 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     this.#settleKept = settle;
   }
 
+  onNewSecret(check: (containerRid: string) => Promise<void>): void {
+    this.#assertNothingNamed = check;
+  }
+
+  /** @param forget called when secrets that were given are to be asked for anew: another server may have others */
+  onConnectionLost(forget: () => void): void {
+    this.#forgetNames = forget;
+  }
+
   destructionsUnderWay(): Promise<void> {
     return aloneInVault(this.#database, () => Promise.resolve());
   }
@@ -231,19 +246,25 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 
   async containerSecret(containerRid: string): Promise<Uint8Array> {
     const known = await this.secretOf(containerRid);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.#secrets.set(containerRid, known);
+      return known;
+    }
     const name = secretNameOf(containerRid);
+    const before = this.#secrets.get(containerRid);
+    if (before === undefined) await this.#assertNothingNamed(containerRid);
     await aloneInVault(this.#database, async (sql) => {
       // By the key in force: it may have been changed while this node was cut off.
       await this.#tree.readRoot(sql);
       // Whoever is first wins; the answer is what stands in the vault.
       await sql.query(
         'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
-        [name, gcmSeal(this.#master, Buffer.from(name), freshKey())],
+        [name, gcmSeal(this.#master, Buffer.from(name), before ?? freshKey())],
       );
     });
     const made = await this.secretOf(containerRid);
     invariant(made !== undefined, `the secret of container ${containerRid} was made`);
+    this.#secrets.set(containerRid, made);
     return made;
   }
 
@@ -298,6 +319,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       this.#ear = undefined;
       this.#heard += 1;
       this.#cache.clear();
+      this.#forgetNames();
     });
     this.#ear = { connection, ...prepared };
   }
