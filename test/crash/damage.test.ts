@@ -1,4 +1,4 @@
-import { copyFileSync, cpSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { copyFileSync, cpSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -17,11 +17,21 @@ const IDS = ['a', 'b'];
 
 let folder: string;
 let store: Store;
-const open = () => openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false, durable: false });
+/** What was missing in the folder, as it was told. */
+let told: string[];
+const open = () =>
+  openEmbeddedStore({
+    folder,
+    clock: 'manual',
+    automaticPurge: false,
+    durable: false,
+    onLoss: (what) => told.push(what),
+  });
 const read = (id: string) => store.readItem(store.container('db', 'c'), id, '["p"]');
 
 beforeEach(async () => {
   folder = newFolder('damage');
+  told = [];
   store = await open();
   await store.createDatabase(CALLER, 'db');
   await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
@@ -113,36 +123,70 @@ describe('a file that is damaged', () => {
     expect((await store.verifyLog()).problems).toEqual([]);
   });
 
-  it.each(['the same item', 'the same container'])(
-    'is told with what to do where it is of another copy of the store, in which %s was made',
-    async (what) => {
-      const make = () =>
-        what === 'the same item'
-          ? store.writeItem(CALLER, store.container('db', 'c'), 'create', {
-              id: 'c',
-              partitionKey: '["p"]',
-              document: { id: 'c', pk: 'p' },
-              json: '{"id":"c","pk":"p"}',
-            })
-          : store.createContainer(CALLER, 'db', 'other', DEFINITION, -1);
-      const items = join(folder, 'items.v1.db');
+  describe('that is of another copy of the store', () => {
+    const items = () => join(folder, 'items.v1.db');
+    const makeItem = async (id: string) => {
+      const document = { id, pk: 'p' };
+      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
+    };
+
+    /** Goes on with one copy, and has the read models of that ready beside the other, with which it goes on then. */
+    async function partWays(work: () => Promise<unknown>): Promise<void> {
       const before = newFolder('before');
       await whileClosed(() => cpSync(folder, before, { recursive: true }));
-      await make();
+      await work();
       await whileClosed(() => {
-        copyFileSync(items, join(before, 'other-items'));
+        copyFileSync(items(), join(before, 'other-items'));
         removeFolder(folder);
         renameSync(before, folder);
       });
-      await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
-      await make();
-      const starting = whileClosed(() => renameSync(join(folder, 'other-items'), items));
-      await expect(starting).rejects.toThrow(/items\.v1\.db does not go with the event log.*delete the file/);
-      rmSync(items);
-      store = await open();
+    }
+    const takeOther = () => renameSync(join(folder, 'other-items'), items());
+
+    it('is told, and made again from the log, where what is on record since would fit it, too', async () => {
+      await partWays(() => makeItem('a'));
+      await makeItem('b');
+      await makeItem('c');
+      await whileClosed(takeOther);
+      expect(told).toEqual([expect.stringMatching(/items\.v1\.db was of another copy of the store/)]);
       expect((await store.fsck()).problems).toEqual([]);
-    },
-  );
+    });
+
+    it('is not taken for that after starts that were cut short, or after a rebuild', async () => {
+      // The folder names its next opening before its read models do.
+      for (let times = 0; times < 2; times++) {
+        const former = join(folder, 'former-items');
+        await whileClosed(() => copyFileSync(items(), former));
+        await whileClosed(() => renameSync(former, items()));
+      }
+      store.startRebuild('items');
+      await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }), 60_000);
+      await whileClosed(() => {});
+      expect(told).toEqual([]);
+    });
+
+    it.each(['the same item', 'the same container'])(
+      'is told with what to do where the folder names no opening, and %s was made in both',
+      async (what) => {
+        const make = () =>
+          what === 'the same item' ? makeItem('c') : store.createContainer(CALLER, 'db', 'other', DEFINITION, -1);
+        await partWays(make);
+        await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+        await make();
+        const starting = whileClosed(() => {
+          takeOther();
+          const facts = join(folder, 'epitaph.json');
+          const { opening: _, ...older } = JSON.parse(readFileSync(facts, 'utf8')) as { opening?: string };
+          writeFileSync(facts, JSON.stringify(older));
+        });
+        await expect(starting).rejects.toThrow(/items\.v1\.db does not go with the event log.*delete the file/);
+        rmSync(items());
+        store = await open();
+        expect((await store.fsck()).problems).toEqual([]);
+      },
+    );
+  });
 
   describe('is refused where it is an older copy of the keys', () => {
     const older = async (work: () => Promise<void>, { closed = true } = {}) => {

@@ -64,11 +64,16 @@ class Disk {
     return () => this.#synced.set(path, Math.max(upTo, this.#synced.get(path) ?? 0));
   }
 
+  #isMadeAnew(path: string): boolean {
+    // A journal that has nothing yet is begun again by SQLite.
+    return isMadeAnew(path) || (path.endsWith('-wal') && !this.#written.has(path));
+  }
+
   /** What would be lost of some files and folders: what is in them, or their names. */
   lost(of: (path: string) => boolean): string[] {
     const behind = (calls: ReadonlyMap<string, number>, synced: (path: string) => string): string[] =>
       [...calls]
-        .filter(([path, call]) => of(path) && !isMadeAnew(path) && call > (this.#synced.get(synced(path)) ?? 0))
+        .filter(([path, call]) => of(path) && !this.#isMadeAnew(path) && call > (this.#synced.get(synced(path)) ?? 0))
         .map(([path]) => path);
     return [...behind(this.#written, (file) => file), ...behind(this.#named, dirname).map((path) => `${path} (name)`)];
   }

@@ -7,7 +7,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { HighWaterMark } from '@epitaph/core/clock.ts';
 import { ProofSigner } from '../crypto/proof-signer.ts';
 import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
-import { checkpointIn, UnusableFile } from './database.ts';
+import { checkpointIn, type ReadModelCheckpoint, UnusableFile } from './database.ts';
 import { identityOf, makeFolder, overwriteDurably, overwriteSoon, writeDurably } from './durable-files.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
@@ -24,6 +24,10 @@ export interface FolderFacts {
   readonly clock: 'system' | 'manual';
   /** Version of the read models in use. */
   readonly items: number;
+  /** Names the last time that the folder was opened, as its read models do: those of another copy name another one. */
+  readonly opening?: string;
+  /** The time before, which they may still name after a crash. */
+  readonly openingBefore?: string | undefined;
   /** Names the store over all its copies, so that a log, keys and a ledger that don't go together are noticed. */
   readonly id?: string;
   /** True once there was a purge ledger: from then on it must be there. */
@@ -261,8 +265,13 @@ export class DataFolder {
 
   /** Up to which position the read models in use have the log; 0 where their file is missing or does not tell. */
   projectedPosition(): number {
-    const file = this.itemsFile(this.itemsVersion);
-    return (existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined) ?? 0;
+    return this.checkpointOf(this.itemsVersion)?.position ?? 0;
+  }
+
+  /** The checkpoint of a version of the read models; undefined where its file is missing or does not tell. */
+  checkpointOf(version: number): ReadModelCheckpoint | undefined {
+    const file = this.itemsFile(version);
+    return existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined;
   }
 
   get itemsVersion(): number {
@@ -272,6 +281,26 @@ export class DataFolder {
   /** From here on, also after a crash, that version of the read models is the one in use. */
   useItemsVersion(version: number): void {
     this.#change({ items: version });
+  }
+
+  /** Whether read models that name an opening are the folder's own, as far as can be told. */
+  isOwn(opening: string | undefined): boolean {
+    const { opening: last, openingBefore } = this.#facts;
+    return opening === undefined || last === undefined || opening === last || opening === openingBefore;
+  }
+
+  /**
+   * Names this opening of the folder. Where there is no room for that, it goes by the name of the one before.
+   *
+   * @param former what the read models in use name
+   */
+  nameOpening(former: string | undefined): string | undefined {
+    try {
+      this.#change({ opening: randomUUID(), openingBefore: former });
+    } catch (error) {
+      if (!(error instanceof UnusableFile)) throw error;
+    }
+    return this.#facts.opening;
   }
 
   /** Versions of the read models that lie in the folder. */

@@ -212,17 +212,34 @@ export function isOutdated(file: string, schemaVersion: number): boolean {
   }
 }
 
+export interface ReadModelCheckpoint {
+  readonly position: number;
+  /** See `FolderFacts.opening`. */
+  readonly opening: string | null;
+}
+
 /** The checkpoint of a read model; undefined for a file of another schema, and for one that is damaged. */
-export function checkpointIn(file: string, schemaVersion: number): number | undefined {
+export function checkpointIn(file: string, schemaVersion: number): ReadModelCheckpoint | undefined {
   const database = connect(file);
   try {
     const ours =
       pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') === schemaVersion;
     if (!ours) return undefined;
-    const row = database.prepare('SELECT position FROM checkpoint').get() as { position: number } | undefined;
-    return row?.position;
+    return database.prepare('SELECT position, opening FROM checkpoint').get() as ReadModelCheckpoint | undefined;
   } catch {
     return undefined;
+  } finally {
+    database.close();
+  }
+}
+
+/** Has a read model name an opening of its folder, durably. */
+export function nameOpeningIn(file: string, opening: string): void {
+  const database = connect(file);
+  try {
+    database.prepare('UPDATE checkpoint SET opening = ?').run(opening);
+  } catch {
+    // There is no room, say: it goes on naming the one before, which the folder knows, too.
   } finally {
     database.close();
   }

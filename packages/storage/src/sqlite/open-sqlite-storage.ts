@@ -17,11 +17,11 @@ import { Opened } from '../opened.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type OpenLogElsewhere } from './data-folder.ts';
 import {
-  checkpointIn,
   hasClearValues,
   headIn,
   isOutdated,
   LOG_CACHE_KIB,
+  nameOpeningIn,
   openForReading,
   UnusableFile,
   whenUnfit,
@@ -234,18 +234,27 @@ class SqliteReadModels implements ReadModelVersions {
   readonly shared = false;
   readonly #folder: DataFolder;
   readonly #options: SqliteStorageOptions;
+  readonly #opening: string | undefined;
   #current: { readonly version: number; readonly store: ReadModelStore };
   readonly #building = new Map<number, ReadModelStore>();
   #unfinished: ReadModelVersions['unfinished'];
 
-  private constructor(
-    folder: DataFolder,
-    options: SqliteStorageOptions,
-    current: { readonly version: number; readonly store: ReadModelStore },
-    unfinished: ReadModelVersions['unfinished'],
-  ) {
+  private constructor({
+    folder,
+    options,
+    opening,
+    current,
+    unfinished,
+  }: {
+    readonly folder: DataFolder;
+    readonly options: SqliteStorageOptions;
+    readonly opening: string | undefined;
+    readonly current: { readonly version: number; readonly store: ReadModelStore };
+    readonly unfinished: ReadModelVersions['unfinished'];
+  }) {
     this.#folder = folder;
     this.#options = options;
+    this.#opening = opening;
     this.#current = current;
     this.#unfinished = unfinished;
   }
@@ -257,14 +266,24 @@ class SqliteReadModels implements ReadModelVersions {
 
   static async open(folder: DataFolder, options: SqliteStorageOptions, head: number): Promise<SqliteReadModels> {
     const version = folder.itemsVersion;
+    const former = folder.checkpointOf(version)?.opening ?? undefined;
+    const isOwn = folder.isOwn(former);
     const unfinished = unfinishedIn(folder, head);
     for (const other of folder.itemsVersions()) {
       if (other !== version && other !== unfinished?.version) folder.removeItems(other);
     }
+    const file = folder.itemsFile(version);
+    if (!isOwn) {
+      options.onLoss?.(`${file} was of another copy of the store: the read models are built again from the log.`);
+    }
     // What an older version of this program has projected is projected again, from the log.
-    if (isOutdated(folder.itemsFile(version), READ_MODEL_SCHEMA_VERSION)) folder.removeItems(version);
-    const current = { version, store: await openVersion(folder, options, version) };
-    return new SqliteReadModels(folder, options, current, unfinished);
+    if (!isOwn || isOutdated(file, READ_MODEL_SCHEMA_VERSION)) folder.removeItems(version);
+    const opening = folder.nameOpening(isOwn ? former : undefined);
+    if (unfinished !== undefined && opening !== undefined) {
+      nameOpeningIn(folder.itemsFile(unfinished.version), opening);
+    }
+    const current = { version, store: await openVersion(folder, options, version, opening) };
+    return new SqliteReadModels({ folder, options, opening, current, unfinished });
   }
 
   get current(): { readonly version: number; readonly store: ReadModelStore } {
@@ -279,7 +298,7 @@ class SqliteReadModels implements ReadModelVersions {
     if (this.#unfinished === undefined) return undefined;
     const { version } = this.#unfinished;
     this.#unfinished = undefined;
-    const store = await openVersion(this.#folder, this.#options, version);
+    const store = await openVersion(this.#folder, this.#options, version, this.#opening);
     this.#building.set(version, store);
     return { version, store };
   }
@@ -288,7 +307,7 @@ class SqliteReadModels implements ReadModelVersions {
     this.#folder.assertInPlace();
     const version = Math.max(this.#current.version, ...this.#folder.itemsVersions()) + 1;
     this.#options.onStep?.('read model build: before');
-    const store = await openVersion(this.#folder, this.#options, version);
+    const store = await openVersion(this.#folder, this.#options, version, this.#opening);
     this.#options.onStep?.('read model build: begun');
     this.#building.set(version, store);
     return { version, store };
@@ -325,20 +344,23 @@ class SqliteReadModels implements ReadModelVersions {
 /**
  * A version later than the one in use is a rebuild that was cut short, unless nothing can be made of its file. One with
  * values in clear is given up: until it is gone on with no purge would reach them. So is one that is ahead of the log's
- * head: the log was put back from an older copy, and other events will have those positions.
+ * head: the log was put back from an older copy, and other events will have those positions. So is another copy's.
  */
 function unfinishedIn(folder: DataFolder, head: number): ReadModelVersions['unfinished'] {
   const version = Math.max(...folder.itemsVersions(), 0);
   if (version <= folder.itemsVersion) return undefined;
-  const file = folder.itemsFile(version);
-  const position = checkpointIn(file, READ_MODEL_SCHEMA_VERSION);
-  return position === undefined || position > head || hasClearValues(file) ? undefined : { version, position };
+  const checkpoint = folder.checkpointOf(version);
+  if (checkpoint === undefined || checkpoint.position > head || !folder.isOwn(checkpoint.opening ?? undefined)) {
+    return undefined;
+  }
+  return hasClearValues(folder.itemsFile(version)) ? undefined : { version, position: checkpoint.position };
 }
 
 async function openVersion(
   folder: DataFolder,
   { writers, onStep, onWriterLost, durable, logElsewhere, readModelLag }: SqliteStorageOptions,
   version: number,
+  opening: string | undefined,
 ): Promise<ReadModelStore> {
   const file = folder.itemsFile(version);
   const data: ReadModelWriterOptions = { file, synchronous: durable === false ? 'OFF' : 'NORMAL' };
@@ -346,6 +368,7 @@ async function openVersion(
     writers === 'inline'
       ? new InlineWriter(new ReadModelWriterCore(data, onStep))
       : await ThreadWriter.start(new URL('./read-model-writer-thread.ts', import.meta.url), data, onWriterLost);
+  if (opening !== undefined) nameOpeningIn(file, opening);
   const store = new SqliteReadModelStore(writer, openForReading(file));
   // What a scavenged log shows may turn out not to fit, and is asked for again: that must come out at once.
   const lag = readModelLag ?? (writers === 'inline' || logElsewhere !== undefined ? undefined : READ_MODEL_LAG);

@@ -114,15 +114,17 @@ export const VAULT_MIGRATIONS: readonly string[] = [
  * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
  * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
  */
-export const READ_MODEL_SCHEMA_VERSION = 14;
+export const READ_MODEL_SCHEMA_VERSION = 15;
 export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     position INTEGER NOT NULL,
     -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
-    purged INTEGER NOT NULL
+    purged INTEGER NOT NULL,
+    -- names the last time that the folder was opened, as the folder itself does
+    opening TEXT
   ) STRICT;
-  INSERT INTO checkpoint VALUES (1, 0, 0);
+  INSERT INTO checkpoint VALUES (1, 0, 0, NULL);
   CREATE TABLE databases (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
   CREATE TABLE containers (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
   -- What of a container's state grows for years: see container-rows.ts.
