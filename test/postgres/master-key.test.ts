@@ -172,11 +172,14 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
       const vault = await PostgresKeyVault.open({ database, master: current });
       const { key, stored } = await vault.createKey('item-rid.life.0');
       await stored;
+      await vault.containerSecret('rid');
       const ears = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ~ '^epitaph [0-9]'";
       await server.run(`${ears} AND datname = current_database()`, url);
-      expect(await rotatePostgresMasterKey({ url, current, next })).toBe(1);
+      expect(await rotatePostgresMasterKey({ url, current, next })).toBe(2);
       // Its connection is gone, and what it kept in memory with it.
-      await expect(vault.findKey(key.keyId, 'item-rid.life.0')).rejects.toThrow(/master key is not the one/);
+      for (const asked of [vault.findKey(key.keyId, 'item-rid.life.0'), vault.containerSecret('rid')]) {
+        await expect(asked).rejects.toThrow(/master key is not the one/);
+      }
       await vault.close();
       await database.close();
     });

@@ -277,6 +277,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     );
     if (row === undefined) return undefined;
     const secret = gcmOpen(this.#master, Buffer.from(name), row.wrapped);
+    // Throws where the master key was changed while this process was cut off from the server.
+    if (secret === undefined) await this.#tree.readRoot(this.#database);
     invariant(secret !== undefined, `the secret of container ${containerRid} opens with the master key`);
     return secret;
   }
