@@ -250,6 +250,53 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
+    'end what was lost with its key, of which no number was given to another since by a node that went on, and erased',
+    { timeout: 180_000 },
+    async () => {
+      await start();
+      await write('kept');
+      await stop();
+      const keys = copyOfKeys();
+      await start();
+      await write('late');
+      // An older copy takes the server's place under the node.
+      putBack(keys);
+      await server.run(
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${new URL(url).pathname.slice(1)}'`,
+      );
+      await expect
+        .poll(
+          () =>
+            write('again').then(
+              () => true,
+              () => false,
+            ),
+          { timeout: 15_000 },
+        )
+        .toBe(true);
+      const keyOf = (id: string) =>
+        double.log
+          .readForwards(undefined)
+          .filter(({ type }) => type === 'ItemUpserted')
+          .map(
+            ({ metadata }) =>
+              (JSON.parse(Buffer.from(metadata).toString()) as { data: { id: string; key: number } }).data,
+          )
+          .find((data) => data.id === id)!.key;
+      expect(keyOf('again')).toBeGreaterThan(keyOf('late'));
+      await erase('again');
+      const head = await headNow();
+      await stop();
+      expect(refusal(await restore(head, '--accept-lost'))).toEqual([0, expect.anything()]);
+      await start();
+      expect(await textOf('kept')).toBe('text of kept');
+      for (const id of ['late', 'again']) expect(await textOf(id)).toBe(undefined);
+      expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
+      await stop();
+    },
+  );
+
+  it(
     'are refused when nothing says what was erased since, and while a node is at work',
     { timeout: 180_000 },
     async () => {

@@ -3,7 +3,7 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
-import type { PostgresDatabase } from './database.ts';
+import type { PostgresDatabase, Statements } from './database.ts';
 import {
   asKey,
   FANOUT,
@@ -21,6 +21,11 @@ import { aloneInVault } from './vault-lock.ts';
 
 /** Versions that a leaf can begin with; they are counted up from there. */
 const FIRST_VERSIONS = 2 ** 47;
+/**
+ * So many blocks are left out where another server may have taken the place of the one before: that need not have heard of the last
+ * ones which were taken, and no number means two keys.
+ */
+const LEFT_OUT = 64;
 
 /** A leaf that this process alone puts new keys in. */
 interface OwnLeaf extends OpenNode {
@@ -48,6 +53,7 @@ interface GivenKey {
 export class OwnLeaves {
   readonly #database: PostgresDatabase;
   readonly #tree: StoredKeyTree;
+  readonly #isSameServer: (sql: Statements) => Promise<boolean>;
   #leaves: OwnLeaf[] = [];
   #nextSlot = 0;
   #block: Promise<void> | undefined;
@@ -55,9 +61,11 @@ export class OwnLeaves {
   #storing: Promise<void> | undefined;
   #closed = false;
 
-  constructor(database: PostgresDatabase, tree: StoredKeyTree) {
+  /** @param isSameServer whether the server has been the same one since this was asked last */
+  constructor(database: PostgresDatabase, tree: StoredKeyTree, isSameServer: (sql: Statements) => Promise<boolean>) {
     this.#database = database;
     this.#tree = tree;
+    this.#isSameServer = isSameServer;
   }
 
   /**
@@ -96,6 +104,9 @@ export class OwnLeaves {
   /** A node of leaves, all its ids for this process alone, linked into the tree. */
   async #takeBlock(): Promise<void> {
     const leaves = await aloneInVault(this.#database, async (sql): Promise<OwnLeaf[]> => {
+      if (!(await this.#isSameServer(sql))) {
+        await sql.query("SELECT setval('epitaph_vault.blocks', last_value + $1) FROM epitaph_vault.blocks", [LEFT_OUT]);
+      }
       const [row] = await sql.query<{ block: number }>("SELECT nextval('epitaph_vault.blocks') AS block");
       const block: NodePlace = { level: 1, number: row!.block };
       invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');

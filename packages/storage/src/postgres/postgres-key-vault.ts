@@ -93,6 +93,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   #ear: Ear | undefined;
   /** The one since which the vault is known to keep what is on record to be kept. */
   #settled: Ear | undefined;
+  /** The one since which new keys are numbered on from what its server has. */
+  #numbered: Ear | undefined;
   #settleKept: () => Promise<void> = () => Promise.resolve();
   /** As they were found or made: an older copy that takes the server's place may lack them. */
   readonly #secrets = new GenerationCache<string, Uint8Array>(SECRETS);
@@ -107,7 +109,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     this.#database = options.database;
     this.#master = options.master;
     this.#tree = new StoredKeyTree(options.master);
-    this.#leaves = new OwnLeaves(options.database, this.#tree);
+    this.#leaves = new OwnLeaves(options.database, this.#tree, (sql) => this.#isNumberedHere(sql));
     this.#copiesKeptSeconds = options.copiesKeptSeconds;
     this.#canErase = canErase;
     this.#isAlone = options.restoring === 'alone';
@@ -152,6 +154,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     await vault.#listen();
     // Whoever opens it settles that before anything is destroyed.
     vault.#settled = vault.#ear;
+    vault.#numbered = vault.#ear;
     return vault;
   }
 
@@ -347,15 +350,28 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   /** @throws {StorageUnavailable} where this is another server than the one on which that is settled */
   async #assertSettled(sql: Statements): Promise<void> {
     if (this.#isAlone) return;
+    const ear = await this.#earOn(sql);
+    if (ear === undefined || ear !== this.#settled) throw new StorageUnavailable(REPLACED);
+  }
+
+  async #isNumberedHere(sql: Statements): Promise<boolean> {
+    if (this.#isAlone) return true;
+    const ear = await this.#earOn(sql);
+    const isSame = ear !== undefined && ear === this.#numbered;
+    this.#numbered = ear;
+    return isSame;
+  }
+
+  /** The ear, where it is on the server that this is asked of. */
+  async #earOn(sql: Statements): Promise<Ear | undefined> {
     const ear = this.#ear;
-    if (ear !== undefined && ear === this.#settled) {
-      const { pid, startedAt } = ear;
-      const found = await sql.query<{ startedAt: string }>(`${SESSIONS} WHERE pid = $1`, [pid]);
-      if (found.some((session) => session.startedAt === startedAt)) return;
-      // The server that it hears is gone, and nobody has noticed yet.
-      ear.connection.close().catch(() => {});
-    }
-    throw new StorageUnavailable(REPLACED);
+    if (ear === undefined) return undefined;
+    const { pid, startedAt } = ear;
+    const found = await sql.query<{ startedAt: string }>(`${SESSIONS} WHERE pid = $1`, [pid]);
+    if (found.some((session) => session.startedAt === startedAt)) return ear;
+    // The server that it hears is gone, and nobody has noticed yet.
+    ear.connection.close().catch(() => {});
+    return undefined;
   }
 
   // -- keys to find ----------------------------------------------------------------------------------------------
