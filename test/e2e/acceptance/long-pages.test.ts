@@ -1,7 +1,8 @@
 import type { Container, FeedOptions } from '@azure/cosmos';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { raw } from '../support/raw.ts';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { raw, signature } from '../support/raw.ts';
 import { World } from '../support/world.ts';
 
 const partitionKey = { paths: ['/team'] };
@@ -102,6 +103,9 @@ describe.each([400, 12_000])(
   },
 );
 
+/** Takes a few milliseconds for each document. */
+const slowly = `(SELECT VALUE COUNT(1) FROM ${Array.from({ length: 14 }, (_, n) => `t${n} IN c.tags`).join(' JOIN ')})`;
+
 describe('a page of a query that takes long', () => {
   const SQL = 'SELECT c.id FROM c ORDER BY c.n';
   const ask = (container: Container, query: string, token?: string, world = hasty) =>
@@ -150,23 +154,56 @@ describe('a page of a query that takes long', () => {
     expect(all === ITEMS || (all > ITEMS && all <= 2 * ITEMS)).toBe(true);
   });
 
+  /** Request units that queries of a container have cost. */
+  async function spent(world: World, { database, id }: Container): Promise<number> {
+    const path = `/dbs/${database.id}/colls/${id}/request-units`;
+    const { body } = await world.manage<{ readonly consumed: { readonly query: { readonly requestUnits: number } } }>(
+      'GET',
+      path,
+    );
+    return body.consumed.query.requestUnits;
+  }
+
   test('is charged to the end where nobody fetches it, in no answer', async () => {
-    const spent = async () => {
-      const path = `/dbs/${container.database.id}/colls/${container.id}/request-units`;
-      const { body } = await hasty.manage<{ readonly consumed: { readonly query: { readonly requestUnits: number } } }>(
-        'GET',
-        path,
-      );
-      return body.consumed.query.requestUnits;
-    };
-    const before = await spent();
+    const before = await spent(hasty, container);
     const abandoned = await ask(container, SQL);
     await setTimeout(1_000);
     // Who asks for something else by its token gives it up.
     const other = await ask(container, 'SELECT VALUE 1', abandoned.headers['x-ms-continuation'] as string);
     const answered = [abandoned, other].map(({ headers }) => Number(headers['x-ms-request-charge']));
-    const rest = (await spent()) - before - answered[0]! - answered[1]!;
+    const rest = (await spent(hasty, container)) - before - answered[0]! - answered[1]!;
     expect(lookedAt(abandoned.headers) + rest / 0.05).toBeGreaterThanOrEqual(ITEMS - 0.5);
+  });
+
+  test('is charged to the end where who has asked for it by a token of before a restart is gone', async () => {
+    const within = await stocked(patient, 6_000);
+    const { resource } = await within.read();
+    const place = { kind: 'start', of: resource!._rid, page: 'of-before' };
+    const token = Buffer.from(JSON.stringify(place)).toString('base64url');
+    const before = await spent(patient, within);
+    const link = `dbs/${within.database.id}/colls/${within.id}`;
+    const date = new Date().toUTCString();
+    const gone = new AbortController();
+    const asked = fetch(`${patient.endpoint}/${link}/docs`, {
+      method: 'POST',
+      headers: {
+        authorization: signature('POST', 'docs', link, date, EMULATOR_KEY),
+        'x-ms-date': date,
+        'content-type': 'application/query+json',
+        'x-ms-documentdb-isquery': 'true',
+        'x-ms-continuation': token,
+      },
+      // Works for a while, but not long on any document.
+      body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c WHERE ${slowly} != 1`, parameters: [] }),
+      signal: gone.signal,
+    });
+    await setTimeout(50);
+    gone.abort();
+    await expect(asked).rejects.toThrow();
+    await setTimeout(1_000);
+    const { headers } = await ask(within, 'SELECT VALUE 1', token, patient);
+    const rest = async () => (await spent(patient, within)) - before - Number(headers['x-ms-request-charge']);
+    await expect.poll(rest).toBeGreaterThan(0.05 * ITEMS);
   });
 
   test('is charged once for what was done before it failed', async () => {

@@ -41,7 +41,7 @@ export const charge = {
   refusedRead: 1,
   /** A query that ended in an error after it had looked at so many documents, and worked so much on them. */
   refusedQuery: (examined: number, extraWork: number): number => rounded(1 + ofDocuments(examined) + ofWork(extraWork)),
-  /** What a query that was answered and charged has worked after that. */
+  /** What a query has worked after its last answer. */
   restOfQuery: (examined: number, extraWork: number): number => rounded(ofDocuments(examined) + ofWork(extraWork)),
   /** A write that was refused: what it would have changed was looked at. */
   refusedWrite: 1.24,

@@ -105,7 +105,7 @@ export class RequestUnits implements PurgeBudget {
     };
   }
 
-  /** For what a query goes on to work that was answered and charged already. */
+  /** For what a query works that no answer to a request charges. */
   later(container: ContainerState): (work: { readonly examined: number; readonly extraWork: number }) => void {
     const meter = this.#meter(container);
     const budget = this.#budget(container);

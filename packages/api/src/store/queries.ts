@@ -77,10 +77,7 @@ export class Queries {
     const { made, again } = await this.#longPages.ask(asked, (ends) =>
       this.#begin(container, { ...request, signal: ends }),
     );
-    if (again !== undefined) {
-      made.chargeRest = this.#requestUnits.later(container);
-      return made.notReady(again, monotonicMs() - startedMs);
-    }
+    if (again !== undefined) return made.notReady(again, monotonicMs() - startedMs);
     try {
       const page = await made.page;
       return { ...page, ...made.untold(page) };
@@ -123,6 +120,7 @@ export class Queries {
       };
       return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: run.pushdown };
     };
+    const chargeRest = this.#requestUnits.later(container);
     let told: Work = { examined: 0, extraWork: 0 };
     const untold = ({ examined, extraWork }: Work): Work => {
       // A run that was begun anew has fewer for a while.
@@ -136,10 +134,7 @@ export class Queries {
     return {
       page: make(),
       untold,
-      chargeRest: () => {},
-      givenUp() {
-        this.chargeRest(untold(running ?? told));
-      },
+      givenUp: () => chargeRest(untold(running ?? told)),
       notReady: (id, totalMs) => ({
         rows: [],
         texts: [],
@@ -416,7 +411,6 @@ type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
 interface MadePage {
   readonly page: Promise<QueryPage>;
   /** Charges work that no answer tells of. */
-  chargeRest: (work: Work) => void;
   givenUp(): void;
   /** How much of the work that was done until now nobody has been told of. */
   untold(until: Work): Work;
