@@ -796,6 +796,33 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
+  it('take each other’s tokens, though a standby took the server’s place that lacks the secret which one of them knows', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start()];
+      const { rid: containerRid, databaseRid } = await makeContainer(one.store);
+      const { resource: user } = await one.store.createUser(CALLER, databaseRid, 'ann', 'create');
+      const resource = 'dbs/db/colls/coll';
+      const { resource: permission } = await one.store.writePermission(CALLER, user, 'create', {
+        name: 'all',
+        permissionMode: 'All',
+        resource,
+        target: { containerRid },
+      });
+      const standby = TestServer.dump(cluster.url, 'epitaph_vault');
+      await one.store.tokenSigner(databaseRid);
+      await takeThePlace(cluster, standby);
+      await eventually('the other makes a secret', () =>
+        other.store.tokenSigner(databaseRid).then(
+          () => true,
+          () => false,
+        ),
+      );
+      await eventually('they take each other’s', async () => {
+        const token = (await one.store.tokenSigner(databaseRid))(user, permission, 60);
+        return (await other.store.verifyResourceToken(token)).ok;
+      });
+    }));
+
   it('read of the catalog what has changed alone, and all of it again when another version is in use', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];

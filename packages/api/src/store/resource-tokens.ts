@@ -27,6 +27,7 @@ export class ResourceTokens {
 
   constructor(parts: StoreParts) {
     this.#parts = parts;
+    parts.ports.vault.onConnectionLost?.(() => this.#secrets.clear());
   }
 
   async signer(databaseRid: string): Promise<TokenSigner> {

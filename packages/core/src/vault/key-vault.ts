@@ -190,6 +190,8 @@ export interface KeyVault {
    * @param check rejects where something was named by another one
    */
   onNewSecret?(check: (containerRid: string) => Promise<void>): void;
+  /** For the same vault: has secrets that were given asked for anew, for the server may be another one, with others. */
+  onConnectionLost?(forget: () => void): void;
 
   /**
    * Placing a hold again under its id replaces it, so that placing can be retried.

@@ -99,7 +99,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   /** As they were found or made: an older copy that takes the server's place may lack them. */
   readonly #secrets = new GenerationCache<string, Uint8Array>(SECRETS);
   #assertNothingNamed: (containerRid: string) => Promise<void> = () => Promise.resolve();
-  #forgetNames: () => void = () => {};
+  readonly #forgets: (() => void)[] = [];
   #opening: Promise<void> | undefined;
   /** Counts what was heard: a look that was under way meanwhile may be out of date. */
   #heard = 0;
@@ -208,9 +208,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     this.#assertNothingNamed = check;
   }
 
-  /** @param forget called when secrets that were given are to be asked for anew: another server may have others */
   onConnectionLost(forget: () => void): void {
-    this.#forgetNames = forget;
+    this.#forgets.push(forget);
   }
 
   destructionsUnderWay(): Promise<void> {
@@ -324,7 +323,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       this.#ear = undefined;
       this.#heard += 1;
       this.#cache.clear();
-      this.#forgetNames();
+      for (const forget of this.#forgets) forget();
     });
     this.#ear = { connection, ...prepared };
   }
