@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { ContainerState, PartitionKeyDelete, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
@@ -226,7 +226,10 @@ describe('an erasure', () => {
   it('has the count of a vault that counts its destructions on record before what rests on it', async () => {
     const lives = new Lives();
     const row = await lives.life('a');
-    Object.assign(lives.vault, { destructions: () => turn().then(() => 7) });
+    const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
+    vi.spyOn(lives.vault, 'destroyKeys').mockImplementation(async (requests) =>
+      (await destroyKeys(requests)).map((outcome) => ({ ...outcome, destructions: 7 })),
+    );
     await lives.erase([row]);
     expect(lives.log.readAll(3, 10).map(({ type }) => type)).toEqual(['KeysDestroyed', 'ItemPurged']);
     expect(await lives.erase([row])).toMatchObject({ purged: 0 });
