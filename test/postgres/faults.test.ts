@@ -6,6 +6,7 @@ import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-stor
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { succeeds } from '../support/outcome.ts';
 import { Load, type Target } from './load.ts';
 import { Cluster, type Node } from './nodes.ts';
 import { countWrites } from './processes.ts';
@@ -159,11 +160,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
         expect(cutOff.store.projects).toBe(true);
         await other.store.createDatabase(CALLER, 'db');
         proxy.block();
-        const isDone = (work: Promise<unknown> | undefined) =>
-          Promise.resolve(work).then(
-            () => true,
-            () => false,
-          );
+        const isDone = (work: Promise<unknown> | undefined) => succeeds(Promise.resolve(work));
         // One that was answered 503 may have been made all the same, so each attempt is at another.
         let made = 0;
         const makes = () => isDone(other.store.createContainer(CALLER, 'db', `coll-${++made}`, DEFINITION, null));

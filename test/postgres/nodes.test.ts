@@ -29,6 +29,7 @@ import { Proxy } from '../eventstoredb/proxy.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { failsWith, succeeds } from '../support/outcome.ts';
 import { Cluster, type Node, type NodeOptions } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
@@ -124,12 +125,6 @@ async function write({ store }: Node, id: string, more: Record<string, unknown> 
     json: JSON.stringify(document),
   });
 }
-
-const isWritten = (node: Node, id: string): Promise<boolean> =>
-  write(node, id).then(
-    () => true,
-    () => false,
-  );
 
 /** Two nodes that decide by what they have confirmed for long, and an item that the one which projects has written. */
 async function twoWithAnItem(cluster: Cluster) {
@@ -250,11 +245,7 @@ async function end(node: Node, id: string): Promise<void> {
 }
 
 /** A server that has the vault as it was dumped takes the place of the one that the nodes are connected to. */
-async function takeThePlace({ url }: Cluster, dump: string): Promise<void> {
-  TestServer.load(url, 'epitaph_vault', dump);
-  const database = new URL(url).pathname.slice(1);
-  await server.run(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}'`);
-}
+const takeThePlace = ({ url }: Cluster, dump: string): Promise<void> => server.takePlace(url, 'epitaph_vault', dump);
 
 const openRuns = async ({ storage }: Node): Promise<number> =>
   (await storage.readModels.current.store.openPurgeRuns()).length;
@@ -811,12 +802,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const standby = TestServer.dump(cluster.url, 'epitaph_vault');
       await one.store.tokenSigner(databaseRid);
       await takeThePlace(cluster, standby);
-      await eventually('the other makes a secret', () =>
-        other.store.tokenSigner(databaseRid).then(
-          () => true,
-          () => false,
-        ),
-      );
+      await eventually('the other makes a secret', () => succeeds(other.store.tokenSigner(databaseRid)));
       await eventually('they take each other’s', async () => {
         const token = (await one.store.tokenSigner(databaseRid))(user, permission, 60);
         return (await other.store.verifyResourceToken(token)).ok;
@@ -2351,12 +2337,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         else await one.store.setRetentionFloor(CALLER, container, 3_600, 'case 7');
         await takeThePlace(cluster, standby);
         for (const { store } of [other, one]) {
-          await eventually('it purges again', () =>
-            store.runPurge().then(
-              () => true,
-              () => false,
-            ),
-          );
+          await eventually('it purges again', () => succeeds(store.runPurge()));
         }
         await expectKept(other, there);
         expect((await one.store.explain(container, 'a', PARTITION)).state).toBe('deleted');
@@ -2372,10 +2353,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await takeThePlace(cluster, standby);
       for (const { store } of [one, other]) {
         await eventually('it says so', () =>
-          store.runPurge().then(
-            () => false,
-            (error: Error) => /older copy than the event log.*epitaph restore/.test(error.message),
-          ),
+          failsWith(store.runPurge(), /older copy than the event log.*epitaph restore/),
         );
       }
       await expectKept(other, there);
@@ -2396,10 +2374,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await end(one, 'b');
       for (const { store } of [one, other]) {
         await eventually('it says so', () =>
-          store.runPurge().then(
-            () => false,
-            (error: Error) => /older copy than the event log.*epitaph restore/.test(error.message),
-          ),
+          failsWith(store.runPurge(), /older copy than the event log.*epitaph restore/),
         );
       }
     }));
@@ -2414,12 +2389,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await write(one, 'a');
       await takeThePlace(cluster, standby);
       await eventually('it says so', () =>
-        write(other, 'a').then(
-          () => false,
-          (error: Error) => /older copy than the event log.*secret.*epitaph restore/.test(error.message),
-        ),
+        failsWith(write(other, 'a'), /older copy than the event log.*secret.*epitaph restore/),
       );
-      await eventually('the one that has it writes', () => isWritten(one, 'b'));
+      await eventually('the one that has it writes', () => succeeds(write(one, 'b')));
       expect((await write(other, 'b')).created).toBe(false);
     }));
 
@@ -2432,8 +2404,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const standby = TestServer.dump(cluster.url, 'epitaph_vault');
       expect((await one.store.explain(container, 'a', PARTITION)).state).toBe('never-existed');
       await takeThePlace(cluster, standby);
-      await eventually('the other writes', () => isWritten(other, 'a'));
-      await eventually('it writes, too', () => isWritten(one, 'a'));
+      await eventually('the other writes', () => succeeds(write(other, 'a')));
+      await eventually('it writes, too', () => succeeds(write(one, 'a')));
       const history = await other.store.history(container, 'a', PARTITION);
       expect(history.map(({ type, life }) => [type, life])).toEqual([
         ['ItemUpserted', 0],
@@ -2663,12 +2635,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         }
         server.startAgain();
         for (const [index, node] of nodes.entries()) {
-          await eventually('it writes again', () =>
-            write(node, `after ${index}`).then(
-              () => true,
-              () => false,
-            ),
-          );
+          await eventually('it writes again', () => succeeds(write(node, `after ${index}`)));
           acknowledged.push(`after ${index}`);
         }
         expect(projecting(nodes).length).toBe(1);

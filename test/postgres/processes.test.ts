@@ -4,6 +4,7 @@ import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { cleanUp, epitaph, type Running, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
 import { keyHeader, raw } from '../e2e/support/raw.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { succeeds } from '../support/outcome.ts';
 import { fsckOf, toldToRetry } from './processes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
@@ -96,16 +97,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       // Five seconds, and what a busy machine adds to them.
       expect(performance.now() - startMs).toBeLessThan(15_000);
       await projects();
-      await expect
-        .poll(
-          () =>
-            container.items.create({ id: 'after' }).then(
-              () => true,
-              () => false,
-            ),
-          { timeout: 20_000 },
-        )
-        .toBe(true);
+      await expect.poll(() => succeeds(container.items.create({ id: 'after' })), { timeout: 20_000 }).toBe(true);
       const { resources } = await container.items.query<string>('SELECT VALUE c.id FROM c ORDER BY c.id').fetchAll();
       expect([
         ['after', 'before'],

@@ -11,6 +11,7 @@ import {
 } from '../../packages/api/test/cli/process.ts';
 import { placeOf } from '@epitaph/storage/postgres/database.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
+import { succeeds } from '../support/outcome.ts';
 import { environmentOf, fsckOf, manage } from './processes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
@@ -260,20 +261,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       await start();
       await write('late');
       // An older copy takes the server's place under the node.
-      putBack(keys);
-      await server.run(
-        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${new URL(url).pathname.slice(1)}'`,
-      );
-      await expect
-        .poll(
-          () =>
-            write('again').then(
-              () => true,
-              () => false,
-            ),
-          { timeout: 15_000 },
-        )
-        .toBe(true);
+      await server.takePlace(url, VAULT, keys);
+      await expect.poll(() => succeeds(write('again')), { timeout: 15_000 }).toBe(true);
       const keyOf = (id: string) =>
         double.log
           .readForwards(undefined)

@@ -167,6 +167,13 @@ export class TestServer {
     psql(dump);
   }
 
+  /** The same under those who are connected, as when another server takes this one's place: their connections are lost. */
+  async takePlace(url: string, schema: string, dump: string): Promise<void> {
+    TestServer.load(url, schema, dump);
+    const database = new URL(url).pathname.slice(1);
+    await this.run(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}'`);
+  }
+
   async dispose(): Promise<void> {
     if (this.folder !== undefined) return this.kill();
     for (const name of this.#databases) await this.run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);

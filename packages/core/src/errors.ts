@@ -46,8 +46,14 @@ export class Refusal extends Error {
   /** What programs may want to know besides; part of the answer on management calls. */
   readonly details: Readonly<Record<string, unknown>> | undefined;
 
-  constructor(code: ErrorCode, message: string = errorCodes[code], details?: Readonly<Record<string, unknown>>) {
-    super(message);
+  /** @param options the cause, which is for the log and not for whoever asked */
+  constructor(
+    code: ErrorCode,
+    message: string = errorCodes[code],
+    details?: Readonly<Record<string, unknown>>,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
     this.code = code;
     this.details = details;
   }

@@ -282,9 +282,8 @@ export class StoreParts {
         await this.projector.waitFor(head);
       } catch (error) {
         if (!(error instanceof ProjectionLag)) throw error;
-        const refusal = new Refusal('busy', "The catalog can't be confirmed: the projection is behind the log.");
-        // Why is for the log, not for clients.
-        throw Object.assign(refusal, { cause: error.cause });
+        const message = "The catalog can't be confirmed: the projection is behind the log.";
+        throw new Refusal('busy', message, undefined, { cause: error.cause });
       }
       this.#confirmedMs = Math.max(this.#confirmedMs, askedMs);
     } finally {
