@@ -17,6 +17,8 @@ const IN_PLACE = [
   'SELECT VALUE c.id FROM c',
   'SELECT VALUE c.id FROM c ORDER BY c.n',
   'SELECT VALUE c.id FROM c ORDER BY c.n DESC, c.s',
+  'SELECT c.id, c.n FROM c ORDER BY c.id DESC',
+  'SELECT c.id, c.s FROM c WHERE c._ts > 1 ORDER BY c._ts DESC, c.id',
   'SELECT VALUE [c.id, x] FROM c JOIN x IN c.list',
   'SELECT VALUE [c.id, x] FROM c JOIN x IN c.list ORDER BY c.n',
   'SELECT VALUE [c.id, x] FROM c JOIN x IN c.list ORDER BY c.n DESC',
@@ -89,7 +91,7 @@ async function write(name: string, fields: Item): Promise<void> {
 /** The documents that are there, in order of birth. */
 async function documentsOf(name: string): Promise<{ readonly id: string; readonly [name: string]: Json }[]> {
   const { items } = await store.listItems(store.container('db', name), { maxItemCount: 1_000 });
-  return items.map(({ json }) => JSON.parse(json) as { id: string });
+  return items.map(({ json, ts }) => ({ ...(JSON.parse(json) as { id: string }), _ts: ts }));
 }
 
 async function happen(

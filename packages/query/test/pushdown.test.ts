@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { evaluate, parseQuery, planQuery, QueryError, startEvaluation } from '../src/index.ts';
+import { choosingPlan, evaluate, parseQuery, planQuery, QueryError, startEvaluation } from '../src/index.ts';
 import type { Json, PathComparison, Pushdown, QueryPlan, Value } from '../src/index.ts';
 
 const planOf = (sql: string): QueryPlan =>
@@ -120,6 +120,51 @@ describe('what a plan says of itself', () => {
     ['SELECT VALUE COUNT(1) + 1 FROM c', { countOnly: false }],
   ])('%s', (sql, expected) => {
     expect(planOf(sql)).toMatchObject(expected);
+  });
+});
+
+describe('the documents of an ordered answer', () => {
+  it.each([
+    'SELECT * FROM c ORDER BY c._ts DESC',
+    'SELECT TOP 5 c.a, c.b FROM c ORDER BY c["id"], c._ts',
+    'SELECT VALUE d FROM c AS d WHERE d._ts >= 5 AND d.id != @a ORDER BY d._ts OFFSET 2 LIMIT 9',
+    'SELECT [c.a] AS keys, c AS payload FROM c WHERE true ORDER BY c._ts',
+  ])('are told by id and _ts: %s', (sql) => {
+    const parameters = [{ name: '@a', value: 'a' }];
+    const chooser = choosingPlan(planQuery(parseQuery(sql), parameters), parameters, {})!;
+    expect(chooser).toMatchObject({ needsBody: false });
+    const documents = ['b', 'a', 'c', 'd'].map((id, index) => ({ id, _ts: 5 + (index % 3), a: 1, b: [index] }));
+    const whole = planQuery(
+      parseQuery(
+        sql
+          .replace(/SELECT .* FROM/, 'SELECT VALUE {"id": c.id} FROM')
+          .replaceAll('d.', 'c.')
+          .replace(' AS d', ''),
+      ),
+      parameters,
+    );
+    const bare = documents.map(({ id, _ts }) => ({ id, _ts }));
+    const chosen = [...evaluate(chooser, bare)] as { id: string }[];
+    expect(chosen.map(({ id }) => ({ id }))).toEqual([...evaluate(whole, documents)].slice(0, chosen.length));
+    expect(chosen.length).toBeGreaterThan(0);
+    expect(chosen.every((row) => bare.includes(row as never))).toBe(true);
+  });
+
+  it.each([
+    'SELECT * FROM c',
+    'SELECT c.id FROM c ORDER BY c._ts',
+    'SELECT * FROM c ORDER BY c.n',
+    'SELECT * FROM c ORDER BY c._ts, c.n',
+    'SELECT * FROM c ORDER BY c.part.id',
+    'SELECT * FROM c WHERE c.n > 1 ORDER BY c._ts',
+    'SELECT * FROM c WHERE EXISTS (SELECT VALUE x FROM x IN c.list) ORDER BY c._ts',
+    'SELECT VALUE c.a FROM c ORDER BY c._ts',
+    'SELECT DISTINCT c.a FROM c ORDER BY c._ts',
+    'SELECT c.id, MAX(c.a) AS high FROM c GROUP BY c.id ORDER BY c.id',
+    'SELECT x FROM c JOIN x IN c.list ORDER BY c._ts',
+    'SELECT d.a FROM (SELECT c.a, c.id FROM c) AS d ORDER BY d.id',
+  ])('take more to tell, or are not to be opened: %s', (sql) => {
+    expect(choosingPlan(planOf(sql), [], {})).toBe(undefined);
   });
 });
 

@@ -45,6 +45,7 @@ afterAll(() => world.end());
 const ORDERED: (string | SqlQuerySpec)[] = [
   'SELECT c.id, c.n FROM c ORDER BY c.n',
   'SELECT c.id, c.n FROM c ORDER BY c.n DESC',
+  'SELECT c.id, c.n FROM c WHERE c._ts > 1 ORDER BY c.id DESC',
   'SELECT VALUE c.id FROM c ORDER BY c.order["value"]',
   'SELECT VALUE c["order"] FROM c ORDER BY c["order"]["value"] DESC',
   'SELECT c.id FROM c ORDER BY c.team, c.n DESC',

@@ -27,6 +27,24 @@ export interface Batch {
   readonly through: number;
 }
 
+/** What stands for a document where its `id` and `_ts` are enough. */
+export class Stub {
+  readonly id: string;
+  readonly _ts: number;
+  readonly #row: ItemRow;
+
+  constructor(row: ItemRow) {
+    this.id = row.id;
+    this._ts = row.ts;
+    this.#row = row;
+  }
+
+  /** The row of a document that is a stub. */
+  static rowOf(document: unknown): ItemRow {
+    return (document as Stub).#row;
+  }
+}
+
 /** Finds the documents that a query is evaluated on. */
 export class Candidates {
   readonly #parts: StoreParts;
@@ -43,8 +61,22 @@ export class Candidates {
    * Visible documents that the clear columns don't rule out, in order of birth, in batches that take some milliseconds to
    * work on: in between others get their turn.
    */
-  async *of(run: Run, afterBirth: number): AsyncGenerator<Batch> {
-    for await (const batch of this.#found(run, afterBirth)) {
+  of(run: Run, afterBirth: number): AsyncGenerator<Batch> {
+    return this.#inPieces(run, this.#found(run, afterBirth));
+  }
+
+  /** A {@link Stub} of each. */
+  stubs(run: Run): AsyncGenerator<Batch> {
+    return this.#inPieces(run, this.#found(run, 0, true));
+  }
+
+  /** The documents of some rows, which are in order of birth; without those that have been erased meanwhile. */
+  ofRows(run: Run, rows: readonly ItemRow[]): AsyncGenerator<Batch> {
+    return this.#inPieces(run, this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? 0 }));
+  }
+
+  async *#inPieces(run: Run, found: AsyncIterable<Batch>): AsyncGenerator<Batch> {
+    for await (const batch of found) {
       // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before.
       const piece = new PieceSize();
       const { length } = batch.rows;
@@ -65,7 +97,7 @@ export class Candidates {
     }
   }
 
-  async *#found(run: Run, afterBirth: number): AsyncGenerator<Batch> {
+  async *#found(run: Run, afterBirth: number, asStubs = false): AsyncGenerator<Batch> {
     const { pushdown } = run;
     const { within, marks } = run.moment;
     const { scope } = run;
@@ -88,13 +120,13 @@ export class Candidates {
       }
       run.lookupMs += finding();
       rows.sort((left, right) => left.birth - right.birth);
-      yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth });
+      yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth }, asStubs);
       return;
     }
     const { rows: kept } = this.#parts;
     const scan = kept.scanned(within.number);
     const documents = kept.documents(within.number);
-    if (isWhole(recorded) && scan !== undefined && documents !== undefined) {
+    if (isWhole(recorded) && scan !== undefined && documents !== undefined && !asStubs) {
       yield* ofKept(run, scan, documents, afterBirth);
       return;
     }
@@ -114,7 +146,7 @@ export class Candidates {
     for await (const batch of scanning) {
       run.lookupMs += lookup();
       run.scanned += batch.scanned;
-      yield* this.#decoded(run, batch);
+      yield* this.#decoded(run, batch, asStubs);
       lookup = run.clock();
     }
     if (isWhole(recorded)) this.#keepDocuments(within.number);
@@ -149,12 +181,23 @@ export class Candidates {
   async *#decoded(
     run: Run,
     { rows: candidates, isLast, through }: Pick<Batch, 'rows' | 'isLast' | 'through'>,
+    asStubs = false,
   ): AsyncGenerator<Batch> {
     const { state } = run.moment.within;
-    const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
-    const load = run.clock();
     const { mayMatch } = run;
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
+    if (asStubs) {
+      yield {
+        rows: wanted,
+        documents: wanted.map((row) => new Stub(row) as unknown as Json),
+        isLast,
+        isNearEnd: isLast,
+        through,
+      };
+      return;
+    }
+    const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
+    const load = run.clock();
     let rows: ItemRow[] = [];
     let documents: Json[] = [];
     if (needsBody) await this.#documents.prefetch(wanted, run.room);

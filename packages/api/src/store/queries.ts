@@ -1,10 +1,12 @@
 import { hash } from 'node:crypto';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { startOf } from '@epitaph/core/partition-key/scope.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
+  choosingPlan,
   type Evaluation,
   isOrdered,
   isRanked,
@@ -14,6 +16,7 @@ import {
   NO_BOUNDS,
   OrderedPage,
   type OrderedRow,
+  type OrderedStart,
   parseQuery,
   planQuery,
   type Query,
@@ -22,7 +25,7 @@ import {
   startAfter,
   startEvaluation,
 } from '@epitaph/query';
-import { Candidates } from './candidates.ts';
+import { type Batch, Candidates, Stub } from './candidates.ts';
 import type { Documents } from './documents.ts';
 import { LongPages } from './long-pages.ts';
 import type { Moment, StoreParts } from './parts.ts';
@@ -275,12 +278,9 @@ export class Queries {
     if (size === 0) return page.answer();
     // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
     const leastRows = offset + 1 + MAX_NEIGHBOURS;
-    const ordered = new OrderedPage(plan, run.context, start, offset + size + MAX_NEIGHBOURS, {
-      bytes: PAGE_BYTES,
-      leastRows,
-    });
-    await this.#offerAll(run, ordered);
-    const { rows: all, before, isCut } = ordered.rows();
+    const opens = (of: QueryPlan) =>
+      new OrderedPage(of, run.context, start, offset + size + MAX_NEIGHBOURS, { bytes: PAGE_BYTES, leastRows });
+    const { ordered, rows: all, before, isCut } = await this.#ordered(run, start, opens);
     const found = all.slice(offset);
     for (const one of found.slice(0, size)) if (!page.takeIfItFits(named(one, request))) break;
     const rows = page.length;
@@ -301,6 +301,37 @@ export class Queries {
     });
   }
 
+  /** The rows of an ordered page. Where `id` and `_ts` tell which these are, no other documents are opened. */
+  async #ordered(run: Run, start: OrderedStart | undefined, opens: (plan: QueryPlan) => OrderedPage) {
+    const over = async (plan: QueryPlan, batches: AsyncIterable<Batch>) => {
+      const ordered = opens(plan);
+      await this.#offerAll(run, ordered, batches);
+      return { ordered, ...ordered.rows() };
+    };
+    const chooser = this.#chooserOf(run, start);
+    if (chooser !== undefined) {
+      const chosen = await over(chooser, this.#candidates.stubs(run));
+      const { examined } = run;
+      const rows = chosen.rows.map(({ row }) => Stub.rowOf(row)).toSorted((one, other) => one.birth - other.birth);
+      const page = await over(run.plan, this.#candidates.ofRows(run, rows));
+      run.examined = examined;
+      // Where any was erased in between, others take its place.
+      const isWhole = page.isCut || page.rows.length === rows.length;
+      if (isWhole && !chosen.isCut) return page;
+      run.examined = 0;
+    }
+    return over(run.plan, this.#candidates.of(run, 0));
+  }
+
+  #chooserOf({ plan, request, moment }: Run, start: OrderedStart | undefined): QueryPlan | undefined {
+    const { state, number } = moment.within;
+    // A place that is told by its neighbours needs the rows of these.
+    if (start?.near !== undefined || hasPseudonymousIds(state.definition)) return undefined;
+    // They are all open.
+    if (this.#parts.rows.documents(number) !== undefined) return undefined;
+    return choosingPlan(plan, request.parameters as readonly QueryParameter[], planOptionsOf(state.definition));
+  }
+
   /**
    * ORDER BY RANK: a document that comes or goes changes the scores of all others, so each page has the best rows of
    * those that were not given before.
@@ -314,7 +345,7 @@ export class Queries {
     const page = new Page(size);
     if (size === 0) return page.answer();
     const ordered = new OrderedPage(plan, run.context, undefined, Number.POSITIVE_INFINITY);
-    await this.#offerAll(run, ordered);
+    await this.#offerAll(run, ordered, this.#candidates.of(run, 0));
     const passed = new Set(birthsOf(last?.births ?? []));
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
     const found = ordered.rows().rows.filter(({ document }) => !passed.has(document!));
@@ -326,8 +357,8 @@ export class Queries {
     return page.answer({ kind: 'ranked', births, rows: given + rows, range: countedIn(run.scope) });
   }
 
-  async #offerAll(run: Run, ordered: OrderedPage): Promise<void> {
-    for await (const { rows, documents } of this.#candidates.of(run, 0)) {
+  async #offerAll(run: Run, ordered: OrderedPage, batches: AsyncIterable<Batch>): Promise<void> {
+    for await (const { rows, documents } of batches) {
       run.examined += documents.length;
       run.counted(ordered, () => ordered.offer(documents, (index) => rows[index]!.birth));
     }

@@ -70,6 +70,41 @@ export function planQuery(
   return guardStack(() => plan(query, values, options));
 }
 
+/**
+ * The plan of an ordered query that has the documents themselves for its rows: those that the query makes a row each of, in
+ * its order.
+ *
+ * @param query one of which `plan` is the plan
+ * @returns undefined where it takes more of a document than its `id` and `_ts` to tell which these are
+ */
+export function choosingPlan(
+  { query, needsBody, derivedFrom, program }: QueryPlan,
+  parameters: readonly QueryParameter[],
+  options: PlanOptions,
+): QueryPlan | undefined {
+  const { selection, orderBy, from } = query;
+  const isOfOne = program.sources.length === 0 && program.grouping === undefined && !program.distinct;
+  if (!needsBody || derivedFrom !== undefined || !isOfOne || program.rank !== undefined) return undefined;
+  if (orderBy.length === 0 || !orderBy.every(({ expression }) => isMember(expression, ['id', '_ts']))) return undefined;
+  // Any other value may be undefined, and makes no row then.
+  if (selection.kind === 'value' && !isAlias(selection.expression, from)) return undefined;
+  const anything = { kind: 'literal', value: null, at: { start: 0, end: 0 } } as const;
+  const chooser = planQuery({ ...query, selection: { kind: 'value', expression: anything } }, parameters, options);
+  if (chooser.needsBody) return undefined;
+  return {
+    ...chooser,
+    program: { ...chooser.program, weight: program.weight, project: (frame) => frame.slots[DOCUMENT_SLOT] },
+  };
+}
+
+const isMember = (expression: Expression, names: readonly string[]): boolean =>
+  expression.kind === 'member' && expression.key.kind === 'literal' && names.includes(String(expression.key.value));
+
+const isAlias = (expression: Expression, [first]: Query['from']): boolean =>
+  expression.kind === 'identifier' &&
+  first?.collection.kind === 'path' &&
+  expression.name === (first.alias ?? first.collection.root);
+
 function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: PlanOptions): QueryPlan {
   const [first, ...joins] = query.from;
   // The rows of `FROM (SELECT …)` are no documents any more.

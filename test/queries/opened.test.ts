@@ -1,0 +1,96 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
+import { type Embedded, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from '../support/definition.ts';
+import { CALLER } from './store.ts';
+
+const ITEMS = 50;
+const START_MS = 1_700_000_000_000;
+
+let folder: string;
+let embedded: Embedded;
+/** How many bodies were read from the log; before the next one something may happen. */
+let opened = 0;
+let beforeNext: (() => Promise<void>) | undefined;
+
+const open = async () => {
+  embedded = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+  const { log } = embedded;
+  const readBody = log.readBody.bind(log);
+  log.readBody = (position) => {
+    opened += 1;
+    const happens = beforeNext;
+    beforeNext = undefined;
+    return happens === undefined ? readBody(position) : happens().then(() => readBody(position));
+  };
+};
+
+beforeEach(async () => {
+  folder = newFolder('opened');
+  await open();
+  const { store } = embedded;
+  await store.createDatabase(CALLER, 'db');
+  await store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
+  const container = store.container('db', 'c');
+  for (let number = 0; number < ITEMS; number += 1) {
+    const document = { id: `i${String(number).padStart(2, '0')}`, pk: 'p', number };
+    const json = JSON.stringify(document);
+    await store.writeItem(CALLER, container, 'create', { id: document.id, partitionKey: '["p"]', document, json });
+    await store.advanceClock(1_000);
+  }
+  // None of them is decoded in the next process.
+  await store.close();
+  await open();
+  opened = 0;
+});
+
+afterEach(async () => {
+  await embedded.store.close();
+  removeFolder(folder);
+});
+
+async function pageOf(sql: string, maxItemCount: number, continuation?: Continuation) {
+  const { store } = embedded;
+  const page = await store.queryItems(store.container('db', 'c'), { sql, parameters: [], maxItemCount, continuation });
+  return { ...page, numbers: page.rows.map((row) => (row as { number: number }).number) };
+}
+
+const latest = (count: number, last = ITEMS - 1) => Array.from({ length: count }, (_, index) => last - index);
+
+describe('a page in the order of id or _ts', () => {
+  it.each(['SELECT * FROM c ORDER BY c._ts DESC', 'SELECT c.number FROM c WHERE c._ts > 0 ORDER BY c.id DESC'])(
+    'is made of the documents of its rows, and no others are opened: %s',
+    async (sql) => {
+      const first = await pageOf(sql, 5);
+      expect(first.numbers).toEqual(latest(5));
+      // A few more tell where the next page begins.
+      expect(opened).toBeLessThan(15);
+      // It is charged as if all had been.
+      expect(first.examined).toBe(ITEMS);
+      const next = await pageOf(sql, 5, first.continuation);
+      expect(next.numbers).toEqual(latest(5, 44));
+      expect(opened).toBeLessThan(25);
+    },
+  );
+
+  it('is made of all where more than that decides', async () => {
+    const { numbers } = await pageOf('SELECT * FROM c WHERE c.number < 40 ORDER BY c._ts DESC', 5);
+    expect(numbers).toEqual(latest(5, 39));
+    expect(opened).toBe(ITEMS);
+  });
+
+  it('has what comes next in the place of a row that is erased before it is opened', async () => {
+    const { store } = embedded;
+    const sql = 'SELECT * FROM c ORDER BY c._ts DESC';
+    beforeNext = async () => {
+      for (const id of ['i48', 'i46', ...latest(10, 42).map((number) => `i${number}`)]) {
+        const request = { reason: 'asked for', requestedBy: 'the person' };
+        await store.eraseItem(CALLER, store.container('db', 'c'), id, '["p"]', request);
+      }
+    };
+    const first = await pageOf(sql, 5);
+    expect(first.numbers).toEqual([49, 47, 45, 44, 43]);
+    const next = await pageOf(sql, 5, first.continuation);
+    expect(next.numbers).toEqual(latest(5, 32));
+  });
+});
