@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, rmdirSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmdirSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -8,6 +8,7 @@ import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { checkMasterKey, readMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { ReadModelWriterCore, toApplyJob } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
@@ -205,6 +206,17 @@ describe('a disk that is full', () => {
   it('is told to whoever starts a store on it', async () => {
     writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(12 * 1024 * 1024 - 8192));
     await expect(open()).rejects.toThrow(/no space left|ENOSPC|disk is full/);
+  });
+
+  it('is told for what it is where not even its lock has room, at a start and with the master key', async () => {
+    store = await open();
+    await store.close();
+    fillUp();
+    await expect(open()).rejects.toThrow(
+      /^There is no space left on the disk of the data folder .*\. Make room, and give the same command again\.$/,
+    );
+    const master = readMasterKey(readFileSync(join(data(), 'master.key'), 'utf8'));
+    expect(() => checkMasterKey(join(data(), 'vault.db'), master)).toThrow(/Its disk is full or fails; check it\.$/);
   });
 });
 

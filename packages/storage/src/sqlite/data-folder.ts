@@ -9,7 +9,7 @@ import { ProofSigner } from '../crypto/proof-signer.ts';
 import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
 import { checkpointIn, type ReadModelCheckpoint, UnusableFile } from './database.ts';
 import { identityOf, makeFolder, overwriteDurably, overwriteSoon, writeDurably } from './durable-files.ts';
-import { sqliteCodeOf, sqliteCodes } from './failures.ts';
+import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { StorageFault } from './writer.ts';
 
@@ -511,6 +511,11 @@ function takeLock(path: string): DatabaseSync {
     if (sqliteCodeOf(error) === sqliteCodes.busy) {
       throw new FolderInUse(
         `The data folder ${path} is in use by another process. Stop that one, or start with another folder (--data).`,
+      );
+    }
+    if (isDiskFull(error)) {
+      throw new UnusableFile(
+        `There is no space left on the disk of the data folder ${path}. Make room, and give the same command again.`,
       );
     }
     throw new UnusableFile(

@@ -12,7 +12,7 @@ import { syncFolder, writeDurably } from './durable-files.ts';
 import { emptyJournal, headIn, openForReading, UnusableFile } from './database.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
-import { isDiskFull } from './failures.ts';
+import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { StepHook } from './placed-crash.ts';
 import { JUDGED_EVENTS, LAST_KEY_ID } from './schema.ts';
 import { lastSpareKey, recoverSpareKeys } from './spare-keys.ts';
@@ -54,7 +54,10 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
       vault.close();
     }
   } catch (error) {
-    throw new UnusableFile(`${vaultFile} can't be read as a key vault: ${(error as Error).message}.`);
+    const isOfDisk = isDiskFull(error) || sqliteCodeOf(error) === sqliteCodes.ioError;
+    throw new UnusableFile(
+      `${vaultFile} can't be read as a key vault: ${(error as Error).message}.${isOfDisk ? ' Its disk is full or fails; check it.' : ''}`,
+    );
   }
   if (!opens)
     throw new UnusableFile(
