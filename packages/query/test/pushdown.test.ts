@@ -125,29 +125,18 @@ describe('what a plan says of itself', () => {
 
 describe('the documents of an ordered answer', () => {
   it.each([
-    'SELECT * FROM c ORDER BY c._ts DESC',
-    'SELECT TOP 5 c.a, c.b FROM c ORDER BY c["id"], c._ts',
-    'SELECT VALUE d FROM c AS d WHERE d._ts >= 5 AND d.id != @a ORDER BY d._ts OFFSET 2 LIMIT 9',
-    'SELECT [c.a] AS keys, c AS payload FROM c WHERE true ORDER BY c._ts',
-  ])('are told by id and _ts: %s', (sql) => {
+    ['SELECT * FROM c ORDER BY c._ts DESC', ['c', 'a', 'd', 'b']],
+    ['SELECT TOP 5 c.a, c.b FROM c ORDER BY c["id"], c._ts', ['a', 'b', 'c', 'd']],
+    ['SELECT VALUE d FROM c AS d WHERE d._ts >= 5 AND d.id != @a ORDER BY d._ts OFFSET 2 LIMIT 9', ['c']],
+    ['SELECT [c.a] AS keys, c AS payload FROM c WHERE true ORDER BY c._ts', ['b', 'd', 'a', 'c']],
+  ])('are told by id and _ts: %s', (sql, expected) => {
     const parameters = [{ name: '@a', value: 'a' }];
     const chooser = choosingPlan(planQuery(parseQuery(sql), parameters), parameters, {})!;
     expect(chooser).toMatchObject({ needsBody: false });
-    const documents = ['b', 'a', 'c', 'd'].map((id, index) => ({ id, _ts: 5 + (index % 3), a: 1, b: [index] }));
-    const whole = planQuery(
-      parseQuery(
-        sql
-          .replace(/SELECT .* FROM/, 'SELECT VALUE {"id": c.id} FROM')
-          .replaceAll('d.', 'c.')
-          .replace(' AS d', ''),
-      ),
-      parameters,
-    );
-    const bare = documents.map(({ id, _ts }) => ({ id, _ts }));
-    const chosen = [...evaluate(chooser, bare)] as { id: string }[];
-    expect(chosen.map(({ id }) => ({ id }))).toEqual([...evaluate(whole, documents)].slice(0, chosen.length));
-    expect(chosen.length).toBeGreaterThan(0);
-    expect(chosen.every((row) => bare.includes(row as never))).toBe(true);
+    const stubs = ['b', 'a', 'c', 'd'].map((id, index) => ({ id, _ts: 5 + (index % 3) }));
+    const chosen = [...evaluate(chooser, stubs)];
+    expect(chosen).toEqual(expected.map((id) => stubs.find((stub) => stub.id === id)));
+    expect(chosen.every((row) => stubs.includes(row as never))).toBe(true);
   });
 
   it.each([
@@ -162,6 +151,7 @@ describe('the documents of an ordered answer', () => {
     'SELECT DISTINCT c.a FROM c ORDER BY c._ts',
     'SELECT c.id, MAX(c.a) AS high FROM c GROUP BY c.id ORDER BY c.id',
     'SELECT x FROM c JOIN x IN c.list ORDER BY c._ts',
+    'SELECT * FROM c ORDER BY RANK FullTextScore(c.id, "a")',
     'SELECT d.a FROM (SELECT c.a, c.id FROM c) AS d ORDER BY d.id',
   ])('take more to tell, or are not to be opened: %s', (sql) => {
     expect(choosingPlan(planOf(sql), [], {})).toBe(undefined);

@@ -33,15 +33,19 @@ export class Stub {
   readonly _ts: number;
   readonly #row: ItemRow;
 
-  constructor(row: ItemRow) {
+  private constructor(row: ItemRow) {
     this.id = row.id;
     this._ts = row.ts;
     this.#row = row;
   }
 
+  static of(row: ItemRow): Json {
+    return new Stub(row) as unknown as Json;
+  }
+
   /** The row of a document that is a stub. */
-  static rowOf(document: unknown): ItemRow {
-    return (document as Stub).#row;
+  static rowOf(document: Json): ItemRow {
+    return (document as unknown as Stub).#row;
   }
 }
 
@@ -184,20 +188,10 @@ export class Candidates {
     asStubs = false,
   ): AsyncGenerator<Batch> {
     const { state } = run.moment.within;
+    const needsBody = !asStubs && (run.plan.needsBody || hasPseudonymousIds(state.definition));
+    const load = run.clock();
     const { mayMatch } = run;
     const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
-    if (asStubs) {
-      yield {
-        rows: wanted,
-        documents: wanted.map((row) => new Stub(row) as unknown as Json),
-        isLast,
-        isNearEnd: isLast,
-        through,
-      };
-      return;
-    }
-    const needsBody = run.plan.needsBody || hasPseudonymousIds(state.definition);
-    const load = run.clock();
     let rows: ItemRow[] = [];
     let documents: Json[] = [];
     if (needsBody) await this.#documents.prefetch(wanted, run.room);
@@ -205,7 +199,7 @@ export class Candidates {
     // How much of the loading time others had.
     let givenMs = 0;
     for (const row of wanted) {
-      let document = needsBody ? this.#documents.parsed(row) : { id: row.id, _ts: row.ts };
+      let document = needsBody ? this.#documents.parsed(row) : Stub.of(row);
       if (document === undefined) {
         const openedMs = opening();
         if (openedMs >= TURN_MS) {

@@ -316,8 +316,8 @@ export class Queries {
       const page = await over(run.plan, this.#candidates.ofRows(run, rows));
       run.examined = examined;
       // Where any was erased in between, others take its place.
-      const isWhole = page.isCut || page.rows.length === rows.length;
-      if (isWhole && !chosen.isCut) return page;
+      const hasAll = page.isCut || page.rows.length === rows.length;
+      if (hasAll && !chosen.isCut) return page;
       run.examined = 0;
     }
     return over(run.plan, this.#candidates.of(run, 0));

@@ -84,7 +84,7 @@ export function choosingPlan(
 ): QueryPlan | undefined {
   const { selection, orderBy, from } = query;
   const isOfOne = program.sources.length === 0 && program.grouping === undefined && !program.distinct;
-  if (!needsBody || derivedFrom !== undefined || !isOfOne || program.rank !== undefined) return undefined;
+  if (!needsBody || derivedFrom !== undefined || !isOfOne) return undefined;
   if (orderBy.length === 0 || !orderBy.every(({ expression }) => isMember(expression, ['id', '_ts']))) return undefined;
   // Any other value may be undefined, and makes no row then.
   if (selection.kind === 'value' && !isAlias(selection.expression, from)) return undefined;
