@@ -1,9 +1,12 @@
 import { expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
@@ -66,6 +69,54 @@ it('the purge looks for what is overdue in the containers where something can be
     await store.close();
     removeFolder(folder);
   }
+});
+
+/**
+ * A store with containers of so many items each, all overdue.
+ *
+ * @param onAsked told of the containers of the lives whose keys the vault is asked to destroy, each time
+ */
+async function overdueIn(containers: readonly number[], onAsked: (rids: readonly string[]) => unknown) {
+  const { store } = await openInlineStore('many-containers', ({ vault }) => {
+    const destroyKeys = vault.destroyKeys.bind(vault);
+    vault.destroyKeys = (requests, ...more) => {
+      onAsked(requests.map(({ stream }) => parseItemStream(stream)!.containerRid));
+      return destroyKeys(requests, ...more);
+    };
+  });
+  await store.createDatabase(CALLER, 'd');
+  const rids: string[] = [];
+  for (const [number, items] of containers.entries()) {
+    const { resource: container } = await store.createContainer(CALLER, 'd', `c${number}`, DEFINITION, 10);
+    rids.push(container.rid);
+    const writes = Array.from({ length: items }, (_, index) => {
+      const document = { id: `i${index}`, pk: 'p' };
+      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      return store.writeItem(CALLER, container, 'create', item);
+    });
+    await Promise.all(writes);
+  }
+  await store.advanceClock(10_000);
+  return { store, rids };
+}
+
+it('what is overdue in many containers, a little in each, is purged side by side', async () => {
+  const asked: number[] = [];
+  const { store } = await overdueIn(
+    Array.from({ length: 40 }, () => 1),
+    (rids) => asked.push(rids.length),
+  );
+  expect(await store.runPurge()).toEqual({ expired: 40, purged: 40, heldBack: 0 });
+  expect(asked.reduce((sum, lives) => sum + lives)).toBe(40);
+  expect(asked.length).toBeLessThan(5);
+});
+
+it('a container in which much is overdue holds up no other', async () => {
+  const asked: string[] = [];
+  const { store, rids } = await overdueIn([BATCH_SIZE * 3, 1], (some) => asked.push(...some));
+  await store.runPurge();
+  expect(asked).toHaveLength(BATCH_SIZE * 3 + 1);
+  expect(asked.indexOf(rids[1]!)).toBeLessThan(BATCH_SIZE * 2);
 });
 
 it('containers that are gone with all that was in them cost neither a pass of the purge, nor a scrape, nor a start', async () => {

@@ -4,12 +4,10 @@ import { nextAction } from '../src/purge/next-action.ts';
 it('the purge works on what there is, completes when there is nothing, and waits before all while it may not work', () => {
   for (const overdue of [0, 1, 300]) {
     for (const erasable of [0, 1, 300]) {
-      const nothing = overdue + erasable === 0;
-      expect(nextAction({ allowed: 'yes', overdue, erasable })).toEqual(
-        nothing ? { do: 'complete' } : { do: 'work', record: overdue > 0, erase: erasable > 0 },
-      );
+      const isNothing = overdue + erasable === 0;
+      expect(nextAction({ allowed: 'yes', overdue, erasable })).toBe(isNothing ? 'complete' : 'work');
       for (const allowed of ['paused', 'clock-held', 'stopping'] as const) {
-        expect(nextAction({ allowed, overdue, erasable })).toEqual({ do: 'wait', because: allowed });
+        expect(nextAction({ allowed, overdue, erasable })).toBe('wait');
       }
     }
   }

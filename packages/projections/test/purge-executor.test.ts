@@ -10,10 +10,9 @@ import { turn } from '@epitaph/core/turn.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
-import type { CatalogContainer } from '../src/catalog/catalog.ts';
 import { type ErasedBatch, PurgeExecutor } from '../src/purge/executor.ts';
 import type { PurgePorts } from '../src/purge/ports.ts';
-import type { EndedRow, ItemRow } from '../src/read-model-store.ts';
+import type { EndedRow } from '../src/read-model-store.ts';
 
 it('removes a write, too, that another node records of a live item while its key is destroyed', async () => {
   const log = new MemoryEventLog();
@@ -53,16 +52,13 @@ it('removes a write, too, that another node records of a live item while its key
       },
     }) as MemoryKeyVault,
     sealer,
-    naming: { itemStreamPrefix: () => 'item-rid.hash' },
     catalog: () => ({ goneAtMs: () => 1_000, containerByRid: () => undefined }),
     projected: async () => {},
     onErased: (positions: readonly number[]) => erasedPositions.push(...positions),
     copiesKeptUntilMs: () => null,
     newId: () => crypto.randomUUID(),
   } as unknown as PurgePorts);
-  const container = { number: 1, state: { rid: 'rid' } } as CatalogContainer;
-  const row = { partitionKey: '["p"]', id: 'i', life: 0 } as ItemRow;
-  expect(await executor.eraseItems(container, [row], () => 2_000)).toMatchObject({ purged: 1 });
+  expect(await executor.erase([{ stream, cause: 'container-deleted' }], () => 2_000)).toMatchObject({ purged: 1 });
   await executor.truncations.done();
   const left = log.readStream(stream);
   expect(left.map(({ type, revision }) => [type, revision])).toEqual([['ItemPurged', 2]]);
@@ -95,7 +91,6 @@ class Lives {
     log: this.log,
     vault: this.vault,
     sealer: this.sealer,
-    naming: { itemStreamPrefix: (_rid: string, _partitionKey: string, id: string) => `item-Co1.${id}` },
     catalog: () => ({ goneAtMs: () => this.goneAtMs, containerByRid: () => ({ number: 1, state: this.#state }) }),
     projected: async (position: number) => {
       await turn();
@@ -153,15 +148,15 @@ class Lives {
   }
 
   async erase(rows: readonly EndedRow[], nowMs = 10_000): Promise<ErasedBatch> {
-    const erased = await this.executor.eraseEnded(rows, () => nowMs);
+    const erased = await this.executor.erase(rows, () => nowMs);
     await this.executor.truncations.done();
     return erased;
   }
 
   /** Erases what its container took with it. */
   async eraseItems(items: readonly string[]): Promise<ErasedBatch> {
-    const rows = items.map((id) => ({ partitionKey: '["p"]', id, life: 0 }) as ItemRow);
-    const erased = await this.executor.eraseItems({ number: 1, state: this.#state }, rows, () => 10_000);
+    const lives = items.map((item) => ({ stream: this.stream(item), cause: 'container-deleted' }) as const);
+    const erased = await this.executor.erase(lives, () => 10_000);
     await this.executor.truncations.done();
     return erased;
   }
@@ -218,7 +213,7 @@ describe('an erasure', () => {
   it('is told to whoever keeps documents, and is over when readers see it', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
-    await lives.executor.eraseEnded(rows, () => 10_000);
+    await lives.executor.erase(rows, () => 10_000);
     expect(lives.erasedPositions.toSorted()).toEqual([1, 2, 4, 5]);
     expect(lives.projectedUpTo).toBe(lives.log.head());
   });
@@ -306,8 +301,9 @@ describe('an erasure', () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
     lives.vault.contents.keys.delete(1);
-    await expect(lives.erase(rows)).rejects.toThrow(`the vault does not know the key of ${lives.stream('a')}`);
-    await lives.executor.truncations.done();
+    const { fault, ...erased } = await lives.erase(rows);
+    expect(fault?.message).toBe(`the vault does not know the key of ${lives.stream('a')}`);
+    expect(erased).toEqual({ purged: 1, refused: [], left: [0] });
     expect(lives.types('a')).toEqual(UNTOUCHED);
     expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
@@ -383,7 +379,7 @@ describe('an erasure', () => {
     const row = await lives.life('a');
     const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
     lives.vault.destroyKeys = (requests) => turn().then(() => destroyKeys(requests));
-    const erasing = lives.executor.eraseEnded([row], () => 10_000);
+    const erasing = lives.executor.erase([row], () => 10_000);
     await lives.executor.recorded();
     expect(lives.types('a')).toEqual([...UNTOUCHED, 'ItemPurged']);
     await lives.executor.truncations.settled();

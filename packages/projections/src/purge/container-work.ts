@@ -5,7 +5,7 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
 import { erasureDelayMs } from './due-book.ts';
 import type { EndRecorder } from './end-recorder.ts';
-import type { PurgeExecutor } from './executor.ts';
+import type { Candidate, PurgeExecutor, PurgeFault, RefusedLife } from './executor.ts';
 import {
   type AskedLife,
   BEGINNING,
@@ -15,7 +15,7 @@ import {
   type Look,
   type Place,
 } from './held-lives.ts';
-import { isGone, type PurgePorts } from './ports.ts';
+import { isGone, type PurgePorts, streamOf } from './ports.ts';
 import type { OpenRun } from './runs.ts';
 
 /**
@@ -49,7 +49,23 @@ export interface Work {
   readonly look: Look;
 }
 
-export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalog'> {
+/** What came of the lives to erase in a container. */
+export interface Erased {
+  readonly purged: number;
+  /** Kept by the vault. */
+  readonly refused: number;
+}
+
+export interface ErasedWork {
+  /** What came of it in each container, in the order of these. */
+  readonly erased: readonly Erased[];
+  readonly fault: PurgeFault | undefined;
+}
+
+/** What came of one life. */
+type Outcome = 'erased' | 'left' | RefusedLife;
+
+export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalog' | 'naming'> {
   readonly clock: Clock;
   readonly ends: EndRecorder;
   readonly executor: PurgeExecutor;
@@ -130,37 +146,49 @@ export class ContainerWork {
     return [];
   }
 
-  async erase(work: Work): Promise<{ readonly purged: number; readonly refused: number }> {
-    const { container, ended, abandoned } = work;
+  /** Erases what there is to erase in some containers, as one batch. */
+  async erase(works: readonly Work[]): Promise<ErasedWork> {
     const nowMs = () => this.#options.clock.now();
-    const rowsOf = <Row>(found: readonly Found<Row>[]): Row[] => found.map(({ row }) => row);
-    const batch =
-      ended.length > 0
-        ? await this.#options.executor.eraseEnded(rowsOf(ended), nowMs)
-        : await this.#options.executor.eraseItems(container, rowsOf(abandoned), nowMs);
-    const found = ended.length > 0 ? ended : abandoned;
-    const retryAtMs = nowMs() + this.retryMs(container.number);
-    const outcomes = new Map<number, AskedLife['outcome']>(batch.left.map((index) => [index, 'left']));
-    for (const { index, untilMs } of batch.refused) {
-      outcomes.set(
-        index,
-        untilMs === null
-          ? { by: 'hold', untilMs: retryAtMs }
-          : // Another node that lowers the floor tells nobody.
-            { by: 'floor', untilMs: this.#options.othersControl ? Math.min(untilMs, retryAtMs) : untilMs },
-      );
+    const candidates: Candidate[] = [];
+    for (const { container, ended, abandoned } of works) {
+      for (const { row } of ended) candidates.push(row);
+      for (const { row } of abandoned) {
+        candidates.push({ stream: await streamOf(this.#options, container, row), cause: 'container-deleted' });
+      }
     }
+    const { refused, left, fault } = await this.#options.executor.erase(candidates, nowMs);
+    const outcomes = new Map<number, Outcome>(left.map((index) => [index, 'left']));
+    for (const life of refused) outcomes.set(life.index, life);
+    let first = 0;
+    const erased = works.map((work) => {
+      const found = [...work.ended, ...work.abandoned];
+      const ofWork = found.map((_, index): Outcome => outcomes.get(first + index) ?? 'erased');
+      first += found.length;
+      this.#heed(work, found, ofWork);
+      return {
+        purged: ofWork.filter((outcome) => outcome === 'erased').length,
+        refused: ofWork.filter((outcome) => typeof outcome === 'object').length,
+      };
+    });
+    return { erased, fault };
+  }
+
+  /** Remembers which lives of a container the vault keeps, and until when it need not be asked about them. */
+  #heed({ container, look }: Work, found: readonly Found<unknown>[], outcomes: readonly Outcome[]): void {
+    const { clock, held, othersControl } = this.#options;
+    const retryAtMs = clock.now() + this.retryMs(container.number);
+    const outcomeOf = (outcome: Outcome): AskedLife['outcome'] => {
+      if (typeof outcome === 'string') return outcome;
+      const { untilMs } = outcome;
+      if (untilMs === null) return { by: 'hold', untilMs: retryAtMs };
+      // Another node that lowers the floor tells nobody.
+      return { by: 'floor', untilMs: othersControl ? Math.min(untilMs, retryAtMs) : untilMs };
+    };
     const asked = Map.groupBy(
-      found.map(({ kind, place, after }, index) => ({
-        kind,
-        ...place,
-        after,
-        outcome: outcomes.get(index) ?? ('erased' as const),
-      })),
+      found.map(({ kind, place, after }, index) => ({ kind, ...place, after, outcome: outcomeOf(outcomes[index]!) })),
       ({ kind }) => kind,
     );
-    for (const [kind, lives] of asked) this.#options.held.asked(container.number, kind, lives, work.look);
-    return { purged: batch.purged, refused: batch.refused.length };
+    for (const [kind, lives] of asked) held.asked(container.number, kind, lives, look);
   }
 
   retryMs(container: ContainerNumber): number {

@@ -15,18 +15,19 @@ import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { Destructions } from './destructions.ts';
-import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
+import { isGone, type PurgePorts, stepContext } from './ports.ts';
 import { stepwise } from './stepwise.ts';
 import { Truncations } from './truncations.ts';
 import { type LifeReading, readWithBodies } from './life-reading.ts';
-import type { EndedRow, ItemRow } from '../read-model-store.ts';
+import type { EndedRow } from '../read-model-store.ts';
 
 /** Lives handled at a time. Small enough that the requests of clients pass in between. */
 export const BATCH_SIZE = 256;
 /** Lives whose sealed bodies are looked at at once. */
 const READ_AT_ONCE = 32;
 
-interface Candidate {
+/** A life that is to be erased. */
+export interface Candidate {
   readonly stream: string;
   readonly cause: PurgeCause;
   /** Set when the life ended because a policy started. */
@@ -79,8 +80,13 @@ export interface ErasedBatch {
   readonly purged: number;
   /** Lives whose key a hold or a floor keeps. */
   readonly refused: readonly RefusedLife[];
-  /** Indexes of those that are neither erased nor refused: the log does not agree with what was said of them. */
+  /**
+   * Indexes of those that are neither erased nor refused: the log does not agree with what was said of them, or they are
+   * at fault.
+   */
   readonly left: readonly number[];
+  /** Set where one of them can't be erased, or its erasure can't be recorded. That of the others is on record. */
+  readonly fault: PurgeFault | undefined;
 }
 
 /** Erases lives: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
@@ -96,9 +102,12 @@ export class PurgeExecutor {
     this.truncations = new Truncations(ports);
   }
 
-  /** Erases lives that have ended: key, then record, then the sealed bodies in the log. */
-  async eraseEnded(rows: readonly EndedRow[], nowMs: () => number): Promise<ErasedBatch> {
-    return this.#erase(rows, nowMs);
+  /**
+   * Erases lives that have ended, or that their container took with it: key, then record, then the sealed bodies in the
+   * log. They may be of several containers.
+   */
+  erase(lives: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
+    return this.#erase(lives, nowMs);
   }
 
   /**
@@ -115,7 +124,7 @@ export class PurgeExecutor {
       if (key.status === 'destroyed') begun.push(row);
     });
     const candidates = begun.map(({ stream, cause, byPolicyStart }) => ({ stream, cause, byPolicyStart }));
-    if (candidates.length > 0) await this.#erase(candidates, nowMs);
+    if (candidates.length > 0) withoutFault(await this.#erase(candidates, nowMs));
   }
 
   /**
@@ -124,17 +133,9 @@ export class PurgeExecutor {
    */
   async eraseOnDemand(erasure: DemandedErasure, nowMs: () => number): Promise<ErasedBatch> {
     const { lives } = erasure;
-    const erased = await this.#erase(lives, nowMs, erasure);
+    const erased = withoutFault(await this.#erase(lives, nowMs, erasure));
     for (const { stream } of lives) await this.truncations.finishLife(stream, nowMs());
     return erased;
-  }
-
-  /** Erases items that their container took with it. */
-  async eraseItems(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<ErasedBatch> {
-    const candidates: Candidate[] = [];
-    for (const row of rows)
-      candidates.push({ stream: await streamOf(this.#ports, container, row), cause: 'container-deleted' });
-    return this.#erase(candidates, nowMs);
   }
 
   /** Resolves when every erasure begun so far is on record, or has failed. */
@@ -193,9 +194,7 @@ export class PurgeExecutor {
       if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
-    // Thrown only when the erasure of the others is on record.
-    if (fault !== undefined) throw fault;
-    return { purged, refused, left: [...left] };
+    return { purged, refused, left: [...left], fault };
   }
 
   /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
@@ -466,6 +465,12 @@ function causedByItsEnd(candidate: Candidate, { status }: ItemState): Candidate 
  */
 export class PurgeFault extends Error {
   override readonly name = 'PurgeFault';
+}
+
+/** @throws {PurgeFault} what one of the lives met; when the erasure of the others is on record */
+function withoutFault(batch: ErasedBatch): ErasedBatch {
+  if (batch.fault !== undefined) throw batch.fault;
+  return batch;
 }
 
 const isTooLarge = (error: unknown): boolean => error instanceof Refusal && error.code === 'too-large';

@@ -7,18 +7,20 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import type { ReadModelNews } from '../shared-projector.ts';
-import { ContainerWork, kindOf } from './container-work.ts';
+import { ContainerWork, type Erased, type ErasedWork, kindOf, type Work } from './container-work.ts';
 import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
 import { EndRecorder } from './end-recorder.ts';
 import { endedPages } from './ended-pages.ts';
-import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, PurgeFault } from './executor.ts';
+import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, type PurgeFault } from './executor.ts';
 import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import type { PurgePorts } from './ports.ts';
 import { RecentRate } from './recent-rate.ts';
 import { type OpenRun, purgeContext, PurgeRuns } from './runs.ts';
 
+/** The most containers that are worked on side by side: each waits for the disk as often as a batch of one alone. */
+const CONTAINERS_AT_ONCE = 32;
 /** How often the runner compares the clock with the next deadline. */
 const TICK_MS = 200;
 /** How long the runner rests after a fault. */
@@ -387,57 +389,35 @@ export class PurgeRunner {
         if (!this.#work.isGone(container)) await this.#finishErasures(container, left);
     }
     if (takenUp !== undefined) await this.#runs.close(takenUp, { expired: 0, purged: 0, heldBack: this.heldBack });
-    const none = { purged: 0, refused: 0 };
     let fault: PurgeFault | undefined;
-    // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
-    const unlessAtFault = (error: unknown): typeof none => {
-      if (!(error instanceof PurgeFault)) throw error;
-      fault ??= error;
-      return none;
-    };
-    const pace = new Pace();
-    for (const { number } of containers) {
-      await pace.step();
-      for (;;) {
-        await this.#options.confirmCatalog?.();
-        // A large backlog takes hours.
-        const [, isCompleted] = await allDone([this.#control.refresh(), this.#runs.wasCompleted(run)]);
-        // Under a completed run nobody looks for what is left in the log of lives that were purged in it.
-        if (isCompleted) {
-          await this.#executor.truncations.done();
-          run = await this.#runs.open();
-        }
-        // Read anew each time: its policy or its being there may have changed since the last batch.
-        const work = await this.#work.workIn(catalog().containerByNumber(number)!, run, BATCH_SIZE);
-        const action = nextAction({
-          allowed: allowed(),
-          overdue: work.overdue.length + work.unrecorded.length,
-          erasable: work.ended.length + work.abandoned.length,
-        });
-        if (action.do === 'wait') {
-          await this.#executor.truncations.done();
-          return totals;
-        }
-        if (action.do === 'complete') break;
-        const steps = [
-          action.record
-            ? this.#around('record', () => this.#ends.recordExpiries(work.container, work.overdue, nowMs))
-            : Promise.resolve(0),
-          this.#ends.recordPartitionKeyDeletes(work.container, action.record ? work.unrecorded : [], nowMs),
-          action.erase
-            ? this.#around('erase', () => this.#work.erase(work)).catch(unlessAtFault)
-            : Promise.resolve(none),
-        ] as const;
-        // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
-        const [expired, ended, erased] = await allDone(steps);
-        totals.expired += expired;
-        totals.purged += erased.purged;
-        this.#rate.add(expired + ended + erased.purged);
-        // The log did not agree with any of these rows: leave them to the next pass rather than turn in circles.
-        if (expired + ended + erased.purged + erased.refused === 0) break;
+    // In turns, so that a large backlog in one holds up no other.
+    const waiting = new Set(containers.map(({ number }) => number));
+    while (waiting.size > 0) {
+      await this.#options.confirmCatalog?.();
+      // A large backlog takes hours.
+      const [, isCompleted] = await allDone([this.#control.refresh(), this.#runs.wasCompleted(run)]);
+      // Under a completed run nobody looks for what is left in the log of lives that were purged in it.
+      if (isCompleted) {
+        await this.#executor.truncations.done();
+        run = await this.#runs.open();
       }
-      await this.#completePartitionKeyDeletes(number, nowMs);
-      this.#settle(number);
+      const round = await this.#takeRound(waiting, run, allowed);
+      if (round === undefined) {
+        await this.#executor.truncations.done();
+        return totals;
+      }
+      const done = await this.#workRound(round);
+      // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
+      fault ??= done.fault;
+      for (const [index, { container }] of round.entries()) {
+        const { expired, ended, purged, refused } = done.each[index]!;
+        totals.expired += expired;
+        totals.purged += purged;
+        this.#rate.add(expired + ended + purged);
+        // Where the log did not agree with any row, they are left to the next pass rather than turn in circles.
+        if (expired + ended + purged + refused > 0) waiting.add(container.number);
+        else await this.#leave(container.number);
+      }
     }
     await this.#executor.truncations.done();
     // The run stays open: what there is to do in it is not done.
@@ -448,14 +428,81 @@ export class PurgeRunner {
     return { ...totals, resumed: left !== undefined };
   }
 
-  async #completePartitionKeyDeletes(number: number, nowMs: () => number): Promise<void> {
+  /**
+   * What is to be done next in the containers whose turn it is, a batch in all: much in one, or a little in each of some.
+   * Those that nothing is left to do in are taken out, too.
+   *
+   * @returns undefined when nothing may be done now
+   */
+  async #takeRound(
+    waiting: Set<ContainerNumber>,
+    run: OpenRun,
+    allowed: () => PurgeSituation['allowed'],
+  ): Promise<readonly Work[] | undefined> {
+    const round: Work[] = [];
+    let room = BATCH_SIZE;
+    const pace = new Pace();
+    for (const number of waiting) {
+      if (room <= 0 || round.length === CONTAINERS_AT_ONCE) break;
+      await pace.step();
+      // Read anew each time: its policy or its being there may have changed since the last round.
+      const work = await this.#work.workIn(this.#options.catalog().containerByNumber(number)!, run, room);
+      const overdue = work.overdue.length + work.unrecorded.length;
+      const erasable = work.ended.length + work.abandoned.length;
+      const action = nextAction({ allowed: allowed(), overdue, erasable });
+      if (action === 'wait') return undefined;
+      waiting.delete(number);
+      if (action === 'complete') {
+        await this.#leave(number);
+        continue;
+      }
+      round.push(work);
+      room -= Math.max(overdue, erasable);
+    }
+    return round;
+  }
+
+  /** Does some work side by side. What is erased was recorded in an earlier round. */
+  async #workRound(round: readonly Work[]): Promise<{
+    readonly each: readonly (Erased & { readonly expired: number; readonly ended: number })[];
+    readonly fault: PurgeFault | undefined;
+  }> {
+    const nowMs = () => this.#options.clock.now();
+    const ends = this.#ends;
+    const recordExpiries = () =>
+      allDone(round.map(({ container, overdue }) => ends.recordExpiries(container, overdue, nowMs)));
+    const isAnyOverdue = round.some(({ overdue }) => overdue.length > 0);
+    const nothing: ErasedWork = { erased: [], fault: undefined };
+    const isAnyErasable = round.some(({ ended, abandoned }) => ended.length + abandoned.length > 0);
+    const steps = [
+      isAnyOverdue ? this.#around('record', recordExpiries) : Promise.resolve([]),
+      allDone(round.map(({ container, unrecorded }) => ends.recordPartitionKeyDeletes(container, unrecorded, nowMs))),
+      isAnyErasable ? this.#around('erase', () => this.#work.erase(round)) : Promise.resolve(nothing),
+    ] as const;
+    // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
+    const [expired, ended, { erased, fault }] = await allDone(steps);
+    const each = round.map((_, index) => ({
+      expired: expired[index] ?? 0,
+      ended: ended[index]!,
+      ...(erased[index] ?? { purged: 0, refused: 0 }),
+    }));
+    return { each, fault };
+  }
+
+  /** Called when nothing is left to do in a container, or the log does not agree with what there seems to be. */
+  async #leave(container: ContainerNumber): Promise<void> {
+    await this.#completePartitionKeyDeletes(container);
+    this.#settle(container);
+  }
+
+  async #completePartitionKeyDeletes(number: ContainerNumber): Promise<void> {
     const container = this.#options.catalog().containerByNumber(number)!;
     if (container.state.partitionKeyDeletes.length === 0 || this.#work.isGone(container)) return;
     // The checkpoint is read first: the catalog knows of a delete before the ends of its lives are in the store, and
     // these may come at any moment.
     const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
-    await this.#ends.completePartitionKeyDeletes(container, upToPosition, nowMs);
+    await this.#ends.completePartitionKeyDeletes(container, upToPosition, () => this.#options.clock.now());
   }
 
   /**
