@@ -1,4 +1,4 @@
-import { createWriteStream, renameSync, rmSync, statSync } from 'node:fs';
+import { createWriteStream, realpathSync, renameSync, rmSync, statSync } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
 import { textFlag, type Command } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -8,6 +8,7 @@ import { ServerUnreachable } from './management-client.ts';
 const FILE_ERRORS: ReadonlySet<string> = new Set(
   'ENOENT ENOTDIR EISDIR EACCES EPERM EROFS ENOSPC EDQUOT EFBIG EIO'.split(' '),
 );
+const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 export const bundle: Command = {
   summary: 'Everything on record of a container in a period, with proofs, as one archive for an auditor.',
@@ -24,31 +25,52 @@ export const bundle: Command = {
   },
   notes: 'There is no content in it. Check it with epitaph verify bundle.',
   run: async ({ client, operands, flags, json, print }) => {
-    const output = textFlag(flags, 'output');
-    if (output === undefined) throw new UsageError('--output says where to write the bundle.');
-    if (statSync(output, { throwIfNoEntry: false })?.isDirectory() === true) {
-      throw new UsageError(`${output} is a folder: name the file to write.`);
-    }
+    const output = textFlag(flags, 'output') ?? '';
+    if (output === '') throw new UsageError('--output says where to write the bundle.');
+    const target = fileToMake(output);
     const response = await client.download(`${containerPath(operands)}/bundle`, {
       query: Object.fromEntries(['from', 'to', 'rid'].map((name) => [name, textFlag(flags, name)])),
     });
     // Under another name until it is whole.
-    const partial = `${output}.part`;
+    const partial = `${target}.part`;
+    const remove = (): void => rmSync(partial, { force: true });
     const file = createWriteStream(partial);
+    const onSignal = (signal: NodeJS.Signals): void => {
+      remove();
+      // With nobody left to hear it, it ends the process.
+      process.kill(process.pid, signal);
+    };
+    for (const signal of ENDING) process.once(signal, onSignal);
     try {
       await pipeline(response, file);
     } catch (error) {
-      rmSync(partial, { force: true });
+      remove();
       const { code, message } = error as NodeJS.ErrnoException;
       if (code !== undefined && FILE_ERRORS.has(code)) {
         throw new UsageError(`${output} can't be written: ${message}`);
       }
       if (error instanceof ServerUnreachable) throw error;
       throw new ServerUnreachable(`The connection to the server broke: ${message}`);
+    } finally {
+      for (const signal of ENDING) process.off(signal, onSignal);
     }
-    renameSync(partial, output);
+    renameSync(partial, target);
     const bytes = file.bytesWritten;
     print(json ? JSON.stringify({ output, bytes }) : `Written to ${output}: ${bytes} bytes.`);
     return exitCodes.ok;
   },
 };
+
+/**
+ * The file that is made or replaced: the one that a link leads to.
+ *
+ * @throws UsageError for what is there and is no file, such as a folder, or a pipe: what is whole would take its place
+ */
+function fileToMake(output: string): string {
+  const there = statSync(output, { throwIfNoEntry: false });
+  if (there === undefined) return output;
+  if (!there.isFile()) {
+    throw new UsageError(`${output} is ${there.isDirectory() ? 'a folder' : 'no file'}: name the file to write.`);
+  }
+  return realpathSync(output);
+}

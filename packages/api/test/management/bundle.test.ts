@@ -1,5 +1,16 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
@@ -7,6 +18,7 @@ import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type ArchivedFile, readTar, writeTar } from '@epitaph/api/archive/tar.ts';
 import { run } from '@epitaph/api/cli/main.ts';
+import { start } from '../cli/process.ts';
 import { AUDITOR_KEY, createOrders, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const CONTENT = 'what nobody but a reader may see';
@@ -84,6 +96,47 @@ describe("an auditor's bundle", () => {
     expect(code).toBe(2);
     expect(stderr).toMatch(/full\.tar\.gz can't be written: ENOSPC/);
     expect(readdirSync(folder).filter((name) => name.startsWith('full'))).toEqual([]);
+  });
+
+  test('takes the place of a file alone, also through a link', async () => {
+    const at = (name: string) => path.join(folder, name);
+    for (const [link, target] of [
+      ['link-to-device', '/dev/null'],
+      ['link-to-file', at('linked.tar.gz')],
+    ] as const) {
+      symlinkSync(target, at(link));
+    }
+    writeFileSync(at('linked.tar.gz'), 'earlier');
+    expect(await epitaph('bundle', 'shop', 'orders', '--output', at('link-to-device'))).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('link-to-device is no file') as string,
+    });
+    expect(await epitaph('bundle', 'shop', 'orders', '--output', at('link-to-file'))).toMatchObject({ code: 0 });
+    expect((await filesIn(at('linked.tar.gz'))).length).toBeGreaterThan(5);
+    expect([readlinkSync(at('link-to-device')), readlinkSync(at('link-to-file'))]).toEqual([
+      '/dev/null',
+      at('linked.tar.gz'),
+    ]);
+    expect((await epitaph('bundle', 'shop', 'orders', '--output', '')).code).toBe(2);
+  });
+
+  test('leaves nothing where a signal ends it', async () => {
+    const slow = createServer((_request, response) => response.write('half')).listen(0, '127.0.0.1');
+    await once(slow, 'listening');
+    const { port } = slow.address() as { port: number };
+    const file = path.join(folder, 'ended.tar.gz');
+    const { child, finished } = start(
+      ['bundle', 'shop', 'orders', '--output', file, '--endpoint', `http://127.0.0.1:${port}`],
+      {},
+    );
+    const ended = finished();
+    await expect.poll(() => existsSync(`${file}.part`), { timeout: 10_000 }).toBe(true);
+    child.kill('SIGTERM');
+    expect((await ended).code).toBeNull();
+    expect(child.signalCode).toBe('SIGTERM');
+    expect(readdirSync(folder).filter((name) => name.startsWith('ended'))).toEqual([]);
+    slow.closeAllConnections();
+    slow.close();
   });
 
   test('holds what is on record of a container, for the auditor key, and no content', async () => {
