@@ -118,6 +118,9 @@ describe('a purge ledger', () => {
       expect(open().head).toEqual({ lines: 0, hash: hashOf(FIRST) });
       expect(text()).toBe(`${FIRST}\n`);
       close();
+      writeFileSync(file, Buffer.alloc(size));
+      expect(open().head).toEqual({ lines: 0, hash: hashOf(FIRST) });
+      close();
     }
   });
 
@@ -226,6 +229,13 @@ describe('a purge ledger is refused', () => {
     writeFileSync(file, 'hello\n');
     for (const of of [open, read]) expect(await refusal(of)).toContain('is no purge ledger');
     expect(text()).toBe('hello\n');
+    // As a key that somebody keeps, or the beginning of another store's.
+    for (const other of ['hello', FIRST.replace('b5d5', 'c5d5')]) {
+      writeFileSync(file, other);
+      expect(await refusal(open)).toContain('is no purge ledger');
+      expect(await refusal(read)).toContain('is no purge ledger');
+      expect(text()).toBe(other);
+    }
     rmSync(file);
     expect(await refusal(read)).toContain("can't be read");
     writeFileSync(file, '');

@@ -7,6 +7,7 @@ import {
   fstatSync,
   ftruncateSync,
   openSync,
+  readFileSync,
   readSync,
   writeSync,
 } from 'node:fs';
@@ -69,8 +70,9 @@ export class PurgeLedger {
       const { size, line } = lastLine(descriptor);
       // A crash while it was begun leaves a file of no whole line.
       if (line === undefined) {
-        ftruncateSync(descriptor, 0);
         const text = JSON.stringify({ ledger: LEDGER_FORMAT, store });
+        assertBegun(file, text);
+        ftruncateSync(descriptor, 0);
         writeSync(descriptor, `${text}\n`);
         fdatasyncSync(descriptor);
         if (isNew) syncFolder(dirname(file));
@@ -178,6 +180,7 @@ export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine>
   }
   if (pending === undefined) throw new UnusableFile(`${file} is empty, and no purge ledger.`);
   if (endsWithNewline(file)) yield follow(pending);
+  else if (head === undefined) throw new UnusableFile(`${file} has no whole line, and is no purge ledger.`);
 }
 
 function endsWithNewline(file: string): boolean {
@@ -208,6 +211,15 @@ function lastLine(descriptor: number): { readonly size: number; readonly line: s
       return { size: from + end + 1, line: bytes.toString('utf8', start + 1, end) };
     }
     if (from === 0) return { size: 0, line: undefined };
+  }
+}
+
+/** A file without a whole line is begun anew if it is the beginning of a ledger; a crash may leave zeros in it. */
+function assertBegun(file: string, line: string): void {
+  const begun = readFileSync(file);
+  const expected = Buffer.from(line);
+  if (begun.some((byte, at) => byte !== 0 && byte !== expected[at])) {
+    throw new UnusableFile(`${file} is no purge ledger.`);
   }
 }
 
