@@ -205,6 +205,23 @@ describe('changing the master key', () => {
     await opensWhole();
   });
 
+  it('is of a store, not of a copy of its keys or of a store without its log, and leaves these as they are', async () => {
+    const given = {
+      EPITAPH_MASTER_KEY: readFileSync(join(data, 'master.key'), 'utf8').trim(),
+      EPITAPH_NEW_MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
+    };
+    const copy = place.file('vault');
+    mkdirSync(copy);
+    copyFileSync(join(data, 'vault.db'), join(copy, 'vault.db'));
+    const rotated = await epitaph(['keys', 'rotate-master', '--data', copy], given);
+    expect([rotated.code, rotated.err]).toEqual([2, expect.stringContaining('There is no store in')]);
+    expect(readdirSync(copy)).toEqual(['vault.db']);
+    rmSync(join(data, 'log.db'));
+    for (const name of readdirSync(data)) if (name.startsWith('items')) rmSync(join(data, name));
+    const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data], given);
+    expect([code, err]).toEqual([2, expect.stringContaining('There is no event log in')]);
+  });
+
   it('waits for nobody: a store that runs has the folder', async () => {
     await place.open();
     const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data]);

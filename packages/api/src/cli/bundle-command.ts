@@ -25,8 +25,8 @@ export const bundle: Command = {
   },
   notes: 'There is no content in it. Check it with epitaph verify bundle.',
   run: async ({ client, operands, flags, json, print }) => {
-    const output = textFlag(flags, 'output') ?? '';
-    if (output === '') throw new UsageError('--output says where to write the bundle.');
+    const output = textFlag(flags, 'output');
+    if (output === undefined) throw new UsageError('--output says where to write the bundle.');
     const target = fileToMake(output);
     const response = await client.download(`${containerPath(operands)}/bundle`, {
       query: Object.fromEntries(['from', 'to', 'rid'].map((name) => [name, textFlag(flags, name)])),

@@ -73,6 +73,13 @@ async function rotate(invocation: Invocation): Promise<number> {
   const postgres = postgresOf(invocation);
   if (postgres !== undefined) return rotatePostgres(invocation, postgres);
   const folder = dataOf(invocation);
+  const { FACTS_FILE } = await import('@epitaph/storage/sqlite/data-folder.ts');
+  // Opening it would make a store of it, as of the vault part of a backup.
+  if (!existsSync(path.join(folder, FACTS_FILE))) {
+    throw new UsageError(
+      `There is no store in ${path.resolve(folder)} (it has no ${FACTS_FILE}). Copies of the keys stay under the master key that they were made under.`,
+    );
+  }
   const logElsewhere = await logElsewhereOf(invocation, folder);
   try {
     return await rotateFolder(invocation, folder, logElsewhere);

@@ -73,6 +73,9 @@ const commonFlags: Flags = {
   help: { type: 'boolean', description: 'Prints this.' },
 };
 
+/** A text that an item may have. */
+const MAY_BE_EMPTY: ReadonlySet<string> = new Set(['partition-key']);
+
 /** What opening the storage says of folders, files and keys that don't go together; and the store of itself. */
 const USAGE_ERRORS: ReadonlySet<string> = new Set([
   'UnusableFile',
@@ -165,6 +168,9 @@ async function runCommand(
     throw new UsageError(`Use it as: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
   }
   if (positionals.includes('')) throw new UsageError(`An operand of ${name} is empty.`);
+  // As of a variable that is not set; a folder of that name would be the one that the command is given in.
+  const empty = Object.keys(values).find((flag) => !MAY_BE_EMPTY.has(flag) && [values[flag]].flat().includes(''));
+  if (empty !== undefined) throw new UsageError(`The value of --${empty} is empty.`);
   const endpoint = textFlag(values, 'endpoint') ?? environment['EPITAPH_ENDPOINT'] ?? 'http://127.0.0.1:8081';
   const key = textFlag(values, 'key') ?? environment['EPITAPH_KEY'] ?? EMULATOR_KEY;
   let isPointedBack = false;

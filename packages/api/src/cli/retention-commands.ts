@@ -278,7 +278,7 @@ function partitionKeyOf(flags: FlagValues): unknown {
 
 function reasonOf(flags: FlagValues): string {
   const reason = textFlag(flags, 'reason');
-  if (reason === undefined || reason === '') throw new UsageError('A --reason is needed: it stays on record.');
+  if (reason === undefined) throw new UsageError('A --reason is needed: it stays on record.');
   return reason;
 }
 

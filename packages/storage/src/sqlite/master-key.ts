@@ -109,6 +109,11 @@ export async function rotateMasterKey(
   const fresh = readMasterKey(text);
   const file = folder.file('vault.db');
   if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
+  if (log === undefined && !existsSync(folder.file('log.db'))) {
+    throw new UnusableFile(
+      `There is no event log in ${folder.path}, which says whose the keys are. Put it back, or restore the store from a backup.`,
+    );
+  }
   assertReachesReadModels(log === undefined ? headIn(folder.file('log.db')) : await log.head(), folder);
   const vault = openVault(file);
   let logFile: DatabaseSync | undefined;
