@@ -23,7 +23,12 @@ const NO_PERIOD = { path: ['to'], message: 'must be later than from' };
 
 /** Names an item: its id, and its partition key as the JSON array that Cosmos DB's clients send. */
 const item = {
-  id: z.string().min(1).max(1023),
+  // Half a surrogate pair would be written as U+FFFD, and so name another item.
+  id: z
+    .string()
+    .min(1)
+    .max(1023)
+    .refine((text) => text.isWellFormed(), 'must not have an unpaired surrogate'),
   partitionKey: z.string().max(8192),
 };
 const rid = z.string().max(64).optional();

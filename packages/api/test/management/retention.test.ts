@@ -522,6 +522,18 @@ describe('an erasure on request', () => {
     expect(changes.some((change) => 'previous' in change)).toBe(false);
   });
 
+  test('takes no id with half a surrogate pair for that of an item with U+FFFD, nor does a hold or a recovery', async () => {
+    await world.write('a\uFFFD');
+    for (const id of ['a\uD83D', 'a\uDE00']) {
+      const refused = { status: 400, body: { detail: expect.stringContaining('unpaired surrogate') } };
+      expect(await erase(id)).toMatchObject(refused);
+      expect(await recover(id)).toMatchObject({ status: 400 });
+      expect(await place('case-7', { items: [{ id, partitionKey: ['ann'] }] })).toMatchObject(refused);
+    }
+    expect(await explain('a\uFFFD')).toMatchObject({ state: 'live' });
+    expect(await types('a\uFFFD')).toEqual(['ItemUpserted']);
+  });
+
   test('in a container that is gone says of each life what ended it', async () => {
     await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await world.write('a');
