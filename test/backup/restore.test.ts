@@ -1,5 +1,6 @@
 import {
   appendFileSync,
+  chmodSync,
   copyFileSync,
   cpSync,
   existsSync,
@@ -323,6 +324,25 @@ describe('a restore', () => {
     } finally {
       disk.unmount();
     }
+  });
+
+  it.each([0o444, 0o644])('makes files for their owner alone, to be written to, of ones with mode %i', async (mode) => {
+    const [copy, to] = [place.file(`copy-${mode}`), place.file(`from-${mode}`)];
+    cpSync(backup, copy, { recursive: true });
+    copyFileSync(ledger, join(copy, 'vault', 'purge-ledger.ndjson'));
+    const parts = { log: join(copy, 'log'), vault: join(copy, 'vault') };
+    const names = new Set<string>();
+    for (const part of Object.values(parts)) {
+      for (const name of readdirSync(part)) {
+        chmodSync(join(part, name), mode);
+        if (!/^backup.json$|-(?:wal|shm)$/.test(name)) names.add(name);
+      }
+    }
+    const given = restoreArguments({ ...parts, ledger: join(copy, 'vault', 'purge-ledger.ndjson'), to });
+    const { code, err } = await epitaph(given);
+    expect(code, err).toBe(0);
+    for (const name of names) expect([name, lstatSync(join(to, name)).mode & 0o777]).toEqual([name, 0o600]);
+    expect(names).toContain('vault.db');
   });
 
   it('keeps a master key that it is given in a file, and writes one from the environment nowhere', async () => {

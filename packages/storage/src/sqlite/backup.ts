@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
-import { copyFile, open, rename, rm, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, open, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
@@ -241,9 +241,11 @@ async function copySnapshot<Seen>(
   }
 }
 
-/** Copies a file to where there is none yet. Its name is not durable before its folder is. */
+/** Copies a file to where there is none yet, for its owner alone. Its name is not durable before its folder is. */
 export async function copySynced(source: string, target: string): Promise<void> {
   await copyFile(source, target, constants.COPYFILE_EXCL);
+  // Its copy has the permissions of the source, which may be write-protected, or open to others.
+  await chmod(target, 0o600);
   await sync(target);
 }
 
