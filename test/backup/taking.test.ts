@@ -30,8 +30,18 @@ describe('a backup', () => {
       await expect(take(folder), folder).rejects.toMatchObject({ code: 'bad-request' });
     }
     symlinkSync(place.path, join(below, 'link'));
-    await expect(take('link/out')).rejects.toMatchObject({ code: 'bad-request' });
+    for (const folder of ['link/out', 'link']) {
+      await expect(take(folder)).rejects.toMatchObject({ code: 'bad-request' });
+    }
+    expect(existsSync(join(place.path, 'vault'))).toBe(false);
     await take('first');
+    for (const folder of ['first/log', 'first/log/a/b', 'first/vault/a']) {
+      await expect(take(folder)).rejects.toMatchObject({
+        code: 'backup-failed',
+        message: expect.stringContaining('a part of another backup'),
+      });
+    }
+    expect(readdirSync(join(below, 'first', 'log'))).not.toContain('a');
     await expect(take('first')).rejects.toMatchObject({
       code: 'backup-failed',
       message: expect.stringContaining('not empty'),

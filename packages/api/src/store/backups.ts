@@ -247,8 +247,8 @@ export class Backups {
     if (!existsSync(below)) {
       throw new Refusal('backup-failed', 'The --backup-folder of the server is not there. Is its disk mounted?');
     }
-    // A link on the way must not lead elsewhere.
-    let above = path.dirname(target);
+    // A link must not lead elsewhere.
+    let above = target;
     while (!existsSync(above)) above = path.dirname(above);
     const root = realpathSync(below);
     if (!`${realpathSync(above)}${path.sep}`.startsWith(`${root}${path.sep}`)) {

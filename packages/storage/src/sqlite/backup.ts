@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { chmod, copyFile, open, rename, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
   BackupFailed,
@@ -82,6 +82,7 @@ export class SqliteBackup implements BackupSource {
 
   async prepare(folder: string): Promise<void> {
     await explained(folder, async () => {
+      assertOutsideBackups(folder);
       for (const part of this.#parts) {
         const path = join(folder, part);
         if (existsSync(path) && readdirSync(path).length > 0) {
@@ -238,6 +239,15 @@ async function copySnapshot<Seen>(
     return seen;
   } finally {
     database.close();
+  }
+}
+
+/** Keys below the part of a backup that has the log would be stored with it. */
+function assertOutsideBackups(folder: string): void {
+  for (let at = folder; dirname(at) !== at; at = dirname(at)) {
+    if (['log', 'vault'].includes(basename(at)) && existsSync(join(at, MANIFEST))) {
+      throw new BackupFailed(`${at} is a part of another backup. Name a folder outside it.`);
+    }
   }
 }
 
