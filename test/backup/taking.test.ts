@@ -1,4 +1,14 @@
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -134,6 +144,18 @@ describe('a backup', () => {
     await take('new');
     const parts = ['cut', 'foreign', 'new'].map((name) => readdirSync(join(below, name)).toSorted());
     expect(parts).toEqual([['log'], ['log', 'vault'], ['log', 'vault']]);
+  });
+
+  it('takes no data folder for keys that a crash has left, where it lies and whatever its name', async () => {
+    await place.close();
+    renameSync(place.file('data'), place.file('aside'));
+    mkdirSync(join(below, 'here'));
+    renameSync(place.file('aside'), join(below, 'here', 'vault'));
+    symlinkSync(join(below, 'here', 'vault'), place.file('data'));
+    store = await place.open({ backupsInto: { below } });
+    await take('new');
+    expect(readdirSync(join(below, 'here', 'vault'))).toEqual(expect.arrayContaining(['log.db', 'master.key']));
+    expect(store.container('db', 'c').name).toBe('c');
   });
 
   it('removes the keys of one that was given up, though a crash has cut that short', async () => {

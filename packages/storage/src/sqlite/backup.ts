@@ -203,10 +203,12 @@ export class SqliteBackup implements BackupSource {
 
   /** Whose keys lie in a backup that a crash has cut short while it copied them: nothing says of them until when. */
   #cutShort(folder: string): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
-    if (!existsSync(join(folder, 'vault', 'vault.db'))) return undefined;
+    const vault = join(folder, 'vault');
+    // A data folder may have that name, too.
+    if (!existsSync(join(vault, 'vault.db')) || !readdirSync(vault).every(isOfVaultPart)) return undefined;
     const store =
       readManifestOf('log', readJson(join(folder, 'log', MANIFEST)), digestOfText)?.store ??
-      (readJson(join(folder, 'vault', FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
+      (readJson(join(vault, FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
     return store === undefined ? undefined : { store, lapsesAtMs: 0 };
   }
 }
@@ -241,6 +243,11 @@ async function copySnapshot<Seen>(
     database.close();
   }
 }
+
+/** Whether a vault part may have a file of that name, whole or cut short. */
+const isOfVaultPart = (name: string): boolean =>
+  [...FILES.vaultAlone.always, ...FILES.vaultAlone.maybe].some((one) => one === name) ||
+  /^(?:vault\.db-|backup\.json)/.test(name);
 
 /** Keys below the part of a backup that has the log would be stored with it. */
 function assertOutsideBackups(folder: string): void {
