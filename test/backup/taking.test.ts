@@ -132,6 +132,18 @@ describe('a backup', () => {
     expect(readdirSync(join(below, 'new')).toSorted()).toEqual(['log', 'vault']);
   });
 
+  it('removes such keys of a backup with folders in its name, too, and follows no link for it', async () => {
+    for (const name of ['2026/11/old', '2026/11/cut', '2026/12/linked']) await take(name);
+    rmSync(join(below, '2026/11/cut/vault/backup.json'));
+    renameSync(join(below, '2026/12'), place.file('elsewhere'));
+    symlinkSync(place.file('elsewhere'), join(below, '2026/12'));
+    await store.advanceClock(60_000);
+    await take('2026/11/new');
+    const parts = ['old', 'cut', 'new'].map((name) => readdirSync(join(below, '2026/11', name)).toSorted());
+    expect(parts).toEqual([['log'], ['log'], ['log', 'vault']]);
+    expect(readdirSync(join(place.file('elsewhere'), 'linked')).toSorted()).toEqual(['log', 'vault']);
+  });
+
   it('removes the keys of one that a crash has cut short, which say of no date, and those of no other store', async () => {
     for (const name of ['cut', 'foreign']) {
       await take(name);

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
-import { chmod, copyFile, open, rename, rm, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, open, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
@@ -188,27 +188,35 @@ export class SqliteBackup implements BackupSource {
 
   async removeLapsed(root: string, nowMs: number): Promise<number> {
     let removed = 0;
-    for (const name of existsSync(root) ? readdirSync(root) : []) {
-      const path = join(root, name, 'vault');
-      const copied = existsSync(join(path, MANIFEST))
-        ? readManifestOf('vault', readJson(join(path, MANIFEST)), digestOfText)
-        : this.#cutShort(join(root, name));
-      if (copied?.store !== this.#folder.storeId || copied.lapsesAtMs > nowMs) continue;
-      await rm(join(path, 'vault.db'), { force: true });
-      await rm(path, { recursive: true, force: true });
-      removed += 1;
+    for (const entry of await readdir(root, { withFileTypes: true }).catch(ofNobody)) {
+      if (entry.isFile()) continue;
+      const folder = join(root, entry.name);
+      if (await this.#removeIfLapsed(folder, nowMs)) removed += 1;
+      // The name of a backup may have others before it.
+      if (entry.isDirectory()) removed += await this.removeLapsed(folder, nowMs);
     }
     return removed;
   }
 
+  async #removeIfLapsed(folder: string, nowMs: number): Promise<boolean> {
+    const path = join(folder, 'vault');
+    const names: readonly string[] = await readdir(path).catch(ofNobody);
+    const copied = names.includes(MANIFEST)
+      ? readManifestOf('vault', readJson(join(path, MANIFEST)), digestOfText)
+      : this.#cutShort(folder, names);
+    if (copied?.store !== this.#folder.storeId || copied.lapsesAtMs > nowMs) return false;
+    await rm(join(path, 'vault.db'), { force: true });
+    await rm(path, { recursive: true, force: true });
+    return true;
+  }
+
   /** Whose keys lie in a backup that a crash has cut short while it copied them: nothing says of them until when. */
-  #cutShort(folder: string): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
-    const vault = join(folder, 'vault');
+  #cutShort(folder: string, names: readonly string[]): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
     // A data folder may have that name, too.
-    if (!existsSync(join(vault, 'vault.db')) || !readdirSync(vault).every(isOfVaultPart)) return undefined;
+    if (!names.includes('vault.db') || !names.every(isOfVaultPart)) return undefined;
     const store =
       readManifestOf('log', readJson(join(folder, 'log', MANIFEST)), digestOfText)?.store ??
-      (readJson(join(vault, FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
+      (readJson(join(folder, 'vault', FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
     return store === undefined ? undefined : { store, lapsesAtMs: 0 };
   }
 }
@@ -242,6 +250,12 @@ async function copySnapshot<Seen>(
   } finally {
     database.close();
   }
+}
+
+/** What is not there, or can't be read, as `lost+found`, is nobody's backup. */
+function ofNobody(error: NodeJS.ErrnoException): [] {
+  if (['ENOENT', 'ENOTDIR', 'EACCES', 'EPERM'].includes(error.code ?? '')) return [];
+  throw error;
 }
 
 /** Whether a vault part may have a file of that name, whole or cut short. */
