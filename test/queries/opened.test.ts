@@ -73,6 +73,25 @@ describe('a page in the order of id or _ts', () => {
     },
   );
 
+  it('is made of them behind those that are passed over, too', async () => {
+    const { numbers } = await pageOf('SELECT * FROM c ORDER BY c.id OFFSET 30 LIMIT 3', 5);
+    expect(numbers).toEqual([30, 31, 32]);
+    expect(opened).toBeLessThan(15);
+  });
+
+  it('works as much whether or not all documents are open: no other rows are made', async () => {
+    const worked =
+      'ARRAY_LENGTH(ARRAY(SELECT VALUE x.at FROM x IN ARRAY_CONCAT([1, 2, 3], StringSplit(REPLICATE("a ", 500), " "))))';
+    const sql = `SELECT c.number, ${worked} AS n FROM c ORDER BY c._ts DESC`;
+    const before = await pageOf(sql, 5);
+    expect(before.extraWork).toBeGreaterThan(0);
+    await pageOf('SELECT * FROM c WHERE c.number = -1', 5);
+    opened = 0;
+    const after = await pageOf(sql, 5);
+    expect(opened).toBe(0);
+    expect(after).toMatchObject({ numbers: before.numbers, examined: ITEMS, extraWork: before.extraWork });
+  });
+
   it('is made of all where more than that decides', async () => {
     const { numbers } = await pageOf('SELECT * FROM c WHERE c.number < 40 ORDER BY c._ts DESC', 5);
     expect(numbers).toEqual(latest(5, 39));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { choosingPlan, evaluate, parseQuery, planQuery, QueryError, startEvaluation } from '../src/index.ts';
+import { Chosen, choosingPlan, evaluate, parseQuery, planQuery, QueryError, startEvaluation } from '../src/index.ts';
 import type { Json, PathComparison, Pushdown, QueryPlan, Value } from '../src/index.ts';
 
 const planOf = (sql: string): QueryPlan =>
@@ -134,7 +134,7 @@ describe('the documents of an ordered answer', () => {
     const chooser = choosingPlan(planQuery(parseQuery(sql), parameters), parameters, {})!;
     expect(chooser).toMatchObject({ needsBody: false });
     const stubs = ['b', 'a', 'c', 'd'].map((id, index) => ({ id, _ts: 5 + (index % 3) }));
-    const chosen = [...evaluate(chooser, stubs)];
+    const chosen = [...evaluate(chooser, stubs)].map((row) => Chosen.documentOf(row));
     expect(chosen).toEqual(expected.map((id) => stubs.find((stub) => stub.id === id)));
     expect(chosen.every((row) => stubs.includes(row as never))).toBe(true);
   });

@@ -3,7 +3,7 @@ import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
-import type { Json } from '@epitaph/query';
+import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
 import { clearConditionsOf } from '../cosmos/clear-paths.ts';
 import { itemsIn } from '../cosmos/partition-key.ts';
 import type { Documents } from './documents.ts';
@@ -13,9 +13,12 @@ import type { QueryPlaces } from './query-places.ts';
 import { isWhole, MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
 
+/** What tells where a document stands among others. */
+type Born = Pick<ItemRow, 'birth'>;
+
 /** Visible items, each with its document at the same index. */
-export interface Batch {
-  readonly rows: readonly ItemRow[];
+export interface Batch<Row extends Born = ItemRow> {
+  readonly rows: readonly Row[];
   readonly documents: readonly Json[];
   /** No batch follows. */
   readonly isLast: boolean;
@@ -43,9 +46,9 @@ export class Stub {
     return new Stub(row) as unknown as Json;
   }
 
-  /** The row of a document that is a stub. */
-  static rowOf(document: Json): ItemRow {
-    return (document as unknown as Stub).#row;
+  /** The row of a document that is a stub; undefined for any other. */
+  static rowOf(document: Json): ItemRow | undefined {
+    return (document as unknown) instanceof Stub ? (document as unknown as Stub).#row : undefined;
   }
 }
 
@@ -69,17 +72,27 @@ export class Candidates {
     return this.#inPieces(run, this.#found(run, afterBirth));
   }
 
-  /** A {@link Stub} of each. */
-  stubs(run: Run): AsyncGenerator<Batch> {
+  /** The same, or, where they are not all at hand, a {@link Stub} of each. */
+  toChoose(run: Run): AsyncGenerator<Batch> {
     return this.#inPieces(run, this.#found(run, 0, true));
   }
 
-  /** The documents of some rows, which are in order of birth; without those that have been erased meanwhile. */
-  ofRows(run: Run, rows: readonly ItemRow[]): AsyncGenerator<Batch> {
-    return this.#inPieces(run, this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? 0 }));
+  /** The documents that rows of a {@link Chosen} stand for; without those that have been erased meanwhile. */
+  chosen(run: Run, chosen: readonly OrderedRow[]): AsyncGenerator<Batch<Born>> {
+    const inOrder = chosen
+      .map(({ row, document }) => ({ birth: document!, document: Chosen.documentOf(row) }))
+      .toSorted((one, other) => one.birth - other.birth);
+    const documents = inOrder.map(({ document }) => document);
+    const rows = documents.map((document) => Stub.rowOf(document)).filter((row) => row !== undefined);
+    const through = inOrder.at(-1)?.birth ?? 0;
+    if (rows.length > 0) return this.#inPieces(run, this.#decoded(run, { rows, isLast: true, through }));
+    return this.#inPieces(run, [{ rows: inOrder, documents, isLast: true, isNearEnd: true, through }]);
   }
 
-  async *#inPieces(run: Run, found: AsyncIterable<Batch>): AsyncGenerator<Batch> {
+  async *#inPieces<Row extends Born>(
+    run: Run,
+    found: AsyncIterable<Batch<Row>> | Iterable<Batch<Row>>,
+  ): AsyncGenerator<Batch<Row>> {
     for await (const batch of found) {
       // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before.
       const piece = new PieceSize();
@@ -130,7 +143,7 @@ export class Candidates {
     const { rows: kept } = this.#parts;
     const scan = kept.scanned(within.number);
     const documents = kept.documents(within.number);
-    if (isWhole(recorded) && scan !== undefined && documents !== undefined && !asStubs) {
+    if (isWhole(recorded) && scan !== undefined && documents !== undefined) {
       yield* ofKept(run, scan, documents, afterBirth);
       return;
     }
@@ -223,7 +236,11 @@ export class Candidates {
 }
 
 /** The part of a batch from one index up to, but not including, another. */
-function partOf({ rows, documents, isLast, isNearEnd, isPart, through }: Batch, from: number, to: number): Batch {
+function partOf<Row extends Born>(
+  { rows, documents, isLast, isNearEnd, isPart, through }: Batch<Row>,
+  from: number,
+  to: number,
+): Batch<Row> {
   const isEnd = to === rows.length;
   return {
     rows: rows.slice(from, to),

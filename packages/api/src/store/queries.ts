@@ -25,7 +25,7 @@ import {
   startAfter,
   startEvaluation,
 } from '@epitaph/query';
-import { type Batch, Candidates, Stub } from './candidates.ts';
+import { type Batch, Candidates } from './candidates.ts';
 import type { Documents } from './documents.ts';
 import { LongPages } from './long-pages.ts';
 import type { Moment, StoreParts } from './parts.ts';
@@ -276,12 +276,7 @@ export class Queries {
     const offset = last === undefined ? (plan.offset ?? 0) : 0;
     const page = new Page(size);
     if (size === 0) return page.answer();
-    // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
-    const leastRows = offset + 1 + MAX_NEIGHBOURS;
-    const opens = (of: QueryPlan) =>
-      new OrderedPage(of, run.context, start, offset + size + MAX_NEIGHBOURS, { bytes: PAGE_BYTES, leastRows });
-    const { ordered, rows: all, before, isCut } = await this.#ordered(run, start, opens);
-    const found = all.slice(offset);
+    const { ordered, rows: found, before, isCut } = await this.#ordered(run, start, offset, size);
     for (const one of found.slice(0, size)) if (!page.takeIfItFits(named(one, request))) break;
     const rows = page.length;
     if (rows === 0 || (found.length <= rows && !isCut) || rows === left) return page.answer();
@@ -302,33 +297,42 @@ export class Queries {
   }
 
   /** The rows of an ordered page. Where `id` and `_ts` tell which these are, no other documents are opened. */
-  async #ordered(run: Run, start: OrderedStart | undefined, opens: (plan: QueryPlan) => OrderedPage) {
-    const over = async (plan: QueryPlan, batches: AsyncIterable<Batch>) => {
-      const ordered = opens(plan);
+  async #ordered(run: Run, start: OrderedStart | undefined, offset: number, size: number) {
+    // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
+    const rows = size + MAX_NEIGHBOURS;
+    const room = (offset: number) => ({ bytes: PAGE_BYTES, leastRows: offset + 1 + MAX_NEIGHBOURS });
+    const over = async (ordered: OrderedPage, offset: number, batches: AsyncIterable<Offered>) => {
       await this.#offerAll(run, ordered, batches);
-      return { ordered, ...ordered.rows() };
+      const found = ordered.rows();
+      return { ordered, ...found, rows: found.rows.slice(offset) };
     };
+    const { plan, context, memory } = run;
     const chooser = this.#chooserOf(run, start);
     if (chooser !== undefined) {
-      const chosen = await over(chooser, this.#candidates.stubs(run));
+      const { heldBytes } = memory;
+      const choosing = new OrderedPage(chooser, context, start, offset + rows);
+      const { rows: chosen } = await over(choosing, offset, this.#candidates.toChoose(run));
+      memory.releaseTo(heldBytes);
       const { examined } = run;
-      const rows = chosen.rows.map(({ row }) => Stub.rowOf(row)).toSorted((one, other) => one.birth - other.birth);
-      const page = await over(run.plan, this.#candidates.ofRows(run, rows));
+      const ordered = new OrderedPage(plan, context, start, rows, room(0));
+      const page = await over(ordered, 0, this.#candidates.chosen(run, chosen));
       run.examined = examined;
       // Where any was erased in between, others take its place.
-      const hasAll = page.isCut || page.rows.length === rows.length;
-      if (hasAll && !chosen.isCut) return page;
+      if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
     }
-    return over(run.plan, this.#candidates.of(run, 0));
+    return over(
+      new OrderedPage(plan, context, start, offset + rows, room(offset)),
+      offset,
+      this.#candidates.of(run, 0),
+    );
   }
 
+  /** Also where all are open: what a query costs, and whether it is refused, goes by the rows that are made. */
   #chooserOf({ plan, request, moment }: Run, start: OrderedStart | undefined): QueryPlan | undefined {
-    const { state, number } = moment.within;
+    const { state } = moment.within;
     // A place that is told by its neighbours needs the rows of these.
     if (start?.near !== undefined || hasPseudonymousIds(state.definition)) return undefined;
-    // They are all open.
-    if (this.#parts.rows.documents(number) !== undefined) return undefined;
     return choosingPlan(plan, request.parameters as readonly QueryParameter[], planOptionsOf(state.definition));
   }
 
@@ -357,7 +361,7 @@ export class Queries {
     return page.answer({ kind: 'ranked', births, rows: given + rows, range: countedIn(run.scope) });
   }
 
-  async #offerAll(run: Run, ordered: OrderedPage, batches: AsyncIterable<Batch>): Promise<void> {
+  async #offerAll(run: Run, ordered: OrderedPage, batches: AsyncIterable<Offered>): Promise<void> {
     for await (const { rows, documents } of batches) {
       run.examined += documents.length;
       run.counted(ordered, () => ordered.offer(documents, (index) => rows[index]!.birth));
@@ -435,6 +439,9 @@ export class Queries {
     return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
   }
 }
+
+/** Documents with what tells their places. */
+type Offered = Pick<Batch<Pick<ItemRow, 'birth'>>, 'rows' | 'documents'>;
 
 type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
 

@@ -71,8 +71,35 @@ export function planQuery(
 }
 
 /**
- * The plan of an ordered query that has the documents themselves for its rows: those that the query makes a row each of, in
- * its order.
+ * Stands for a document as a row of a {@link choosingPlan}. All count as much, whether documents are open or only what leads
+ * to them is at hand.
+ */
+export class Chosen {
+  /** Of what leads to a document. */
+  static readonly BYTES = 600;
+
+  readonly #document: Json;
+
+  private constructor(document: Json) {
+    this.#document = document;
+  }
+
+  static of(document: Json): Json {
+    return new Chosen(document) as unknown as Json;
+  }
+
+  static isOne(row: Json): boolean {
+    return (row as unknown) instanceof Chosen;
+  }
+
+  static documentOf(row: Json): Json {
+    return (row as unknown as Chosen).#document;
+  }
+}
+
+/**
+ * The plan of an ordered query that has a {@link Chosen} for each of its rows: of the documents that the query makes a row
+ * each of, in its order.
  *
  * @param query one of which `plan` is the plan
  * @returns undefined where it takes more of a document than its `id` and `_ts` to tell which these are
@@ -93,7 +120,11 @@ export function choosingPlan(
   if (chooser.needsBody) return undefined;
   return {
     ...chooser,
-    program: { ...chooser.program, weight: program.weight, project: (frame) => frame.slots[DOCUMENT_SLOT] },
+    program: {
+      ...chooser.program,
+      weight: program.weight,
+      project: (frame) => Chosen.of(frame.slots[DOCUMENT_SLOT]!),
+    },
   };
 }
 

@@ -1,5 +1,5 @@
 import { DOCUMENT_SLOT } from '../compile/compile.ts';
-import type { QueryPlan } from '../compile/plan.ts';
+import { Chosen, type QueryPlan } from '../compile/plan.ts';
 import { guardStack } from '../errors.ts';
 import { bindSources, Groups } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
@@ -193,7 +193,8 @@ export class OrderedPage {
     row ??= project(frame);
     if (row === undefined) return;
     const kept = [...keys];
-    const bytes = this.#sorter.add(kept, { row, keys: kept, document, inside }, bytesOf(row));
+    const rowBytes = Chosen.isOne(row) ? Chosen.BYTES : bytesOf(row);
+    const bytes = this.#sorter.add(kept, { row, keys: kept, document, inside }, rowBytes);
     frame.work.lookThrough(bytes / BYTES_PER_CHARACTER);
   }
 }
