@@ -1,5 +1,7 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it, test } from 'vitest';
-import { Documents, ScanRoom } from '@epitaph/api/store/documents.ts';
+import { Documents, DOCUMENT_BYTES, ScanRoom } from '@epitaph/api/store/documents.ts';
 import type { StorePorts } from '@epitaph/api/store/parts.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
@@ -112,12 +114,40 @@ describe('a scan', () => {
     'leaves no more in the cache than it has room for, and opens the rest once (fetched together: %s)',
     async (isFetched) => {
       const { documents, scan } = withSealed(isFetched);
-      expect(await scan(new ScanRoom(2 * json(1).length))).toEqual([1, 2, 3]);
+      const ofTwo = 2 * (DOCUMENT_BYTES + json(1).length);
+      expect(await scan(new ScanRoom(ofTwo))).toEqual([1, 2, 3]);
       expect(rows.map((each) => documents.parsed(each) !== undefined)).toEqual([true, true, false]);
-      expect(await scan(new ScanRoom(2 * json(1).length))).toEqual([3]);
+      expect(await scan(new ScanRoom(ofTwo))).toEqual([3]);
       expect(documents.parsed(rows[2]!)).toBeDefined();
     },
   );
+
+  it('leaves no more there than a few times what it has room for, however small documents are', async () => {
+    setFlagsFromString('--expose-gc');
+    const collectGarbage = runInNewContext('gc') as () => void;
+    const heapBytes = () => {
+      collectGarbage();
+      return process.memoryUsage().heapUsed;
+    };
+    const ports = {
+      log: {
+        readBody: (position: number) => ({ id: `${position}`, stream: 's', revision: 0, body: new Uint8Array() }),
+      },
+      vault: { findKey: () => ({ status: 'there', key: {} }) },
+      sealer: { open: () => Buffer.from('{"id":"a","customer":"ann"}') },
+      readModels: { current: { store: {} } },
+    };
+    const documents = new Documents(ports as unknown as StorePorts, { documentHits: 0, documentMisses: 0 });
+    const roomBytes = 4 * 1024 * 1024;
+    const room = new ScanRoom(roomBytes);
+    const before = heapBytes();
+    for (let position = 1; position <= 50_000; position += 1) {
+      await documents.parse(container, { ...row, position, birth: position } as ItemRow, room);
+    }
+    expect(room.isFull).toBe(true);
+    expect(heapBytes() - before).toBeLessThan(4 * roomBytes);
+    expect(documents.parsed({ ...row, position: 1 } as ItemRow)).toBeDefined();
+  });
 
   it('does not show what was purged since it was fetched', async () => {
     const { documents, destroyed } = withSealed(true);

@@ -18,11 +18,15 @@ import type { FoundItem } from './api/items-api.ts';
 
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
 const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
+/** As how many bytes of text a document counts besides its own: its system properties and what is kept with it. */
+export const DOCUMENT_BYTES = 400;
 
 /** Positions of purged writes that are remembered: a write is answered seconds after it is recorded at most. */
 const PURGED_POSITIONS = 40_000;
 
 const ONCE: KeyUse = { once: true };
+
+const weightOf = ({ json }: Pick<Decoded, 'json'>): number => DOCUMENT_BYTES + json.length;
 
 /** What leads to one version of an item. */
 export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &
@@ -48,7 +52,7 @@ export class ScanRoom {
   /** How often something had been taken out of the cache before that. */
   #evictions = 0;
 
-  /** @param characters of JSON that the scan may leave in the cache */
+  /** @param characters that the scan may leave in the cache, as documents count there */
   constructor(characters = CACHE_BYTES / 2) {
     this.#left = characters;
   }
@@ -58,8 +62,8 @@ export class ScanRoom {
   }
 
   /** Whether a document is to be left in the cache. */
-  takes({ json }: Decoded): boolean {
-    this.#left -= json.length;
+  takes(decoded: Decoded): boolean {
+    this.#left -= weightOf(decoded);
     return !this.isFull;
   }
 
@@ -81,7 +85,7 @@ export class ScanRoom {
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels' | 'nodes'>;
-  readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, ({ json }) => json.length);
+  readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, weightOf);
 
   /** How often something was taken out because it was purged. */
   #evictions = 0;
