@@ -17,6 +17,9 @@ import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from '../values/
 import { type Json, stableKey, type Value } from '../values/values.ts';
 import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
 
+/** What is kept with a row of where it stands, besides its values. */
+const PLACE_BYTES = 72;
+
 export interface OrderedRow extends OrderedPlace {
   readonly row: Json;
 }
@@ -193,7 +196,7 @@ export class OrderedPage {
     row ??= project(frame);
     if (row === undefined) return;
     const kept = [...keys];
-    const rowBytes = Chosen.isOne(row) ? Chosen.BYTES : bytesOf(row);
+    const rowBytes = Chosen.isOne(row) ? Chosen.BYTES : PLACE_BYTES + bytesOf(row);
     const bytes = this.#sorter.add(kept, { row, keys: kept, document, inside }, rowBytes);
     frame.work.lookThrough(bytes / BYTES_PER_CHARACTER);
   }

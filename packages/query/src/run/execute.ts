@@ -13,6 +13,8 @@ import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
 /** Takes a row; answers false when it wants no more. */
 export type Emit = (row: Json) => boolean;
 
+/** Bytes that a group takes besides its values, also while it is put in order. */
+const GROUP_BYTES = 270;
 /** Bytes of the state of an aggregate that keeps no values. */
 const ACCUMULATOR_BYTES = 64;
 
@@ -91,7 +93,7 @@ export class Groups {
 
   #added(text: string, keys: readonly Value[]): Group {
     const { aggregates } = this.#grouping;
-    this.#memory.hold(textBytes(text) + bytesOf(keys as Json[]) + ACCUMULATOR_BYTES * aggregates.length);
+    this.#memory.hold(GROUP_BYTES + textBytes(text) + bytesOf(keys as Json[]) + ACCUMULATOR_BYTES * aggregates.length);
     const accumulators = aggregates.map(({ name }) => createAccumulator(name, this.#memory));
     const group = { keys, accumulators };
     this.#groups.set(text, group);

@@ -1,0 +1,31 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, it } from 'vitest';
+import { Memory, OrderedPage, parseQuery, planQuery } from '../src/index.ts';
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+const heapBytes = () => {
+  collectGarbage();
+  return process.memoryUsage().heapUsed;
+};
+
+const DOCUMENTS = Array.from({ length: 50_000 }, (_, n) => ({ id: `i${n}`, n }));
+
+describe('what a query holds', () => {
+  it.each([
+    'SELECT c.n FROM c ORDER BY c.n',
+    'SELECT c.n, c.id FROM c ORDER BY c.n DESC, c.id',
+    'SELECT c.n, COUNT(1) AS count FROM c GROUP BY c.n',
+    'SELECT c.n, COUNT(1) AS count, MAX(c.n) AS high FROM c GROUP BY c.n, c.id',
+  ])('counts as no less than what its rows take, however small these are: %s', (sql) => {
+    const memory = new Memory(Number.POSITIVE_INFINITY);
+    const before = heapBytes();
+    const page = new OrderedPage(planQuery(parseQuery(sql)), { memory }, undefined, DOCUMENTS.length);
+    page.offer(DOCUMENTS, (index) => index);
+    const taken = heapBytes() - before;
+    expect(memory.heldBytes).toBeGreaterThan(taken);
+    // It is still there.
+    expect([...page.finishing()]).toBeDefined();
+  });
+});
