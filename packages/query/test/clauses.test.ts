@@ -592,6 +592,9 @@ describe('evaluation', () => {
     ["SELECT VALUE REGEXMATCH(c.text, '[^a]') FROM c", { text: 'a'.repeat(8_000) }, 50_000, 100_000],
     ['SELECT VALUE LENGTH(TOSTRING(c.list)) FROM c', { list: many(50_000) }, 30_000, 300_000],
     ['SELECT VALUE SetUnion(c.list, c.list) FROM c', { list: many(1_000) }, 40_000, 100_000],
+    // Values of other lengths are told apart by these.
+    ['SELECT VALUE COUNT(1) FROM c JOIN x IN c.list WHERE c.list != [x]', { list: many(1_000) }, 8_000, 30_000],
+    ["SELECT VALUE COUNT(1) FROM c JOIN x IN c.list WHERE c.list IN ([x], 'a')", { list: many(1_000) }, 8_000, 40_000],
     // What WHERE says without the arrays is told before they are gone through.
     [
       'SELECT VALUE x FROM c JOIN x IN c.list JOIN y IN c.list WHERE c.n > 1 AND x = y',

@@ -7,7 +7,7 @@ import type { Expression, FromSource, Query, RowCount } from '../language/ast.ts
 import { hasAggregate, isPart, nameOf, policyPath } from '../language/expression-facts.ts';
 import { parseQuery } from '../language/parser.ts';
 import { printExpression } from '../language/print.ts';
-import { askTime, assertTime, boundedIn, type Compiled, type CompiledTest, type Frame } from '../run/frame.ts';
+import { askTimeToCompare, assertTime, boundedIn, type Compiled, type CompiledTest, type Frame } from '../run/frame.ts';
 import { computed, constant, node, type Node, timedNode } from '../run/node.ts';
 import type { AggregateStep, Grouping, Program, Source } from '../run/program.ts';
 import { compileLike } from '../values/like.ts';
@@ -496,8 +496,9 @@ export class Compiler {
       const value = run(frame);
       if (value === undefined) return undefined;
       return items.some((item) => {
-        askTime(frame, value);
-        return equalValues(value, item.run(frame));
+        const other = item.run(frame);
+        askTimeToCompare(frame, value, other);
+        return equalValues(value, other);
       });
     };
     return { run: search, constant: undefined };

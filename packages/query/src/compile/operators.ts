@@ -1,6 +1,6 @@
 import { boundedText, isShort } from '../functions/bounds.ts';
 import type { BinaryOperator } from '../language/ast.ts';
-import { askTime, type Compiled, type CompiledTest, type Frame, sizeMade } from '../run/frame.ts';
+import { askTime, askTimeToCompare, type Compiled, type CompiledTest, type Frame, sizeMade } from '../run/frame.ts';
 import { FOLDED_CHARACTERS, node, type Node } from '../run/node.ts';
 import { equality, finite, numberOf, rangeOrder, type Value } from '../values/values.ts';
 
@@ -107,8 +107,9 @@ export function compileBinary(operator: BinaryOperator, left: Node, right: Node)
     if (quick !== undefined) return quick;
     const equals = (frame: Frame): boolean | undefined => {
       const first = a(frame);
-      askTime(frame, first);
-      return equality(first, b(frame));
+      const second = b(frame);
+      askTimeToCompare(frame, first, second);
+      return equality(first, second);
     };
     if (operator === '=') return equals;
     if (operator === '!=') {
@@ -120,8 +121,9 @@ export function compileBinary(operator: BinaryOperator, left: Node, right: Node)
     const test = RANGE_TESTS[operator] as (order: number) => boolean;
     return (frame) => {
       const first = a(frame);
-      askTime(frame, first);
-      const order = rangeOrder(first, b(frame));
+      const second = b(frame);
+      askTimeToCompare(frame, first, second);
+      const order = rangeOrder(first, second);
       return order === undefined ? undefined : test(order);
     };
   }

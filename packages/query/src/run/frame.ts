@@ -171,6 +171,15 @@ export function askTime(frame: Frame, value: Value): void {
   }
 }
 
+/** The same before two values are compared, for which no more is looked through than the shorter of both has. */
+export function askTimeToCompare(frame: Frame, one: Value, other: Value): void {
+  if (typeof one === 'string') {
+    if (typeof other === 'string') askTime(frame, one.length <= other.length ? one : other);
+  } else if (Array.isArray(one)) {
+    if (Array.isArray(other)) askTime(frame, one.length <= other.length ? one : other);
+  } else askTime(frame, one);
+}
+
 /** Characters of a value that was made just now, if it is large. */
 export function sizeMade(value: Value): number {
   if (typeof value === 'string') return value.length >= MANY_CHARACTERS ? value.length : 0;
