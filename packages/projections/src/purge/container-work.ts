@@ -56,12 +56,6 @@ export interface Erased {
   readonly refused: number;
 }
 
-export interface ErasedWork {
-  /** What came of it in each container, in the order of these. */
-  readonly erased: readonly Erased[];
-  readonly fault: PurgeFault | undefined;
-}
-
 /** What came of one life. */
 type Outcome = 'erased' | 'left' | RefusedLife;
 
@@ -147,7 +141,11 @@ export class ContainerWork {
   }
 
   /** Erases what there is to erase in some containers, as one batch. */
-  async erase(works: readonly Work[]): Promise<ErasedWork> {
+  async erase(works: readonly Work[]): Promise<{
+    /** What came of it in each container, in the order of these. */
+    readonly erased: readonly Erased[];
+    readonly fault: PurgeFault | undefined;
+  }> {
     const nowMs = () => this.#options.clock.now();
     const candidates: Candidate[] = [];
     for (const { container, ended, abandoned } of works) {

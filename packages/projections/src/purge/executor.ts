@@ -89,6 +89,8 @@ export interface ErasedBatch {
   readonly fault: PurgeFault | undefined;
 }
 
+const NOTHING_ERASED: ErasedBatch = { purged: 0, refused: [], left: [], fault: undefined };
+
 /** Erases lives: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
 export class PurgeExecutor {
   readonly #ports: PurgePorts;
@@ -106,8 +108,8 @@ export class PurgeExecutor {
    * Erases lives that have ended, or that their container took with it: key, then record, then the sealed bodies in the
    * log. They may be of several containers.
    */
-  erase(lives: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
-    return this.#erase(lives, nowMs);
+  async erase(lives: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
+    return lives.length === 0 ? NOTHING_ERASED : this.#erase(lives, nowMs);
   }
 
   /**
@@ -124,7 +126,7 @@ export class PurgeExecutor {
       if (key.status === 'destroyed') begun.push(row);
     });
     const candidates = begun.map(({ stream, cause, byPolicyStart }) => ({ stream, cause, byPolicyStart }));
-    if (candidates.length > 0) withoutFault(await this.#erase(candidates, nowMs));
+    withoutFault(await this.erase(candidates, nowMs));
   }
 
   /**

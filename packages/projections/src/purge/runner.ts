@@ -7,7 +7,7 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import type { ReadModelNews } from '../shared-projector.ts';
-import { ContainerWork, type Erased, type ErasedWork, kindOf, type Work } from './container-work.ts';
+import { ContainerWork, type Erased, kindOf, type Work } from './container-work.ts';
 import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
 import { EndRecorder } from './end-recorder.ts';
@@ -469,23 +469,18 @@ export class PurgeRunner {
   }> {
     const nowMs = () => this.#options.clock.now();
     const ends = this.#ends;
-    const recordExpiries = () =>
-      allDone(round.map(({ container, overdue }) => ends.recordExpiries(container, overdue, nowMs)));
+    const record = () => allDone(round.map(({ container, overdue }) => ends.recordExpiries(container, overdue, nowMs)));
+    const erase = () => this.#work.erase(round);
     const isAnyOverdue = round.some(({ overdue }) => overdue.length > 0);
-    const nothing: ErasedWork = { erased: [], fault: undefined };
     const isAnyErasable = round.some(({ ended, abandoned }) => ended.length + abandoned.length > 0);
     const steps = [
-      isAnyOverdue ? this.#around('record', recordExpiries) : Promise.resolve([]),
+      isAnyOverdue ? this.#around('record', record) : record(),
       allDone(round.map(({ container, unrecorded }) => ends.recordPartitionKeyDeletes(container, unrecorded, nowMs))),
-      isAnyErasable ? this.#around('erase', () => this.#work.erase(round)) : Promise.resolve(nothing),
+      isAnyErasable ? this.#around('erase', erase) : erase(),
     ] as const;
     // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
     const [expired, ended, { erased, fault }] = await allDone(steps);
-    const each = round.map((_, index) => ({
-      expired: expired[index] ?? 0,
-      ended: ended[index]!,
-      ...(erased[index] ?? { purged: 0, refused: 0 }),
-    }));
+    const each = round.map((_, index) => ({ expired: expired[index]!, ended: ended[index]!, ...erased[index]! }));
     return { each, fault };
   }
 
