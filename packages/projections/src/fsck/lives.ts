@@ -65,7 +65,8 @@ export async function examineLife(
   if (growing === undefined || life === undefined) return { hasWritesAfterPurge: false };
   const { found } = growing;
   const told: Report = (...problem) => void found.push(problem);
-  await checkLife(stream, life, container, { ...examination, report: told });
+  // Of one that can't be read whole nothing else is known for certain.
+  if (growing.isWhole) await checkLife(stream, life, container, { ...examination, report: told });
   // A life that has changed since the log was read is left to the next examination.
   if (found.length > 0 && !(await hasGoneOn(log, stream, life, upTo))) for (const problem of found) report(...problem);
   return { hasWritesAfterPurge: life.purged && life.writesLeft };
@@ -181,6 +182,8 @@ class GrowingLife {
   readonly found: Parameters<Report>[] = [];
   /** Undefined while none could be read. */
   life: Life | undefined;
+  /** False once one of its events could not be read. */
+  isWhole = true;
 
   constructor(stream: string, container: Container, ofOneProcess: boolean) {
     this.#stream = stream;
@@ -194,6 +197,7 @@ class GrowingLife {
       event = readItemEvent(recorded);
     } catch {
       // Reported when the walk over the log met it.
+      this.isWhole = false;
       return;
     }
     const { position } = recorded;

@@ -3,6 +3,7 @@ import { type DocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { type ClearCopy, type ClearEntry, clearValue } from '../items/clear-values.ts';
 import type { ItemRow } from '../read-model-store.ts';
@@ -73,9 +74,24 @@ export async function checkRows(
 }
 
 /**
- * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read.
+ * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read, or
+ * what the log has of it can't be read, which is reported where its life is examined.
  */
 async function liveByLog(
+  row: ItemRow,
+  rid: string,
+  container: Container,
+  examination: Examination,
+): Promise<RecordedEvent | 'no' | 'unknown'> {
+  try {
+    return await findLive(row, rid, container, examination);
+  } catch (error) {
+    if (error instanceof UnreadableEvent) return 'unknown';
+    throw error;
+  }
+}
+
+async function findLive(
   row: ItemRow,
   rid: string,
   { state, partitionKeyDeletes }: Container,

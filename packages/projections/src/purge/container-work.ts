@@ -5,7 +5,8 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
 import { erasureDelayMs } from './due-book.ts';
 import type { EndRecorder } from './end-recorder.ts';
-import type { Candidate, PurgeExecutor, PurgeFault, RefusedLife } from './executor.ts';
+import type { Candidate, PurgeExecutor, RefusedLife } from './executor.ts';
+import type { PurgeFault } from './faults.ts';
 import {
   type AskedLife,
   BEGINNING,

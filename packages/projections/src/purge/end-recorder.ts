@@ -6,7 +6,7 @@ import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ItemRow, UnrecordedEnd } from '../read-model-store.ts';
 import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
-import { stepwise } from './stepwise.ts';
+import { despiteFaults, type PurgeFault } from './faults.ts';
 
 type EndRecorderPorts = Pick<
   PurgePorts,
@@ -22,6 +22,14 @@ type EndRecorderPorts = Pick<
   | 'budget'
   | 'newId'
 >;
+
+/** What came of a batch. */
+interface RecordedEnds {
+  /** How many ends are on record by it. */
+  readonly recorded: number;
+  /** Set where the end of one of them can't be recorded. That of the others is on record. */
+  readonly fault: PurgeFault | undefined;
+}
 
 /**
  * Puts ends on record that are only computed so far: of items past their deadline, and of those that left with their
@@ -47,13 +55,17 @@ export class EndRecorder {
   }
 
   /**
-   * Records `ItemExpired` for a batch of overdue items of a container, and answers for how many. The decider looks at
+   * Records `ItemExpired` for a batch of overdue items of a container, and answers what came of it. The decider looks at
    * the log and the time itself, so a stale row does no harm.
    */
-  async recordExpiries(container: CatalogContainer, rows: readonly ItemRow[], nowMs: () => number): Promise<number> {
-    let expired = 0;
+  async recordExpiries(
+    container: CatalogContainer,
+    rows: readonly ItemRow[],
+    nowMs: () => number,
+  ): Promise<RecordedEnds> {
+    let recorded = 0;
     let position = 0;
-    await stepwise(rows, async (row) => {
+    const fault = await despiteFaults(rows, async (row) => {
       const stream = await streamOf(this.#ports, container, row);
       const underWay = () => this.#ports.commandUnderWay(container.state);
       // A policy counts from when it was decided, and so does any other end of the one before, but the catalog has it only
@@ -77,28 +89,28 @@ export class EndRecorder {
         },
       );
       if (handled.position !== undefined) {
-        expired += 1;
+        recorded += 1;
         // What is left in a container that is gone costs nobody anything.
         if (!isGone(this.#ports, container)) this.#ports.budget.spend(container.state, bytes);
         position = Math.max(position, handled.position);
       }
     });
     if (position > 0) await this.#ports.projected(position);
-    return expired;
+    return { recorded, fault };
   }
 
   /**
-   * Records the end of lives that left with their partition key, and answers for how many. The log is asked whether a
+   * Records the end of lives that left with their partition key, and answers what came of it. The log is asked whether a
    * life has an end by now.
    */
   async recordPartitionKeyDeletes(
     container: CatalogContainer,
     rows: readonly UnrecordedEnd[],
     nowMs: () => number,
-  ): Promise<number> {
+  ): Promise<RecordedEnds> {
     let recorded = 0;
     let position = 0;
-    await stepwise(rows, async (row) => {
+    const fault = await despiteFaults(rows, async (row) => {
       const stream = await streamOf(this.#ports, container, row);
       // As it is now: the delete may have come since the container was looked up, and before the row was.
       const { state } = this.#ports.catalog().containerByNumber(container.number)!;
@@ -120,7 +132,7 @@ export class EndRecorder {
       }
     });
     if (position > 0) await this.#ports.projected(position);
-    return recorded;
+    return { recorded, fault };
   }
 
   /** Puts on record that a container's deletes by partition key are worked off, those up to a position of the log. */

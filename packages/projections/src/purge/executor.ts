@@ -16,6 +16,7 @@ import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import { Destructions } from './destructions.ts';
 import { isGone, type PurgePorts, stepContext } from './ports.ts';
+import { despiteFaults, PurgeFault } from './faults.ts';
 import { stepwise } from './stepwise.ts';
 import { Truncations } from './truncations.ts';
 import { type LifeReading, readWithBodies } from './life-reading.ts';
@@ -165,7 +166,7 @@ export class PurgeExecutor {
     demanded: Demand | undefined,
   ): Promise<ErasedBatch> {
     const demandedBy = demanded?.context;
-    const found = await this.#dying(candidates, nowMs, demandedBy);
+    const { lives: found, fault: unreadable } = await this.#dying(candidates, nowMs, demandedBy);
     // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
@@ -176,18 +177,13 @@ export class PurgeExecutor {
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
     if (destructions !== undefined)
       await this.#destructions.record(demandedNow ?? stepContext(this.#ports, nowMs()), destructions);
-    let fault = unknown;
     let position = 0;
     let purged = 0;
     const left = new Set(candidates.keys());
     for (const { index } of refused) left.delete(index);
-    await stepwise(gone, async (life) => {
+    const unrecorded = await despiteFaults(gone, async (life) => {
       const ended = demandedNow === undefined ? life : await this.#recordEnd(life, demandedNow);
       const recorded = await this.#recordPurge(ended, nowMs, demandedNow);
-      if (recorded instanceof PurgeFault) {
-        fault ??= recorded;
-        return;
-      }
       left.delete(life.index);
       purged += 1;
       position = Math.max(position, recorded.position);
@@ -196,7 +192,7 @@ export class PurgeExecutor {
       if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded, nowMs());
     });
     if (position > 0) await this.#ports.projected(position);
-    return { purged, refused, left: [...left], fault };
+    return { purged, refused, left: [...left], fault: unreadable ?? unknown ?? unrecorded };
   }
 
   /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
@@ -204,9 +200,14 @@ export class PurgeExecutor {
     candidates: readonly Candidate[],
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
-  ): Promise<Omit<Dying, 'graceSeconds'>[]> {
+  ): Promise<{
+    readonly lives: readonly Omit<Dying, 'graceSeconds'>[];
+    /** Set where the log has an event of one that can't be read. */
+    readonly fault: PurgeFault | undefined;
+  }> {
     const { log, sealer } = this.#ports;
     const lives: Omit<Dying, 'graceSeconds'>[] = [];
+    let fault: PurgeFault | undefined;
     const look = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const reading = await readWithBodies(log, sealer, candidate.stream);
       if (reading === undefined) return;
@@ -233,9 +234,10 @@ export class PurgeExecutor {
     };
     const indexed = candidates.map((candidate, index) => ({ candidate, index }));
     for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
-      await stepwise(indexed.slice(from, from + READ_AT_ONCE), look);
+      const met = await despiteFaults(indexed.slice(from, from + READ_AT_ONCE), look);
+      fault ??= met;
     }
-    return lives;
+    return { lives, fault };
   }
 
   #withGrace(life: Omit<Dying, 'graceSeconds'>): Dying {
@@ -358,13 +360,14 @@ export class PurgeExecutor {
   /**
    * Records the purge of a life whose key is gone.
    *
-   * @returns where, and what was read of the life by then; a fault where the log takes no record of it, however small
+   * @returns where, and what was read of the life by then
+   * @throws {PurgeFault} when the log takes no record of it, however small
    */
   async #recordPurge(
     { candidate, request, recoverableUntilMs, checks, reading: before }: Gone,
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
-  ): Promise<{ readonly position: number; readonly reading: LifeReading } | PurgeFault> {
+  ): Promise<{ readonly position: number; readonly reading: LifeReading }> {
     const { log, sealer } = this.#ports;
     const { id, partitionKey } = before.first.read.data;
     let reading = before;
@@ -417,7 +420,7 @@ export class PurgeExecutor {
     } catch (error) {
       // A server's limit for one event may be too small for any record. The key is gone; others don't wait for it.
       if (!isTooLarge(error)) throw error;
-      return new PurgeFault(
+      throw new PurgeFault(
         `the purge of ${candidate.stream}, of ${writes} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
       );
     }
@@ -459,14 +462,6 @@ const isDue = ({ candidate: { endedAtMs }, graceSeconds: seconds }: Dying, nowMs
 function causedByItsEnd(candidate: Candidate, { status }: ItemState): Candidate {
   const hasEnded = status === 'expired' || status === 'deleted';
   return candidate.cause === 'container-deleted' && hasEnded ? { ...candidate, cause: status } : candidate;
-}
-
-/**
- * A life that can't be erased, or whose erasure can't be recorded. An operator must look; nothing claims that it was
- * erased.
- */
-export class PurgeFault extends Error {
-  override readonly name = 'PurgeFault';
 }
 
 /** @throws {PurgeFault} what one of the lives met; when the erasure of the others is on record */

@@ -12,7 +12,8 @@ import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
 import { EndRecorder } from './end-recorder.ts';
 import { endedPages } from './ended-pages.ts';
-import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor, type PurgeFault } from './executor.ts';
+import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor } from './executor.ts';
+import type { PurgeFault } from './faults.ts';
 import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import type { PurgePorts } from './ports.ts';
@@ -252,7 +253,10 @@ export class PurgeRunner {
     const nowMs = () => clock.now();
     for (;;) {
       const rows = await this.#ends.overdue(container, nowMs(), Number.MAX_SAFE_INTEGER, BATCH_SIZE);
-      if (rows.length === 0 || (await this.#ends.recordExpiries(container, rows, nowMs)) === 0) return;
+      const { recorded, fault } = await this.#ends.recordExpiries(container, rows, nowMs);
+      if (recorded > 0) continue;
+      if (fault !== undefined) throw fault;
+      return;
     }
   }
 
@@ -480,8 +484,12 @@ export class PurgeRunner {
     ] as const;
     // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
     const [expired, ended, { erased, fault }] = await allDone(steps);
-    const each = round.map((_, index) => ({ expired: expired[index]!, ended: ended[index]!, ...erased[index]! }));
-    return { each, fault };
+    const each = round.map((_, index) => ({
+      expired: expired[index]!.recorded,
+      ended: ended[index]!.recorded,
+      ...erased[index]!,
+    }));
+    return { each, fault: [...expired, ...ended].find((met) => met.fault !== undefined)?.fault ?? fault };
   }
 
   /** Called when nothing is left to do in a container, or the log does not agree with what there seems to be. */

@@ -1,6 +1,7 @@
 import type { StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import type { EventRow } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 
@@ -100,6 +101,15 @@ export function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): Event
   ];
 }
 
+/** @throws {UnreadableEvent} for what is no JSON: SQLite does not notice when the disk gives other bytes than were written */
+function valuesOf(data: string, type: string, position: number): unknown[] {
+  try {
+    return JSON.parse(data) as unknown[];
+  } catch (error) {
+    throw new UnreadableEvent(`${type} at ${position} is damaged: ${(error as Error).message}`, { cause: error });
+  }
+}
+
 export function fromRow(row: EventColumns, words: Words): RecordedEvent {
   const [position, stream, revision, , type, version, at, actor, shape, data, ids, body] = row;
   const correlationId = uuidOfHex(ids, 32);
@@ -107,7 +117,7 @@ export function fromRow(row: EventColumns, words: Words): RecordedEvent {
     id: uuidOfHex(ids, 0),
     type: words.text(type),
     version,
-    data: withNames(words.names(shape), JSON.parse(data) as unknown[]),
+    data: withNames(words.names(shape), valuesOf(data, words.text(type), position)),
     ...(body === undefined || body === null ? {} : { body }),
     occurredAtMs: at,
     actor: words.text(actor),

@@ -1,0 +1,33 @@
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { stepwise } from './stepwise.ts';
+
+/**
+ * A life whose end or erasure can't be worked off, or can't be recorded. An operator must look; nothing claims that it
+ * ended or was erased.
+ */
+export class PurgeFault extends Error {
+  override readonly name = 'PurgeFault';
+}
+
+/**
+ * As {@link stepwise}, but a life that is at fault keeps no other from its turn: one that meets a {@link PurgeFault}, or
+ * whose events can't be read.
+ *
+ * @returns the first fault that was met, when all others are done
+ */
+export async function despiteFaults<Life>(
+  lives: readonly Life[],
+  work: (life: Life) => Promise<void>,
+): Promise<PurgeFault | undefined> {
+  let fault: PurgeFault | undefined;
+  await stepwise(lives, async (life) => {
+    try {
+      await work(life);
+    } catch (error) {
+      if (error instanceof PurgeFault) fault ??= error;
+      else if (error instanceof UnreadableEvent) fault ??= new PurgeFault(error.message, { cause: error });
+      else throw error;
+    }
+  });
+  return fault;
+}
