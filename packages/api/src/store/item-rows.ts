@@ -10,7 +10,7 @@ import type {
 import type { Json } from '@epitaph/query';
 import { inThisHeap } from './heap.ts';
 
-/** Rows kept for look-ups by name: some 300 bytes each. */
+/** Rows kept for look-ups by name: some 200 bytes each, and their texts. */
 const CACHED_ROWS = inThisHeap(100_000);
 /** Rows kept of whole containers, all together. */
 const SCANNED_ROWS = inThisHeap(100_000);
