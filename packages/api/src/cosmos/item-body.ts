@@ -5,7 +5,7 @@ import type { Document } from '../store/api/items-api.ts';
 import { badRequest, requiredId, tooLarge } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { partitionKeyOf } from './partition-key.ts';
-import { itemSystemProperties } from './system-properties.ts';
+import { withoutSystemProperties } from './system-properties.ts';
 
 /** Source: Cosmos DB, "Service quotas". */
 const MAX_ID_BYTES = 1023;
@@ -54,15 +54,4 @@ export function checkItemId(given: unknown): string {
     throw badRequest("The id contains characters that are not allowed: '/', '\\', '#' or an unpaired surrogate.");
   }
   return id;
-}
-
-function withoutSystemProperties(document: JsonObject): JsonObject {
-  let own: Record<string, unknown> | undefined;
-  for (const name of itemSystemProperties) {
-    if (!Object.hasOwn(document, name)) continue;
-    // Spreading keeps a property named __proto__ a property.
-    own ??= { ...document };
-    delete own[name];
-  }
-  return own ?? document;
 }

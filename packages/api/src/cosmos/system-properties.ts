@@ -2,10 +2,19 @@ import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts'
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
+import type { JsonObject } from './json.ts';
 import { itemRid } from './rids.ts';
 
 /** What the server adds to a document, and takes out of one that a client sends. */
 export const itemSystemProperties = ['_rid', '_self', '_etag', '_attachments', '_ts', '_lsn'] as const;
+
+/** A document as its user has it. */
+export function withoutSystemProperties(document: JsonObject): JsonObject {
+  if (!itemSystemProperties.some((name) => Object.hasOwn(document, name))) return document;
+  // Deleted from a copy they would leave it a dictionary, which takes longer to read.
+  const { _rid, _self, _etag, _attachments, _ts, _lsn, ...own } = document;
+  return own;
+}
 
 export const databaseSelf = (database: Pick<DatabaseState, 'rid'>): string => `dbs/${database.rid}/`;
 export const containerSelf = (container: Pick<ContainerState, 'rid' | 'databaseRid'>): string =>
