@@ -10,6 +10,11 @@ export const systemClocks = {
   wallMs: (): number => Date.now(),
   /** Monotonic clock, milliseconds from an arbitrary start. Never jumps. */
   monotonicMs: (): number => performance.now(),
+  /** What this thread has worked, in milliseconds: stands still while others have the processor. Takes some 2 µs to ask. */
+  workedMs: (): number => {
+    const { user, system } = process.threadCpuUsage();
+    return (user + system) / 1_000;
+  },
 };
 
 /** The two clocks that a {@link GuardedClock} compares; tests give their own. */

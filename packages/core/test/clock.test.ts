@@ -406,6 +406,9 @@ describe('the guarded clock', () => {
     expect(systemClocks.wallMs()).toBeGreaterThan(START_MS / 2);
     const before = systemClocks.monotonicMs();
     expect(systemClocks.monotonicMs()).toBeGreaterThanOrEqual(before);
+    const worked = systemClocks.workedMs();
+    expect(systemClocks.workedMs() - worked).toBeLessThan(1_000);
+    expect(worked).toBeGreaterThan(0);
   });
 });
 

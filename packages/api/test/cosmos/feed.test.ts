@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { call, DOCS, shop, testServer } from './support/client.ts';
 
 const QUERY = { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json' };
@@ -105,6 +106,28 @@ describe('a query of a list', () => {
   test('may ask for the time', async () => {
     const { status, json } = await ask({ query: 'SELECT VALUE GetCurrentTimestamp() FROM d WHERE NOW() > "2000"' });
     expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: [1_763_722_800_000] });
+  });
+
+  test('is answered however long the machine had others to do meanwhile', async () => {
+    const app = await shop();
+    let nowMs = performance.now();
+    const stalling = vi.spyOn(systemClocks, 'monotonicMs').mockImplementation(() => (nowMs += 1_000));
+    const { status, json } = await call(app, 'POST', '/dbs', {
+      headers: QUERY,
+      body: { query: 'SELECT VALUE d.id FROM d' },
+    });
+    stalling.mockRestore();
+    expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: ['shop'] });
+  });
+
+  test('is refused when it works too long by itself', async () => {
+    const numbers = JSON.stringify(Array.from({ length: 200 }, (_, n) => n));
+    const joins = ['x', 'y', 'z'].map((name) => `JOIN ${name} IN (SELECT VALUE ${numbers})`).join(' ');
+    const { status, json } = await ask({ query: `SELECT VALUE COUNT(1) FROM d ${joins} WHERE x + y + z < 0` });
+    expect({ status, text: json['message'] }).toMatchObject({
+      status: 400,
+      text: expect.stringMatching(/too (?:long|many)/),
+    });
   });
 
   test.each([[[null]], [['@a']], [[{}]], [[{ name: 'a', value: 1 }]], [{ '@a': 1 }], ['@a']])(
