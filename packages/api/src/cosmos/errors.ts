@@ -116,6 +116,10 @@ export const tooManyRequests = (retryAfterMs: number): WireError =>
     { retryAfterMs },
   );
 
+/** More at once than the server works on: nothing was done, and after so many milliseconds there may be a place. */
+export const overloaded = (retryAfterMs: number): WireError =>
+  new WireError('tooManyRequests', 'The server is overloaded, so nothing was done; try again.', { retryAfterMs });
+
 export const badRequest = (message: string): WireError => new WireError('badRequest', message);
 
 export const tooLarge = (): WireError => new WireError('tooLarge', wrappedErrors('Request size is too large'));

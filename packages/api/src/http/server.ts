@@ -90,7 +90,10 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     const lacksHost = headers.host === undefined && httpVersion === '1.1';
     next(lacksHost ? badRequest("The request lacks the header 'Host'.") : undefined);
   });
-  limitInFlight(app, limits, (url) => isManagement(url) && url.startsWith('/_epitaph/health'));
+  limitInFlight(app, limits, {
+    isHealth: (url) => isManagement(url) && url.startsWith('/_epitaph/health'),
+    isManagement,
+  });
   registerCosmos(app, { store: options.store, keys: options.keys, limits, consistency: options.consistency });
   for (const plugin of options.plugins ?? []) plugin(app);
   return app;

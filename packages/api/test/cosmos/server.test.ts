@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test, vi } from 'vitest';
+import { systemClocks } from '@epitaph/core/clock.ts';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './support/fake-store.ts';
@@ -244,18 +245,41 @@ describe('the server', () => {
     const app = await shop({
       store: { ...store, readItem: (...args) => held.then(() => store.readItem(...args)) },
       limits: { requestsInFlight: 3 },
-      plugins: [(plane) => plane.get('/_epitaph/health/live', () => ({ ok: true }))],
+      plugins: [
+        (plane) => plane.get('/_epitaph/health/live', () => ({ ok: true })),
+        (plane) => plane.get('/_epitaph/holds', () => ({ ok: true })),
+      ],
     });
     const read = () => call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
     const first = [read(), read(), read()];
-    await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(503));
+    await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(429));
     const refused = await call(app, 'GET', '/dbs');
     expect(refused.headers['retry-after']).toBe('1');
-    expect(refused.json['code']).toBe('ServiceUnavailable');
+    expect(refused.headers['x-ms-substatus']).toBe('3200');
+    expect(refused.json).toMatchObject({
+      code: 'TooManyRequests',
+      message: expect.stringContaining('nothing was done'),
+    });
+    expect((await app.inject('/_epitaph/holds')).statusCode).toBe(503);
     expect((await app.inject('/_epitaph/health/live')).statusCode).toBe(200);
     release();
     expect((await Promise.all(first)).map(({ status }) => status)).toEqual([404, 404, 404]);
     for (let n = 0; n < 10; n += 1) expect((await call(app, 'GET', '/dbs')).status).toBe(200);
+  });
+
+  test('sends those whom it turns away behind each other, and none for long', async () => {
+    const store = fakeStore({ readItem: () => new Promise(() => undefined) });
+    const app = await shop({ store, limits: { requestsInFlight: 1 } });
+    void call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
+    await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(429));
+    vi.spyOn(systemClocks, 'monotonicMs').mockReturnValue(1_000_000_000);
+    const waits: number[] = [];
+    for (let n = 0; n < 3_100; n += 1) {
+      waits.push(Number((await call(app, 'GET', '/dbs')).headers['x-ms-retry-after-ms']));
+    }
+    vi.restoreAllMocks();
+    expect(waits.slice(0, 4)).toEqual([100, 101, 102, 103]);
+    expect(waits.slice(-2)).toEqual([3_000, 3_000]);
   });
 
   test('gives places back that belong to clients who have gone', async () => {
@@ -453,10 +477,10 @@ describe('the server', () => {
     // What has not arrived takes no room.
     expect((await large()).status).toBe(201);
     socket.write('x'.repeat(110_000));
-    await vi.waitFor(async () => expect((await large()).status).toBe(503));
+    await vi.waitFor(async () => expect((await large()).status).toBe(429));
     expect((await call(app, 'POST', DOCS, { body: { id: '2', customer: 'ann' } })).status).toBe(201);
     socket.destroy();
-    await vi.waitFor(async () => expect((await large()).status).not.toBe(503));
+    await vi.waitFor(async () => expect((await large()).status).not.toBe(429));
     // Many that begin while there is room are not all taken.
     const sockets: Socket[] = [];
     for (let begun = 0; begun < 10; begun += 1) {
@@ -468,7 +492,7 @@ describe('the server', () => {
     for (const one of sockets) one.write('x'.repeat(50_000));
     await Promise.race(ended);
     for (const one of sockets) one.destroy();
-    await vi.waitFor(async () => expect((await large()).status).not.toBe(503));
+    await vi.waitFor(async () => expect((await large()).status).not.toBe(429));
   });
 });
 
