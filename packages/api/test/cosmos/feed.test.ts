@@ -85,6 +85,14 @@ describe('a list of resources in pages', () => {
     expect((await pageOf(app, { size: 1, query, after: first.next })).rows).toMatchObject([{ id: 'd1', n: 1 }]);
   });
 
+  test('says how many it has, and what they are in', async () => {
+    const app = await shop();
+    const { json: database } = await call(app, 'GET', '/dbs/shop');
+    const { json, headers } = await call(app, 'GET', '/dbs/shop/colls');
+    expect(json).toMatchObject({ _rid: database['_rid'], _count: 1, DocumentCollections: [{ id: 'orders' }] });
+    expect(headers['x-ms-item-count']).toBe('1');
+  });
+
   test('has tokens of less than 1 kB, and none behind the last page', async () => {
     const { app } = await withDatabases(11);
     const first = await pageOf(app, { size: 6 });
