@@ -91,6 +91,11 @@ describe('the configuration', () => {
     ],
     [{ 'cors-origins': 'a.example,*' }, {}, '--cors-origins: must be origins like https://app.example.com, or *.'],
     [{ key: 'c2VjcmV0' }, {}, '--key: must be base64 of at least 32 bytes.'],
+    [
+      {},
+      { EPITAPH_KEY: `${Buffer.alloc(64, 7).toString('base64')}\n` },
+      'EPITAPH_KEY: has a blank, a line end or another character that no key has.',
+    ],
   ] as const)('refuses %j with %j in one line', (flags, environment, message) => {
     expect(() => readConfiguration({ flags, environment })).toThrow(new BadConfiguration(message));
   });
