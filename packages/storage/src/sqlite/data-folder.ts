@@ -427,7 +427,9 @@ export function assertNotForeign(path: string, besides: readonly string[]): void
   // What is no folder, or can't be read, is told by who opens it; and what is missing of a store that has its log.
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return;
   const names = readdirSync(path);
-  if (names.includes(FACTS_FILE) || names.includes('log.db')) return;
+  if (names.includes(FACTS_FILE)) return;
+  // A log without it is refused, and nothing is left there: it may be a part of a backup.
+  if (names.includes('log.db')) return void readFacts(path);
   const given = new Set(besides.map((file) => relative(resolve(path), resolve(file)).split(sep)[0]));
   const foreign = names
     .filter((name) => !BEGUN_WITH.has(name) && !BESIDE_ANYTHING.test(name) && !given.has(name))
