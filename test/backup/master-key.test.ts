@@ -1,5 +1,6 @@
 import {
   copyFileSync,
+  cpSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -18,6 +19,7 @@ import { foundIn } from '../secrecy/search.ts';
 import { DoubleLog } from '../eventstoredb/double-log.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { Disk } from '../support/disk.ts';
 import { CALLER, epitaph, isZero, Place, readable, wrappedKeys, write } from './setup.ts';
 
 let place: Place;
@@ -237,6 +239,27 @@ describe('escrow', () => {
     const verified = await epitaph(['keys', 'verify-master', file, '--data', data]);
     expect([verified.code, verified.out]).toEqual([0, expect.stringContaining('good')]);
     expect((await epitaph(['keys', 'export-master', file, '--data', data])).code).toBe(2);
+  });
+
+  it('is got and checked where nothing may be written, of a folder that was closed; of another that is said', async (context) => {
+    const disk = new Disk(place.file('read-only'));
+    mkdirSync(disk.path);
+    disk.mountOrSkip(context, 16);
+    try {
+      const [closed, killed] = [join(disk.path, 'closed'), join(disk.path, 'killed')];
+      cpSync(data, closed, { recursive: true });
+      await write(await place.open(), 'c', 'item-40');
+      cpSync(data, killed, { recursive: true, filter: (file) => !file.endsWith('-shm') });
+      await place.close();
+      disk.remount('ro');
+      const file = place.file('escrow.key');
+      expect(await epitaph(['keys', 'export-master', file, '--data', closed])).toMatchObject({ code: 0 });
+      expect(await epitaph(['keys', 'verify-master', file, '--data', closed])).toMatchObject({ code: 0 });
+      const refused = await epitaph(['keys', 'verify-master', file, '--data', killed]);
+      expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('has to be written beside it')]);
+    } finally {
+      disk.unmount();
+    }
   });
 
   it('gets no key that opens nothing, and a mistyped folder is not made', async () => {

@@ -1,5 +1,5 @@
 import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto';
-import { existsSync, readFileSync, renameSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -47,13 +47,14 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
   }
   let opens: boolean;
   try {
-    const vault = openForReading(vaultFile, { isCopy: existsSync(join(dirname(vaultFile), MANIFEST)) });
-    try {
-      opens = opensCheck(vault, master);
-    } finally {
-      vault.close();
-    }
+    opens = opensCheckOf(vaultFile, master, existsSync(join(dirname(vaultFile), MANIFEST)));
   } catch (error) {
+    const code = sqliteCodeOf(error);
+    if (code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen) {
+      throw new UnusableFile(
+        `${vaultFile} can't be opened: ${(error as Error).message}. Check its permissions${isClosed(vaultFile) ? '' : '; it was not closed, so that something has to be written beside it, as whoever runs the store may'}.`,
+      );
+    }
     const isOfDisk = isDiskFull(error) || sqliteCodeOf(error) === sqliteCodes.ioError;
     throw new UnusableFile(
       `${vaultFile} can't be read as a key vault: ${(error as Error).message}.${isOfDisk ? ' Its disk is full or fails; check it.' : ''}`,
@@ -64,6 +65,26 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
       `This master key does not open ${vaultFile}. Nothing in it can be read without the right one.`,
     );
 }
+
+/** Where SQLite may make nothing beside it, as on a disk that is read-only, a vault that was closed is as a copy is. */
+function opensCheckOf(vaultFile: string, master: KeyObject, isCopy: boolean): boolean {
+  try {
+    const vault = openForReading(vaultFile, { isCopy });
+    try {
+      return opensCheck(vault, master);
+    } finally {
+      vault.close();
+    }
+  } catch (error) {
+    const code = sqliteCodeOf(error);
+    if (isCopy || !isClosed(vaultFile) || (code !== sqliteCodes.readOnly && code !== sqliteCodes.cantOpen)) throw error;
+    return opensCheckOf(vaultFile, master, true);
+  }
+}
+
+/** True for a vault that a store has closed: all of it is in the one file. */
+const isClosed = (vaultFile: string): boolean =>
+  (statSync(`${vaultFile}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
 
 export interface Rotation {
   /** The key in force, base64; the folder's own file when not given. */
