@@ -130,6 +130,15 @@ export class GuardedClock implements Clock {
   }
 
   /**
+   * For how long time stands still if nothing is changed, in milliseconds: until the wall clock has come to what was used
+   * before. 0 while time goes on, held or not.
+   */
+  standsStillMs(): number {
+    this.now();
+    return this.#jump === undefined ? Math.max(0, Math.ceil(this.#usedMs - this.#sources.wallMs())) : 0;
+  }
+
+  /**
    * Tells the clock of a time found in the log. Recorded time beyond the tolerance ahead of the wall clock holds
    * the clock as a jump does; anything else only raises the high-water mark.
    */

@@ -159,6 +159,27 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBe(before + 1_000);
   });
 
+  it('tells for how long it stands still, until the wall clock has come to what was used', () => {
+    const machine = new Machine();
+    const clock = machine.start();
+    machine.pass(1_000, 3_600_000);
+    clock.confirm();
+    expect(clock.now()).toBe(machine.wall);
+    expect(clock.standsStillMs()).toBe(0);
+    machine.pass(1_000, -3_600_000);
+    // Held, it goes on along the monotonic clock.
+    expect(clock.standsStillMs()).toBe(0);
+    clock.confirm();
+    expect(clock.standsStillMs()).toBe(3_600_000);
+    const before = clock.now();
+    machine.pass(3_000_000);
+    expect(clock.standsStillMs()).toBe(600_000);
+    expect(clock.now()).toBe(before);
+    machine.pass(700_000);
+    expect(clock.standsStillMs()).toBe(0);
+    expect(clock.now()).toBe(machine.wall);
+  });
+
   it('restarted on an earlier clock shows no time that was used before again', () => {
     const machine = new Machine();
     const used = machine.start().now();

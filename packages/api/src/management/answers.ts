@@ -586,7 +586,20 @@ export const fsck = named(
   }),
 );
 
-export const clock = named('Clock', z.strictObject({ ...time('now'), kind: z.enum(['system', 'manual']) }));
+export const clock = named(
+  'Clock',
+  z.strictObject({
+    ...time('now'),
+    kind: z.enum(['system', 'manual']),
+    standsStillFor: duration
+      .optional()
+      .meta({
+        description:
+          'Until the system clock has come to the time shown, and nothing expires; absent while time goes on.',
+      }),
+    standsStillForMs: span.optional(),
+  }),
+);
 
 /** The document that describes the management plane; it has a specification of its own. */
 export const openApi = z.looseObject({ openapi: z.literal('3.1.0') });

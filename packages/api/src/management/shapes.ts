@@ -323,6 +323,11 @@ export function rebuildShape(status: RebuildStatus): Shape {
   return { ...status, startedAt: status.startedAtMs === null ? null : isoTime(status.startedAtMs) };
 }
 
-export function clockShape(nowMs: number, kind: 'system' | 'manual'): Shape {
-  return { now: isoTime(nowMs), nowMs, kind };
+export function clockShape(nowMs: number, kind: 'system' | 'manual', standsStillMs: number): Shape {
+  return {
+    now: isoTime(nowMs),
+    nowMs,
+    kind,
+    ...(standsStillMs === 0 ? {} : { standsStillFor: duration(standsStillMs), standsStillForMs: standsStillMs }),
+  };
 }

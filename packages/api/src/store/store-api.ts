@@ -33,6 +33,11 @@ export interface StoreApi
   readonly measurements: Measurements;
   nowMs(): number;
   readonly clockKind: 'system' | 'manual';
+  /**
+   * For how long time stands still, in milliseconds, because times were used that the system clock has yet to come to;
+   * until then nothing expires. 0 while it goes on, while it is held, and for a manual clock.
+   */
+  clockStandsStillMs(): number;
   /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
   advanceClock(milliseconds: number): Promise<number>;
   /**

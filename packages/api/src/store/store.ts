@@ -486,6 +486,10 @@ export class Store implements StoreApi {
 
   nowMs: StoreApi['nowMs'] = () => this.#clock.now();
 
+  clockStandsStillMs(): number {
+    return this.#clock instanceof GuardedClock ? this.#clock.standsStillMs() : 0;
+  }
+
   get clockKind(): 'system' | 'manual' {
     return this.#clock instanceof ManualClock ? 'manual' : 'system';
   }

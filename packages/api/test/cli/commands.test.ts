@@ -238,6 +238,9 @@ describe('the command line', () => {
     const { stdout } = await ask('clock');
     expect(stdout).toMatch(/^2026-11-21T10:01:01\.\d{3}Z \(manual clock\)\n$/);
     expect((await ask('clock', 'advance', '0')).stdout).toBe(stdout);
+    const stands = vi.spyOn(world.store, 'clockStandsStillMs').mockReturnValue(7_200_500);
+    expect((await ask('clock')).stdout).toMatch(/\n.*stands still for another 7201 s, .* Nothing expires before\.\n$/);
+    stands.mockRestore();
     expect(await ask('clock', 'confirm')).toMatchObject({ code: 0, stdout });
     expect(await ask('clock', 'confirm', '--pause-purge')).toMatchObject({ code: 0, stdout });
     expect((await ask('purge')).stdout).toContain('state: paused');

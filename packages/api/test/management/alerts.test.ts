@@ -20,6 +20,7 @@ const RAISED: Readonly<Record<string, readonly string[]>> = {
   EpitaphProjectionFailed: ['epitaph_projection_failed{projection="items"} 1x100'],
   EpitaphProjectionLag: ['epitaph_projection_lag_events{projection="items"} 2000x100'],
   EpitaphClockHeld: ['epitaph_purge_state{state="held-by-clock"} 1x100'],
+  EpitaphClockStandsStill: ['epitaph_clock_stands_still_seconds 7200x100'],
   EpitaphPurgePaused: ['epitaph_purge_state{state="paused"} 1x2000'],
   EpitaphNothingPurges: ['epitaph_purge_by_this_node 0x100'],
   EpitaphPurgeFails: ['epitaph_purge_faults_total 0+30x100'],

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
+import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { Operations } from '@epitaph/api/store/operations.ts';
 import type { StoreParts } from '@epitaph/api/store/parts.ts';
@@ -100,6 +101,14 @@ describe('the clock', () => {
     expect(await world.get('/purge')).toMatchObject({ state: 'paused' });
     expect((await world.ask('POST', '/clock/confirm', { body: { pausePurge: 1 } })).statusCode).toBe(400);
     await world.ask('POST', '/purge/resume');
+  });
+
+  test('says for how long it stands still after it had run ahead, also to who scrapes metrics', async () => {
+    const stands = vi.spyOn(world.store, 'clockStandsStillMs').mockReturnValue(7_200_500);
+    expect(await world.get('/clock')).toMatchObject({ standsStillFor: 'PT7200.5S', standsStillForMs: 7_200_500 });
+    expect(await metricsText(world.store)).toContain('\nepitaph_clock_stands_still_seconds 7200.5\n');
+    stands.mockRestore();
+    expect(await metricsText(world.store)).toContain('\nepitaph_clock_stands_still_seconds 0\n');
   });
 
   test('has on record who accepted it after a jump, and what was expected', async () => {
