@@ -234,8 +234,16 @@ describe('a data folder that can not be written to', () => {
       isForOperator: true,
       message: expect.stringMatching(/clock.* permissions/) as unknown,
     });
+    // Whoever is woken by it is told, too.
+    const reasons = [expect.stringMatching(/^time can't be put down .* log says why$/)];
+    expect(store.health()).toEqual({ ready: false, reasons });
+    const metrics = await metricsText(store);
+    expect(metrics).toContain('\nepitaph_storage_available 0\n');
+    expect(metrics).not.toContain('\nepitaph_clock_stands_still_seconds ');
     rmdirSync(join(data(), 'clock'));
     await readAll(['item']);
+    expect(store.health()).toEqual({ ready: true, reasons: [] });
+    expect(await metricsText(store)).toContain('\nepitaph_storage_available 1\n');
   });
 
   it('is refused at the start with the reason', async () => {

@@ -591,12 +591,9 @@ export const clock = named(
   z.strictObject({
     ...time('now'),
     kind: z.enum(['system', 'manual']),
-    standsStillFor: duration
-      .optional()
-      .meta({
-        description:
-          'Until the system clock has come to the time shown, and nothing expires; absent while time goes on.',
-      }),
+    standsStillFor: duration.optional().meta({
+      description: 'Until the system clock has come to the time shown, and nothing expires; absent while time goes on.',
+    }),
     standsStillForMs: span.optional(),
   }),
 );

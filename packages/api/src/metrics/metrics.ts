@@ -51,11 +51,7 @@ export async function metricsText(
     { labels: { version, node: process.versions.node }, value: 1 },
   ]);
   text.gauge('epitaph_ready', '1 while the store says that it is ready.', store.health().ready ? 1 : 0);
-  text.gauge(
-    'epitaph_clock_stands_still_seconds',
-    'For how long no time passes, and nothing expires, because times were used that the system clock has yet to come to.',
-    store.clockStandsStillMs() / 1000,
-  );
+  const standsStillMs = await unlessUnavailable(async () => store.clockStandsStillMs());
   // What can't be counted now is left out: the rest is what tells whoever is woken what is the matter.
   const counted = unlessUnavailable(() => store.purgeBacklogs());
   // Side by side: each may wait for a server that is away, and a scraper waits for ten seconds.
@@ -70,6 +66,13 @@ export async function metricsText(
     '0 while the disk or a server that has the data does not do what this scrape needs; some metrics are not there then.',
     isAvailable ? 1 : 0,
   );
+  if (standsStillMs !== undefined) {
+    text.gauge(
+      'epitaph_clock_stands_still_seconds',
+      'For how long no time passes, and nothing expires, because times were used that the system clock has yet to come to.',
+      standsStillMs / 1000,
+    );
+  }
   if (projections !== undefined) writeProjections(text, projections);
   text.counter('epitaph_projected_events_total', 'Events that were projected.', store.measurements.projectedEvents);
   text.counter(

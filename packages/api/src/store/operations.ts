@@ -1,4 +1,5 @@
 import { type ClockJump, isoTime } from '@epitaph/core/clock.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { graceSeconds } from '@epitaph/core/retention/grace.ts';
 import { firstExpiryMs } from '@epitaph/core/ttl/expiry.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -188,7 +189,14 @@ export class Operations {
     if (projector.error !== undefined) reasons.push('the projection has failed: GET /_epitaph/projections says why');
     const lag = this.#eventsBetween(projector.position, this.#parts.headPosition());
     if (lag > this.#readyLagEvents) reasons.push(`the projection is ${lag} events behind`);
-    const jump = ports.clockJump();
+    let jump: ClockJump | undefined;
+    try {
+      jump = ports.clockJump();
+    } catch (error) {
+      if (!(error instanceof StorageUnavailable)) throw error;
+      // The fault names folders.
+      reasons.push("time can't be put down on the disk of the data folder: the server's log says why");
+    }
     if (jump !== undefined) {
       reasons.push(
         `the clock is held: the system clock says ${isoTime(jump.wallMs)}, ${expected[jump.reason]} ${isoTime(jump.expectedMs)} (${jump.reason}); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm`,
