@@ -180,6 +180,23 @@ describe('a purge ledger', () => {
     expect(await read()).toMatchObject({ entries: [destroyed(1), destroyed(3)], head: begun.head });
   });
 
+  it('takes nothing when another program has changed it in its place, and goes on when the whole one is copied over it', async () => {
+    open().append([destroyed(1)]);
+    const whole = text();
+    for (const changed of ['', whole.slice(0, -5), `${whole}{}\n`]) {
+      writeFileSync(file, changed);
+      for (let tries = 0; tries < 2; tries += 1) {
+        expect(() => ledger!.append([destroyed(2)])).toThrow(
+          `can't be written: another program has changed it, as one does that rotates logs: it has ${changed.length} bytes, and had ${whole.length}.`,
+        );
+        expect(text()).toBe(changed);
+      }
+    }
+    writeFileSync(file, whole);
+    ledger!.append([destroyed(3)]);
+    expect(await read()).toMatchObject({ entries: [destroyed(1), destroyed(3)], head: ledger!.head });
+  });
+
   it('takes nothing when its file was moved, removed or replaced while it was open', () => {
     const aside = folder.file('aside');
     const ways: readonly (() => void)[] = [

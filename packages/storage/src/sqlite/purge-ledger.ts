@@ -106,11 +106,9 @@ export class PurgeLedger {
       text += `${line}\n`;
     }
     const bytes = Buffer.from(text);
+    this.#assertUntouched();
     try {
       if (this.#isTorn) this.#cut();
-      // Written to a file that nobody finds any more, it would be lost.
-      if (identityOf(this.#file) !== this.#identity)
-        throw new Error('it was moved, removed or replaced. Put it back, and start the store again');
       for (let written = 0; written < bytes.length;) written += writeSync(this.#descriptor, bytes, written);
       if (this.#durable) fdatasyncSync(this.#descriptor);
     } catch (error) {
@@ -120,7 +118,7 @@ export class PurgeLedger {
       } catch {
         // It is tried again before anything else is written.
       }
-      throw new Error(`the purge ledger ${this.#file} can't be written: ${(error as Error).message}`, { cause: error });
+      throw this.#unwritable((error as Error).message, error);
     }
     this.#size += bytes.length;
     this.#head = head;
@@ -128,6 +126,24 @@ export class PurgeLedger {
 
   close(): void {
     closeSync(this.#descriptor);
+  }
+
+  /** Nothing is cut off then, nor filled up: what is there may be all that is left of it. */
+  #assertUntouched(): void {
+    // Written to a file that nobody finds any more, it would be lost.
+    if (identityOf(this.#file) !== this.#identity) {
+      throw this.#unwritable('it was moved, removed or replaced. Put it back, and start the store again');
+    }
+    const { size } = fstatSync(this.#descriptor);
+    if (size < this.#size || (size > this.#size && !this.#isTorn)) {
+      throw this.#unwritable(
+        `another program has changed it, as one does that rotates logs: it has ${size} bytes, and had ${this.#size}. Copy the whole one over it`,
+      );
+    }
+  }
+
+  #unwritable(why: string, cause?: unknown): Error {
+    return new Error(`the purge ledger ${this.#file} can't be written: ${why}`, { cause });
   }
 
   /** Takes away what a write that failed has left behind the last line. */
