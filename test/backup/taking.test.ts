@@ -12,6 +12,7 @@ import {
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { Disk } from '../support/disk.ts';
@@ -57,6 +58,19 @@ describe('a backup', () => {
       message: expect.stringContaining('not empty'),
     });
     expect(existsSync(join(below, 'first', 'vault', 'backup.json'))).toBe(true);
+  });
+
+  it('is no store, and a start on one of its parts leaves nothing in it', async () => {
+    await take('b');
+    for (const [part, why] of [
+      ['log', /is the log part of a backup, and no store: restore it/],
+      ['vault', /There is no store in/],
+    ] as const) {
+      const folder = join(below, 'b', part);
+      const names = readdirSync(folder);
+      await expect(openEmbeddedStore({ folder, clock: 'manual' })).rejects.toThrow(why);
+      expect(readdirSync(folder)).toEqual(names);
+    }
   });
 
   it('has of the log what there was at one moment, and says up to where that goes, however much is written meanwhile', async () => {

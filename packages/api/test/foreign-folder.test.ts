@@ -99,18 +99,12 @@ describe('A folder that holds no store', () => {
     for (let n = 10; n < 30; n++) put(`file-${n}`);
     await expect(start()).rejects.toThrow(': file-10, file-11, file-12 and 17 more.');
   });
-
-  test('but the log part of a backup is left as it is', async () => {
-    for (const name of ['log.db', 'backup.json']) put(name);
-    await expect(start()).rejects.toThrow(/epitaph\.json is missing: .* holds a log.* Restore it from a backup/);
-    expect(readdirSync(folder).toSorted()).toEqual(['backup.json', 'log.db']);
-  });
 });
 
 describe('A folder that holds a store', () => {
   test('may have anything beside it', async () => {
     await start();
-    for (const name of ['notes.txt', 'photos/']) put(name);
+    for (const name of ['notes.txt', 'photos/', 'backup.json']) put(name);
     await start();
   });
 
@@ -118,7 +112,9 @@ describe('A folder that holds a store', () => {
     await start();
     rmSync(path.join(folder, 'epitaph.json'));
     put('notes.txt');
+    rmSync(path.join(folder, 'lock'));
     await expect(start()).rejects.toThrow(/epitaph\.json is missing: .* holds a log/);
     expect(readFileSync(path.join(folder, 'notes.txt'), 'utf8')).toBe('text');
+    expect(readdirSync(folder)).not.toContain('lock');
   });
 });

@@ -22,6 +22,7 @@ import {
   type DataFolder,
   FACTS_FILE,
   type FolderFacts,
+  MANIFEST_FILE,
   PROOF_KEY_FILE,
   ACCESS_KEYS_FILE,
 } from './data-folder.ts';
@@ -35,7 +36,6 @@ import type { Writer } from './writer.ts';
 
 /** Pages copied at a time; requests are answered in between. */
 const PAGES_PER_STEP = 128;
-export const MANIFEST = 'backup.json';
 /** Access keys of the store, as the api keeps them in the folder. */
 
 /** What the parts hold: a restore makes no file of any other name, whatever a manifest says. */
@@ -201,8 +201,8 @@ export class SqliteBackup implements BackupSource {
   async #removeIfLapsed(folder: string, nowMs: number): Promise<boolean> {
     const path = join(folder, 'vault');
     const names: readonly string[] = await readdir(path).catch(ofNobody);
-    const copied = names.includes(MANIFEST)
-      ? readManifestOf('vault', readJson(join(path, MANIFEST)), digestOfText)
+    const copied = names.includes(MANIFEST_FILE)
+      ? readManifestOf('vault', readJson(join(path, MANIFEST_FILE)), digestOfText)
       : this.#cutShort(folder, names);
     if (copied?.store !== this.#folder.storeId || copied.lapsesAtMs > nowMs) return false;
     await rm(join(path, 'vault.db'), { force: true });
@@ -215,7 +215,7 @@ export class SqliteBackup implements BackupSource {
     // A data folder may have that name, too.
     if (!names.includes('vault.db') || !names.every(isOfVaultPart)) return undefined;
     const store =
-      readManifestOf('log', readJson(join(folder, 'log', MANIFEST)), digestOfText)?.store ??
+      readManifestOf('log', readJson(join(folder, 'log', MANIFEST_FILE)), digestOfText)?.store ??
       (readJson(join(folder, 'vault', FACTS_FILE)) as Partial<FolderFacts> | undefined)?.id;
     return store === undefined ? undefined : { store, lapsesAtMs: 0 };
   }
@@ -266,7 +266,7 @@ const isOfVaultPart = (name: string): boolean =>
 /** Keys below the part of a backup that has the log would be stored with it. */
 function assertOutsideBackups(folder: string): void {
   for (let at = folder; dirname(at) !== at; at = dirname(at)) {
-    if (['log', 'vault'].includes(basename(at)) && existsSync(join(at, MANIFEST))) {
+    if (['log', 'vault'].includes(basename(at)) && existsSync(join(at, MANIFEST_FILE))) {
       throw new BackupFailed(`${at} is a part of another backup. Name a folder outside it.`);
     }
   }
@@ -316,11 +316,11 @@ export async function digestOf(
 
 /** Last of all, and whole at once: a folder without one is no backup, and of keys it says until when they may be there. */
 async function writeManifest(path: string, manifest: LogManifest | VaultManifest, onStep: StepHook): Promise<void> {
-  const temporary = join(path, `${MANIFEST}.new`);
+  const temporary = join(path, `${MANIFEST_FILE}.new`);
   const text = JSON.stringify(toWrite(manifest, digestOfText), undefined, 2);
   await writeFile(temporary, `${text}\n`, { mode: 0o600, flush: true });
   onStep(`backup ${manifest.part}: described`);
-  await rename(temporary, join(path, MANIFEST));
+  await rename(temporary, join(path, MANIFEST_FILE));
   await sync(path);
 }
 
@@ -341,10 +341,10 @@ async function sync(path: string): Promise<void> {
 export function readManifest(path: string, part: 'log'): LogManifest;
 export function readManifest(path: string, part: 'vault'): VaultManifest;
 export function readManifest(path: string, part: 'log' | 'vault'): LogManifest | VaultManifest {
-  const manifest = join(path, MANIFEST);
+  const manifest = join(path, MANIFEST_FILE);
   if (!existsSync(manifest)) {
     throw new UnusableFile(
-      `${path} holds no backup of the ${part}: there is no ${MANIFEST} in it. A backup that was cut short has none.`,
+      `${path} holds no backup of the ${part}: there is no ${MANIFEST_FILE} in it. A backup that was cut short has none.`,
     );
   }
   const found = readJson(manifest) as { readonly format?: unknown; readonly part?: unknown } | undefined;

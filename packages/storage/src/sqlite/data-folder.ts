@@ -67,6 +67,8 @@ export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
 /** Of who may call the store; it is the server's own to read. */
 export const ACCESS_KEYS_FILE = 'keys.json';
+/** In each part of a backup, and in no data folder. */
+export const MANIFEST_FILE = 'backup.json';
 /** The end of the name of a folder that a restore is making. */
 export const RESTORING_SUFFIX = '.restoring';
 
@@ -427,8 +429,13 @@ export function assertNotForeign(path: string, besides: readonly string[]): void
   // What is no folder, or can't be read, is told by who opens it; and what is missing of a store that has its log.
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return;
   const names = readdirSync(path);
-  if (names.includes(FACTS_FILE)) return;
-  // A log without it is refused, and nothing is left there: it may be a part of a backup.
+  if (names.includes(FACTS_FILE)) {
+    const isLogPart = names.includes(MANIFEST_FILE) && names.includes('log.db') && !names.includes('vault.db');
+    if (!isLogPart) return;
+    throw new UnusableFile(
+      `${path} is the log part of a backup, and no store: restore it (epitaph restore), and start what that makes. Nothing was changed.`,
+    );
+  }
   if (names.includes('log.db')) return void readFacts(path);
   const given = new Set(besides.map((file) => relative(resolve(path), resolve(file)).split(sep)[0]));
   const foreign = names

@@ -6,8 +6,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { keysOf } from '../restored-keys.ts';
-import { MANIFEST } from './backup.ts';
-import { type DataFolder, MASTER_KEY_FILE } from './data-folder.ts';
+import { type DataFolder, MANIFEST_FILE, MASTER_KEY_FILE } from './data-folder.ts';
 import { syncFolder, writeDurably } from './durable-files.ts';
 import { emptyJournal, headIn, openForReading, UnusableFile } from './database.ts';
 import { openVault } from './open-vault.ts';
@@ -47,7 +46,7 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
   }
   let opens: boolean;
   try {
-    opens = opensCheckOf(vaultFile, master, existsSync(join(dirname(vaultFile), MANIFEST)));
+    opens = opensCheckOf(vaultFile, master, existsSync(join(dirname(vaultFile), MANIFEST_FILE)));
   } catch (error) {
     const code = sqliteCodeOf(error);
     if (code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen) {
