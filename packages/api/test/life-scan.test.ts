@@ -19,8 +19,22 @@ const writes = Array.from({ length: WRITES }, (_, revision) => {
   return recordedEvent(STREAM, { type: 'ItemUpserted', data }, place);
 });
 
-/** What is told of a life that is purged as soon as its events up to a head have been read. */
-async function toldUpTo(headPosition: number, listed?: number): Promise<readonly ScannedLife[]> {
+const ended = recordedEvent(
+  STREAM,
+  { type: 'ItemDeleted', data: { ...about, key: 1, ts: WRITES, ttl: null } },
+  { revision: WRITES, position: WRITES + 1, occurredAtMs: 50_000 },
+);
+
+/**
+ * What is told of a life that is purged as soon as its events up to a head have been read.
+ *
+ * @param end what has ended it before
+ */
+async function toldUpTo(
+  headPosition: number,
+  listed?: number,
+  end: readonly RecordedEvent[] = [],
+): Promise<readonly ScannedLife[]> {
   const entries = writes.map(({ id, occurredAtMs }): LedgerEntry => ({
     atMs: occurredAtMs,
     ttl: null,
@@ -33,14 +47,14 @@ async function toldUpTo(headPosition: number, listed?: number): Promise<readonly
   const purged = recordedEvent(
     STREAM,
     { type: 'ItemPurged', data: facts },
-    { revision: WRITES, position: WRITES + 1, occurredAtMs: 60_000 },
+    { revision: WRITES + end.length, position: WRITES + end.length + 1, occurredAtMs: 60_000 },
   );
   const log: Pick<EventLog, 'head' | 'readAll' | 'readLast' | 'readBefore' | 'readStream'> = {
     head: () => Promise.resolve(headPosition),
-    readAll: (after) => Promise.resolve(writes.filter(({ position }) => position > after)),
+    readAll: (after) => Promise.resolve([...writes, ...end].filter(({ position }) => position > after)),
     readLast: () => Promise.resolve<RecordedEvent>(purged),
-    readBefore: () => Promise.resolve<RecordedEvent | undefined>(undefined),
-    readStream: () => Promise.resolve([purged]),
+    readBefore: (event) => Promise.resolve(event === purged ? end[0] : undefined),
+    readStream: () => Promise.resolve([...end, purged]),
   };
   const told: ScannedLife[] = [];
   for await (const life of livesOf(log as EventLog, CONTAINER)) told.push(life);
@@ -59,4 +73,17 @@ describe('a life that is purged while lives are looked through', () => {
       }
     },
   );
+
+  it('and had ended before is told with its end, where that was up to the head, and with its writes', async () => {
+    for (const [head, end] of [
+      [WRITES, undefined],
+      [WRITES + 1, { kind: 'deleted', atMs: 50_000 }],
+    ] as const) {
+      const told = await toldUpTo(head, undefined, [ended]);
+      expect(told).toHaveLength(1);
+      const { facts } = told[0]!;
+      expect(facts.writes.map((write) => write.atMs)).toEqual(writes.map((write) => write.occurredAtMs));
+      expect([facts.end, facts.purge]).toEqual([end && expect.objectContaining(end), undefined]);
+    }
+  });
 });

@@ -1,6 +1,7 @@
 import { leftWithPartitionKey } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { GrowingLifeFacts, type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -70,18 +71,23 @@ async function lifeThatEndsHere(
   if (last.position === event.position && event.revision === 0) {
     return { id, partitionKey, facts: lifeFacts(life, [event]) };
   }
-  const begin = () => ({ known: new GrowingLifeFacts(life), upTo: 0 });
+  const begin = () => ({ known: new GrowingLifeFacts(life), upTo: 0, hasWrites: false });
   const read = await readLife(log, event.stream, begin, (reading, page) => {
     for (const recorded of page) {
       if (recorded.position > headPosition) return;
       reading.known.add(recorded);
       reading.upTo = recorded.position;
+      reading.hasWrites ||= isItemWrite(recorded) || recorded.type === 'ItemPurged';
     }
   });
   if (read === undefined || read.upTo > event.position) return undefined;
-  if (read.upTo === event.position) return { id, partitionKey, facts: read.known.soFar() };
+  if (read.upTo === event.position && read.hasWrites) return { id, partitionKey, facts: read.known.soFar() };
   // Purged and truncated since the scan began: the ledger has the writes, and this event was the last that counts.
   const facts = lifeFacts(life, await lifeTail(log, event.stream));
+  if (!isItemWrite(event)) {
+    const { purge: _, ...before } = facts;
+    return { id, partitionKey, facts: before };
+  }
   const { omittedAfter: omitted = 0 } = facts.writes[0]!;
   const isOmitted = event.revision > 0 && event.revision <= omitted;
   const count = event.revision === 0 || isOmitted ? 1 : event.revision + 1 - omitted;
