@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import { afterEach, expect, it, vi } from 'vitest';
 import { Store } from '@epitaph/api/store/store.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
@@ -5,6 +6,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
+import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -175,6 +177,46 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
   ).toEqual([]);
 });
 
+it('finds nothing in an item that leaves before its life is examined, where the read models are behind', async () => {
+  const { store, container, put } = await openWithContainer(() => {});
+  for (let write = 0; write < 2; write++) await put({ id: 'a', pk: 'p' });
+  // From here on its row is in the file.
+  expect(await store.fsck()).toMatchObject({ items: 1, problems: [] });
+  const { apply } = SqliteReadModelStore.prototype;
+  const examined = Promise.withResolvers<void>();
+  const behind = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementation(async function (
+    this: unknown,
+    ...what
+  ) {
+    await examined.promise;
+    return apply.apply(this as SqliteReadModelStore, what);
+  });
+  const { readStream } = SqliteEventLog.prototype;
+  let leaving: Promise<unknown> | undefined;
+  const read = vi.spyOn(SqliteEventLog.prototype, 'readStream').mockImplementation(async function (
+    this: unknown,
+    ...of
+  ) {
+    const log = this as SqliteEventLog;
+    const [stream] = of;
+    if (leaving === undefined && stream.startsWith('item-')) {
+      leaving = store.deleteItem(CALLER, container, 'a', '["p"]');
+      while (log.readLast(stream)?.type !== 'ItemDeleted') await setTimeout(1);
+    }
+    return readStream.apply(log, of);
+  });
+  try {
+    expect((await store.fsck()).problems).toEqual([]);
+  } finally {
+    examined.resolve();
+    await leaving;
+    behind.mockRestore();
+    read.mockRestore();
+  }
+  expect(leaving).toBeDefined();
+  expect(await store.fsck()).toMatchObject({ items: 0, problems: [] });
+});
+
 it('goes on with the read models that a rebuild puts in the place of those it had begun with', async () => {
   const meanwhile = new Meanwhile();
   const { store, put } = await openWithContainer(meanwhile.onPage);
@@ -182,7 +224,7 @@ it('goes on with the read models that a rebuild puts in the place of those it ha
   meanwhile.work = async () => {
     store.startRebuild('items');
     while (['running', 'comparing'].includes(store.rebuildStatus('items')!.state)) {
-      await new Promise((resolve) => setTimeout(resolve, 1));
+      await setTimeout(1);
     }
   };
   expect(await store.fsck()).toMatchObject({ ok: true, items: 1, problems: [] });

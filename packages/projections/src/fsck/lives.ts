@@ -148,7 +148,8 @@ async function checkLife(
 
 /** True for a life that was written, has ended or was erased since the log was read up to a position. */
 async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number): Promise<boolean> {
-  if ((await log.readLast(stream))?.position !== life.endPosition) return true;
+  // It may have gone on before it was examined, and the read model not have come to that.
+  if (life.endPosition > upTo || (await log.readLast(stream))?.position !== life.endPosition) return true;
   // What befalls a life from outside is in its own stream only when the purge has come to it.
   const { containerRid, prefix } = parseItemStream(stream)!;
   return (await log.readStream(containerStream(containerRid))).some(({ type, position, data }) => {
