@@ -31,8 +31,8 @@ export const bundle: Command = {
     const response = await client.download(`${containerPath(operands)}/bundle`, {
       query: Object.fromEntries(['from', 'to', 'rid'].map((name) => [name, textFlag(flags, name)])),
     });
-    // Under another name until it is whole.
-    const partial = `${target}.part`;
+    // Under another name until it is whole, and under one of its own, for another command may write the same bundle.
+    const partial = `${target}.${crypto.randomUUID().slice(0, 8)}.part`;
     const remove = (): void => rmSync(partial, { force: true });
     const file = createWriteStream(partial);
     const onSignal = (signal: NodeJS.Signals): void => {
@@ -43,6 +43,7 @@ export const bundle: Command = {
     for (const signal of ENDING) process.once(signal, onSignal);
     try {
       await pipeline(response, file);
+      renameSync(partial, target);
     } catch (error) {
       remove();
       const { code, message } = error as NodeJS.ErrnoException;
@@ -54,7 +55,6 @@ export const bundle: Command = {
     } finally {
       for (const signal of ENDING) process.off(signal, onSignal);
     }
-    renameSync(partial, target);
     const bytes = file.bytesWritten;
     print(json ? JSON.stringify({ output, bytes }) : `Written to ${output}: ${bytes} bytes.`);
     return exitCodes.ok;

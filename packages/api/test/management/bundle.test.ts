@@ -1,15 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -91,11 +82,21 @@ const replacing = (name: string, replace: (text: string) => string) => (files: A
 describe("an auditor's bundle", () => {
   test('that finds no room says so, and leaves nothing', async () => {
     const file = path.join(folder, 'full.tar.gz');
-    symlinkSync('/dev/full', `${file}.part`);
+    const named = vi.spyOn(crypto, 'randomUUID').mockReturnValue('abcdef01-0000-4000-8000-000000000000');
+    symlinkSync('/dev/full', `${file}.abcdef01.part`);
     const { code, stderr } = await epitaph('bundle', 'shop', 'orders', '--output', file);
+    named.mockRestore();
     expect(code).toBe(2);
     expect(stderr).toMatch(/full\.tar\.gz can't be written: ENOSPC/);
     expect(readdirSync(folder).filter((name) => name.startsWith('full'))).toEqual([]);
+  });
+
+  test('is whole though others write it at the same time', async () => {
+    const file = path.join(folder, 'same.tar.gz');
+    const made = await Promise.all([1, 2, 3].map(() => epitaph('bundle', 'shop', 'orders', '--output', file)));
+    expect(made.map(({ code, stderr }) => [code, stderr])).toEqual([1, 2, 3].map(() => [0, '']));
+    expect((await filesIn(file)).length).toBeGreaterThan(5);
+    expect(readdirSync(folder).filter((name) => name.startsWith('same'))).toEqual(['same.tar.gz']);
   });
 
   test('takes the place of a file alone, also through a link', async () => {
@@ -130,7 +131,8 @@ describe("an auditor's bundle", () => {
       {},
     );
     const ended = finished();
-    await expect.poll(() => existsSync(`${file}.part`), { timeout: 10_000 }).toBe(true);
+    const isBegun = () => readdirSync(folder).some((name) => /^ended\.tar\.gz\..+\.part$/.test(name));
+    await expect.poll(isBegun, { timeout: 10_000 }).toBe(true);
     child.kill('SIGTERM');
     expect((await ended).code).toBeNull();
     expect(child.signalCode).toBe('SIGTERM');
