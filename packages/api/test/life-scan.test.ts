@@ -25,15 +25,20 @@ const ended = recordedEvent(
   { revision: WRITES, position: WRITES + 1, occurredAtMs: 50_000 },
 );
 
-/**
- * What is told of a life that is purged as soon as its events up to a head have been read.
- *
- * @param end what has ended it before
- */
+interface Purged {
+  /** So many of its writes are listed by the record of its purge; all by default. */
+  readonly listed?: number | undefined;
+  /** What has ended it before. */
+  readonly end?: readonly RecordedEvent[];
+  /** True where its events are gone before they are read where they were, and not only after that. */
+  readonly before?: boolean;
+  readonly upToMs?: number;
+}
+
+/** What is told of a life that is purged as soon as its events up to a head have been read, or before. */
 async function toldUpTo(
   headPosition: number,
-  listed?: number,
-  end: readonly RecordedEvent[] = [],
+  { listed, end = [], before = false, upToMs = Number.POSITIVE_INFINITY }: Purged = {},
 ): Promise<readonly ScannedLife[]> {
   const entries = writes.map(({ id, occurredAtMs }): LedgerEntry => ({
     atMs: occurredAtMs,
@@ -44,20 +49,22 @@ async function toldUpTo(
   }));
   const ledger = ledgerOf(entries, listed);
   const facts = { ...about, cause: 'deleted', erased: 'key-destroyed', key: 1, recoverableUntilMs: null, ledger };
-  const purged = recordedEvent(
-    STREAM,
-    { type: 'ItemPurged', data: facts },
-    { revision: WRITES + end.length, position: WRITES + end.length + 1, occurredAtMs: 60_000 },
-  );
+  const place = { revision: WRITES + end.length, position: WRITES + end.length + 1, occurredAtMs: 60_000 };
+  const purged = recordedEvent(STREAM, { type: 'ItemPurged', data: facts }, place);
+  let heads = 0;
+  let reads = 0;
   const log: Pick<EventLog, 'head' | 'readAll' | 'readLast' | 'readBefore' | 'readStream'> = {
-    head: () => Promise.resolve(headPosition),
-    readAll: (after) => Promise.resolve([...writes, ...end].filter(({ position }) => position > after)),
+    head: () => Promise.resolve(heads++ === 0 ? headPosition : purged.position),
+    readAll: (after) => {
+      const left = before || reads++ > 0 ? [...end, purged] : [...writes, ...end];
+      return Promise.resolve(left.filter(({ position }) => position > after));
+    },
     readLast: () => Promise.resolve<RecordedEvent>(purged),
     readBefore: (event) => Promise.resolve(event === purged ? end[0] : undefined),
     readStream: () => Promise.resolve([...end, purged]),
   };
   const told: ScannedLife[] = [];
-  for await (const life of livesOf(log as EventLog, CONTAINER)) told.push(life);
+  for await (const life of livesOf(log as EventLog, CONTAINER, upToMs)) told.push(life);
   return told;
 }
 
@@ -66,7 +73,7 @@ describe('a life that is purged while lives are looked through', () => {
     'is told once, as it was up to the head, where its record lists %s of its writes',
     async (listed) => {
       for (let head = 1; head <= WRITES; head++) {
-        const told = await toldUpTo(head, listed);
+        const told = await toldUpTo(head, { listed });
         expect(told).toHaveLength(1);
         const times = told[0]!.facts.writes.map((write) => write.atMs);
         expect([times[0], times.at(-1)], `up to ${head}`).toEqual([atMs(0), atMs(head - 1)]);
@@ -79,11 +86,27 @@ describe('a life that is purged while lives are looked through', () => {
       [WRITES, undefined],
       [WRITES + 1, { kind: 'deleted', atMs: 50_000 }],
     ] as const) {
-      const told = await toldUpTo(head, undefined, [ended]);
+      const told = await toldUpTo(head, { end: [ended] });
       expect(told).toHaveLength(1);
       const { facts } = told[0]!;
       expect(facts.writes.map((write) => write.atMs)).toEqual(writes.map((write) => write.occurredAtMs));
       expect([facts.end, facts.purge]).toEqual([end && expect.objectContaining(end), undefined]);
     }
+  });
+
+  it('and truncated before it is read is told by the record of that, as it was when the look began', async () => {
+    for (let known = 0; known <= WRITES; known++) {
+      const upToMs = known === 0 ? atMs(0) - 1 : atMs(known - 1);
+      const told = await toldUpTo(WRITES, { before: true, upToMs });
+      expect(told.map(({ facts }) => facts)).toEqual(
+        known === 0
+          ? []
+          : [{ life: 0, writes: writes.slice(0, known).map((write) => ({ atMs: write.occurredAtMs, ttl: null })) }],
+      );
+    }
+    const left = (upToMs: number) => toldUpTo(WRITES, { before: true, end: [ended], upToMs });
+    expect(await left(49_999)).toMatchObject([{ facts: { writes: { length: WRITES } } }]);
+    expect((await left(49_999))[0]!.facts.end).toBeUndefined();
+    expect(await left(50_000)).toMatchObject([{ facts: { end: { kind: 'deleted', atMs: 50_000 } } }]);
   });
 });

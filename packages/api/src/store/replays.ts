@@ -36,7 +36,7 @@ export class Replays {
     const containerGoneAtMs = this.#parts.catalog.goneAtMs(state);
     const counts: Record<ReplayVerdict, number> = { same: 0, earlier: 0, later: 0, never: 0, also: 0 };
     const sample: ReplayDifference[] = [];
-    for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, onProgress, signal)) {
+    for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, nowMs, onProgress, signal)) {
       const { timeline } = state;
       const replayed = replayLife({ facts, timeline, instead, containerGoneAtMs, nowMs });
       counts[replayed.verdict] += 1;
@@ -54,10 +54,10 @@ export class Replays {
     atMs: number,
     { onRow, onProgress, signal }: FollowedScan<ItemAsOf> = {},
   ): Promise<number> {
-    const { state } = await this.#parts.told(container);
+    const { state, nowMs } = await this.#parts.told(container);
     const gone = this.#parts.catalog.gone(state);
     let items = 0;
-    for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, onProgress, signal)) {
+    for await (const { id, partitionKey, facts } of livesOf(this.#parts.ports.log, state, nowMs, onProgress, signal)) {
       const told = explainItem({ id, partitionKey, container: state, gone, lives: [facts], atMs, holds: [] });
       if (told.state !== 'live') continue;
       items += 1;
