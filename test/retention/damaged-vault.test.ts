@@ -45,3 +45,23 @@ it('a purge that meets a life whose key the vault has lost says so, and goes on 
     await store.close();
   }
 });
+
+it('what expires after it is purged as well, before a restart and after it, in the run that it keeps open', async () => {
+  for (const id of ['later', 'after a restart']) {
+    const { store } = await open();
+    try {
+      const container = store.container('d', 'next');
+      const document = { id, pk: 'p' };
+      const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+      await store.writeItem(CALLER, container, 'create', item);
+      await store.advanceClock(200_000);
+      for (let pass = 0; pass < 2; pass++) {
+        await expect(store.runPurge()).rejects.toThrow('the vault does not know the key');
+      }
+      expect((await store.explain(container, id, PK)).state).toBe('purged');
+      expect((await store.purgeRuns(0, 10)).runs.length).toBe(1);
+    } finally {
+      await store.close();
+    }
+  }
+});

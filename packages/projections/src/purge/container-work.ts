@@ -17,7 +17,7 @@ import {
   type Place,
 } from './held-lives.ts';
 import { isGone, type PurgePorts, streamOf } from './ports.ts';
-import type { OpenRun } from './runs.ts';
+import type { Freeze } from './runs.ts';
 
 /**
  * How long lives that a hold keeps (on several nodes also those that a floor keeps) are left alone before the vault is
@@ -92,11 +92,7 @@ export class ContainerWork {
   }
 
   /** What there is to do in a container, at most so much of each kind. */
-  async workIn(
-    container: CatalogContainer,
-    run: Pick<OpenRun, 'effectiveNowMs' | 'upToPosition'>,
-    limit: number,
-  ): Promise<Work> {
+  async workIn(container: CatalogContainer, run: Freeze, limit: number): Promise<Work> {
     const { look } = this.#options.held;
     const gone = this.isGone(container);
     // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run, and what has
@@ -199,7 +195,7 @@ export class ContainerWork {
   async #erasableEnded(
     container: CatalogContainer,
     gone: boolean,
-    run: Pick<OpenRun, 'effectiveNowMs'>,
+    run: Pick<Freeze, 'effectiveNowMs'>,
     limit: number,
   ): Promise<Found<EndedRow>[]> {
     const nowMs = this.#options.clock.now();

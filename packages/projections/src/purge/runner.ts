@@ -18,7 +18,7 @@ import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import type { PurgePorts } from './ports.ts';
 import { RecentRate } from './recent-rate.ts';
-import { type OpenRun, purgeContext, PurgeRuns } from './runs.ts';
+import { type Freeze, type OpenRun, purgeContext, PurgeRuns } from './runs.ts';
 
 /** The most containers that are worked on side by side: each waits for the disk as often as a batch of one alone. */
 const CONTAINERS_AT_ONCE = 32;
@@ -386,6 +386,7 @@ export class PurgeRunner {
     }
     const takenUp = left !== undefined && this.#runs.isOthers(left) ? left : undefined;
     let run = left === undefined || takenUp !== undefined ? await this.#runs.open() : left;
+    let candidates = await this.#runs.candidatesOf(run);
     // A fault may have come between the record of a purge and the truncation.
     if (left !== undefined) {
       await this.#executor.truncations.finish(left.upToPosition, nowMs());
@@ -403,9 +404,9 @@ export class PurgeRunner {
       // Under a completed run nobody looks for what is left in the log of lives that were purged in it.
       if (isCompleted) {
         await this.#executor.truncations.done();
-        run = await this.#runs.open();
+        candidates = run = await this.#runs.open();
       }
-      const round = await this.#takeRound(waiting, run, allowed);
+      const round = await this.#takeRound(waiting, candidates, allowed);
       if (round === undefined) {
         await this.#executor.truncations.done();
         return totals;
@@ -425,7 +426,10 @@ export class PurgeRunner {
     }
     await this.#executor.truncations.done();
     // The run stays open: what there is to do in it is not done.
-    if (fault !== undefined) throw fault;
+    if (fault !== undefined) {
+      this.#runs.keepOpen(run);
+      throw fault;
+    }
     // The node that opened it may have had a batch in hand when it was completed, and have died.
     if (takenUp !== undefined) await this.#executor.truncations.finish(takenUp.upToPosition, nowMs());
     await this.#runs.close(run, { expired: totals.expired, purged: totals.purged, heldBack: this.heldBack });
@@ -440,7 +444,7 @@ export class PurgeRunner {
    */
   async #takeRound(
     waiting: Set<ContainerNumber>,
-    run: OpenRun,
+    candidates: Freeze,
     allowed: () => PurgeSituation['allowed'],
   ): Promise<readonly Work[] | undefined> {
     const round: Work[] = [];
@@ -450,7 +454,7 @@ export class PurgeRunner {
       if (room <= 0 || round.length === CONTAINERS_AT_ONCE) break;
       await pace.step();
       // Read anew each time: its policy or its being there may have changed since the last round.
-      const work = await this.#work.workIn(this.#options.catalog().containerByNumber(number)!, run, room);
+      const work = await this.#work.workIn(this.#options.catalog().containerByNumber(number)!, candidates, room);
       const overdue = work.overdue.length + work.unrecorded.length;
       const erasable = work.ended.length + work.abandoned.length;
       const action = nextAction({ allowed: allowed(), overdue, erasable });

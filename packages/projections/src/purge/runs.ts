@@ -5,9 +5,13 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { purgeEventVersions, type PurgeRunEvent, purgeRunStream } from './events.ts';
 import type { PurgePorts } from './ports.ts';
 
-export interface OpenRun {
+export interface OpenRun extends Freeze {
   readonly id: string;
   readonly startedAtMs: number;
+}
+
+/** What the candidates of a run are: items whose last write is at or before a position, and that are overdue at a time. */
+export interface Freeze {
   readonly upToPosition: number;
   readonly effectiveNowMs: number;
 }
@@ -27,6 +31,8 @@ export class PurgeRuns {
   readonly #ports: RunPorts;
   /** The one that is worked on, or was when a fault came. */
   current: OpenRun | undefined;
+  /** The id of the one that only lives at fault keep open. */
+  #keptOpen: string | undefined;
   /** The one that was opened here last. */
   #opened: OpenRun | undefined;
   /** Since when runs are known to be open, by the monotonic clock. */
@@ -71,23 +77,33 @@ export class PurgeRuns {
     return this.#ports.othersControl && (await this.#isCompleted(run));
   }
 
+  async #now(): Promise<Freeze> {
+    return { upToPosition: await this.#ports.log.head(), effectiveNowMs: this.#ports.clock.now() };
+  }
+
   async #isCompleted(run: OpenRun): Promise<boolean> {
     return (await this.#ports.log.readLast(purgeRunStream(run.id)))?.type === 'PurgeRunCompleted';
   }
 
+  /**
+   * The candidates of a pass in a run: those of the run itself, or what is due now in one that lasting damage keeps open. It
+   * would hold up for ever whatever comes to be due after it.
+   */
+  async candidatesOf(run: OpenRun): Promise<Freeze> {
+    return run.id === this.#keptOpen ? this.#now() : run;
+  }
+
+  /** All is done in a run but for lives at fault. It stays open: a run for each try would fill the log. */
+  keepOpen({ id }: OpenRun): void {
+    this.#keptOpen = id;
+  }
+
   async open(): Promise<OpenRun> {
-    const { clock, log, newId } = this.#ports;
+    const { log, newId } = this.#ports;
     const context = purgeContext(this.#ports);
-    const run: OpenRun = {
-      id: newId(),
-      startedAtMs: context.nowMs,
-      upToPosition: await log.head(),
-      effectiveNowMs: clock.now(),
-    };
-    const event: PurgeRunEvent = {
-      type: 'PurgeRunStarted',
-      data: { upToPosition: run.upToPosition, effectiveNowMs: run.effectiveNowMs },
-    };
+    const freeze = await this.#now();
+    const run: OpenRun = { id: newId(), startedAtMs: context.nowMs, ...freeze };
+    const event: PurgeRunEvent = { type: 'PurgeRunStarted', data: freeze };
     const result = await log.append([
       {
         stream: purgeRunStream(run.id),
