@@ -8,19 +8,24 @@ const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const PK = '["p"]';
 const IDS = ['first', 'damaged', 'last'];
+const NAMES = ['overdue', 'deleted', 'next'];
 
 const folders: string[] = [];
 afterAll(() => folders.forEach((folder) => removeFolder(folder)));
 
-it.each([
-  { what: 'is cut short', set: 'data = substr(data, 1, 20)', says: 'ItemUpserted at' },
-  { what: 'was written by a newer version', set: 'version = 99', says: 'written by a newer Epitaph' },
-])('a purge that meets a life of which an event $what says so, and goes on with all others', async ({ set, says }) => {
+/**
+ * A store with the same three items in each of three containers, all of them due, those of one deleted.
+ *
+ * @param damage what is done to the log's database with the stream of the item in the middle of the first two
+ * @param whenStopped while it was stopped, so that it goes by nothing that it has in memory
+ */
+async function damaged(damage: (log: DatabaseSync, stream: string) => void, whenStopped = false) {
   const folder = newFolder('damaged-log');
   folders.push(folder);
-  const { store } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
+  let store = await open();
   await store.createDatabase(CALLER, 'd');
-  for (const name of ['overdue', 'deleted', 'next']) {
+  for (const name of NAMES) {
     const { resource: container } = await store.createContainer(CALLER, 'd', name, DEFINITION, 100);
     for (const id of IDS) {
       const document = { id, pk: 'p', ...(name === 'deleted' ? { ttl: -1 } : {}) };
@@ -30,25 +35,39 @@ it.each([
     if (name !== 'deleted') continue;
     for (const id of IDS) await store.deleteItem(CALLER, container, id, PK);
   }
+  if (whenStopped) await store.close();
   const log = new DatabaseSync(join(folder, 'log.db'));
-  const names = log.prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position").all();
+  const streams = log.prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position").all();
   // Of each container the item in the middle: streams are in the order in which the items were made.
-  for (const place of [1, 4]) {
-    const { stream } = names[place] as { stream: string };
-    log.prepare(`UPDATE events SET ${set} WHERE stream = ? AND revision = 0`).run(stream);
-  }
-  log.close();
+  for (const place of [1, 4]) damage(log, (streams[place] as { stream: string }).stream);
+  if (whenStopped) store = await open();
+  await store.advanceClock(200_000);
+  const stateOf = async (name: string, id: string) => {
+    const explained = await store.explain(store.container('d', name), id, PK).catch((error: Error) => error);
+    return explained instanceof Error ? explained.name : explained.state;
+  };
+  const states = () => Promise.all(NAMES.map((name) => Promise.all(IDS.map((id) => stateOf(name, id)))));
+  const close = async () => {
+    log.close();
+    await store.close();
+  };
+  return { store, states, close };
+}
+
+it.each([
+  { what: 'is cut short', set: 'data = substr(data, 1, 20)', says: 'ItemUpserted at' },
+  { what: 'was written by a newer version', set: 'version = 99', says: 'written by a newer Epitaph' },
+])('a purge that meets a life of which an event $what says so, and goes on with all others', async ({ set, says }) => {
+  const { store, states, close } = await damaged((log, stream) =>
+    log.prepare(`UPDATE events SET ${set} WHERE stream = ? AND revision = 0`).run(stream),
+  );
   try {
-    await store.advanceClock(200_000);
     await expect(store.runPurge()).rejects.toThrow(says);
-    const stateOf = async (name: string, id: string) => {
-      const explained = await store.explain(store.container('d', name), id, PK).catch((error: Error) => error);
-      return explained instanceof Error ? explained.name : explained.state;
-    };
-    const statesIn = (name: string) => Promise.all(IDS.map((id) => stateOf(name, id)));
-    expect(await statesIn('overdue')).toEqual(['purged', 'UnreadableEvent', 'purged']);
-    expect(await statesIn('deleted')).toEqual(['purged', 'UnreadableEvent', 'purged']);
-    expect(await statesIn('next')).toEqual(['purged', 'purged', 'purged']);
+    expect(await states()).toEqual([
+      ['purged', 'UnreadableEvent', 'purged'],
+      ['purged', 'UnreadableEvent', 'purged'],
+      ['purged', 'purged', 'purged'],
+    ]);
     const examined = await store.fsck().then(
       ({ problems }) => problems.map(({ message }) => message),
       (error: Error) => [error.message],
@@ -56,6 +75,27 @@ it.each([
     expect(examined).not.toEqual([]);
     for (const message of examined) expect(message).toContain(says);
   } finally {
-    await store.close();
+    await close();
+  }
+});
+
+it('a purge that meets a life whose writes the log has lost says so, goes on with all others, and begins no run after run for it', async () => {
+  const loseFirst = (db: DatabaseSync, stream: string) =>
+    db.prepare('DELETE FROM events WHERE stream = ? AND revision = 0').run(stream);
+  const { store, states, close } = await damaged(loseFirst, true);
+  try {
+    for (let pass = 0; pass < 3; pass++) {
+      await expect(store.runPurge()).rejects.toThrow(/the event log has (?:nothing|no writes any more) of item-/);
+    }
+    expect(await states()).toEqual([
+      ['purged', 'never-existed', 'purged'],
+      ['purged', expect.any(String), 'purged'],
+      ['purged', 'purged', 'purged'],
+    ]);
+    expect((await store.purgeRuns(0, 10)).runs.length).toBe(1);
+    const { problems } = await store.fsck();
+    expect(problems.map(({ code }) => code).toSorted()).toEqual(['row-without-item', 'writes-missing']);
+  } finally {
+    await close();
   }
 });

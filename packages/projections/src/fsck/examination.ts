@@ -34,6 +34,7 @@ export interface FsckProblem {
     | 'writes-left-after-purge'
     | 'wrong-deadline'
     | 'gap-in-lives'
+    | 'writes-missing'
     | 'unique-key-not-held'
     | 'event-after-end'
     | 'unreadable-event';

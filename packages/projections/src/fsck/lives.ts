@@ -20,6 +20,8 @@ interface Life {
   /** Of the last event, which may be a write that changed nothing. */
   endPosition: number;
   birth: number;
+  /** Of the first event that the log still has. */
+  firstRevision: number;
   ts: number;
   ttl: number | null;
   key: number;
@@ -119,6 +121,11 @@ async function checkLife(
       );
     }
   }
+  if (!life.purged && life.firstRevision > 0) {
+    report('writes-missing', stream, `not purged, but the log has nothing of it before revision ${life.firstRevision}`);
+    // Its last write says which key it has, and what the read model should show.
+    if (!life.writesLeft) return;
+  }
   const key = (await vault.findKey(life.key, stream)).status;
   if (life.purged) {
     if (key !== 'destroyed') report('key-not-destroyed', stream, `purged, but its key is ${key}`);
@@ -208,6 +215,7 @@ class GrowingLife {
       lastPosition: position,
       endPosition: position,
       birth: position,
+      firstRevision: recorded.revision,
       ts: 0,
       ttl: null,
       key: 0,

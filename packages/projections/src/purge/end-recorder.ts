@@ -2,11 +2,12 @@ import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-d
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
+import type { ItemState } from '@epitaph/core/item/state.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ItemRow, UnrecordedEnd } from '../read-model-store.ts';
 import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
-import { despiteFaults, type PurgeFault } from './faults.ts';
+import { despiteFaults, PurgeFault } from './faults.ts';
 
 type EndRecorderPorts = Pick<
   PurgePorts,
@@ -80,6 +81,7 @@ export class EndRecorder {
         stream,
         row.life,
         (state, { last }) => {
+          assertWritten(state, stream);
           if (state.status === 'live') ({ bytes } = state.lastWrite);
           const now = this.#ports.catalog().containerByNumber(container.number)!;
           // It may have left with its partition key since the row was read.
@@ -118,14 +120,17 @@ export class EndRecorder {
       // Another node has worked it off since, or it is one of which this node has not heard: it is for the next pass.
       if (left === undefined) return;
       const { atMs, by } = left;
-      const handled = await handleLife(this.#ports, stepContext(this.#ports, nowMs()), stream, row.life, () => ({
-        kind: 'command',
-        command: {
-          type: 'RecordPartitionKeyDelete',
-          timeline: state.timeline,
-          leftWithPartitionKey: { atMs, by, position: row.position },
-        },
-      }));
+      const handled = await handleLife(this.#ports, stepContext(this.#ports, nowMs()), stream, row.life, (life) => {
+        assertWritten(life, stream);
+        return {
+          kind: 'command',
+          command: {
+            type: 'RecordPartitionKeyDelete',
+            timeline: state.timeline,
+            leftWithPartitionKey: { atMs, by, position: row.position },
+          },
+        };
+      });
       if (handled.position !== undefined) {
         recorded += 1;
         position = Math.max(position, handled.position);
@@ -164,4 +169,9 @@ export class EndRecorder {
   affordable(container: CatalogContainer): number {
     return isGone(this.#ports, container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
   }
+}
+
+/** A life that was projected stands in the log, purged ones by the record of that. Of what does not nothing can be recorded. */
+function assertWritten({ status }: ItemState, stream: string): void {
+  if (status === 'none') throw new PurgeFault(`the event log has nothing of ${stream} any more`);
 }

@@ -1,7 +1,6 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { lastBeforeItLeft, leftWithPartitionKey } from '@epitaph/core/container/partition-key-deletes.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { invariant } from '@epitaph/core/invariant.ts';
 import { unrecordedEnd } from '@epitaph/core/item/decide.ts';
 import { isItemWrite, type ItemPurged, type PurgeCause } from '@epitaph/core/item/events.ts';
 import { evolveItem } from '@epitaph/core/item/evolve.ts';
@@ -210,13 +209,16 @@ export class PurgeExecutor {
     let fault: PurgeFault | undefined;
     const look = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const reading = await readWithBodies(log, sealer, candidate.stream);
-      if (reading === undefined) return;
+      if (reading === undefined) throw new PurgeFault(`the event log has nothing of ${candidate.stream} any more`);
       const { last, lastWrite } = reading;
       const state = evolveItem(initialItemState, last.read, last.recorded.id);
       if (state.status === 'none' || state.status === 'purged') return;
       // A life that is live stays, unless its container is gone or its erasure is demanded.
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
-      invariant(lastWrite !== undefined, `a life has its writes until it is purged: ${candidate.stream}`);
+      // Its last write says which key it has. Only a purge takes it out.
+      if (lastWrite === undefined) {
+        throw new PurgeFault(`the event log has no writes any more of ${candidate.stream}, which is not purged`);
+      }
       if (demandedBy === undefined && (await this.#leftEarlier(candidate, state, lastWrite.recorded))) return;
       lives.push({
         candidate: causedByItsEnd(candidate, state),
