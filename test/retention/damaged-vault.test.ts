@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
+import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 
@@ -9,9 +10,10 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const PK = '["p"]';
 
 const folder = newFolder('damaged-vault');
-afterAll(() => removeFolder(folder));
+const other = newFolder('damaged-vault');
+afterAll(() => [folder, other].forEach((each) => removeFolder(each)));
 
-const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+const open = (of = folder) => openEmbedded({ folder: of, time: START_MS, newId: () => crypto.randomUUID() });
 
 it('a purge that meets a life whose key the vault has lost says so, and goes on with all others', async () => {
   const ids = ['first', 'lost', 'last'];
@@ -63,5 +65,33 @@ it('what expires after it is purged as well, before a restart and after it, in t
     } finally {
       await store.close();
     }
+  }
+});
+
+it('what comes after lives whose keys are lost is erased, also where these are more than a pass takes at a time', async () => {
+  const lost = 2 * BATCH_SIZE;
+  const { store: before } = await open(other);
+  await before.createDatabase(CALLER, 'd');
+  const { resource: container } = await before.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+  for (let index = 0; index < lost + 10; index++) {
+    const document = { id: `i${index}`, pk: 'p' };
+    const item = { id: document.id, partitionKey: PK, document, json: JSON.stringify(document) };
+    await before.writeItem(CALLER, container, 'create', item);
+  }
+  await before.close();
+  const vault = new DatabaseSync(join(other, 'vault.db'));
+  vault.exec(`DELETE FROM keys WHERE id IN (SELECT id FROM keys ORDER BY id LIMIT ${lost})`);
+  vault.close();
+
+  const { store } = await open(other);
+  try {
+    await store.advanceClock(200_000);
+    // Whoever asks for it is told each time.
+    for (let pass = 0; pass < 2; pass++) {
+      await expect(store.runPurge()).rejects.toThrow('the vault does not know the key');
+      expect(await store.purgeStatus()).toMatchObject({ purgedTotal: 10, awaitingErasure: lost, heldBack: 0 });
+    }
+  } finally {
+    await store.close();
   }
 });

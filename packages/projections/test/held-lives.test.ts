@@ -74,7 +74,7 @@ describe('lives that the vault keeps', () => {
     const world = heldLives(2_500);
     world.pass(10_000, 1_000);
     expect(world).toMatchObject({ asked: 2_500 });
-    expect(world.held.countIn(CONTAINER)).toEqual({ hold: 2_500, floor: 0 });
+    expect(world.held.countIn(CONTAINER)).toEqual({ hold: 2_500, floor: 0, fault: 0 });
     world.lookedUp = 0;
     world.pass(69_999, 1_000);
     expect(world).toMatchObject({ asked: 2_500, lookedUp: 0 });
@@ -262,7 +262,7 @@ describe('lives that the vault keeps', () => {
         }
         world.pass(nowMs, 1 + random(100));
         expect(world.lives.filter(({ untilMs }) => untilMs <= nowMs)).toEqual([]);
-        expect(world.held.countIn(CONTAINER)).toEqual({ hold: 0, floor: world.lives.length });
+        expect(world.held.countIn(CONTAINER)).toEqual({ hold: 0, floor: world.lives.length, fault: 0 });
       }
     }
   });

@@ -260,7 +260,7 @@ describe('an erasure', () => {
     lives.partitionKeyDeletes.push({ partitionKey: '["p"]', atMs: 4_000, position: 3, by: 'key:primary' });
     await lives.life('b', 'live');
     lives.goneAtMs = 5_000;
-    expect(await lives.eraseItems(['a', 'b'])).toEqual({ purged: 1, refused: [], left: [0] });
+    expect(await lives.eraseItems(['a', 'b'])).toEqual({ purged: 1, refused: [], left: [0], atFault: [] });
     expect(lives.types('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
     expect(lives.record('b').data.cause).toBe('container-deleted');
   });
@@ -276,7 +276,7 @@ describe('an erasure', () => {
       const policy = { fromMs: 0, defaultTtl: 2, version: 1, setBy: 'key:primary', recordedAtMs: 0 };
       lives.timeline.push(policy);
       lives.goneAtMs = goneAtMs;
-      expect(await lives.eraseItems(['a'])).toEqual({ purged: 1 - left.length, refused: [], left });
+      expect(await lives.eraseItems(['a'])).toEqual({ purged: 1 - left.length, refused: [], left, atFault: [] });
     },
   );
 
@@ -303,7 +303,7 @@ describe('an erasure', () => {
     lives.vault.contents.keys.delete(1);
     const { fault, ...erased } = await lives.erase(rows);
     expect(fault?.message).toBe(`the vault does not know the key of ${lives.stream('a')}`);
-    expect(erased).toEqual({ purged: 1, refused: [], left: [0] });
+    expect(erased).toEqual({ purged: 1, refused: [], left: [], atFault: [0] });
     expect(lives.types('a')).toEqual(UNTOUCHED);
     expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
@@ -313,7 +313,7 @@ describe('an erasure', () => {
     const rows = [await lives.life('a', 'live'), await lives.life('b')];
     await lives.erase(rows);
     const head = lives.log.head();
-    expect(await lives.erase(rows)).toEqual({ purged: 0, refused: [], left: [0, 1] });
+    expect(await lives.erase(rows)).toEqual({ purged: 0, refused: [], left: [0, 1], atFault: [] });
     expect(lives.log.head()).toBe(head);
     expect(lives.types('a')).toEqual(['ItemUpserted', 'ItemUpserted']);
     expect(lives.vault.findKey(1, lives.stream('a')).status).toBe('there');

@@ -13,6 +13,7 @@ import {
   type HeldKind,
   type HeldLives,
   isBehind,
+  livesOf,
   type Look,
   type Place,
 } from './held-lives.ts';
@@ -20,8 +21,8 @@ import { isGone, type PurgePorts, streamOf } from './ports.ts';
 import type { Freeze } from './runs.ts';
 
 /**
- * How long lives that a hold keeps (on several nodes also those that a floor keeps) are left alone before the vault is
- * asked about them again. A container with nothing else left to erase is not looked through for as long.
+ * How long lives that a hold keeps (on several nodes also those that a floor keeps), and those at fault, are left alone before
+ * the vault is asked about them again. A container with nothing else left to erase is not looked through for as long.
  */
 const HELD_RETRY_MS = 60_000;
 /**
@@ -55,10 +56,11 @@ export interface Erased {
   readonly purged: number;
   /** Kept by the vault. */
   readonly refused: number;
+  readonly atFault: number;
 }
 
 /** What came of one life. */
-type Outcome = 'erased' | 'left' | RefusedLife;
+type Outcome = 'erased' | 'left' | 'at-fault' | RefusedLife;
 
 export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalog' | 'naming'> {
   readonly clock: Clock;
@@ -151,8 +153,9 @@ export class ContainerWork {
         candidates.push({ stream: await streamOf(this.#options, container, row), cause: 'container-deleted' });
       }
     }
-    const { refused, left, fault } = await this.#options.executor.erase(candidates, nowMs);
+    const { refused, left, atFault, fault } = await this.#options.executor.erase(candidates, nowMs);
     const outcomes = new Map<number, Outcome>(left.map((index) => [index, 'left']));
+    for (const index of atFault) outcomes.set(index, 'at-fault');
     for (const life of refused) outcomes.set(life.index, life);
     let first = 0;
     const erased = works.map((work) => {
@@ -163,16 +166,18 @@ export class ContainerWork {
       return {
         purged: ofWork.filter((outcome) => outcome === 'erased').length,
         refused: ofWork.filter((outcome) => typeof outcome === 'object').length,
+        atFault: ofWork.filter((outcome) => outcome === 'at-fault').length,
       };
     });
     return { erased, fault };
   }
 
-  /** Remembers which lives of a container the vault keeps, and until when it need not be asked about them. */
+  /** Remembers which lives of a container the vault keeps, or can't be erased, and until when it need not be asked about them. */
   #heed({ container, look }: Work, found: readonly Found<unknown>[], outcomes: readonly Outcome[]): void {
     const { clock, held, othersControl } = this.#options;
     const retryAtMs = clock.now() + this.retryMs(container.number);
     const outcomeOf = (outcome: Outcome): AskedLife['outcome'] => {
+      if (outcome === 'at-fault') return { by: 'fault', untilMs: retryAtMs };
       if (typeof outcome === 'string') return outcome;
       const { untilMs } = outcome;
       if (untilMs === null) return { by: 'hold', untilMs: retryAtMs };
@@ -187,8 +192,9 @@ export class ContainerWork {
   }
 
   retryMs(container: ContainerNumber): number {
-    const { hold, floor } = this.#options.held.countIn(container);
-    return Math.max(HELD_RETRY_MS, (this.#options.othersControl ? hold + floor : hold) * HELD_RETRY_MS_EACH);
+    const { hold, floor, fault } = this.#options.held.countIn(container);
+    const asked = hold + fault + (this.#options.othersControl ? floor : 0);
+    return Math.max(HELD_RETRY_MS, asked * HELD_RETRY_MS_EACH);
   }
 
   /** Ended lives whose grace is over and that nothing is known to hold back. */
@@ -225,7 +231,7 @@ export class ContainerWork {
     while (found.length < limit) {
       await pace.step();
       const { after, upTo, stretch } = this.#options.held.next(container, kind, at, this.#options.clock.now());
-      const wanted = stretch === undefined ? limit - found.length : stretch.hold + stretch.floor + 1;
+      const wanted = stretch === undefined ? limit - found.length : livesOf(stretch) + 1;
       const rows = await rowsAfter(after, wanted);
       const within = upTo === undefined ? rows : rows.filter((row) => !isBehind(placeOf(row), upTo));
       if (stretch !== undefined) {

@@ -80,16 +80,15 @@ export interface ErasedBatch {
   readonly purged: number;
   /** Lives whose key a hold or a floor keeps. */
   readonly refused: readonly RefusedLife[];
-  /**
-   * Indexes of those that are neither erased nor refused: the log does not agree with what was said of them, or they are
-   * at fault.
-   */
+  /** Indexes of those that the log does not agree about with what was said of them. */
   readonly left: readonly number[];
+  /** Indexes of those that can't be erased, or whose erasure can't be recorded. */
+  readonly atFault: readonly number[];
   /** Set where one of them can't be erased, or its erasure can't be recorded. That of the others is on record. */
   readonly fault: PurgeFault | undefined;
 }
 
-const NOTHING_ERASED: ErasedBatch = { purged: 0, refused: [], left: [], fault: undefined };
+const NOTHING_ERASED: ErasedBatch = { purged: 0, refused: [], left: [], atFault: [], fault: undefined };
 
 /** Erases lives: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
 export class PurgeExecutor {
@@ -165,12 +164,14 @@ export class PurgeExecutor {
     demanded: Demand | undefined,
   ): Promise<ErasedBatch> {
     const demandedBy = demanded?.context;
-    const { lives: found, fault: unreadable } = await this.#dying(candidates, nowMs, demandedBy);
+    const atFault = new Set<number>();
+    const noteFault = ({ index }: { readonly index: number }): void => void atFault.add(index);
+    const { lives: found, fault: unreadable } = await this.#dying(candidates, nowMs, demandedBy, noteFault);
     // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
     const dying = found.map((life) => this.#withGrace(life)).filter((life) => isDue(life, nowMs()));
-    const { gone, refused, unknown, destructions } = await this.#destroyKeys(dying, nowMs, demanded);
+    const { gone, refused, unknown, destructions } = await this.#destroyKeys(dying, nowMs, demanded, noteFault);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
@@ -180,7 +181,7 @@ export class PurgeExecutor {
     let purged = 0;
     const left = new Set(candidates.keys());
     for (const { index } of refused) left.delete(index);
-    const unrecorded = await despiteFaults(gone, async (life) => {
+    const record = async (life: Gone): Promise<void> => {
       const ended = demandedNow === undefined ? life : await this.#recordEnd(life, demandedNow);
       const recorded = await this.#recordPurge(ended, nowMs, demandedNow);
       left.delete(life.index);
@@ -189,9 +190,12 @@ export class PurgeExecutor {
       // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
       // truncates by itself. So each is told of its own faults, and sees to what they leave.
       if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded, nowMs());
-    });
+    };
+    const unrecorded = await despiteFaults(gone, record, noteFault);
     if (position > 0) await this.#ports.projected(position);
-    return { purged, refused, left: [...left], fault: unreadable ?? unknown ?? unrecorded };
+    for (const index of atFault) left.delete(index);
+    const fault = unreadable ?? unknown ?? unrecorded;
+    return { purged, refused, left: [...left], atFault: [...atFault], fault };
   }
 
   /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
@@ -199,6 +203,7 @@ export class PurgeExecutor {
     candidates: readonly Candidate[],
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
+    noteFault: (life: { readonly index: number }) => void,
   ): Promise<{
     readonly lives: readonly Omit<Dying, 'graceSeconds'>[];
     /** Set where the log has an event of one that can't be read. */
@@ -236,7 +241,7 @@ export class PurgeExecutor {
     };
     const indexed = candidates.map((candidate, index) => ({ candidate, index }));
     for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
-      const met = await despiteFaults(indexed.slice(from, from + READ_AT_ONCE), look);
+      const met = await despiteFaults(indexed.slice(from, from + READ_AT_ONCE), look, noteFault);
       fault ??= met;
     }
     return { lives, fault };
@@ -258,6 +263,7 @@ export class PurgeExecutor {
     lives: readonly Dying[],
     nowMs: () => number,
     demanded: Demand | undefined,
+    noteFault: (life: Dying) => void,
   ): Promise<{
     readonly gone: readonly Gone[];
     readonly refused: readonly RefusedLife[];
@@ -302,6 +308,7 @@ export class PurgeExecutor {
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
         unknown ??= new PurgeFault(`the vault does not know the key of ${stream}`);
+        noteFault(life);
       } else {
         destructions = outcome.destructions;
         // Copies that were made while it waited for its turn in the vault have the key, too.

@@ -13,11 +13,13 @@ export class PurgeFault extends Error {
  * As {@link stepwise}, but a life that is at fault keeps no other from its turn: one that meets a {@link PurgeFault}, or
  * whose events can't be read.
  *
+ * @param atFault told of each such life
  * @returns the first fault that was met, when all others are done
  */
 export async function despiteFaults<Life>(
   lives: readonly Life[],
   work: (life: Life) => Promise<void>,
+  atFault: (life: Life) => void = () => {},
 ): Promise<PurgeFault | undefined> {
   let fault: PurgeFault | undefined;
   await stepwise(lives, async (life) => {
@@ -27,6 +29,7 @@ export async function despiteFaults<Life>(
       if (error instanceof PurgeFault) fault ??= error;
       else if (error instanceof UnreadableEvent) fault ??= new PurgeFault(error.message, { cause: error });
       else throw error;
+      atFault(life);
     }
   });
   return fault;

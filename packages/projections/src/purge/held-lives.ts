@@ -22,10 +22,10 @@ export interface AskedLife extends Place {
   /** The life before it, or where the look began: there is none in between. */
   readonly after: Place;
   /**
-   * `erased`; or what keeps it, and when the vault is to be asked again, in milliseconds; or `left` if it was not
-   * asked, because the log did not agree, say.
+   * `erased`; or what keeps it, be it that it can't be erased, and when the vault is to be asked again, in milliseconds; or
+   * `left` if it was not asked, because the log did not agree, say.
    */
-  readonly outcome: 'erased' | 'left' | { readonly by: 'hold' | 'floor'; readonly untilMs: number };
+  readonly outcome: 'erased' | 'left' | { readonly by: 'hold' | 'floor' | 'fault'; readonly untilMs: number };
 }
 
 /** How things stood when somebody began to look for lives to ask the vault about. */
@@ -34,12 +34,13 @@ export interface Look {
   readonly forgotten: number;
 }
 
-/** All lives between two places, as they were when the vault was asked about them. It keeps each of them. */
+/** All lives between two places, as they were when the vault was asked about them. It keeps each of them, or can't erase it. */
 export interface Stretch {
   readonly after: Place;
   readonly upTo: Place;
   readonly hold: number;
   readonly floor: number;
+  readonly fault: number;
   /** When the first of them may go. */
   readonly untilMs: number;
   /** The sum of their positions: by that and by their number the same lives are recognized. */
@@ -58,8 +59,8 @@ export interface Part {
 }
 
 /**
- * The lives that the vault keeps, so that a purge doesn't ask about each of them again and again. There may be a
- * million, so not each is remembered, but stretches of the order in which they are looked through.
+ * The lives that the vault keeps, and those that can't be erased, so that a purge doesn't ask about each of them again and again,
+ * and comes to what is behind them. There may be a million, so not each is remembered, but stretches of the order in which they are looked through.
  */
 export class HeldLives {
   readonly #stretches = new Map<ContainerNumber, Map<HeldKind, Stretch[]>>();
@@ -83,11 +84,12 @@ export class HeldLives {
     return [...this.#stretches.keys()];
   }
 
-  countIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
-    const count = { hold: 0, floor: 0 };
-    for (const { hold, floor } of this.#of(container)) {
+  countIn(container: ContainerNumber): Readonly<Record<'hold' | 'floor' | 'fault', number>> {
+    const count = { hold: 0, floor: 0, fault: 0 };
+    for (const { hold, floor, fault } of this.#of(container)) {
       count.hold += hold;
       count.floor += floor;
+      count.fault += fault;
     }
     return count;
   }
@@ -103,6 +105,18 @@ export class HeldLives {
     this.#forgotten += 1;
     if (container === undefined) this.#stretches.clear();
     else this.#stretches.delete(container);
+  }
+
+  /** Whoever asks for a pass is told of all that can't be erased. */
+  forgetFaults(): void {
+    for (const kinds of this.#stretches.values()) {
+      for (const [kind, stretches] of kinds) {
+        kinds.set(
+          kind,
+          stretches.filter(({ fault }) => fault === 0),
+        );
+      }
+    }
   }
 
   /** Told that another life has come to be there, at a place; or, without a place, that one may have come anywhere. */
@@ -170,6 +184,7 @@ export class HeldLives {
         upTo: { endedAtMs, position },
         hold: by === 'hold' ? 1 : 0,
         floor: by === 'floor' ? 1 : 0,
+        fault: by === 'fault' ? 1 : 0,
         untilMs,
         sum: by === undefined ? 0 : position,
         isSure,
@@ -203,7 +218,7 @@ const isBefore = (left: Place, right: Place): boolean =>
 
 export const isBehind = (left: Place, right: Place): boolean => isBefore(right, left);
 
-const livesOf = ({ hold, floor }: Stretch): number => hold + floor;
+export const livesOf = ({ hold, floor, fault }: Stretch): number => hold + floor + fault;
 
 const sumOf = (lives: readonly Place[]): number => lives.reduce((sum, { position }) => plus(sum, position), 0);
 
@@ -231,6 +246,7 @@ function joined(left: Stretch, right: Stretch): Stretch | undefined {
     upTo: right.upTo,
     hold: left.hold + right.hold,
     floor: left.floor + right.floor,
+    fault: left.fault + right.fault,
     untilMs: Math.min(left.untilMs, right.untilMs),
     sum: plus(left.sum, right.sum),
     isSure: left.isSure && right.isSure,

@@ -373,6 +373,7 @@ export class PurgeRunner {
     await this.#control.refresh();
     if (allowed() !== 'yes') return totals;
     this.#work.unpaid.clear();
+    if (scope === 'all') this.#held.forgetFaults();
     const left = await this.#runs.leftToDo();
     const due = this.#book.takeDue(clock.now());
     const containers =
@@ -415,12 +416,12 @@ export class PurgeRunner {
       // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
       fault ??= done.fault;
       for (const [index, { container }] of round.entries()) {
-        const { expired, ended, purged, refused } = done.each[index]!;
+        const { expired, ended, purged, refused, atFault } = done.each[index]!;
         totals.expired += expired;
         totals.purged += purged;
         this.#rate.add(expired + ended + purged);
         // Where the log did not agree with any row, they are left to the next pass rather than turn in circles.
-        if (expired + ended + purged + refused > 0) waiting.add(container.number);
+        if (expired + ended + purged + refused + atFault > 0) waiting.add(container.number);
         else await this.#leave(container.number);
       }
     }
