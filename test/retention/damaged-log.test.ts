@@ -13,6 +13,9 @@ const NAMES = ['overdue', 'deleted', 'next'];
 const folders: string[] = [];
 afterAll(() => folders.forEach((folder) => removeFolder(folder)));
 
+const cutShort = (log: DatabaseSync, stream: string): unknown =>
+  log.prepare('UPDATE events SET data = substr(data, 1, 20) WHERE stream = ? AND revision = 0').run(stream);
+
 /**
  * A store with the same three items in each of three containers, all of them due, those of one deleted.
  *
@@ -95,6 +98,28 @@ it('a purge that meets a life whose writes the log has lost says so, goes on wit
     expect((await store.purgeRuns(0, 10)).runs.length).toBe(1);
     const { problems } = await store.fsck();
     expect(problems.map(({ code }) => code).toSorted()).toEqual(['row-without-item', 'writes-missing']);
+  } finally {
+    await close();
+  }
+});
+
+it('a run that is gone on with looks beyond a life within a recovery window of which an event is cut short', async () => {
+  const { store, states, close } = await damaged(cutShort);
+  try {
+    await store.setRecoveryWindow(CALLER, store.container('d', 'deleted'), 1_000_000, 'a test');
+    for (let pass = 0; pass < 3; pass++) await expect(store.runPurge()).rejects.toThrow('ItemUpserted at');
+    const later = store.container('d', 'next');
+    const document = { id: 'later', pk: 'p' };
+    await store.writeItem(CALLER, later, 'create', {
+      id: 'later',
+      partitionKey: PK,
+      document,
+      json: JSON.stringify(document),
+    });
+    await store.advanceClock(200_000);
+    await expect(store.runPurge()).rejects.toThrow('ItemUpserted at');
+    expect((await store.explain(later, 'later', PK)).state).toBe('purged');
+    expect((await states())[1]).toEqual(['deleted', 'UnreadableEvent', 'deleted']);
   } finally {
     await close();
   }

@@ -16,7 +16,6 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import { Destructions } from './destructions.ts';
 import { isGone, type PurgePorts, stepContext } from './ports.ts';
 import { despiteFaults, PurgeFault } from './faults.ts';
-import { stepwise } from './stepwise.ts';
 import { Truncations } from './truncations.ts';
 import { type LifeReading, readWithBodies } from './life-reading.ts';
 import type { EndedRow } from '../read-model-store.ts';
@@ -114,18 +113,21 @@ export class PurgeExecutor {
   /**
    * Completes the erasure of those among some ended lives whose keys are destroyed already: a crash or a fault came
    * before the record.
+   *
+   * @returns the first fault that was met, when all others are done
    */
-  async finishErasures(rows: readonly EndedRow[], nowMs: () => number): Promise<void> {
+  async finishErasures(rows: readonly EndedRow[], nowMs: () => number): Promise<PurgeFault | undefined> {
     const { log, vault } = this.#ports;
     const begun: EndedRow[] = [];
-    await stepwise(rows, async (row) => {
+    const unreadable = await despiteFaults(rows, async (row) => {
       const [write] = await lifeTail(log, row.stream);
       if (write === undefined || !isItemWrite(write)) return;
       const key = await vault.findKey(Number(write.data['key']), row.stream);
       if (key.status === 'destroyed') begun.push(row);
     });
     const candidates = begun.map(({ stream, cause, byPolicyStart }) => ({ stream, cause, byPolicyStart }));
-    withoutFault(await this.erase(candidates, nowMs));
+    const { fault } = await this.erase(candidates, nowMs);
+    return unreadable ?? fault;
   }
 
   /**

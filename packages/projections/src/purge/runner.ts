@@ -210,15 +210,18 @@ export class PurgeRunner {
       const lives = streams.map((stream) => ({ stream, cause: 'container-deleted' as const }));
       await this.#executor.eraseOnDemand({ lives, context: purgeContext(this.#options) }, nowMs);
     }
+    let fault: PurgeFault | undefined;
     for (const container of catalog().allContainers()) {
       for (const byPolicyStart of [false, true]) {
         const scan = { byPolicyStart, limit: BATCH_SIZE };
         for await (const rows of endedPages(store, container.number, scan)) {
-          await this.#executor.finishErasures(rows, nowMs);
+          const met = await this.#executor.finishErasures(rows, nowMs);
+          fault ??= met;
         }
       }
     }
     await this.#executor.truncations.done();
+    if (fault !== undefined) throw fault;
   }
 
   /**
@@ -387,15 +390,19 @@ export class PurgeRunner {
     }
     const takenUp = left !== undefined && this.#runs.isOthers(left) ? left : undefined;
     let run = left === undefined || takenUp !== undefined ? await this.#runs.open() : left;
-    let candidates = await this.#runs.candidatesOf(run);
+    // One that lasting damage keeps open would hold up for ever whatever comes to be due after it.
+    const isKeptOpen = this.#runs.takeKeptOpen(run);
+    let candidates = isKeptOpen ? await this.#runs.freeze() : run;
+    let fault: PurgeFault | undefined;
     // A fault may have come between the record of a purge and the truncation.
-    if (left !== undefined) {
+    if (left !== undefined && !isKeptOpen) {
       await this.#executor.truncations.finish(left.upToPosition, nowMs());
-      for (const container of containers)
-        if (!this.#work.isGone(container)) await this.#finishErasures(container, left);
+      for (const container of containers) {
+        const met = this.#work.isGone(container) ? undefined : await this.#finishErasures(container, left);
+        fault ??= met;
+      }
     }
     if (takenUp !== undefined) await this.#runs.close(takenUp, { expired: 0, purged: 0, heldBack: this.heldBack });
-    let fault: PurgeFault | undefined;
     // In turns, so that a large backlog in one holds up no other.
     const waiting = new Set(containers.map(({ number }) => number));
     while (waiting.size > 0) {
@@ -516,18 +523,26 @@ export class PurgeRunner {
   /**
    * Records the erasure of lives whose keys are gone already, among those that a grace or a window keeps: it may have
    * come to keep them since the run was cut short. All others come up by themselves.
+   *
+   * @returns the first fault that was met
    */
-  async #finishErasures(container: CatalogContainer, run: Pick<OpenRun, 'effectiveNowMs'>): Promise<void> {
+  async #finishErasures(
+    container: CatalogContainer,
+    run: Pick<OpenRun, 'effectiveNowMs'>,
+  ): Promise<PurgeFault | undefined> {
     const { clock, store } = this.#options;
+    let fault: PurgeFault | undefined;
     for (const byPolicyStart of [false, true]) {
       const delayMs = erasureDelayMs(container.state, byPolicyStart);
       if (delayMs === 0) continue;
       const dueMs = Math.max(run.effectiveNowMs, clock.now()) - delayMs;
       const scan = { byPolicyStart, afterMs: dueMs, limit: BATCH_SIZE };
       for await (const rows of endedPages(store, container.number, scan)) {
-        await this.#executor.finishErasures(rows, () => clock.now());
+        const met = await this.#executor.finishErasures(rows, () => clock.now());
+        fault ??= met;
       }
     }
+    return fault;
   }
 
   /**

@@ -31,7 +31,7 @@ export class PurgeRuns {
   readonly #ports: RunPorts;
   /** The one that is worked on, or was when a fault came. */
   current: OpenRun | undefined;
-  /** The id of the one that only lives at fault keep open. */
+  /** The one that only lives at fault keep open. */
   #keptOpen: string | undefined;
   /** The one that was opened here last. */
   #opened: OpenRun | undefined;
@@ -77,20 +77,8 @@ export class PurgeRuns {
     return this.#ports.othersControl && (await this.#isCompleted(run));
   }
 
-  async #now(): Promise<Freeze> {
-    return { upToPosition: await this.#ports.log.head(), effectiveNowMs: this.#ports.clock.now() };
-  }
-
   async #isCompleted(run: OpenRun): Promise<boolean> {
     return (await this.#ports.log.readLast(purgeRunStream(run.id)))?.type === 'PurgeRunCompleted';
-  }
-
-  /**
-   * The candidates of a pass in a run: those of the run itself, or what is due now in one that lasting damage keeps open. It
-   * would hold up for ever whatever comes to be due after it.
-   */
-  async candidatesOf(run: OpenRun): Promise<Freeze> {
-    return run.id === this.#keptOpen ? this.#now() : run;
   }
 
   /** All is done in a run but for lives at fault. It stays open: a run for each try would fill the log. */
@@ -98,10 +86,22 @@ export class PurgeRuns {
     this.#keptOpen = id;
   }
 
+  /** Whether that is so of a run, until now: what is done in it next may be cut short. */
+  takeKeptOpen({ id }: OpenRun): boolean {
+    const isKeptOpen = id === this.#keptOpen;
+    this.#keptOpen = undefined;
+    return isKeptOpen;
+  }
+
+  /** What is due now. */
+  async freeze(): Promise<Freeze> {
+    return { upToPosition: await this.#ports.log.head(), effectiveNowMs: this.#ports.clock.now() };
+  }
+
   async open(): Promise<OpenRun> {
     const { log, newId } = this.#ports;
     const context = purgeContext(this.#ports);
-    const freeze = await this.#now();
+    const freeze = await this.freeze();
     const run: OpenRun = { id: newId(), startedAtMs: context.nowMs, ...freeze };
     const event: PurgeRunEvent = { type: 'PurgeRunStarted', data: freeze };
     const result = await log.append([
