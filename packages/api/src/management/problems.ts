@@ -1,5 +1,6 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { QueryError } from '@epitaph/query';
 import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
@@ -11,6 +12,7 @@ export const managementCodes = {
   'route-not-found': 'There is no such route.',
   'projection-not-found': 'There is no projection of that name.',
   'rebuild-not-found': 'No rebuild of this projection was started since the server was.',
+  'purge-fault': 'The end or the erasure of a life is not possible, for the event log or the key vault is damaged.',
   internal: 'An internal error occurred.',
 } as const;
 
@@ -25,6 +27,7 @@ const managementStatus: Readonly<Record<keyof typeof managementCodes, number>> =
   'route-not-found': 404,
   'projection-not-found': 404,
   'rebuild-not-found': 404,
+  'purge-fault': 500,
   internal: 500,
 };
 
@@ -87,6 +90,8 @@ export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof StorageUnavailable) {
     return new Problem('storage-unavailable', `${errorCodes['storage-unavailable']} The log of the server says why.`);
   }
+  // Streams are named by keyed hashes, so the message tells nobody whose life it is.
+  if (error instanceof PurgeFault) return new Problem('purge-fault', error.message);
   if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
   const described = describeError(error);
   return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);

@@ -6,6 +6,7 @@ import { Operations } from '@epitaph/api/store/operations.ts';
 import type { StoreParts } from '@epitaph/api/store/parts.ts';
 import type { Rebuilds } from '@epitaph/api/store/rebuilds.ts';
 import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
+import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { eventsIn, openWorld, ORDERS, START_MS, type World } from './world.ts';
 
@@ -147,6 +148,15 @@ describe('the purge', () => {
     const events = eventsIn((await world.ask('POST', '/purge/run', { accept: 'text/event-stream' })).payload);
     expect(events[0]).toMatchObject({ event: 'progress', data: { state: expect.any(String) as string } });
     expect(events.at(-1)).toMatchObject({ event: 'done', data: { purged: 20, status: { overdueItems: 0 } } });
+  });
+
+  test('says of a life that it can not erase what is the matter, and is no defect', async () => {
+    const message = 'the vault does not know the key of item-rid.name.0';
+    const failing = vi.spyOn(world.store, 'runPurge').mockRejectedValue(new PurgeFault(message));
+    const response = await world.ask('POST', '/purge/run');
+    failing.mockRestore();
+    expect(response.statusCode).toBe(500);
+    expect(response.json()).toMatchObject({ code: 'purge-fault', detail: message });
   });
 
   test('does nothing while it is paused, and goes on after', async () => {
