@@ -41,7 +41,9 @@ export async function checkRows(
     const rows = await store.allItems(number, afterBirth, ROWS_AT_ONCE);
     for (let start = 0; start < rows.length; start += BODIES_AT_ONCE) {
       const some = rows.slice(start, start + BODIES_AT_ONCE);
-      const found = await Promise.all(some.map((row) => liveByLog(row, rid, container, examination)));
+      const found = await Promise.all(
+        some.map((row) => liveByLog(row, rid, container, examination).catch(unknownIfUnreadable)),
+      );
       for (const [index, row] of some.entries()) {
         const live = found[index]!;
         if (live === 'no') {
@@ -74,24 +76,9 @@ export async function checkRows(
 }
 
 /**
- * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read, or
- * what the log has of it can't be read, which is reported where its life is examined.
+ * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read.
  */
 async function liveByLog(
-  row: ItemRow,
-  rid: string,
-  container: Container,
-  examination: Examination,
-): Promise<RecordedEvent | 'no' | 'unknown'> {
-  try {
-    return await findLive(row, rid, container, examination);
-  } catch (error) {
-    if (error instanceof UnreadableEvent) return 'unknown';
-    throw error;
-  }
-}
-
-async function findLive(
   row: ItemRow,
   rid: string,
   { state, partitionKeyDeletes }: Container,
@@ -116,6 +103,12 @@ async function findLive(
   }
   const now = await store.findItem(row.container, row.partitionKey, row.id);
   return now?.birth === row.birth && now.position === row.position ? 'no' : 'unknown';
+}
+
+/** What can't be read is reported where its life is examined. */
+function unknownIfUnreadable(error: unknown): 'unknown' {
+  if (error instanceof UnreadableEvent) return 'unknown';
+  throw error;
 }
 
 /** The {@link clearSum} of the values in clear that a write gives; undefined where its body does not open. */

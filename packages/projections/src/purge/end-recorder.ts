@@ -64,10 +64,7 @@ export class EndRecorder {
     rows: readonly ItemRow[],
     nowMs: () => number,
   ): Promise<RecordedEnds> {
-    let recorded = 0;
-    let position = 0;
-    const fault = await despiteFaults(rows, async (row) => {
-      const stream = await streamOf(this.#ports, container, row);
+    return this.#recordEach(container, rows, async (row, stream) => {
       const underWay = () => this.#ports.commandUnderWay(container.state);
       // A policy counts from when it was decided, and so does any other end of the one before, but the catalog has it only
       // when it is on record.
@@ -90,15 +87,11 @@ export class EndRecorder {
           return { kind: 'command', command };
         },
       );
-      if (handled.position !== undefined) {
-        recorded += 1;
-        // What is left in a container that is gone costs nobody anything.
-        if (!isGone(this.#ports, container)) this.#ports.budget.spend(container.state, bytes);
-        position = Math.max(position, handled.position);
-      }
+      // What is left in a container that is gone costs nobody anything.
+      const isPaid = handled.position !== undefined && !isGone(this.#ports, container);
+      if (isPaid) this.#ports.budget.spend(container.state, bytes);
+      return handled.position;
     });
-    if (position > 0) await this.#ports.projected(position);
-    return { recorded, fault };
   }
 
   /**
@@ -110,15 +103,12 @@ export class EndRecorder {
     rows: readonly UnrecordedEnd[],
     nowMs: () => number,
   ): Promise<RecordedEnds> {
-    let recorded = 0;
-    let position = 0;
-    const fault = await despiteFaults(rows, async (row) => {
-      const stream = await streamOf(this.#ports, container, row);
+    return this.#recordEach(container, rows, async (row, stream) => {
       // As it is now: the delete may have come since the container was looked up, and before the row was.
       const { state } = this.#ports.catalog().containerByNumber(container.number)!;
       const left = partitionKeyDeleteAfter(state, row.partitionKey, row.position);
       // Another node has worked it off since, or it is one of which this node has not heard: it is for the next pass.
-      if (left === undefined) return;
+      if (left === undefined) return undefined;
       const { atMs, by } = left;
       const handled = await handleLife(this.#ports, stepContext(this.#ports, nowMs()), stream, row.life, (life) => {
         assertWritten(life, stream);
@@ -131,10 +121,23 @@ export class EndRecorder {
           },
         };
       });
-      if (handled.position !== undefined) {
-        recorded += 1;
-        position = Math.max(position, handled.position);
-      }
+      return handled.position;
+    });
+  }
+
+  /** Records the ends of some lives, each of which answers where its end is on record, and waits until all are projected. */
+  async #recordEach<Row extends ItemRow | UnrecordedEnd>(
+    container: CatalogContainer,
+    rows: readonly Row[],
+    record: (row: Row, stream: string) => Promise<number | undefined>,
+  ): Promise<RecordedEnds> {
+    let recorded = 0;
+    let position = 0;
+    const fault = await despiteFaults(rows, async (row) => {
+      const recordedAt = await record(row, await streamOf(this.#ports, container, row));
+      if (recordedAt === undefined) return;
+      recorded += 1;
+      position = Math.max(position, recordedAt);
     });
     if (position > 0) await this.#ports.projected(position);
     return { recorded, fault };

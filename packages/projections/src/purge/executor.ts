@@ -52,6 +52,9 @@ interface Gone extends Dying {
   readonly checks: ItemPurged['checks'];
 }
 
+/** Told of each life that can't be erased, or whose erasure can't be recorded, in the order in which they are met. */
+type NoteFault = (life: { readonly index: number }, fault: PurgeFault) => void;
+
 type Demand = Pick<DemandedErasure, 'context' | 'isWanted'>;
 
 /** An erasure that somebody demands. */
@@ -166,14 +169,14 @@ export class PurgeExecutor {
     demanded: Demand | undefined,
   ): Promise<ErasedBatch> {
     const demandedBy = demanded?.context;
-    const atFault = new Set<number>();
-    const noteFault = ({ index }: { readonly index: number }): void => void atFault.add(index);
-    const { lives: found, fault: unreadable } = await this.#dying(candidates, nowMs, demandedBy, noteFault);
+    const faults = new Map<number, PurgeFault>();
+    const noteFault: NoteFault = ({ index }, fault) => void faults.set(index, fault);
+    const found = await this.#dying(candidates, nowMs, demandedBy, noteFault);
     // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
     const dying = found.map((life) => this.#withGrace(life)).filter((life) => isDue(life, nowMs()));
-    const { gone, refused, unknown, destructions } = await this.#destroyKeys(dying, nowMs, demanded, noteFault);
+    const { gone, refused, destructions } = await this.#destroyKeys(dying, nowMs, demanded, noteFault);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
@@ -193,11 +196,11 @@ export class PurgeExecutor {
       // truncates by itself. So each is told of its own faults, and sees to what they leave.
       if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded, nowMs());
     };
-    const unrecorded = await despiteFaults(gone, record, noteFault);
+    await despiteFaults(gone, record, noteFault);
     if (position > 0) await this.#ports.projected(position);
-    for (const index of atFault) left.delete(index);
-    const fault = unreadable ?? unknown ?? unrecorded;
-    return { purged, refused, left: [...left], atFault: [...atFault], fault };
+    for (const index of faults.keys()) left.delete(index);
+    const [fault] = faults.values();
+    return { purged, refused, left: [...left], atFault: [...faults.keys()], fault };
   }
 
   /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
@@ -205,15 +208,10 @@ export class PurgeExecutor {
     candidates: readonly Candidate[],
     nowMs: () => number,
     demandedBy: CommandContext | undefined,
-    noteFault: (life: { readonly index: number }) => void,
-  ): Promise<{
-    readonly lives: readonly Omit<Dying, 'graceSeconds'>[];
-    /** Set where the log has an event of one that can't be read. */
-    readonly fault: PurgeFault | undefined;
-  }> {
+    noteFault: NoteFault,
+  ): Promise<Omit<Dying, 'graceSeconds'>[]> {
     const { log, sealer } = this.#ports;
     const lives: Omit<Dying, 'graceSeconds'>[] = [];
-    let fault: PurgeFault | undefined;
     const look = async ({ candidate, index }: { readonly candidate: Candidate; readonly index: number }) => {
       const reading = await readWithBodies(log, sealer, candidate.stream);
       if (reading === undefined) throw new PurgeFault(`the event log has nothing of ${candidate.stream} any more`);
@@ -243,10 +241,9 @@ export class PurgeExecutor {
     };
     const indexed = candidates.map((candidate, index) => ({ candidate, index }));
     for (let from = 0; from < indexed.length; from += READ_AT_ONCE) {
-      const met = await despiteFaults(indexed.slice(from, from + READ_AT_ONCE), look, noteFault);
-      fault ??= met;
+      await despiteFaults(indexed.slice(from, from + READ_AT_ONCE), look, noteFault);
     }
-    return { lives, fault };
+    return lives;
   }
 
   #withGrace(life: Omit<Dying, 'graceSeconds'>): Dying {
@@ -265,12 +262,10 @@ export class PurgeExecutor {
     lives: readonly Dying[],
     nowMs: () => number,
     demanded: Demand | undefined,
-    noteFault: (life: Dying) => void,
+    noteFault: NoteFault,
   ): Promise<{
     readonly gone: readonly Gone[];
     readonly refused: readonly RefusedLife[];
-    /** Set where the vault does not know a key. */
-    readonly unknown: PurgeFault | undefined;
     /** The vault's count by which they are gone, where it counts. */
     readonly destructions: number | undefined;
   }> {
@@ -292,7 +287,6 @@ export class PurgeExecutor {
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const gone: Gone[] = [];
     const refused: RefusedLife[] = [];
-    let unknown: PurgeFault | undefined;
     let destructions: number | undefined;
     for (const [place, life] of asked.entries()) {
       const outcome = outcomes[place]!;
@@ -309,8 +303,7 @@ export class PurgeExecutor {
         });
       } else if (outcome.kind === 'unknown') {
         // Nothing may claim that this content was erased. It stays visible as a problem to fsck and operators.
-        unknown ??= new PurgeFault(`the vault does not know the key of ${stream}`);
-        noteFault(life);
+        noteFault(life, new PurgeFault(`the vault does not know the key of ${stream}`));
       } else {
         destructions = outcome.destructions;
         // Copies that were made while it waited for its turn in the vault have the key, too.
@@ -328,7 +321,7 @@ export class PurgeExecutor {
         });
       }
     }
-    return { gone, refused, unknown, destructions };
+    return { gone, refused, destructions };
   }
 
   /**

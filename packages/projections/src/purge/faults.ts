@@ -13,23 +13,23 @@ export class PurgeFault extends Error {
  * As {@link stepwise}, but a life that is at fault keeps no other from its turn: one that meets a {@link PurgeFault}, or
  * whose events can't be read.
  *
- * @param atFault told of each such life
+ * @param atFault told of each such life, and what it met
  * @returns the first fault that was met, when all others are done
  */
 export async function despiteFaults<Life>(
   lives: readonly Life[],
   work: (life: Life) => Promise<void>,
-  atFault: (life: Life) => void = () => {},
+  atFault: (life: Life, fault: PurgeFault) => void = () => {},
 ): Promise<PurgeFault | undefined> {
   let fault: PurgeFault | undefined;
   await stepwise(lives, async (life) => {
     try {
       await work(life);
     } catch (error) {
-      if (error instanceof PurgeFault) fault ??= error;
-      else if (error instanceof UnreadableEvent) fault ??= new PurgeFault(error.message, { cause: error });
-      else throw error;
-      atFault(life);
+      const met = error instanceof UnreadableEvent ? new PurgeFault(error.message, { cause: error }) : error;
+      if (!(met instanceof PurgeFault)) throw error;
+      fault ??= met;
+      atFault(life, met);
     }
   });
   return fault;

@@ -36,7 +36,6 @@ import type { Writer } from './writer.ts';
 
 /** Pages copied at a time; requests are answered in between. */
 const PAGES_PER_STEP = 128;
-/** Access keys of the store, as the api keeps them in the folder. */
 
 /** What the parts hold: a restore makes no file of any other name, whatever a manifest says. */
 const FILES = {

@@ -111,13 +111,14 @@ function valuesOf(data: string, type: string, position: number): unknown[] {
 }
 
 export function fromRow(row: EventColumns, words: Words): RecordedEvent {
-  const [position, stream, revision, , type, version, at, actor, shape, data, ids, body] = row;
+  const [position, stream, revision, , typeNumber, version, at, actor, shape, data, ids, body] = row;
+  const type = words.text(typeNumber);
   const correlationId = uuidOfHex(ids, 32);
   return {
     id: uuidOfHex(ids, 0),
-    type: words.text(type),
+    type,
     version,
-    data: withNames(words.names(shape), valuesOf(data, words.text(type), position)),
+    data: withNames(words.names(shape), valuesOf(data, type, position)),
     ...(body === undefined || body === null ? {} : { body }),
     occurredAtMs: at,
     actor: words.text(actor),

@@ -48,8 +48,7 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
   try {
     opens = opensCheckOf(vaultFile, master, existsSync(join(dirname(vaultFile), MANIFEST_FILE)));
   } catch (error) {
-    const code = sqliteCodeOf(error);
-    if (code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen) {
+    if (isRefusedToOpen(error)) {
       throw new UnusableFile(
         `${vaultFile} can't be opened: ${(error as Error).message}. Check its permissions${isClosed(vaultFile) ? '' : '; it was not closed, so that something has to be written beside it, as whoever runs the store may'}.`,
       );
@@ -75,10 +74,15 @@ function opensCheckOf(vaultFile: string, master: KeyObject, isCopy: boolean): bo
       vault.close();
     }
   } catch (error) {
-    const code = sqliteCodeOf(error);
-    if (isCopy || !isClosed(vaultFile) || (code !== sqliteCodes.readOnly && code !== sqliteCodes.cantOpen)) throw error;
+    if (isCopy || !isClosed(vaultFile) || !isRefusedToOpen(error)) throw error;
     return opensCheckOf(vaultFile, master, true);
   }
+}
+
+/** True where SQLite can't make beside a file what it needs to open it, or may not open the file itself. */
+function isRefusedToOpen(error: unknown): boolean {
+  const code = sqliteCodeOf(error);
+  return code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen;
 }
 
 /** True for a vault that a store has closed: all of it is in the one file. */
