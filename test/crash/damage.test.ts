@@ -284,6 +284,30 @@ describe('a file that is damaged', () => {
     ]);
   });
 
+  it.each([
+    { what: 'whose data are cut short', set: 'data = substr(data, 1, 20)', says: /ItemUpserted at 3 is damaged/ },
+    { what: 'of which a word is lost', set: 'shape = 9999', says: /ItemUpserted at 3 is damaged: word 9999/ },
+  ])(
+    'keeps no store from starting, and is told by all who need it, where it is an event $what',
+    async ({ set, says }) => {
+      await whileClosed(() => {
+        const log = new DatabaseSync(join(folder, 'log.db'));
+        log.exec(`UPDATE events SET ${set} WHERE position = 3`);
+        log.close();
+      });
+      expect((await read('b')).id).toBe('b');
+      expect((await store.explain(store.container('db', 'c'), 'b', '["p"]')).state).toBe('live');
+      await expect(store.explain(store.container('db', 'c'), 'a', '["p"]')).rejects.toThrow(says);
+      await store.deleteItem(CALLER, store.container('db', 'c'), 'b', '["p"]');
+      await store.runPurge();
+      expect((await store.explain(store.container('db', 'c'), 'b', '["p"]')).state).toBe('purged');
+      const stream = expect.stringMatching(/^item-/) as unknown;
+      const message = expect.stringMatching(says) as unknown;
+      expect((await store.fsck()).problems).toEqual([{ code: 'unreadable-event', subject: stream, message }]);
+      expect((await store.verifyLog()).problems).toEqual([{ code: 'fact-differs', subject: stream, message }]);
+    },
+  );
+
   it('does not have an item pass for one that has left, whose write the log has lost', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));

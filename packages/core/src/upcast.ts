@@ -12,6 +12,17 @@ export class UnreadableEvent extends Error {
   override readonly name = 'UnreadableEvent';
 }
 
+/** Why the log can't give the data of an event; undefined where it can. */
+export function whyUnreadable(event: RecordedEvent): string | undefined {
+  try {
+    const { data: _ } = event;
+    return undefined;
+  } catch (error) {
+    if (error instanceof UnreadableEvent) return error.message;
+    throw error;
+  }
+}
+
 /**
  * Brings a recorded event to its current version and checks it against its schema. The log is never rewritten:
  * old events stay as they were recorded and are read through here for ever.
@@ -45,7 +56,8 @@ export function parseEvent(
   }
   const parsed = schema.safeParse(data);
   if (!parsed.success) {
-    throw new UnreadableEvent(`${event.type} at ${event.position} is damaged: ${parsed.error.message}`);
+    const issues = parsed.error.issues.map(({ path, message }) => [...path, message].join(': '));
+    throw new UnreadableEvent(`${event.type} at ${event.position} is damaged: ${issues.join('; ')}`);
   }
   return { type: event.type, data: parsed.data };
 }

@@ -21,6 +21,7 @@ import {
 } from '@epitaph/core/proof/checkpoint.ts';
 import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { Pace } from '@epitaph/core/turn.ts';
+import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
 import { factHash } from '@epitaph/projections/proof/proof-tree.ts';
@@ -277,9 +278,16 @@ export class Proofs {
     for await (const events of this.#pages(onProgress, signal, pace)) {
       for (const event of events) {
         await pace.step();
+        const unreadable = whyUnreadable(event);
+        if (unreadable !== undefined) {
+          report('fact-differs', event.stream, unreadable);
+          if (isPermanentFact(event) && facts < size) facts += 1;
+          continue;
+        }
         const place = parseItemStream(event.stream);
         if (place !== undefined && event.position > (lost.get(place.containerRid) ?? 0)) {
-          const { id, partitionKey } = event.data as { readonly id: string; readonly partitionKey: string };
+          // Text, unless it is damaged: then it is no item's name.
+          const [id, partitionKey] = [String(event.data['id']), String(event.data['partitionKey'])];
           const prefix = await naming.itemStreamPrefix(place.containerRid, partitionKey, id);
           if (prefix !== place.prefix) {
             report('name-differs', event.stream, `the event at ${event.position} names another item than its stream`);

@@ -18,7 +18,7 @@ export interface NewEvent {
   readonly causationId: string;
 }
 
-/** An event as the log gives it back. */
+/** An event as the log gives it back. To ask for `data` that are damaged throws an `UnreadableEvent`. */
 export interface RecordedEvent extends NewEvent {
   readonly stream: string;
   /** Counts from 0 within the stream, without gaps; truncation keeps the numbers. */

@@ -5,6 +5,7 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { Pace } from '@epitaph/core/turn.ts';
+import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import { checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
 import {
   BODIES_AT_ONCE,
@@ -126,7 +127,7 @@ async function* inFull(
   for (let start = 0; start < page.length; start += BODIES_AT_ONCE) {
     const read = page.slice(start, start + BODIES_AT_ONCE).map(async (event) => {
       const [full, last] = await Promise.all([
-        isItemWrite(event) ? log.readBody(event.position) : undefined,
+        isItemWrite(event) && whyUnreadable(event) === undefined ? log.readBody(event.position) : undefined,
         lastOnPage.get(event.stream) === event.position ? log.readLast(event.stream) : undefined,
       ]);
       return { event: full === undefined ? event : { ...event, body: full.body }, last: last?.position };

@@ -61,12 +61,16 @@ export class Words {
   }
 
   text(number: number): string {
+    const text = this.find(number);
+    invariant(text !== undefined, `word ${number} of the log is missing`);
+    return text;
+  }
+
+  find(number: number): string | undefined {
     const known = this.#texts.get(number);
     if (known !== undefined) return known;
     this.#load();
-    const text = this.#texts.get(number);
-    invariant(text !== undefined, `word ${number} of the log is missing`);
-    return text;
+    return this.#texts.get(number);
   }
 
   names(number: number): readonly string[] {
@@ -101,31 +105,41 @@ export function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): Event
   ];
 }
 
-/** @throws {UnreadableEvent} for what is no JSON: SQLite does not notice when the disk gives other bytes than were written */
-function valuesOf(data: string, type: string, position: number): unknown[] {
-  try {
-    return JSON.parse(data) as unknown[];
-  } catch (error) {
-    throw new UnreadableEvent(`${type} at ${position} is damaged: ${(error as Error).message}`, { cause: error });
-  }
-}
-
+/**
+ * The event of a row. A damaged one is told to whoever asks for its data, and holds up nobody who reads past it: SQLite does
+ * not notice when the disk gives other bytes than were written.
+ */
 export function fromRow(row: EventColumns, words: Words): RecordedEvent {
   const [position, stream, revision, , typeNumber, version, at, actor, shape, data, ids, body] = row;
-  const type = words.text(typeNumber);
   const correlationId = uuidOfHex(ids, 32);
-  return {
+  const facts = {
     id: uuidOfHex(ids, 0),
-    type,
     version,
-    data: withNames(words.names(shape), valuesOf(data, type, position)),
     ...(body === undefined || body === null ? {} : { body }),
     occurredAtMs: at,
-    actor: words.text(actor),
     correlationId,
     causationId: ids.length > 64 ? uuidOfHex(ids, 64) : correlationId,
     stream,
     revision,
     position,
   };
+  try {
+    return {
+      ...facts,
+      type: words.text(typeNumber),
+      actor: words.text(actor),
+      data: withNames(words.names(shape), JSON.parse(data) as unknown[]),
+    };
+  } catch (error) {
+    const event = { ...facts, type: words.find(typeNumber) ?? 'unknown', actor: words.find(actor) ?? 'unknown' };
+    return damaged(event, error as Error);
+  }
+}
+
+function damaged(event: Omit<RecordedEvent, 'data'>, cause: Error): RecordedEvent {
+  const { type, position } = event;
+  const get = (): never => {
+    throw new UnreadableEvent(`${type} at ${position} is damaged: ${cause.message}`, { cause });
+  };
+  return Object.defineProperty(event, 'data', { get }) as RecordedEvent;
 }

@@ -4,6 +4,7 @@ import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { CheckpointCryptography, CheckpointSigner } from '@epitaph/core/proof/checkpoint.ts';
@@ -201,8 +202,11 @@ function refuseOlderLog(
   );
 }
 
-const lastOf = async (log: EventLog): Promise<RecordedEvent[]> =>
-  log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, { withBodies: false });
+const lastOf = async (log: EventLog): Promise<RecordedEvent[]> => {
+  const last = await log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, { withBodies: false });
+  // One that is damaged says nothing of keys. It is for fsck to name, and keeps nobody from all the rest.
+  return last.filter((event) => whyUnreadable(event) === undefined);
+};
 
 /**
  * A vault that was put back from a copy lacks the keys of what was written since, would give out their numbers anew, and
