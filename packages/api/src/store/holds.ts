@@ -34,6 +34,7 @@ import { wait } from '../config/wait.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
+import { RetentionInLog } from './retention-in-log.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
 import { streamPages } from './stream-pages.ts';
@@ -95,6 +96,8 @@ export class Holds {
    * A hold that is in the vault and in no stream was never acknowledged: whoever asked for it got no answer, and will
    * ask again. With other nodes, one of them may be about to record it, so it stays until that can no longer be. For
    * the same reason a floor that is too high then stays until it is set again.
+   *
+   * What the vault keeps is let go when the log itself says so: read models may be damaged, and what is erased over that is gone.
    */
   async settleAll(): Promise<void> {
     const { vault } = this.#parts.ports;
@@ -105,24 +108,30 @@ export class Holds {
     const isAlone = this.#parts.ports.nodes === undefined;
     const abandonedMs = this.#parts.ports.clock.now() - ABANDONED_MS;
     for (const { state } of this.#parts.catalog.allContainers()) {
+      const { rid } = state;
+      const inLog = new RetentionInLog(this.#parts.ports.log, rid);
       const known = new Set<string>();
       for (const hold of state.retention.holds) {
-        const holdId = vaultHoldId(state.rid, hold.holdId);
+        const holdId = vaultHoldId(rid, hold.holdId);
         known.add(holdId);
         if (!isStanding(hold)) {
-          if (inVault.has(holdId)) await vault.releaseHold(holdId);
+          if (inVault.has(holdId) && (await inLog.lets(hold.holdId))) await vault.releaseHold(holdId);
           continue;
         }
-        const wanted = await this.#inVault(state.rid, hold);
-        if (!sameJson(wanted.scope, inVault.get(holdId)?.scope)) await this.#settle(state, hold.holdId);
+        const wanted = await this.#inVault(rid, hold);
+        if (sameJson(wanted.scope, inVault.get(holdId)?.scope)) continue;
+        const recorded = await inLog.standing(hold.holdId);
+        if (recorded === undefined || sameJson(recorded, hold)) await this.#settle(state, hold.holdId);
+        else await vault.placeHold(await this.#inVault(rid, recorded));
       }
-      for (const { holdId, placedAtMs } of byContainer.get(state.rid) ?? []) {
-        if (known.has(holdId)) continue;
-        if (isAlone || placedAtMs < abandonedMs) await vault.releaseHold(holdId, { placedAtMs });
+      for (const { holdId, placedAtMs } of byContainer.get(rid) ?? []) {
+        if (known.has(holdId) || !(isAlone || placedAtMs < abandonedMs)) continue;
+        if (await inLog.lets(holdIdOf(rid, holdId))) await vault.releaseHold(holdId, { placedAtMs });
       }
       const { floorSeconds } = state.retention;
-      const inForce = floors.get(state.rid)?.retention ?? 0;
-      if (inForce < floorSeconds || (isAlone && inForce > floorSeconds)) await this.#settleFloor(state);
+      const inForce = floors.get(rid)?.retention ?? 0;
+      const isTooHigh = isAlone && inForce > floorSeconds && (await inLog.floorSeconds()) === floorSeconds;
+      if (inForce < floorSeconds || isTooHigh) await this.#settleFloor(state);
     }
   }
 

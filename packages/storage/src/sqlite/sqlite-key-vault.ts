@@ -1,18 +1,19 @@
 import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
-import type {
-  ContainerFloors,
-  DestroyOutcome,
-  DestroyRequest,
-  FloorKind,
-  HoldScope,
-  KeyLookup,
-  KeyUse,
-  KeyVault,
-  NewLifeKey,
-  SetFloorOptions,
-  VaultHold,
+import {
+  type ContainerFloors,
+  type DestroyOutcome,
+  type DestroyRequest,
+  type FloorKind,
+  type HoldScope,
+  type KeyLookup,
+  type KeyUse,
+  type KeyVault,
+  type NewLifeKey,
+  prefixesOf,
+  type SetFloorOptions,
+  type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { KEY_BYTES, ownerOf, unwrapKey } from '../crypto/key-wrapping.ts';
@@ -268,13 +269,22 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     const { holds, holdsOfContainer } = this.#read;
     const rows = containerRid === undefined ? holds.all() : holdsOfContainer.all(containerRid);
     return (rows as { hold_id: string; container: string; scope: string; placed_at: number }[]).map((row) => {
-      let scope = JSON.parse(row.scope) as HoldScope;
-      if (scope.kind === 'lives') {
-        const lives = this.#read.heldLives.all(row.hold_id) as { stream: string }[];
-        scope = { kind: 'lives', streams: lives.map((life) => life.stream) };
-      }
+      const scope = this.#scopeInForce(row.hold_id, row.scope);
       return { holdId: row.hold_id, containerRid: row.container, scope, placedAtMs: row.placed_at };
     });
+  }
+
+  /** What a hold covers by the rows that are asked, which damage may have taken from beside the hold's own. */
+  #scopeInForce(holdId: string, kept: string): HoldScope {
+    const scope = parsedScope(kept);
+    if (scope?.kind === 'lives') {
+      const lives = this.#read.heldLives.all(holdId) as { stream: string }[];
+      return { kind: 'lives', streams: lives.map((life) => life.stream) };
+    }
+    const rows = this.#read.heldPrefixes.all(holdId) as { prefix: string }[];
+    const inForce = new Set(rows.map(({ prefix }) => prefix));
+    const isWhole = scope !== undefined && prefixesOf(scope).every((prefix) => inForce.has(prefix));
+    return isWhole ? scope : { kind: 'stream-prefixes', prefixes: [...inForce] };
   }
 
   holdsOn(streams: readonly string[]): string[][] {
@@ -337,6 +347,15 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 }
 
+/** Undefined where it is damaged. */
+function parsedScope(text: string): HoldScope | undefined {
+  try {
+    return JSON.parse(text) as HoldScope;
+  } catch {
+    return undefined;
+  }
+}
+
 function prepare(database: DatabaseSync) {
   // The owner only of a key that is destroyed, and both as text: a column of bytes takes as long as the rest of the look-up.
   const key = database.prepare(
@@ -352,6 +371,7 @@ function prepare(database: DatabaseSync) {
     ),
     holdsOn: database.prepare(HOLDS_ON_STREAM),
     heldLives: database.prepare('SELECT stream FROM held_lives WHERE hold_id = ? ORDER BY stream'),
+    heldPrefixes: database.prepare('SELECT prefix FROM held_prefixes WHERE hold_id = ?'),
     floors: database.prepare(
       `SELECT container, 'retention' AS kind, seconds FROM floors
        UNION ALL SELECT container, 'change-feed', seconds FROM feed_floors`,

@@ -1,0 +1,47 @@
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import { isStanding, type StandingHold } from '@epitaph/core/retention/hold-register.ts';
+import type { Retention } from '@epitaph/core/retention/state.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+
+/** What a container's own stream says is kept, read when it is first asked for. */
+export class RetentionInLog {
+  readonly #log: EventLog;
+  readonly #rid: string;
+  #read: Promise<Retention | undefined> | undefined;
+
+  constructor(log: EventLog, rid: string) {
+    this.#log = log;
+    this.#rid = rid;
+  }
+
+  /** False for a hold that stands, and where that can't be read. */
+  async lets(holdId: string): Promise<boolean> {
+    return (await this.#retention()) !== undefined && (await this.standing(holdId)) === undefined;
+  }
+
+  async standing(holdId: string): Promise<StandingHold | undefined> {
+    const hold = (await this.#retention())?.holds.find(holdId);
+    return hold !== undefined && isStanding(hold) ? hold : undefined;
+  }
+
+  async floorSeconds(): Promise<number | undefined> {
+    return (await this.#retention())?.floorSeconds;
+  }
+
+  #retention(): Promise<Retention | undefined> {
+    return (this.#read ??= this.#fold());
+  }
+
+  async #fold(): Promise<Retention | undefined> {
+    const events = await this.#log.readStream(containerStream(this.#rid));
+    try {
+      return foldContainer(events)?.retention;
+    } catch (error) {
+      if (error instanceof UnreadableEvent || error instanceof InvariantViolation) return undefined;
+      throw error;
+    }
+  }
+}

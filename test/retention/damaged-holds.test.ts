@@ -1,0 +1,100 @@
+import { DatabaseSync } from 'node:sqlite';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DEFINITION } from './definition.ts';
+
+const START_MS = Date.UTC(2026, 10, 21, 10);
+const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
+const PK = '["p"]';
+const IDS = ['in-a-key', 'of-a-list', 'of-a-query', 'free'];
+
+const folders: string[] = [];
+afterAll(() => folders.forEach((folder) => removeFolder(folder)));
+
+const LOSE_HOLDS = "DELETE FROM container_entries WHERE list = 'holds'";
+
+it.each([
+  { what: 'the read models have lost', file: 'items.v1.db', damage: LOSE_HOLDS },
+  {
+    what: 'the read models have as released',
+    file: 'items.v1.db',
+    damage: `UPDATE container_entries SET state = json_object('holdId', state ->> '$.holdId', 'position', place, 'releasePosition', place)
+      WHERE list = 'holds'`,
+  },
+  { what: 'the vault has without the names that it covers', file: 'vault.db', damage: 'DELETE FROM held_prefixes' },
+  { what: 'the vault has without the lives that it covers', file: 'vault.db', damage: 'DELETE FROM held_lives' },
+  { what: 'the vault has lost', file: 'vault.db', damage: 'DELETE FROM holds' },
+  {
+    what: 'the vault has with a scope that is cut short',
+    file: 'vault.db',
+    damage: 'UPDATE holds SET scope = substr(scope, 1, 12)',
+  },
+])('holds that $what keep what they are on record to keep, also after a start', async ({ file, damage }) => {
+  const folder = newFolder('damaged-holds');
+  folders.push(folder);
+  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
+  let store = await open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+  const partitionKeyOf = (id: string) => (id === 'in-a-key' ? '["k"]' : PK);
+  for (const id of IDS) {
+    const document = { id, pk: id === 'in-a-key' ? 'k' : 'p' };
+    const item = { id, partitionKey: partitionKeyOf(id), document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'create', item);
+  }
+  const reason = 'a test';
+  const place = (holdId: string, scope: Parameters<typeof store.placeHold>[3]['scope']) =>
+    store.placeHold(CALLER, container, holdId, { scope, reason });
+  await place('key', { kind: 'partition-key', partitionKey: '["k"]' });
+  await place('list', { kind: 'items', items: [{ id: 'of-a-list', partitionKey: PK }] });
+  await place('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'of-a-query'", parameters: [] });
+  await store.setRetentionFloor(CALLER, container, 150, reason);
+  await store.close();
+  const database = new DatabaseSync(join(folder, file));
+  database.exec(damage);
+  database.close();
+  store = await open();
+  try {
+    await store.advanceClock(200_000);
+    await store.runPurge();
+    const states = IDS.map(async (id) => [id, (await store.explain(container, id, partitionKeyOf(id))).state]);
+    expect(Object.fromEntries(await Promise.all(states))).toEqual({
+      'in-a-key': 'expired',
+      'of-a-list': 'expired',
+      'of-a-query': 'expired',
+      free: 'purged',
+    });
+  } finally {
+    await store.close();
+  }
+});
+
+it('a floor that the read models have lost keeps what it is on record to keep, also after a start', async () => {
+  const folder = newFolder('damaged-holds');
+  folders.push(folder);
+  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
+  let store = await open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+  const document = { id: 'a', pk: 'p' };
+  await store.writeItem(CALLER, container, 'create', {
+    id: 'a',
+    partitionKey: PK,
+    document,
+    json: JSON.stringify(document),
+  });
+  await store.setRetentionFloor(CALLER, container, 1_000, 'a test');
+  await store.close();
+  const database = new DatabaseSync(join(folder, 'items.v1.db'));
+  database.exec("UPDATE containers SET state = json_set(state, '$.retention.floorSeconds', 0)");
+  database.close();
+  store = await open();
+  try {
+    await store.advanceClock(200_000);
+    await store.runPurge();
+    expect((await store.explain(container, 'a', PK)).state).toBe('expired');
+  } finally {
+    await store.close();
+  }
+});
