@@ -461,11 +461,12 @@ const isDue = ({ candidate: { endedAtMs }, graceSeconds: seconds }: Dying, nowMs
   endedAtMs === undefined || endedAtMs + seconds * 1000 <= nowMs;
 
 /**
- * A life that had ended before its container went keeps that end as its cause: its row may still be that of an item.
+ * A life that has ended has that end as its cause, as the log has it: its row may be damaged, or still that of an item where
+ * its container went after it.
  */
 function causedByItsEnd(candidate: Candidate, { status }: ItemState): Candidate {
   const hasEnded = status === 'expired' || status === 'deleted';
-  return candidate.cause === 'container-deleted' && hasEnded ? { ...candidate, cause: status } : candidate;
+  return candidate.cause !== 'erasure' && hasEnded ? { ...candidate, cause: status } : candidate;
 }
 
 /** @throws {PurgeFault} what one of the lives met; when the erasure of the others is on record */
