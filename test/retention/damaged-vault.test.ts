@@ -11,7 +11,8 @@ const PK = '["p"]';
 
 const folder = newFolder('damaged-vault');
 const other = newFolder('damaged-vault');
-afterAll(() => [folder, other].forEach((each) => removeFolder(each)));
+const folders = [folder, other];
+afterAll(() => folders.forEach((each) => removeFolder(each)));
 
 const open = (of = folder) => openEmbedded({ folder: of, time: START_MS, newId: () => crypto.randomUUID() });
 
@@ -95,3 +96,51 @@ it('what comes after lives whose keys are lost is erased, also where these are m
     await store.close();
   }
 });
+
+it.each([
+  { what: 'is damaged', damage: 'wrapped = zeroblob(length(wrapped))', says: 'does not open with the master key' },
+  { what: 'is lost', damage: undefined, says: 'lacks the secret' },
+])(
+  'a container whose secret $what makes no other: it is told, and keeps no other from being purged',
+  async ({ damage, says }) => {
+    const of = newFolder('damaged-secret');
+    folders.push(of);
+    const { store: before } = await open(of);
+    await before.createDatabase(CALLER, 'd');
+    const make = (id: string) => ({
+      id,
+      partitionKey: PK,
+      document: { id, pk: 'p' },
+      json: JSON.stringify({ id, pk: 'p' }),
+    });
+    const names = ['overdue', 'gone', 'purged', 'next'];
+    for (const name of names) {
+      const { resource: container } = await before.createContainer(CALLER, 'd', name, DEFINITION, 100);
+      await before.writeItem(CALLER, container, 'create', make('a'));
+    }
+    const [overdue, gone, purged, next] = names.map((name) => before.container('d', name));
+    await before.deleteItem(CALLER, purged!, 'a', PK);
+    await before.runPurge();
+    await before.deleteContainer(CALLER, 'd', 'gone');
+    await before.close();
+    const vault = new DatabaseSync(join(of, 'vault.db'));
+    const secrets = `secrets WHERE name IN ('container ${overdue!.rid}', 'container ${gone!.rid}', 'container ${purged!.rid}')`;
+    vault.exec(
+      damage === undefined ? `DELETE FROM ${secrets}` : `UPDATE ${secrets.replace('WHERE', `SET ${damage} WHERE`)}`,
+    );
+    vault.close();
+
+    const { store } = await open(of);
+    try {
+      await store.advanceClock(200_000);
+      for (let pass = 0; pass < 2; pass++) await expect(store.runPurge()).rejects.toThrow(says);
+      expect((await store.explain(next!, 'a', PK)).state).toBe('purged');
+      for (const container of [overdue!, purged!]) {
+        await expect(store.explain(container, 'a', PK)).rejects.toThrow(says);
+        await expect(store.writeItem(CALLER, container, 'create', make('b'))).rejects.toThrow(says);
+      }
+    } finally {
+      await store.close();
+    }
+  },
+);

@@ -9,7 +9,7 @@ import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type ItemTimes, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
-import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { type KeyVault, UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
@@ -377,8 +377,14 @@ export class StoreParts {
     const [named] = await readModel.allItems(number, lostUpTo, 1);
     const countEnded = async (byPolicyStart: boolean) =>
       readModel.countEnded(number, byPolicyStart, Number.MAX_SAFE_INTEGER);
-    const hasEnded = async () => (await countEnded(false)) + (await countEnded(true)) > 0;
+    const hasEnded = async () =>
+      (await countEnded(false)) + (await countEnded(true)) + (await readModel.countErased(number)) > 0;
     if (named === undefined && (lostUpTo > 0 || !(await hasEnded()))) return;
+    if (this.ports.nodes === undefined) {
+      throw new UnreadableSecret(
+        `vault.db is damaged, or an older copy: it lacks the secret by which the items of container ${container.state.name} are named. Put the newest in its place, or restore the store from a backup.`,
+      );
+    }
     throw new StorageUnavailable(
       `The keys in PostgreSQL are an older copy than the event log: they lack the secret by which the items of container ${container.state.name} are named. A node that still has it puts it back when it is asked for one of them. Where none has, stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.`,
     );

@@ -1,5 +1,6 @@
 import type { MaybePromise } from '../maybe-promise.ts';
 import { sameJson } from '../same-json.ts';
+import { StorageUnavailable } from '../storage-unavailable.ts';
 
 /** A life's key, usable by the {@link BodySealer} of the same adapter and opaque to everything else. */
 export interface LifeKey {
@@ -53,6 +54,12 @@ export type DestroyOutcome =
 /** What becomes of a key that nothing keeps. */
 export function destroyedUnder({ retention }: ContainerFloors): DestroyOutcome & { readonly kind: 'destroyed' } {
   return { kind: 'destroyed', ...(retention === undefined ? {} : { floorSeconds: retention }) };
+}
+
+/** The secret that a container's streams are named with is damaged or lost. All else in the vault may be sound. */
+export class UnreadableSecret extends StorageUnavailable {
+  override readonly name = 'UnreadableSecret';
+  override readonly isForOperator = true;
 }
 
 /** What a legal hold covers: everything, some lives, or what begins with a prefix of a life's stream name. */
@@ -185,12 +192,13 @@ export interface KeyVault {
    */
   onServerReplaced?(settle: () => Promise<void>): void;
   /**
-   * For the same vault, where such a copy may lack secrets that are in use: has this done before it makes one.
+   * For a vault that may lack secrets which are in use, as where rows of it are lost, or an older copy takes the place of its
+   * server: has this done before it makes one.
    *
    * @param check rejects where something was named by another one
    */
   onNewSecret?(check: (containerRid: string) => Promise<void>): void;
-  /** For the same vault: has secrets that were given asked for anew, for the server may be another one, with others. */
+  /** For a vault on a server: has secrets that were given asked for anew, for the server may be another one, with others. */
   onConnectionLost?(forget: () => void): void;
 
   /**

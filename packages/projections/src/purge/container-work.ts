@@ -6,7 +6,7 @@ import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-
 import { erasureDelayMs } from './due-book.ts';
 import type { EndRecorder } from './end-recorder.ts';
 import type { Candidate, PurgeExecutor, RefusedLife } from './executor.ts';
-import type { PurgeFault } from './faults.ts';
+import { despiteFaults, type PurgeFault } from './faults.ts';
 import {
   type AskedLife,
   BEGINNING,
@@ -76,6 +76,8 @@ export class ContainerWork {
   readonly #options: ContainerWorkOptions;
   /** Containers in which overdue items were left because there were no request units for them. */
   readonly unpaid = new Set<ContainerNumber>();
+  /** Until when the deletes by partition key of a container are left alone. */
+  readonly #unfinishable = new Map<ContainerNumber, number>();
 
   constructor(options: ContainerWorkOptions) {
     this.#options = options;
@@ -88,7 +90,7 @@ export class ContainerWork {
       await pace.step();
       const { overdue, unrecorded, ended, abandoned } = await this.workIn(container, probe, 1);
       if (overdue.length + unrecorded.length + ended.length + abandoned.length > 0) return true;
-      if (container.state.partitionKeyDeletes.length > 0 && !this.isGone(container)) return true;
+      if (this.hasUnfinishedDeletes(container)) return true;
     }
     return false;
   }
@@ -120,6 +122,23 @@ export class ContainerWork {
     };
   }
 
+  /** Whether it is to be put on record of deletes by partition key that they are worked off. */
+  hasUnfinishedDeletes(container: CatalogContainer): boolean {
+    if (container.state.partitionKeyDeletes.length === 0 || this.isGone(container)) return false;
+    return (this.#unfinishable.get(container.number) ?? 0) <= this.#options.clock.now();
+  }
+
+  /** That could not be put on record. It is tried again after a while. */
+  leaveUnfinished({ number }: CatalogContainer): void {
+    this.#unfinishable.set(number, this.#options.clock.now() + HELD_RETRY_MS);
+  }
+
+  /** Whoever asks for a pass is told of all that can't be done. */
+  forgetFaults(): void {
+    this.#options.held.forgetFaults();
+    this.#unfinishable.clear();
+  }
+
   isGone(container: CatalogContainer): boolean {
     return isGone(this.#options, container);
   }
@@ -147,16 +166,30 @@ export class ContainerWork {
   }> {
     const nowMs = () => this.#options.clock.now();
     const candidates: Candidate[] = [];
+    /** Where each of them is among all that was found. */
+    const places: number[] = [];
+    const outcomes = new Map<number, Outcome>();
+    let unnamed: PurgeFault | undefined;
+    let place = 0;
     for (const { container, ended, abandoned } of works) {
-      for (const { row } of ended) candidates.push(row);
-      for (const { row } of abandoned) {
-        candidates.push({ stream: await streamOf(this.#options, container, row), cause: 'container-deleted' });
-      }
+      const add = (candidate: Candidate, at: number) => {
+        candidates.push(candidate);
+        places.push(at);
+      };
+      for (const { row } of ended) add(row, place++);
+      const rows = abandoned.map(({ row }) => ({ row, at: place++ }));
+      const fault = await despiteFaults(
+        rows,
+        async ({ row, at }) =>
+          add({ stream: await streamOf(this.#options, container, row), cause: 'container-deleted' }, at),
+        ({ at }) => outcomes.set(at, 'at-fault'),
+      );
+      unnamed ??= fault;
     }
-    const { refused, left, atFault, fault } = await this.#options.executor.erase(candidates, nowMs);
-    const outcomes = new Map<number, Outcome>(left.map((index) => [index, 'left']));
-    for (const index of atFault) outcomes.set(index, 'at-fault');
-    for (const life of refused) outcomes.set(life.index, life);
+    const { refused, left, atFault, fault = unnamed } = await this.#options.executor.erase(candidates, nowMs);
+    for (const index of left) outcomes.set(places[index]!, 'left');
+    for (const index of atFault) outcomes.set(places[index]!, 'at-fault');
+    for (const life of refused) outcomes.set(places[life.index]!, life);
     let first = 0;
     const erased = works.map((work) => {
       const found = [...work.ended, ...work.abandoned];

@@ -1,4 +1,5 @@
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { stepwise } from './stepwise.ts';
 
 /**
@@ -10,8 +11,8 @@ export class PurgeFault extends Error {
 }
 
 /**
- * As {@link stepwise}, but a life that is at fault keeps no other from its turn: one that meets a {@link PurgeFault}, or
- * whose events can't be read.
+ * As {@link stepwise}, but a life that is at fault keeps no other from its turn: one that meets a {@link PurgeFault}, whose
+ * events can't be read, or whose name can't be told.
  *
  * @param atFault told of each such life, and what it met
  * @returns the first fault that was met, when all others are done
@@ -26,7 +27,8 @@ export async function despiteFaults<Life>(
     try {
       await work(life);
     } catch (error) {
-      const met = error instanceof UnreadableEvent ? new PurgeFault(error.message, { cause: error }) : error;
+      const isDamage = error instanceof UnreadableEvent || error instanceof UnreadableSecret;
+      const met = isDamage ? new PurgeFault(error.message, { cause: error }) : error;
       if (!(met instanceof PurgeFault)) throw error;
       fault ??= met;
       atFault(life, met);

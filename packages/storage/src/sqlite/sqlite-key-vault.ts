@@ -13,6 +13,7 @@ import {
   type NewLifeKey,
   prefixesOf,
   type SetFloorOptions,
+  UnreadableSecret,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
@@ -49,6 +50,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #read: ReturnType<typeof prepare>;
   readonly #cache = new GenerationCache<number, KeyOfStream>(CACHE_SIZE);
   readonly #pending = new Map<Promise<unknown>, PendingKey>();
+  #assertNothingNamed: Parameters<SqliteKeyVault['onNewSecret']>[0] = async () => {};
   #isHandingOver = false;
   /** What tells the writer whose a spare key is, by its number. */
   readonly #giving = new Map<number, Promise<unknown>>();
@@ -306,8 +308,12 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return floors;
   }
 
+  onNewSecret(check: (containerRid: string) => Promise<void>): void {
+    this.#assertNothingNamed = check;
+  }
+
   containerSecret(containerRid: string): Promise<Uint8Array> {
-    return this.#secret(secretNameOf(containerRid));
+    return this.#secret(secretNameOf(containerRid), containerRid);
   }
 
   /** The writer goes on: the log shares it, and closes it. */
@@ -322,11 +328,12 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     this.#database.close();
   }
 
-  async #secret(name: string): Promise<Uint8Array> {
+  async #secret(name: string, containerRid?: string): Promise<Uint8Array> {
     const place = Buffer.from(name);
     const known = this.#read.secret.get(name) as { wrapped: Uint8Array } | undefined;
     let wrapped = known?.wrapped;
     if (wrapped === undefined) {
+      if (containerRid !== undefined) await this.#assertNothingNamed(containerRid);
       const fresh = gcmSeal(this.#master, place, this.#random.take(32));
       // Whoever is first wins; the answer is what stands in the vault.
       const job: VaultWriteJob = { kind: 'vault-write', write: { what: 'add-secret', name }, blobs: [fresh] };
@@ -334,6 +341,11 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     }
     const secret = gcmOpen(this.#master, place, wrapped);
     if (secret === undefined) {
+      if (containerRid !== undefined) {
+        throw new UnreadableSecret(
+          `vault.db is damaged: the secret of ${containerRid} in it does not open with the master key. Restore the key vault from a backup.`,
+        );
+      }
       throw new UnusableFile(
         'The master key is not the one in force for this key vault: perhaps it is one from before a change, or of another store. Give the right one; nothing can be read without it.',
       );
