@@ -121,3 +121,48 @@ it('a run that is gone on with looks beyond a life within a recovery window of w
     await close();
   }
 });
+
+it.each([
+  { what: 'can no more be read', damage: 'UPDATE events SET version = 99 WHERE revision = 0 AND stream = ?' },
+  { what: 'is lost', damage: 'DELETE FROM events WHERE revision = 0 AND stream = ?' },
+  { what: 'at the end is lost', damage: 'DELETE FROM events WHERE revision = 1 AND stream = ?' },
+])(
+  'a purge that meets deletes by partition key in a container of which an event $what says so, and goes on with all others',
+  async ({ damage }) => {
+    const folder = newFolder('damaged-log');
+    folders.push(folder);
+    const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
+    let store = await open();
+    await store.createDatabase(CALLER, 'd');
+    const make = (id: string) => ({
+      id,
+      partitionKey: PK,
+      document: { id, pk: 'p' },
+      json: JSON.stringify({ id, pk: 'p' }),
+    });
+    const [damagedOne, next] = [
+      (await store.createContainer(CALLER, 'd', 'damaged', DEFINITION, 100)).resource,
+      (await store.createContainer(CALLER, 'd', 'next', DEFINITION, 100)).resource,
+    ];
+    for (const container of [damagedOne, next]) await store.writeItem(CALLER, container, 'create', make('a'));
+    await store.deletePartitionKey(CALLER, damagedOne, PK);
+    await store.createDatabase(CALLER, 'last');
+    await store.close();
+    const log = new DatabaseSync(join(folder, 'log.db'));
+    expect(log.prepare(damage).run(`container-${damagedOne.rid}`).changes).toBe(1);
+    log.close();
+    store = await open();
+    try {
+      for (const id of ['later', 'after it']) {
+        await store.advanceClock(200_000);
+        await expect(store.runPurge()).rejects.toThrow(/the event log has nothing of container-|ContainerCreated at/);
+        expect((await store.purgeRuns(0, 10)).runs.length).toBe(1);
+        await store.writeItem(CALLER, next, 'create', make(id));
+      }
+      const states = ['a', 'later', 'after it'].map(async (id) => (await store.explain(next, id, PK)).state);
+      expect(await Promise.all(states)).toEqual(['purged', 'purged', 'live']);
+    } finally {
+      await store.close();
+    }
+  },
+);

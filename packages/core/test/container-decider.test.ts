@@ -6,6 +6,7 @@ import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { etagOfGiven, givenContainer } from '@epitaph/core/testing/given-when-then.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
@@ -361,7 +362,7 @@ describe("a container's state", () => {
 
   it('can not begin with anything but its creation, nor begin twice, nor stand in another stream', () => {
     expect(foldContainer([])).toBe(undefined);
-    expect(() => foldContainer([record(deleted, 0, 1)])).toThrow(InvariantViolation);
+    expect(() => foldContainer([record(deleted, 0, 1)])).toThrow(UnreadableEvent);
     expect(() => foldContainer([record(created(), 0, 1), record(created(), 1, 2)])).toThrow(InvariantViolation);
     expect(() => foldContainer([recordedEvent('database-Co1', created())])).toThrow(InvariantViolation);
     expect(parseContainerStream(stream)).toBe('Co1');

@@ -6,6 +6,7 @@ import { evolveRetention } from '../retention/evolve.ts';
 import { initialRetention } from '../retention/state.ts';
 import { evolveProvisioning, initialProvisioning } from '../throughput/provisioning.ts';
 import { withPolicy } from '../ttl/policy-timeline.ts';
+import { UnreadableEvent } from '../upcast.ts';
 import type { ContainerEvent } from './events.ts';
 import type { ContainerState, RecordedPolicy } from './state.ts';
 import { parseContainerStream } from './stream-name.ts';
@@ -44,7 +45,12 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
       ...stamp,
     };
   }
-  invariant(state !== undefined, 'a container is created before anything else');
+  if (state === undefined) {
+    const { stream, position } = recorded;
+    throw new UnreadableEvent(
+      `the event log has nothing of ${stream} before ${event.type} at ${position}: it is damaged, for a container is created before anything else`,
+    );
+  }
   if (isRetentionEvent(event)) return { ...state, retention: evolveRetention(state.retention, event, recorded) };
   switch (event.type) {
     case 'ContainerReplaced':

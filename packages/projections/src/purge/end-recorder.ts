@@ -1,5 +1,6 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import type { ItemState } from '@epitaph/core/item/state.ts';
@@ -21,6 +22,7 @@ type EndRecorderPorts = Pick<
   | 'commandUnderWay'
   | 'onExpiriesRecorded'
   | 'budget'
+  | 'confirmCatalog'
   | 'newId'
 >;
 
@@ -156,6 +158,10 @@ export class EndRecorder {
       const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
       const handled = await handleContainer(log, context, state.rid, command);
       if (handled.position !== undefined) await this.#ports.projected(handled.position);
+      // Another node may have done so, of which this one has not heard.
+      else if (this.#ports.confirmCatalog === undefined) {
+        throw new PurgeFault(`the event log has nothing of ${containerStream(state.rid)} at ${position} any more`);
+      }
     }
   }
 

@@ -13,7 +13,7 @@ import { DueBook, erasureDelayMs } from './due-book.ts';
 import { EndRecorder } from './end-recorder.ts';
 import { endedPages } from './ended-pages.ts';
 import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor } from './executor.ts';
-import type { PurgeFault } from './faults.ts';
+import { despiteFaults, type PurgeFault } from './faults.ts';
 import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import type { PurgePorts } from './ports.ts';
@@ -376,7 +376,7 @@ export class PurgeRunner {
     await this.#control.refresh();
     if (allowed() !== 'yes') return totals;
     this.#work.unpaid.clear();
-    if (scope === 'all') this.#held.forgetFaults();
+    if (scope === 'all') this.#work.forgetFaults();
     const left = await this.#runs.leftToDo();
     const due = this.#book.takeDue(clock.now());
     const containers =
@@ -419,17 +419,20 @@ export class PurgeRunner {
         await this.#executor.truncations.done();
         return totals;
       }
-      const done = await this.#workRound(round);
+      const done = await this.#workRound(round.works);
       // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
-      fault ??= done.fault;
-      for (const [index, { container }] of round.entries()) {
+      fault ??= round.fault ?? done.fault;
+      for (const [index, { container }] of round.works.entries()) {
         const { expired, ended, purged, refused, atFault } = done.each[index]!;
         totals.expired += expired;
         totals.purged += purged;
         this.#rate.add(expired + ended + purged);
         // Where the log did not agree with any row, they are left to the next pass rather than turn in circles.
         if (expired + ended + purged + refused + atFault > 0) waiting.add(container.number);
-        else await this.#leave(container.number);
+        else {
+          const met = await this.#leave(container.number);
+          fault ??= met;
+        }
       }
     }
     await this.#executor.truncations.done();
@@ -454,12 +457,13 @@ export class PurgeRunner {
     waiting: Set<ContainerNumber>,
     candidates: Freeze,
     allowed: () => PurgeSituation['allowed'],
-  ): Promise<readonly Work[] | undefined> {
-    const round: Work[] = [];
+  ): Promise<{ readonly works: readonly Work[]; readonly fault: PurgeFault | undefined } | undefined> {
+    const works: Work[] = [];
+    let fault: PurgeFault | undefined;
     let room = BATCH_SIZE;
     const pace = new Pace();
     for (const number of waiting) {
-      if (room <= 0 || round.length === CONTAINERS_AT_ONCE) break;
+      if (room <= 0 || works.length === CONTAINERS_AT_ONCE) break;
       await pace.step();
       // Read anew each time: its policy or its being there may have changed since the last round.
       const work = await this.#work.workIn(this.#options.catalog().containerByNumber(number)!, candidates, room);
@@ -469,13 +473,14 @@ export class PurgeRunner {
       if (action === 'wait') return undefined;
       waiting.delete(number);
       if (action === 'complete') {
-        await this.#leave(number);
+        const met = await this.#leave(number);
+        fault ??= met;
         continue;
       }
-      round.push(work);
+      works.push(work);
       room -= Math.max(overdue, erasable);
     }
-    return round;
+    return { works, fault };
   }
 
   /** Does some work side by side. What is erased was recorded in an earlier round. */
@@ -504,20 +509,30 @@ export class PurgeRunner {
     return { each, fault: [...expired, ...ended].find((met) => met.fault !== undefined)?.fault ?? fault };
   }
 
-  /** Called when nothing is left to do in a container, or the log does not agree with what there seems to be. */
-  async #leave(container: ContainerNumber): Promise<void> {
-    await this.#completePartitionKeyDeletes(container);
+  /**
+   * Called when nothing is left to do in a container, or the log does not agree with what there seems to be.
+   *
+   * @returns the fault that was met
+   */
+  async #leave(container: ContainerNumber): Promise<PurgeFault | undefined> {
+    const fault = await this.#completePartitionKeyDeletes(container);
     this.#settle(container);
+    return fault;
   }
 
-  async #completePartitionKeyDeletes(number: ContainerNumber): Promise<void> {
+  async #completePartitionKeyDeletes(number: ContainerNumber): Promise<PurgeFault | undefined> {
     const container = this.#options.catalog().containerByNumber(number)!;
-    if (container.state.partitionKeyDeletes.length === 0 || this.#work.isGone(container)) return;
+    if (!this.#work.hasUnfinishedDeletes(container)) return undefined;
     // The checkpoint is read first: the catalog knows of a delete before the ends of its lives are in the store, and
     // these may come at any moment.
     const upToPosition = await this.#options.store().checkpoint();
-    if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return;
-    await this.#ends.completePartitionKeyDeletes(container, upToPosition, () => this.#options.clock.now());
+    if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return undefined;
+    const nowMs = () => this.#options.clock.now();
+    return despiteFaults(
+      [container],
+      () => this.#ends.completePartitionKeyDeletes(container, upToPosition, nowMs),
+      () => this.#work.leaveUnfinished(container),
+    );
   }
 
   /**
