@@ -35,6 +35,8 @@ export function parseEvent(
   versions: Readonly<Record<string, number>>,
   upcasters: Upcasters,
 ): { readonly type: string; readonly data: unknown } {
+  // Of one that is damaged in the log its type may be lost, too.
+  const { data: recorded } = event;
   // Own names only: `toString` is no event type.
   const schema = Object.hasOwn(schemas, event.type) ? schemas[event.type] : undefined;
   const current = versions[event.type];
@@ -48,7 +50,7 @@ export function parseEvent(
       `${event.type} at ${event.position} has version ${event.version}, written by a newer Epitaph; this one reads up to ${current}. Start that version, or a later one.`,
     );
   }
-  let data = event.data;
+  let data = recorded;
   for (let version = event.version; version < current; version++) {
     const step = upcasters[event.type]?.[version - 1];
     invariant(step !== undefined, `no upcaster for ${event.type} from version ${version}`);

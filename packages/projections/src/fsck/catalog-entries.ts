@@ -1,3 +1,9 @@
+import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import {
   clientEncryptionKeyStream,
@@ -40,4 +46,72 @@ function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
   const state = foldOfEntry(stream)!(events);
   const { status } = state as { readonly status?: string };
   return status === 'deleted' || status === 'taken' ? undefined : state;
+}
+
+/**
+ * Checks that all databases are in the catalog as their streams say.
+ *
+ * @param met the streams of those of which the log has an event
+ */
+export async function checkDatabases(met: Iterable<string>, { log, store, upTo, report }: Examination): Promise<void> {
+  const unshown = new Set(met);
+  for (const { number, state } of await store.databases()) {
+    const stream = databaseStream(state.rid);
+    unshown.delete(stream);
+    if (number > upTo) continue;
+    const events = await log.readStream(stream);
+    if (events.length === 0) {
+      report('entry-without-reason', stream, 'in the catalog, but never created by the log');
+      continue;
+    }
+    try {
+      let recorded: DatabaseState | undefined;
+      let isShown = false;
+      for (const event of events) {
+        recorded = evolveDatabase(recorded, event);
+        isShown ||= event.position >= upTo && sameJson(recorded, state);
+      }
+      if (!isShown && !sameJson(recorded, state)) report('entry-differs', stream, 'the catalog has it otherwise');
+    } catch (error) {
+      report('unreadable-event', stream, (error as Error).message);
+    }
+  }
+  for (const stream of unshown) report('entry-differs', stream, 'not in the catalog');
+}
+
+/**
+ * Checks that all containers are in the catalog as their streams say.
+ *
+ * @param met those of which the log has an event
+ */
+export async function checkContainers(met: readonly string[], examination: Examination): Promise<void> {
+  const { log, store, upTo, report, containerOf, numbers } = examination;
+  for (const { number, state } of await store.containers()) {
+    if (number > upTo) continue;
+    const { isWhole, later, state: recorded } = await containerOf(state.rid);
+    const stream = containerStream(state.rid);
+    if (recorded === undefined) {
+      if (isWhole) report('entry-without-reason', stream, 'in the catalog, but never created by the log');
+    } else if (isWhole) {
+      // It may have changed since the log was read, also since its stream was.
+      const shown = asJson(state);
+      if (sameJson(asJson(recorded), shown) || later.some((one) => sameJson(asJson(one), shown))) continue;
+      const now = foldContainer(await log.readStream(stream));
+      if (!sameJson(now && asJson(now), shown)) report('entry-differs', stream, 'the catalog has it otherwise');
+    }
+  }
+  for (const rid of met) {
+    const { state } = await containerOf(rid);
+    if (state === undefined) continue;
+    if (!numbers.has(rid)) report('entry-differs', containerStream(rid), 'not in the catalog');
+    const database = databaseStream(state.databaseRid);
+    if ((await log.readLast(database)) === undefined) {
+      report('unreadable-event', database, `the log does not have its events any more, which ${state.name} is in`);
+    }
+  }
+}
+
+/** With the list of its holds, for these are otherwise in a register of their own. */
+function asJson(state: ContainerState): unknown {
+  return JSON.parse(JSON.stringify({ ...state, retention: { ...state.retention, holds: [...state.retention.holds] } }));
 }

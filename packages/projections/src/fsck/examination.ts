@@ -24,6 +24,7 @@ export interface FsckProblem {
     | 'shown-after-its-end'
     | 'row-differs'
     | 'row-without-item'
+    | 'end-differs'
     | 'clear-copies-differ'
     | 'clear-copies-left'
     | 'entry-differs'
@@ -59,6 +60,10 @@ export type Report = (code: FsckProblem['code'], subject: string, message: strin
 export interface Container {
   /** Undefined where none of its events could be read. */
   readonly state: ContainerState | undefined;
+  /** The same once more for each event that came after it. */
+  readonly later: readonly ContainerState[];
+  /** False where one of its events could not be read. */
+  readonly isWhole: boolean;
   readonly clearPaths: readonly DocumentPath[];
   /** By partition key. */
   readonly partitionKeyDeletes: ReadonlyMap<string, readonly { readonly position: number; readonly atMs: number }[]>;
@@ -73,6 +78,8 @@ export interface Examination extends FsckOptions {
   readonly containerOf: (rid: string) => Promise<Container>;
   /** What the read model numbers containers with, by rid. */
   readonly numbers: ReadonlyMap<string, ContainerNumber>;
+  /** Births of the rows that are reported as shown after their end. */
+  readonly shownAfterEnd: Set<number>;
 }
 
 /** What a container's stream says. An event that can't be read is reported, and left out. */
@@ -80,15 +87,22 @@ export async function readContainer(log: EventLog, rid: string, upTo: number, re
   const stream = containerStream(rid);
   const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
   let state: ContainerState | undefined;
+  let isWhole = true;
+  const later: ContainerState[] = [];
   for (const event of await log.readStream(stream)) {
-    if (event.position > upTo) break;
+    const isLater = event.position > upTo;
     try {
-      state = evolveContainer(state, event);
+      const next = evolveContainer(later.at(-1) ?? state, event);
+      if (isLater) later.push(next);
+      else state = next;
     } catch (error) {
+      // What came later is for the next examination.
+      if (isLater) break;
+      isWhole = false;
       report('unreadable-event', stream, (error as Error).message);
       continue;
     }
-    if (event.type === 'PartitionKeyDeleted') {
+    if (!isLater && event.type === 'PartitionKeyDeleted') {
       const partitionKey = event.data['partitionKey'] as string;
       const left = { position: event.position, atMs: event.occurredAtMs };
       const known = partitionKeyDeletes.get(partitionKey);
@@ -97,7 +111,7 @@ export async function readContainer(log: EventLog, rid: string, upTo: number, re
     }
   }
   const paths = state?.definition.epitaph?.clearPaths ?? [];
-  return { state, clearPaths: paths.map((path) => parseDocumentPath(path) ?? []), partitionKeyDeletes };
+  return { state, later, isWhole, clearPaths: paths.map((path) => parseDocumentPath(path) ?? []), partitionKeyDeletes };
 }
 
 /** True for a life that left with its partition key: it was still visible when that was deleted. */

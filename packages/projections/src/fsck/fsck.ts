@@ -1,12 +1,16 @@
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { Pace } from '@epitaph/core/turn.ts';
-import { whyUnreadable } from '@epitaph/core/upcast.ts';
-import { checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
+import { readUniqueKeyEvent } from '@epitaph/core/unique-key/upcast.ts';
+import { parseUniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
+import { UnreadableEvent, whyUnreadable } from '@epitaph/core/upcast.ts';
+import { isPurgeRunStream, readPurgeRunEvent } from '../purge/events.ts';
+import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
 import {
   BODIES_AT_ONCE,
   type Container,
@@ -41,7 +45,13 @@ const PROBLEM_LIMIT = 1_000;
 export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const { log, store, signal, onProgress } = options;
   const problems: FsckProblem[] = [];
+  const unreadable = new Set<string>();
   const report: Report = (code, subject, message) => {
+    if (code === 'unreadable-event') {
+      // It may be met in the walk over the log, and by what looks at its stream.
+      if (unreadable.has(`${subject} ${message}`)) return;
+      unreadable.add(`${subject} ${message}`);
+    }
     if (problems.length < PROBLEM_LIMIT) problems.push({ code, subject, message });
   };
   const upTo = await store.checkpoint();
@@ -52,11 +62,13 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     return container;
   };
   const numbers = new Map((await store.containers()).map(({ number, state }) => [state.rid, number]));
-  const examination: Examination = { ...options, upTo, pace: new Pace(), report, containerOf, numbers };
+  const shownAfterEnd = new Set<number>();
+  const examination: Examination = { ...options, upTo, pace: new Pace(), report, containerOf, numbers, shownAfterEnd };
   const shown = new Map((await store.catalogEntries()).map((entry) => [streamOfEntry(entry), entry]));
   const unread = new Set(shown.keys());
   /** Streams that go on after `upTo`: none of their events that are read here is the last one. */
   const goneOn = new Set<string>();
+  const databases = new Set<string>();
   const leftAfterPurge: string[] = [];
   let position = 0;
   let events = 0;
@@ -66,7 +78,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     signal?.throwIfAborted();
     const page = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
     if (page.length === 0) break;
-    for await (const { event, last } of inFull(log, page)) {
+    for await (const { event, last, isEndLost } of inFull(log, page)) {
       await examination.pace.step();
       if (event.position > upTo) break reading;
       position = event.position;
@@ -78,9 +90,13 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         goneOn.add(stream);
         if (isItem) lives += 1;
       }
+      if (isEndLost) {
+        report(isItem ? 'writes-missing' : 'unreadable-event', stream, 'the log does not have its last event any more');
+      }
       try {
         const containerRid = parseContainerStream(stream);
         if (containerRid !== undefined) await containerOf(containerRid);
+        else if (parseDatabaseStream(stream) !== undefined) databases.add(stream);
         else if (foldOfEntry(stream) !== undefined) {
           unread.delete(stream);
           if (isLast) await checkEntry(stream, shown.get(stream), examination);
@@ -88,7 +104,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           if (isLast) lives += 1;
           await checkWrite(event, examination);
           if (isLast && (await examineLife(event, examination)).hasWritesAfterPurge) leftAfterPurge.push(stream);
-        }
+        } else readOther(event);
       } catch (error) {
         report('unreadable-event', stream, (error as Error).message);
       }
@@ -110,6 +126,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     }
   }
+  await checkDatabases(databases, examination);
+  await checkContainers([...containers.keys()], examination);
   let items = 0;
   for (const container of await store.containers()) items += await checkRows(container, examination);
   return { events, items, lives, problems };
@@ -117,21 +135,33 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
 
 /**
  * The events with their bodies, a few at a time: those of a page may be gigabytes. An event that is the last of its
- * stream on the page comes with `last`, the position of the stream's last event.
+ * stream on the page comes with `last`, the position of the stream's last event, or with the word that there is none.
  */
 async function* inFull(
   log: EventLog,
   page: readonly RecordedEvent[],
-): AsyncGenerator<{ readonly event: RecordedEvent; readonly last: number | undefined }> {
+): AsyncGenerator<{ readonly event: RecordedEvent; readonly last: number | undefined; readonly isEndLost: boolean }> {
   const lastOnPage = new Map(page.map(({ stream, position }) => [stream, position]));
   for (let start = 0; start < page.length; start += BODIES_AT_ONCE) {
     const read = page.slice(start, start + BODIES_AT_ONCE).map(async (event) => {
+      const isLastOnPage = lastOnPage.get(event.stream) === event.position;
       const [full, last] = await Promise.all([
         isItemWrite(event) && whyUnreadable(event) === undefined ? log.readBody(event.position) : undefined,
-        lastOnPage.get(event.stream) === event.position ? log.readLast(event.stream) : undefined,
+        isLastOnPage ? log.readLast(event.stream) : undefined,
       ]);
-      return { event: full === undefined ? event : { ...event, body: full.body }, last: last?.position };
+      const isEndLost = isLastOnPage && last === undefined;
+      return { event: full === undefined ? event : { ...event, body: full.body }, last: last?.position, isEndLost };
     });
     yield* await Promise.all(read);
+  }
+}
+
+/** Of a stream that no part of the examination looks at as a whole. */
+function readOther(event: RecordedEvent): void {
+  if (parseUniqueKeyStream(event.stream) !== undefined) readUniqueKeyEvent(event);
+  else if (isPurgeRunStream(event.stream)) readPurgeRunEvent(event);
+  else {
+    const why = whyUnreadable(event);
+    if (why !== undefined) throw new UnreadableEvent(why);
   }
 }

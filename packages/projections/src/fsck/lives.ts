@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
-import { isItemWrite, type ItemEvent } from '@epitaph/core/item/events.ts';
+import { isItemWrite, type ItemEvent, type PurgeCause } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { readLife } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -11,6 +11,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
+import type { ContainerNumber } from '../read-model-store.ts';
 import { type Container, type Examination, leftWithPartitionKey, type Report } from './examination.ts';
 
 /** A life as its events say, up to where the log is read. */
@@ -31,6 +32,17 @@ interface Life {
   purged: boolean;
   expiredAtMs: number | null;
   uniqueKeys: readonly string[];
+  /** Its own end, or that which its purge states; undefined where it has none, or left with its container. */
+  end: End | undefined;
+  purgedAtMs: number | null;
+}
+
+/** An end as the read model has it, in the order of ends. */
+interface End {
+  readonly cause: PurgeCause;
+  readonly atMs: number;
+  readonly position: number;
+  readonly byPolicyStart: boolean;
 }
 
 /** Checks that the body which a write has sealed opens, as long as its key is there. */
@@ -77,15 +89,16 @@ export async function examineLife(
 async function checkLife(
   stream: string,
   life: Life,
-  { state, partitionKeyDeletes }: Container,
-  { log, vault, store, report, numbers }: Examination,
+  { state, isWhole, partitionKeyDeletes }: Container,
+  { log, vault, store, report, numbers, shownAfterEnd }: Examination,
 ): Promise<void> {
   const { prefix, containerRid, life: number } = parseItemStream(stream)!;
   if (number > 0 && (await log.readLast(itemStream(prefix, number - 1))) === undefined) {
     report('gap-in-lives', stream, `life ${number} is there, life ${number - 1} is not`);
   }
   if (state === undefined) {
-    report('row-without-item', stream, 'the container of this item was never created');
+    // What can't be read of the container is reported as that.
+    if (isWhole) report('row-without-item', stream, 'the container of this item was never created');
     return;
   }
   const { timeline, definition } = state;
@@ -142,6 +155,7 @@ async function checkLife(
       row.position !== life.lastPosition ||
       row.ts !== life.ts ||
       row.ttl !== life.ttl ||
+      row.key !== life.key ||
       row.birth !== life.birth
     ) {
       report('row-differs', stream, `the read model has it at ${row.position}, the log at ${life.lastPosition}`);
@@ -150,6 +164,42 @@ async function checkLife(
     // A row that was written after that end is of another stream: its container's secret was lost in a restore since.
     const end = isItemWrite({ type: life.lastType }) ? 'the delete of its partition key' : life.lastType;
     report('shown-after-its-end', stream, `ended by ${end}, but still in the read model`);
+    shownAfterEnd.add(row.birth);
+  }
+  if (container !== undefined && life.end !== undefined) {
+    await checkEnd(stream, { ...life, number, end: life.end }, container, { store, report });
+  }
+}
+
+/** Checks that a life which has left is listed as such, and where it is not erased yet, as what is to be erased. */
+async function checkEnd(
+  stream: string,
+  { end, id, partitionKey, purgedAtMs, number }: Life & { readonly number: number; readonly end: End },
+  container: ContainerNumber,
+  { store, report }: Pick<Examination, 'store' | 'report'>,
+): Promise<void> {
+  const { atMs, position, byPolicyStart, cause } = end;
+  const isOfLife = (row: { readonly id: string; readonly partitionKey: string; readonly life: number } | undefined) =>
+    row?.id === id && row.partitionKey === partitionKey && row.life === number;
+  const after = { atMs, position: position - 1 };
+  const only = { fromMs: atMs, toMs: atMs + 1, cause: undefined, after, limit: 1 };
+  const [left] = await store.disappearances(container, only);
+  if (!isOfLife(left) || left?.cause !== cause || left.purgedAtMs !== purgedAtMs) {
+    report(
+      'end-differs',
+      stream,
+      'the read model does not list it, or not as it has left, among what left the container',
+    );
+  }
+  if (purgedAtMs !== null) return;
+  const place = { endedAtMs: atMs, position: position - 1 };
+  const [ended] = await store.endedLives(container, { byPolicyStart, endedAtOrBeforeMs: atMs, after: place, limit: 1 });
+  if (!isOfLife(ended) || ended?.stream !== stream) {
+    report(
+      'end-differs',
+      stream,
+      'it has ended, but the read model does not have it, or not as it ended, among what is to be erased',
+    );
   }
 }
 
@@ -225,6 +275,8 @@ class GrowingLife {
       purged: false,
       expiredAtMs: null,
       uniqueKeys: [],
+      end: undefined,
+      purgedAtMs: null,
     });
     const { lastPosition, lastType } = life;
     life.endPosition = position;
@@ -249,16 +301,28 @@ class GrowingLife {
         life.uniqueKeys = event.data.uniqueKeys ?? [];
         life.writesLeft = true;
         break;
-      case 'ItemExpired':
-        life.expiredAtMs = event.data.expiredAtMs;
-        life.ts = event.data.ts;
+      case 'ItemDeleted': {
+        const { atMs = recorded.occurredAtMs, position: place = position } = event.data.withPartitionKey ?? {};
+        life.end = { cause: 'deleted', atMs, position: place, byPolicyStart: false };
         break;
+      }
+      case 'ItemExpired': {
+        const { expiredAtMs: atMs, byPolicyStart } = event.data;
+        life.expiredAtMs = atMs;
+        life.ts = event.data.ts;
+        life.end = { cause: 'expired', atMs, position, byPolicyStart };
+        break;
+      }
       case 'ItemPurged': {
         const last = decodeLedger(event.data.ledger).at(-1)!;
         life.ts = Math.floor(last.atMs / 1000);
         life.ttl = last.ttl;
         life.key = event.data.key;
         life.purged = true;
+        life.purgedAtMs = recorded.occurredAtMs;
+        if (event.data.cause !== 'container-deleted') {
+          life.end ??= { cause: event.data.cause, atMs: recorded.occurredAtMs, position, byPolicyStart: false };
+        }
         break;
       }
       default:

@@ -46,7 +46,13 @@ export async function checkRows(
       );
       for (const [index, row] of some.entries()) {
         const live = found[index]!;
-        if (live === 'no') {
+        if (live === 'lost') {
+          report(
+            'writes-missing',
+            rid,
+            `the log has nothing at ${row.position}, the last write of an item of birth ${row.birth}`,
+          );
+        } else if (live === 'no') {
           report(
             'row-without-item',
             rid,
@@ -76,15 +82,16 @@ export async function checkRows(
 }
 
 /**
- * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read.
+ * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read,
+ * `lost` if the log has no such write and does not say why.
  */
 async function liveByLog(
   row: ItemRow,
   rid: string,
-  { state, partitionKeyDeletes }: Container,
-  { log, store, upTo }: Examination,
-): Promise<RecordedEvent | 'no' | 'unknown'> {
-  if (row.birth > upTo || row.position > upTo) return 'unknown';
+  { state, isWhole, partitionKeyDeletes }: Container,
+  { log, store, upTo, shownAfterEnd }: Examination,
+): Promise<RecordedEvent | 'no' | 'lost' | 'unknown'> {
+  if (row.birth > upTo || row.position > upTo || (state === undefined && !isWhole)) return 'unknown';
   const write = await log.readAt(row.position);
   if (write !== undefined && isItemWrite(write) && state !== undefined) {
     const item = parseItemStream(write.stream);
@@ -102,7 +109,8 @@ async function liveByLog(
     }
   }
   const now = await store.findItem(row.container, row.partitionKey, row.id);
-  return now?.birth === row.birth && now.position === row.position ? 'no' : 'unknown';
+  if (now?.birth !== row.birth || now.position !== row.position) return 'unknown';
+  return write === undefined && !shownAfterEnd.has(row.birth) ? 'lost' : 'no';
 }
 
 /** What can't be read is reported where its life is examined. */
