@@ -86,6 +86,28 @@ describe('a file that is damaged', () => {
     expect((await read('b')).id).toBe('b');
   });
 
+  it.each([
+    { what: 'the state of a container is cut short', sql: 'UPDATE containers SET state = substr(state, 1, 20)' },
+    { what: 'that of a run of the purge is damaged', sql: "UPDATE purge_runs SET state = 'x'" },
+    { what: 'how far it has come is lost', sql: 'DELETE FROM checkpoint' },
+  ])('is told with what to do to whoever starts the store, where $what', async ({ sql }) => {
+    await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+    await store.runPurge();
+    const file = join(folder, 'items.v1.db');
+    const starting = whileClosed(() => {
+      const database = new DatabaseSync(file);
+      database.exec(sql);
+      database.close();
+    });
+    await expect(starting).rejects.toMatchObject({
+      name: 'UnusableFile',
+      message: expect.stringMatching(/items\.v1\.db.*elete.* with its -wal and -shm files/) as unknown,
+    });
+    for (const end of ['', '-wal', '-shm']) rmSync(`${file}${end}`, { force: true });
+    store = await open();
+    expect((await store.fsck()).problems).toEqual([]);
+  });
+
   it('is named to whoever starts the store, where that reads it', async () => {
     const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'keys'));
     await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));

@@ -26,6 +26,11 @@ it.each([
   { what: 'the vault has without the lives that it covers', file: 'vault.db', damage: 'DELETE FROM held_lives' },
   { what: 'the vault has lost', file: 'vault.db', damage: 'DELETE FROM holds' },
   {
+    what: 'the log has lost the record of',
+    file: 'log.db',
+    damage: 'DELETE FROM events WHERE data LIKE \'["query"%\'',
+  },
+  {
     what: 'the vault has with a scope that is cut short',
     file: 'vault.db',
     damage: 'UPDATE holds SET scope = substr(scope, 1, 12)',

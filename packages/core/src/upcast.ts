@@ -12,6 +12,8 @@ export class UnreadableEvent extends Error {
   override readonly name = 'UnreadableEvent';
 }
 
+export const WHEN_DAMAGED = 'Restore the event log from a backup.';
+
 /** Why the log can't give the data of an event; undefined where it can. */
 export function whyUnreadable(event: RecordedEvent): string | undefined {
   try {
@@ -59,7 +61,7 @@ export function parseEvent(
   const parsed = schema.safeParse(data);
   if (!parsed.success) {
     const issues = parsed.error.issues.map(({ path, message }) => [...path, message].join(': '));
-    throw new UnreadableEvent(`${event.type} at ${event.position} is damaged: ${issues.join('; ')}`);
+    throw new UnreadableEvent(`${event.type} at ${event.position} is damaged: ${issues.join('; ')}. ${WHEN_DAMAGED}`);
   }
   return { type: event.type, data: parsed.data };
 }

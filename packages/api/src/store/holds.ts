@@ -34,7 +34,7 @@ import { wait } from '../config/wait.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
-import { RetentionInLog } from './retention-in-log.ts';
+import { RetentionInLog, unlessDamaged } from './retention-in-log.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
 import { streamPages } from './stream-pages.ts';
@@ -118,7 +118,14 @@ export class Holds {
           if (inVault.has(holdId) && (await inLog.lets(hold.holdId))) await vault.releaseHold(holdId);
           continue;
         }
-        const wanted = await this.#inVault(rid, hold);
+        const wanted = await this.#inVault(rid, hold).catch(unlessDamaged);
+        if (wanted === undefined) {
+          // What it covers is not known any more, unless by the vault.
+          const scope = { kind: 'container', containerRid: rid } as const;
+          if (!inVault.has(holdId))
+            await vault.placeHold({ holdId, containerRid: rid, scope, placedAtMs: hold.placedAtMs });
+          continue;
+        }
         if (sameJson(wanted.scope, inVault.get(holdId)?.scope)) continue;
         const recorded = await inLog.standing(hold.holdId);
         if (recorded === undefined || sameJson(recorded, hold)) await this.#settle(state, hold.holdId);

@@ -40,8 +40,13 @@ export class RetentionInLog {
     try {
       return foldContainer(events)?.retention;
     } catch (error) {
-      if (error instanceof UnreadableEvent || error instanceof InvariantViolation) return undefined;
-      throw error;
+      return unlessDamaged(error);
     }
   }
+}
+
+/** @throws whatever does not say that the log is damaged */
+export function unlessDamaged(error: unknown): undefined {
+  if (error instanceof UnreadableEvent || error instanceof InvariantViolation) return undefined;
+  throw error;
 }

@@ -253,10 +253,11 @@ export class Store implements StoreApi {
       },
       around: (step, work) => observer.purgeStep(step, work),
     });
+    const explain = (error: unknown): never => {
+      throw ports.readModels.explained?.(error) ?? error;
+    };
     try {
-      await projector.start().catch((error: unknown) => {
-        throw ports.readModels.explained?.(error) ?? error;
-      });
+      await projector.start().catch(explain);
       parts.opened();
       const floors = new FeedFloors({
         vault: ports.vault,
@@ -294,7 +295,10 @@ export class Store implements StoreApi {
       // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
       if (options.restoring !== true) await store.#erasures.resumeAll();
       const mayPurge = options.nodes?.roles.has('purge') ?? true;
-      await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) });
+      await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) }).catch((error: unknown) => {
+        if (error instanceof SyntaxError) explain(error);
+        throw error;
+      });
       if (mayPurge && options.nodes !== undefined) store.#erasures.watchOthers();
       if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenging.startSchedule();
       store.#proofs.start();

@@ -1,7 +1,7 @@
 import type { StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import type { EventRow } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 
@@ -139,7 +139,7 @@ export function fromRow(row: EventColumns, words: Words): RecordedEvent {
 function damaged(event: Omit<RecordedEvent, 'data'>, cause: Error): RecordedEvent {
   const { type, position } = event;
   const get = (): never => {
-    throw new UnreadableEvent(`${type} at ${position} is damaged: ${cause.message}`, { cause });
+    throw new UnreadableEvent(`${type} at ${position} is damaged: ${cause.message}. ${WHEN_DAMAGED}`, { cause });
   };
   return Object.defineProperty(event, 'data', { get }) as RecordedEvent;
 }

@@ -142,7 +142,9 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     const readModels = await SqliteReadModels.open(folder, options, await log.head());
     opened.add(() => readModels.close());
     if (options.logMayBeOlder !== true) {
-      await assertNotBehind(log, readModels.current, folder, logElsewhere?.name);
+      await assertNotBehind(log, readModels.current, folder, logElsewhere?.name).catch((error: unknown) => {
+        throw readModels.explained(error);
+      });
       if (logElsewhere !== undefined) {
         await folder.claim(logElsewhere, options.restoring === true);
         assertKeysOf(await lastEvents(log, readModels.current.store), vault, folder);
@@ -264,7 +266,8 @@ class SqliteReadModels implements ReadModelVersions {
   }
 
   readonly explained = (error: unknown): unknown =>
-    error instanceof InvariantViolation
+    // What is no JSON is damaged, and there is none but that of the read models where nothing else is said of it.
+    error instanceof InvariantViolation || error instanceof SyntaxError
       ? new UnusableFile(`${error.message}: ${whenUnfit(this.#folder.itemsFile(this.#current.version))}`)
       : error;
 

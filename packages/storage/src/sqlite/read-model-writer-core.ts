@@ -11,7 +11,7 @@ import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
-import { BUSY_MS, openForWriting, whenUnfit } from './database.ts';
+import { BUSY_MS, explained, openForWriting, whenUnfit } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PageGaps } from './page-gaps.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
@@ -109,18 +109,26 @@ export class ReadModelWriterCore implements WriterCore {
     this.#step = step;
     this.#file = options.file;
     this.#whenDamaged = `delete ${options.file}, with its -wal and -shm files: it is built again from the log at the next start`;
-    this.#database = openForWriting({
+    const named = {
       file: options.file,
       what: 'read model',
       remedy: 'Delete it, with its -wal and -shm files: it is built again from the log at the next start.',
+    };
+    this.#database = openForWriting({
+      ...named,
       schema: READ_MODEL_SCHEMA,
       schemaVersion: READ_MODEL_SCHEMA_VERSION,
       synchronous: options.synchronous,
     });
-    this.#statements = prepare(this.#database);
-    this.#mustWipeAll = this.#statements.anyClear.get() !== undefined;
-    if (this.#mustWipeAll) this.#keepClear();
-    this.#emptyJournal();
+    try {
+      this.#statements = prepare(this.#database);
+      this.#mustWipeAll = this.#statements.anyClear.get() !== undefined;
+      if (this.#mustWipeAll) this.#keepClear();
+      this.#emptyJournal();
+    } catch (error) {
+      this.#database.close();
+      throw explained(error, named);
+    }
   }
 
   execute(jobs: readonly Job[]): JobOutcome[] {

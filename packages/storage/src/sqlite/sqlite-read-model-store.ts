@@ -2,6 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
@@ -52,7 +53,9 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   checkpoint(): number {
-    return (this.#read.checkpoint.get() as { position: number }).position;
+    const row = this.#read.checkpoint.get() as { position: number } | undefined;
+    invariant(row !== undefined, 'the read models say how far they have come');
+    return row.position;
   }
 
   countPurged(): number {
