@@ -330,6 +330,25 @@ describe('a file that is damaged', () => {
     },
   );
 
+  it.each([
+    { what: 'the end of its stream is said to be', sql: 'UPDATE streams SET last = 3 WHERE last = 4' },
+    { what: 'the event before its own is said to be', sql: 'UPDATE events SET previous = 3 WHERE position = 5' },
+  ])('shows nothing of another item as one’s own where $what that one’s', async ({ sql }) => {
+    const document = { id: 'b', pk: 'p', n: 2 };
+    const item = { id: 'b', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    if (sql.includes('previous')) await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
+    await whileClosed(() => {
+      const log = new DatabaseSync(join(folder, 'log.db'));
+      expect(log.prepare(sql).run().changes).toBe(1);
+      log.close();
+    });
+    const container = store.container('db', 'c');
+    const entries = await store.history(container, 'b', '["p"]');
+    expect(entries.map(({ position }) => position)).not.toContain(3);
+    await expect(store.contentAt(container, 'b', '["p"]', { revision: 0 })).rejects.toThrow('no such write');
+    expect((await store.fsck()).problems.map(({ code }) => code)).toContain('writes-missing');
+  });
+
   it('does not have an item pass for one that has left, whose write the log has lost', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));

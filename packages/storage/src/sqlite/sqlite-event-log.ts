@@ -246,7 +246,8 @@ export class SqliteEventLog implements EventLog {
         continue;
       }
       const row = statement.get(position) as unknown as EventColumns | undefined;
-      const isThere = row !== undefined && row[2] >= fromRevision;
+      // Where what leads from event to event is damaged, another stream's pass for none of this one.
+      const isThere = row !== undefined && row[1] === stream && row[2] >= fromRevision;
       if (isThere && row[2] <= toRevision) events.push(fromRow(row, this.#words));
       backwards.position = isThere ? row[3] : 0;
       backwards.isBehind = isThere && row[2] - 1 > toRevision;
@@ -265,7 +266,7 @@ export class SqliteEventLog implements EventLog {
     if (cached !== undefined) return cached.event;
     const end = this.#end(stream);
     const row = end === 0 ? undefined : (this.#read.facts.get(end) as unknown as EventColumns | undefined);
-    if (row === undefined) return undefined;
+    if (row === undefined || row[1] !== stream) return undefined;
     const event = fromRow(row, this.#words);
     // Whether it has a body was not read.
     this.#lastEvents.set(stream, { event, hasBody: true, previous: row[3] });
@@ -276,7 +277,7 @@ export class SqliteEventLog implements EventLog {
     const row = this.#read.facts.get(position) as unknown as EventColumns | undefined;
     if (row === undefined || row[3] === 0) return undefined;
     const before = this.#read.facts.get(row[3]) as unknown as EventColumns | undefined;
-    return before === undefined ? undefined : fromRow(before, this.#words);
+    return before === undefined || before[1] !== row[1] ? undefined : fromRow(before, this.#words);
   }
 
   readAt(position: number): RecordedEvent | undefined {
