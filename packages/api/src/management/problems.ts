@@ -1,5 +1,7 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { QueryError } from '@epitaph/query';
 import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
@@ -13,6 +15,7 @@ export const managementCodes = {
   'projection-not-found': 'There is no projection of that name.',
   'rebuild-not-found': 'No rebuild of this projection was started since the server was.',
   'purge-fault': 'The end or the erasure of a life is not possible, for the event log or the key vault is damaged.',
+  unreadable: 'What is asked for can not be read, for the event log is damaged or was written by a newer version.',
   internal: 'An internal error occurred.',
 } as const;
 
@@ -28,6 +31,7 @@ const managementStatus: Readonly<Record<keyof typeof managementCodes, number>> =
   'projection-not-found': 404,
   'rebuild-not-found': 404,
   'purge-fault': 500,
+  unreadable: 500,
   internal: 500,
 };
 
@@ -92,6 +96,7 @@ export function problemOf(error: unknown): Problem | undefined {
   }
   // Streams are named by keyed hashes, so the message tells nobody whose life it is.
   if (error instanceof PurgeFault) return new Problem('purge-fault', error.message);
+  if (error instanceof UnreadableEvent || error instanceof SealBroken) return new Problem('unreadable', error.message);
   if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
   const described = describeError(error);
   return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);

@@ -8,7 +8,9 @@ import type { Rebuilds } from '@epitaph/api/store/rebuilds.ts';
 import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
-import { eventsIn, openWorld, ORDERS, START_MS, type World } from './world.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
+import { eventsIn, item, openWorld, ORDERS, START_MS, type World } from './world.ts';
 
 let world: World;
 beforeEach(async () => {
@@ -157,6 +159,17 @@ describe('the purge', () => {
     failing.mockRestore();
     expect(response.statusCode).toBe(500);
     expect(response.json()).toMatchObject({ code: 'purge-fault', detail: message });
+  });
+
+  test.each([
+    new UnreadableEvent('ItemUpserted at 7 is damaged'),
+    new SealBroken('the body of item-rid.name.0 at revision 0 does not open'),
+  ])('says of what the log is damaged for what is the matter, and is no defect: %s', async (error) => {
+    const failing = vi.spyOn(world.store, 'explain').mockRejectedValue(error);
+    const response = await world.ask('GET', `${ORDERS}/explain${item('a')}`);
+    failing.mockRestore();
+    expect(response.statusCode).toBe(500);
+    expect(response.json()).toMatchObject({ code: 'unreadable', detail: error.message });
   });
 
   test('does nothing while it is paused, and goes on after', async () => {
