@@ -166,3 +166,72 @@ it.each([
     }
   },
 );
+
+/** A container in which items are written one after the other, the first of them unreadable in the log since it was stopped. */
+async function damagedFirst(total: number, damagedOnes: number, ttl: number) {
+  const folder = newFolder('damaged-log');
+  folders.push(folder);
+  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
+  let store = await open();
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, ttl);
+  const container = () => store.container('d', 'c');
+  const write = async (id: string) => {
+    const document = { id, pk: 'p' };
+    await store.writeItem(CALLER, container(), 'create', {
+      id,
+      partitionKey: PK,
+      document,
+      json: JSON.stringify(document),
+    });
+  };
+  await Promise.all(Array.from({ length: damagedOnes }, (_, index) => write(`damaged-${index}`)));
+  await store.advanceClock(2_000);
+  for (let index = damagedOnes; index < total; index++) await write(`whole-${index}`);
+  await store.close();
+  const log = new DatabaseSync(join(folder, 'log.db'));
+  const streams = log.prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position").all();
+  for (const { stream } of streams.slice(0, damagedOnes) as { stream: string }[]) cutShort(log, stream);
+  log.close();
+  store = await open();
+  const stateOf = async (id: string) => (await store.explain(container(), id, PK)).state;
+  return { store, container, stateOf };
+}
+
+it('more items at fault than a batch has room for hold up no expiry behind them', async () => {
+  const { store, stateOf } = await damagedFirst(302, 300, 100);
+  try {
+    await store.advanceClock(200_000);
+    await expect(store.runPurge()).rejects.toThrow('ItemUpserted at');
+    expect([await stateOf('whole-300'), await stateOf('whole-301')]).toEqual(['purged', 'purged']);
+  } finally {
+    await store.close();
+  }
+});
+
+it('items at fault are gone with their container all the same, and hold up nothing that went with it', async () => {
+  const { store, container } = await damagedFirst(3, 1, 100);
+  try {
+    await store.advanceClock(99_000);
+    const gone = container();
+    await store.deleteContainer(CALLER, 'd', 'c');
+    await expect(store.runPurge()).rejects.toThrow('ItemUpserted at');
+    expect((await store.explain(gone, 'whole-2', PK)).state).toBe('purged');
+  } finally {
+    await store.close();
+  }
+});
+
+it('a policy is recovered from although some of what it took is at fault, and it is said of how many', async () => {
+  const { store, container, stateOf } = await damagedFirst(5, 2, -1);
+  try {
+    await store.advanceClock(100_000);
+    await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 5, confirmed: true, reason: 'a test' });
+    const recover = () => store.recoverPolicy(CALLER, container(), 2, { reason: 'mistyped' });
+    expect(await recover()).toEqual({ recovered: 3, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable: 2 });
+    await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: -1, confirmed: true, reason: 'a test' });
+    expect(await stateOf('whole-4')).toBe('live');
+  } finally {
+    await store.close();
+  }
+});

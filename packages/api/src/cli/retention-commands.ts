@@ -222,6 +222,7 @@ interface RecoveredPolicyAnswer {
   readonly writtenSince: number;
   readonly uniqueKeyTaken: number;
   readonly erased: number;
+  readonly unreadable: number;
 }
 
 export const recover: Command = {
@@ -251,11 +252,12 @@ export const recover: Command = {
         body: { policyVersion, reason },
         label: 'recover',
       });
-      const { recovered, writtenSince, uniqueKeyTaken, erased } = answer;
+      const { recovered, writtenSince, uniqueKeyTaken, erased, unreadable } = answer;
+      const damaged = unreadable === 0 ? '' : `, damaged: ${unreadable}, which fsck names`;
       print(
         json
           ? JSON.stringify(answer)
-          : `Brought back ${counted(recovered, 'item')}; written anew since: ${writtenSince}, unique key taken: ${uniqueKeyTaken}, erased: ${erased}.`,
+          : `Brought back ${counted(recovered, 'item')}; written anew since: ${writtenSince}, unique key taken: ${uniqueKeyTaken}, erased: ${erased}${damaged}.`,
       );
       return exitCodes.ok;
     }

@@ -303,6 +303,7 @@ export const recoveredPolicy = named(
     writtenSince: count,
     uniqueKeyTaken: count,
     erased: count,
+    unreadable: count,
   }),
 );
 export const recoveryProgress = z.strictObject({ done: count, total: count });

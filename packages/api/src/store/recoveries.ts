@@ -7,7 +7,7 @@ import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
-import { foldItem } from '@epitaph/core/item/handle.ts';
+import { foldItem, LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -16,6 +16,8 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isBeingErased } from '@epitaph/core/retention/state.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
@@ -108,9 +110,9 @@ export class Recoveries {
       policyVersion,
       reason,
     });
-    await this.#purge.recordOverdue(this.#parts.catalog.containerByNumber(number)!);
+    const unreadable = await this.#purge.recordOverdue(this.#parts.catalog.containerByNumber(number)!);
     const total = await this.#parts.readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
-    const summary = { recovered: 0, writtenSince: 0, uniqueKeyTaken: 0, erased: 0 };
+    const summary = { recovered: 0, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable };
     let done = 0;
     signal?.throwIfAborted();
     const scan = { byPolicyStart: true, limit: BATCH };
@@ -295,16 +297,17 @@ export class Recoveries {
     policyVersion: number,
   ): Promise<keyof RecoverySummary | undefined> {
     const { log } = this.#parts.ports;
-    const last = await log.readLast(stream);
-    if (last === undefined || !isTakenBy(last, policyVersion)) return undefined;
-    const { prefix } = parseItemStream(stream)!;
-    if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {
+      const last = await log.readLast(stream);
+      if (last === undefined || !isTakenBy(last, policyVersion)) return undefined;
+      const { prefix } = parseItemStream(stream)!;
+      if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
       const item = withoutContainer(container.rid, prefix);
       const lives = { fromLife: life, asLife: life + 1 };
       await this.#begin(caller, container, { id, partitionKey, item }, lives);
       return 'recovered';
     } catch (error) {
+      if (isDamage(error)) return 'unreadable';
       if (!(error instanceof Refusal)) throw error;
       // The purge is erasing it, and counts it as erased once that is on record.
       if (error.code === 'content-erased') return undefined;
@@ -335,11 +338,16 @@ export class Recoveries {
     { rid }: ContainerState,
     { partitionKey, id, life }: DisappearanceRow,
     policyVersion: number,
-  ): Promise<'erased' | 'writtenSince' | undefined> {
+  ): Promise<'erased' | 'writtenSince' | 'unreadable' | undefined> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
     const facts = await lifeTail(log, itemStream(prefix, life));
-    if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
+    try {
+      if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
+    } catch (error) {
+      if (isDamage(error)) return 'unreadable';
+      throw error;
+    }
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
 }
@@ -358,6 +366,10 @@ async function erasureRequested(
   }
   return undefined;
 }
+
+/** What the log or the vault has of one life is damaged. */
+const isDamage = (error: unknown): boolean =>
+  error instanceof UnreadableEvent || error instanceof LifeUnreadable || error instanceof SealBroken;
 
 /** True of the end of a life if the start of a policy caused it. */
 function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {

@@ -873,7 +873,7 @@ describe('values of unique keys', () => {
     await world.store.changeTtl(WRITER, 'shop', 'people', { defaultTtl: 5, confirmed: false });
     await create('b');
     const recovery = await world.store.recoverPolicy(WRITER, people(), 2, { reason: 'mistyped' });
-    expect(recovery).toEqual({ recovered: 0, writtenSince: 0, uniqueKeyTaken: 1, erased: 0 });
+    expect(recovery).toEqual({ recovered: 0, writtenSince: 0, uniqueKeyTaken: 1, erased: 0, unreadable: 0 });
     expect(await fsck()).toEqual([]);
   });
 });

@@ -6,7 +6,7 @@ import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-
 import { erasureDelayMs } from './due-book.ts';
 import type { EndRecorder } from './end-recorder.ts';
 import type { Candidate, PurgeExecutor, RefusedLife } from './executor.ts';
-import { despiteFaults, type PurgeFault } from './faults.ts';
+import { despiteFaults, FAULT_RETRY_MS, type PurgeFault } from './faults.ts';
 import {
   type AskedLife,
   BEGINNING,
@@ -24,7 +24,7 @@ import type { Freeze } from './runs.ts';
  * How long lives that a hold keeps (on several nodes also those that a floor keeps), and those at fault, are left alone before
  * the vault is asked about them again. A container with nothing else left to erase is not looked through for as long.
  */
-const HELD_RETRY_MS = 60_000;
+const HELD_RETRY_MS = FAULT_RETRY_MS;
 /**
  * The wait is at least this long for each such life: to ask about one takes a tenth of it, and there is other work to
  * do.
@@ -103,12 +103,12 @@ export class ContainerWork {
     // expired since the run began must not pass for gone with it.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
     const dueAtMs = gone ? Math.max(run.effectiveNowMs, this.#options.clock.now()) : run.effectiveNowMs;
-    const overdue = await this.#payable(container, dueAtMs, upToPosition, limit);
+    const overdue = await this.#payable(container, { effectiveNowMs: dueAtMs, upToPosition }, limit);
     // Asked for only where there can be any, like the deletes themselves.
     const unrecorded =
       container.state.partitionKeyDeletes.length === 0
         ? []
-        : await this.#options.store().unrecordedEnds(container.number, limit);
+        : await this.#options.ends.unrecorded(container.number, limit, this.#options.clock.now());
     const ended = await this.#erasableEnded(container, gone, run, limit);
     // Lives that had ended before the container went are recorded as such; only the rest is recorded as gone with it.
     const last = gone && overdue.length + unrecorded.length + ended.length === 0;
@@ -130,12 +130,13 @@ export class ContainerWork {
 
   /** That could not be put on record. It is tried again after a while. */
   leaveUnfinished({ number }: CatalogContainer): void {
-    this.#unfinishable.set(number, this.#options.clock.now() + HELD_RETRY_MS);
+    this.#unfinishable.set(number, this.#options.clock.now() + FAULT_RETRY_MS);
   }
 
   /** Whoever asks for a pass is told of all that can't be done. */
   forgetFaults(): void {
     this.#options.held.forgetFaults();
+    this.#options.ends.forgetFaults();
     this.#unfinishable.clear();
   }
 
@@ -144,15 +145,10 @@ export class ContainerWork {
   }
 
   /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */
-  async #payable(
-    container: CatalogContainer,
-    effectiveNowMs: number,
-    upToPosition: number,
-    limit: number,
-  ): Promise<readonly ItemRow[]> {
+  async #payable(container: CatalogContainer, candidates: Freeze, limit: number): Promise<readonly ItemRow[]> {
     const affordable = this.#options.ends.affordable(container);
     const wanted = Math.max(1, Math.min(limit, affordable));
-    const rows = await this.#options.ends.overdue(container, effectiveNowMs, upToPosition, wanted);
+    const rows = await this.#options.ends.overdue(container, candidates, wanted, this.#options.clock.now());
     if (affordable > 0 || rows.length === 0) return rows;
     this.unpaid.add(container.number);
     return [];

@@ -4,11 +4,13 @@ import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import type { ItemState } from '@epitaph/core/item/state.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
-import type { ItemRow, UnrecordedEnd } from '../read-model-store.ts';
+import type { ContainerNumber, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
+import { despiteFaults, FAULT_RETRY_MS, PurgeFault } from './faults.ts';
 import { isGone, type PurgePorts, stepContext, streamOf } from './ports.ts';
-import { despiteFaults, PurgeFault } from './faults.ts';
+import type { Freeze } from './runs.ts';
 
 type EndRecorderPorts = Pick<
   PurgePorts,
@@ -30,6 +32,8 @@ type EndRecorderPorts = Pick<
 interface RecordedEnds {
   /** How many ends are on record by it. */
   readonly recorded: number;
+  /** How many of them can't be recorded. */
+  readonly atFault: number;
   /** Set where the end of one of them can't be recorded. That of the others is on record. */
   readonly fault: PurgeFault | undefined;
 }
@@ -40,21 +44,49 @@ interface RecordedEnds {
  */
 export class EndRecorder {
   readonly #ports: EndRecorderPorts;
+  /** Lives whose end can't be recorded, by the position by which each is known, and until when they are left alone. */
+  readonly #setAside = new Map<ContainerNumber, Map<number, number>>();
 
   constructor(ports: EndRecorderPorts) {
     this.#ports = ports;
   }
 
-  /** Overdue items of a container that are candidates of a run. */
+  /** Overdue items of a container that are candidates of a run, without those that are set aside. */
   async overdue(
     container: CatalogContainer,
-    effectiveNowMs: number,
-    upToPosition: number,
+    { effectiveNowMs, upToPosition }: Freeze,
     limit: number,
+    nowMs: number,
   ): Promise<ItemRow[]> {
     const marks = watermarks(container.state.timeline, this.#dueBy(container, effectiveNowMs));
-    const rows = await this.#ports.store().overdueItems(container.number, marks, limit);
+    const rows = await this.#notSetAside(container.number, limit, nowMs, (count) =>
+      this.#ports.store().overdueItems(container.number, marks, count),
+    );
     return rows.filter((row) => row.position <= upToPosition);
+  }
+
+  /** Lives that left with their partition key and whose end is not on record, without those that are set aside. */
+  unrecorded(container: ContainerNumber, limit: number, nowMs: number): Promise<UnrecordedEnd[]> {
+    return this.#notSetAside(container, limit, nowMs, (count) => this.#ports.store().unrecordedEnds(container, count));
+  }
+
+  /** The first of some rows. Those set aside come first, mostly: they would be in the way of all others. */
+  async #notSetAside<Row extends ItemRow | UnrecordedEnd>(
+    container: ContainerNumber,
+    limit: number,
+    nowMs: number,
+    firstRows: (count: number) => MaybePromise<readonly Row[]>,
+  ): Promise<Row[]> {
+    const setAside = this.#setAside.get(container);
+    for (const [place, untilMs] of setAside ?? []) if (untilMs <= nowMs) setAside!.delete(place);
+    const rows = await firstRows(limit + (setAside?.size ?? 0));
+    return rows.filter((row) => setAside?.has(placeOf(row)) !== true).slice(0, limit);
+  }
+
+  /** All lives are tried again, of all containers or of one. */
+  forgetFaults(container?: ContainerNumber): void {
+    if (container === undefined) this.#setAside.clear();
+    else this.#setAside.delete(container);
   }
 
   /**
@@ -66,7 +98,7 @@ export class EndRecorder {
     rows: readonly ItemRow[],
     nowMs: () => number,
   ): Promise<RecordedEnds> {
-    return this.#recordEach(container, rows, async (row, stream) => {
+    return this.#recordEach(container, rows, nowMs, async (row, stream) => {
       const underWay = () => this.#ports.commandUnderWay(container.state);
       // A policy counts from when it was decided, and so does any other end of the one before, but the catalog has it only
       // when it is on record.
@@ -105,7 +137,7 @@ export class EndRecorder {
     rows: readonly UnrecordedEnd[],
     nowMs: () => number,
   ): Promise<RecordedEnds> {
-    return this.#recordEach(container, rows, async (row, stream) => {
+    return this.#recordEach(container, rows, nowMs, async (row, stream) => {
       // As it is now: the delete may have come since the container was looked up, and before the row was.
       const { state } = this.#ports.catalog().containerByNumber(container.number)!;
       const left = partitionKeyDeleteAfter(state, row.partitionKey, row.position);
@@ -127,22 +159,32 @@ export class EndRecorder {
     });
   }
 
-  /** Records the ends of some lives, each of which answers where its end is on record, and waits until all are projected. */
+  /**
+   * Records the ends of some lives, each of which answers where its end is on record, and waits until all are projected.
+   * Those at fault are set aside.
+   */
   async #recordEach<Row extends ItemRow | UnrecordedEnd>(
     container: CatalogContainer,
     rows: readonly Row[],
+    nowMs: () => number,
     record: (row: Row, stream: string) => Promise<number | undefined>,
   ): Promise<RecordedEnds> {
     let recorded = 0;
     let position = 0;
-    const fault = await despiteFaults(rows, async (row) => {
+    let atFault = 0;
+    const recordOne = async (row: Row): Promise<void> => {
       const recordedAt = await record(row, await streamOf(this.#ports, container, row));
       if (recordedAt === undefined) return;
       recorded += 1;
       position = Math.max(position, recordedAt);
+    };
+    const fault = await despiteFaults(rows, recordOne, (row) => {
+      atFault += 1;
+      const setAside = this.#setAside.get(container.number) ?? new Map<number, number>();
+      this.#setAside.set(container.number, setAside.set(placeOf(row), nowMs() + FAULT_RETRY_MS));
     });
     if (position > 0) await this.#ports.projected(position);
-    return { recorded, fault };
+    return { recorded, atFault, fault };
   }
 
   /** Puts on record that a container's deletes by partition key are worked off, those up to a position of the log. */
@@ -179,6 +221,9 @@ export class EndRecorder {
     return isGone(this.#ports, container) ? Number.POSITIVE_INFINITY : this.#ports.budget.affordable(container.state);
   }
 }
+
+/** Positions are the log's, so of no other life. */
+const placeOf = (row: ItemRow | UnrecordedEnd): number => ('birth' in row ? row.birth : row.position);
 
 /** A life that was projected stands in the log, purged ones by the record of that. Of what does not nothing can be recorded. */
 function assertWritten({ status }: ItemState, stream: string): void {

@@ -2,6 +2,9 @@ import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { stepwise } from './stepwise.ts';
 
+/** How long lives at fault are left alone before they are tried again. */
+export const FAULT_RETRY_MS = 60_000;
+
 /**
  * A life whose end or erasure can't be worked off, or can't be recorded. An operator must look; nothing claims that it
  * ended or was erased.

@@ -166,6 +166,7 @@ export class PurgeRunner {
   /** A hold or floor was lifted, or a clock was turned: everything is worth another look, or a container is. */
   lookAgain(container?: ContainerNumber): void {
     this.#held.forget(container);
+    this.#ends.forgetFaults(container);
     if (container === undefined) this.#book.markAll();
     else this.#book.lookAgain(container);
   }
@@ -250,16 +251,20 @@ export class PurgeRunner {
   /**
    * Records every expiry that is due in a container, and erases nothing: a recovery that has to see all that a policy
    * took can't wait for the next pass.
+   *
+   * @returns how many can't be recorded, because what the log has of these items can't be read
    */
-  async recordOverdue(container: CatalogContainer): Promise<void> {
+  async recordOverdue(container: CatalogContainer): Promise<number> {
     const { clock } = this.#options;
     const nowMs = () => clock.now();
+    this.#ends.forgetFaults(container.number);
+    let unreadable = 0;
     for (;;) {
-      const rows = await this.#ends.overdue(container, nowMs(), Number.MAX_SAFE_INTEGER, BATCH_SIZE);
-      const { recorded, fault } = await this.#ends.recordExpiries(container, rows, nowMs);
-      if (recorded > 0) continue;
-      if (fault !== undefined) throw fault;
-      return;
+      const candidates = { effectiveNowMs: nowMs(), upToPosition: Number.MAX_SAFE_INTEGER };
+      const rows = await this.#ends.overdue(container, candidates, BATCH_SIZE, nowMs());
+      const { recorded, atFault } = await this.#ends.recordExpiries(container, rows, nowMs);
+      unreadable += atFault;
+      if (recorded + atFault === 0) return unreadable;
     }
   }
 
@@ -505,6 +510,7 @@ export class PurgeRunner {
       expired: expired[index]!.recorded,
       ended: ended[index]!.recorded,
       ...erased[index]!,
+      atFault: expired[index]!.atFault + ended[index]!.atFault + erased[index]!.atFault,
     }));
     return { each, fault: [...expired, ...ended].find((met) => met.fault !== undefined)?.fault ?? fault };
   }

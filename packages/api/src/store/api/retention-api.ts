@@ -52,6 +52,8 @@ export interface RecoverySummary {
   readonly uniqueKeyTaken: number;
   /** Items left alone because their content is gone. */
   readonly erased: number;
+  /** Items left alone because what the log or the vault has of them is damaged. */
+  readonly unreadable: number;
 }
 
 /** What keeps content, and what erases it on request. All of it also in containers that are gone. */
