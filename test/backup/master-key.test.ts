@@ -85,6 +85,19 @@ describe('changing the master key', () => {
     await place.close();
   });
 
+  it('keeps the key of a life of which the log has nothing but a damaged write', async () => {
+    const log = new DatabaseSync(join(data, 'log.db'));
+    const [event] = log
+      .prepare("SELECT position, data FROM events WHERE body IS NOT NULL AND data LIKE '%item-2\"%'")
+      .all() as { position: number; data: string }[];
+    const put = log.prepare('UPDATE events SET data = ? WHERE position = ?');
+    put.run(event!.data.slice(0, 20), event!.position);
+    expect((await epitaph(['keys', 'rotate-master', '--data', data])).code).toBe(0);
+    put.run(event!.data, event!.position);
+    log.close();
+    await opensWhole();
+  });
+
   it('cut short at any step goes on where it was, and opens for nobody until it is done', async () => {
     const given = {
       current: readFileSync(join(data, 'master.key'), 'utf8').trim(),

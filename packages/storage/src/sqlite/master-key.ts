@@ -206,11 +206,14 @@ async function rewrapAll(
   const ids = keyNumbers(vault);
   const seen = new Uint8Array(ids.length);
   const find = vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?');
+  const findOwned = vault.prepare('SELECT id FROM keys WHERE owner = ?');
   const put = vault.prepare('UPDATE keys SET wrapped = ? WHERE id = ?');
   const rewrapped = new Batches(vault, onStep);
-  for await (const { keyId, stream, position, head } of lives) {
-    const index = indexIn(ids, keyId);
-    if (index === undefined || seen[index] === 1) continue;
+  for await (const { keyId: known, stream, position, head } of lives) {
+    // Of a damaged event the vault alone still knows whose key it was.
+    const keyId = known ?? (findOwned.get(ownerOf(stream)) as { id: number } | undefined)?.id;
+    const index = keyId === undefined ? undefined : indexIn(ids, keyId);
+    if (keyId === undefined || index === undefined || seen[index] === 1) continue;
     const { owner, wrapped } = find.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array };
     // The key of a life that had this number before is lost: the number was given out again from an older copy of the keys.
     if (!ownerOf(stream).equals(owner)) continue;
@@ -332,6 +335,7 @@ function assertNewest(
   const highest = Math.max(last, lastSpareKey(vault, master));
   const find = vault.prepare('SELECT wrapped FROM keys WHERE id = ?');
   for (const { keyId, stream, isDestroyed } of lastKeysIn(log, JUDGED_EVENTS)) {
+    if (keyId === undefined) continue;
     const row = isDestroyed ? (find.get(keyId) as { wrapped: Uint8Array } | undefined) : undefined;
     const isBack = row !== undefined && unwrapKey(master, keyId, stream, row.wrapped) !== undefined;
     if (keyId > highest || isBack) {

@@ -2,7 +2,8 @@ import type { DatabaseSync } from 'node:sqlite';
 
 /** A life by one of its writes, and how far into the log that is. */
 export interface WrittenLife {
-  readonly keyId: number;
+  /** Undefined where the event is damaged. */
+  readonly keyId: number | undefined;
   readonly stream: string;
   readonly position: number;
   readonly head: number;
@@ -47,10 +48,20 @@ function* keysIn(
       names = JSON.parse((word.get(row.shape) as { text: string }).text) as string[];
       words.set(row.shape, names);
     }
-    const keyId = (JSON.parse(row.data) as unknown[])[names.indexOf('key')];
-    if (typeof keyId === 'number') {
-      yield { keyId, stream: row.stream, position: row.position, head, isDestroyed: row.destroyed === 1 };
-    }
+    const { stream, position, destroyed } = row;
+    const isDestroyed = destroyed === 1;
+    const values = valuesIn(row.data);
+    const keyId = values?.[names.indexOf('key')];
+    if (values === undefined) yield { keyId: undefined, stream, position, head, isDestroyed };
+    else if (typeof keyId === 'number') yield { keyId, stream, position, head, isDestroyed };
+  }
+}
+
+function valuesIn(data: string): unknown[] | undefined {
+  try {
+    return JSON.parse(data) as unknown[];
+  } catch {
+    return undefined;
   }
 }
 
