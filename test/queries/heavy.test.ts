@@ -106,11 +106,11 @@ describe('a query that takes long', () => {
 
   it('leaves others their time where the conditions of many patches take long', async () => {
     await stocked('patched', 20, (n) => ({ n }));
-    const values = JSON.stringify(Array.from({ length: 60 }, (_, n) => n));
+    const values = JSON.stringify(Array.from({ length: 80 }, (_, n) => n));
     const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
     const patch = {
       operations: [{ op: 'set' as const, path: '/n', value: -1 }],
-      condition: `FROM c WHERE (SELECT VALUE COUNT(1) FROM ${joins}) = 216000`,
+      condition: `FROM c WHERE (SELECT VALUE COUNT(1) FROM ${joins}) = 512000`,
     };
     let turns = 0;
     let isRunning = true;
@@ -149,5 +149,38 @@ describe('a query that takes long', () => {
       expect(others.slice(0, 9).every(({ status }) => status === 'fulfilled')).toBe(true);
       expect(others.slice(9, 13).every(({ status }) => status === 'rejected')).toBe(true);
     }
+  });
+});
+
+describe('on a machine that leaves it no time', () => {
+  let busy: Store;
+  let elapsedMs = 0;
+  withStore(
+    'busy',
+    (opened) => {
+      busy = opened;
+    },
+    { monotonicMs: () => (elapsedMs += 50), pageWaitMs: 600_000 },
+  );
+
+  it('neither a query nor the condition of a patch is refused for the time that others had', async () => {
+    await busy.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    const document = { id: 'a', pk: 'p', list: Array.from({ length: 40 }, (_, n) => n) };
+    const item = { id: 'a', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const container = () => busy.container('db', 'c');
+    await busy.writeItem(CALLER, container(), 'create', item);
+    const joined = 'JOIN x IN c.list JOIN y IN c.list';
+    const query = {
+      sql: `SELECT VALUE COUNT(1) FROM c ${joined}`,
+      parameters: [],
+      maxItemCount: 100,
+      signal: undefined,
+    };
+    expect((await busy.queryItems(container(), query)).rows).toEqual([1_600]);
+    const patch = {
+      operations: [{ op: 'set' as const, path: '/n', value: 1 }],
+      condition: 'FROM c WHERE (SELECT VALUE COUNT(1) FROM x IN c.list JOIN y IN c.list) = 1600',
+    };
+    await busy.patchItem(CALLER, container(), 'a', '["p"]', patch);
   });
 });
