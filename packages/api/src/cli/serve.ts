@@ -235,7 +235,8 @@ async function startClock(store: StoreApi, { now }: Configuration, print: (line:
 
 async function listen(app: FastifyInstance, { host, port }: Configuration): Promise<void> {
   try {
-    await app.listen({ host, port });
+    // As many as may be there at all may wait to be let in, as far as the system lets them: others try again after seconds.
+    await app.listen({ host, port, backlog: app.server.maxConnections });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     switch (code) {

@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import path from 'node:path';
@@ -142,6 +142,24 @@ describe('epitaph serve', () => {
     child.kill('SIGTERM');
     expect(await finished()).toMatchObject({ code: 0, stderr: '' });
   });
+
+  const most = existsSync('/proc/sys/net/core/somaxconn') ? Number(readFileSync('/proc/sys/net/core/somaxconn')) : 0;
+  test.skipIf(most < 1_000)(
+    'lets in clients that come all at once while it is busy, and resets none of them',
+    async () => {
+      const { endpoint, child } = await serve(['--data', temporaryFolder()]);
+      const port = Number(new URL(endpoint).port);
+      child.kill('SIGSTOP');
+      const sockets = Array.from({ length: 800 }, () => connect(port, '127.0.0.1'));
+      const connected = sockets.map((socket) => once(socket, 'connect'));
+      // Those that find no place try again after a second.
+      const isIn = await Promise.race([Promise.all(connected).then(() => true), wait(900, false)]);
+      child.kill('SIGCONT');
+      for (const socket of sockets) socket.destroy();
+      await Promise.allSettled(connected);
+      expect(isIn).toBe(true);
+    },
+  );
 
   test('does not begin with too few files to work with, and says so', async () => {
     const { code, stderr } = await start(['serve', '--port', '0', '--data', temporaryFolder()], {}, 100).finished();
