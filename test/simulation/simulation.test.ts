@@ -139,7 +139,9 @@ describe('the store agrees with the model', () => {
   });
 
   it('repeats itself: the same seed does the same', async () => {
-    const [one, two] = [await simulate(7), await simulate(7)];
-    expect(two).toEqual(one);
+    for (const seed of [7, 3_024]) {
+      const [one, two] = [await simulate(seed), await simulate(seed)];
+      expect(two).toEqual(one);
+    }
   });
 });

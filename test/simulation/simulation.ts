@@ -3,6 +3,7 @@ import { anyValue, fieldsOf, markOf } from './documents.ts';
 import { liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
 import { deadline, endingAt, type ModelContainer, type ModelLife, visibleLife } from './model.ts';
 import { Random } from './random.ts';
+import { withTurnsOf } from './turns.ts';
 import { Divergence, fakeMachine, World } from './world.ts';
 
 const START_MS = 1_700_000_000_500;
@@ -20,6 +21,8 @@ export interface RunReport {
   readonly crashes: number;
   readonly faults: number;
   readonly restores: number;
+  /** What was done. */
+  readonly trail: readonly string[];
 }
 
 /** A run that went wrong: its seed, and what had been done. */
@@ -32,7 +35,11 @@ export class FailedRun extends Error {
  *
  * @throws {FailedRun} with the seed, the last commands and the cause
  */
-export async function simulate(seed: number, length = 60): Promise<RunReport> {
+export function simulate(seed: number, length = 60): Promise<RunReport> {
+  return withTurnsOf(seed, () => simulated(seed, length));
+}
+
+async function simulated(seed: number, length: number): Promise<RunReport> {
   const random = new Random(seed);
   const trail: string[] = [];
   // One in three runs on the guarded clock, whose machine's clocks leap.
@@ -42,7 +49,7 @@ export async function simulate(seed: number, length = 60): Promise<RunReport> {
     await run.begin();
     for (let index = 0; index < length; index++) await run.step();
     await run.end();
-    return { seed, commands: length, crashes: run.crashes, faults: run.faults, restores: run.restores };
+    return { seed, commands: length, crashes: run.crashes, faults: run.faults, restores: run.restores, trail };
   } catch (error) {
     const cause = error as Error;
     const what = cause instanceof Divergence ? cause.message : (cause.stack ?? cause.message);
