@@ -289,8 +289,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       const find = async () => (await one.findKey(key.keyId, stream)).status;
       expect(await find()).toBe('there');
       proxy.sever();
-      await other.destroyKeys([{ keyId: key.keyId, stream, lastWriteTs: 1, lastEventAtMs: 1, nowMs: 2 }]);
       expect(await find()).toBe('there');
+      await other.destroyKeys([{ keyId: key.keyId, stream, lastWriteTs: 1, lastEventAtMs: 1, nowMs: 2 }]);
       await noticed();
       await expect.poll(() => find().catch(() => 'away'), SOON).toBe('destroyed');
       await one.close();

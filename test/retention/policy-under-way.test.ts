@@ -192,7 +192,7 @@ it('an erasure on request is not dated before the end of the item, where the pur
   await waits;
   await store.advanceClock(1_000);
   const purged = store.runPurge();
-  await settled();
+  await expect.poll(async () => (await store.disappearances(container, { limit: 10 })).rows).toHaveLength(1);
   slow.end();
   await Promise.all([erased, purged]);
   const { rows } = await store.disappearances(container, { limit: 10 });
