@@ -14,7 +14,7 @@ export async function* endedPages(
     byPolicyStart,
     afterMs,
     limit,
-  }: { readonly byPolicyStart: boolean; readonly afterMs?: number; readonly limit: number },
+  }: { readonly byPolicyStart: boolean; readonly afterMs?: number | undefined; readonly limit: number },
 ): AsyncGenerator<readonly EndedRow[], void> {
   let after = afterMs === undefined ? undefined : { endedAtMs: afterMs, position: Number.MAX_SAFE_INTEGER };
   for (;;) {

@@ -204,22 +204,16 @@ export class PurgeRunner {
    * @param abandoned lives that left with their container, whose keys are gone, too
    */
   async recordErasures(abandoned: readonly string[]): Promise<void> {
-    const { catalog, clock, store } = this.#options;
-    const nowMs = () => clock.now();
+    const { catalog, clock } = this.#options;
     for (let done = 0; done < abandoned.length; done += BATCH_SIZE) {
       const streams = abandoned.slice(done, done + BATCH_SIZE);
       const lives = streams.map((stream) => ({ stream, cause: 'container-deleted' as const }));
-      await this.#executor.eraseOnDemand({ lives, context: purgeContext(this.#options) }, nowMs);
+      await this.#executor.eraseOnDemand({ lives, context: purgeContext(this.#options) }, () => clock.now());
     }
     let fault: PurgeFault | undefined;
     for (const container of catalog().allContainers()) {
-      for (const byPolicyStart of [false, true]) {
-        const scan = { byPolicyStart, limit: BATCH_SIZE };
-        for await (const rows of endedPages(store, container.number, scan)) {
-          const met = await this.#executor.finishErasures(rows, nowMs);
-          fault ??= met;
-        }
-      }
+      const met = await this.#finishErasures(container);
+      fault ??= met;
     }
     await this.#executor.truncations.done();
     if (fault !== undefined) throw fault;
@@ -399,11 +393,13 @@ export class PurgeRunner {
     const isKeptOpen = this.#runs.takeKeptOpen(run);
     let candidates = isKeptOpen ? await this.#runs.freeze() : run;
     let fault: PurgeFault | undefined;
-    // A fault may have come between the record of a purge and the truncation.
     if (left !== undefined && !isKeptOpen) {
+      // A fault may have come between the record of a purge and the truncation.
       await this.#executor.truncations.finish(left.upToPosition, nowMs());
+      // Or before the record, of a life that a grace or a window has come to keep since: all others come up by themselves.
       for (const container of containers) {
-        const met = this.#work.isGone(container) ? undefined : await this.#finishErasures(container, left);
+        if (this.#work.isGone(container)) continue;
+        const met = await this.#finishErasures(container, Math.max(left.effectiveNowMs, nowMs()));
         fault ??= met;
       }
     }
@@ -542,23 +538,19 @@ export class PurgeRunner {
   }
 
   /**
-   * Records the erasure of lives whose keys are gone already, among those that a grace or a window keeps: it may have
-   * come to keep them since the run was cut short. All others come up by themselves.
+   * Records the erasure of ended lives of a container whose keys are gone already.
    *
+   * @param keptAtMs only of those that a grace or a window keeps at that time, in milliseconds
    * @returns the first fault that was met
    */
-  async #finishErasures(
-    container: CatalogContainer,
-    run: Pick<OpenRun, 'effectiveNowMs'>,
-  ): Promise<PurgeFault | undefined> {
+  async #finishErasures({ number, state }: CatalogContainer, keptAtMs?: number): Promise<PurgeFault | undefined> {
     const { clock, store } = this.#options;
     let fault: PurgeFault | undefined;
     for (const byPolicyStart of [false, true]) {
-      const delayMs = erasureDelayMs(container.state, byPolicyStart);
-      if (delayMs === 0) continue;
-      const dueMs = Math.max(run.effectiveNowMs, clock.now()) - delayMs;
-      const scan = { byPolicyStart, afterMs: dueMs, limit: BATCH_SIZE };
-      for await (const rows of endedPages(store, container.number, scan)) {
+      const delayMs = erasureDelayMs(state, byPolicyStart);
+      if (keptAtMs !== undefined && delayMs === 0) continue;
+      const afterMs = keptAtMs === undefined ? undefined : keptAtMs - delayMs;
+      for await (const rows of endedPages(store, number, { byPolicyStart, afterMs, limit: BATCH_SIZE })) {
         const met = await this.#executor.finishErasures(rows, () => clock.now());
         fault ??= met;
       }
