@@ -43,11 +43,12 @@ export interface ClockJump {
   readonly expectedMs: number;
 }
 
+/** Drift between wall and monotonic clock from which on time is held, in milliseconds. */
+const TOLERANCE_MS = 5_000;
+
 export interface GuardedClockOptions {
   readonly sources: ClockSources;
   readonly mark: HighWaterMark;
-  /** Drift between wall and monotonic clock from which on time is held; 5,000 ms by default. */
-  readonly toleranceMs?: number;
   /** How far ahead of the time used the mark is persisted; 1,000 ms by default. */
   readonly leaseMs?: number;
   /** How far a start may be from the time last used, in milliseconds; any time by default. */
@@ -65,7 +66,6 @@ export interface GuardedClockOptions {
 export class GuardedClock implements Clock {
   readonly #sources: ClockSources;
   readonly #mark: HighWaterMark;
-  readonly #toleranceMs: number;
   readonly #leaseMs: number;
   readonly #maxDowntimeMs: number;
   #savedMs: number;
@@ -79,7 +79,6 @@ export class GuardedClock implements Clock {
   constructor(options: GuardedClockOptions) {
     this.#sources = options.sources;
     this.#mark = options.mark;
-    this.#toleranceMs = options.toleranceMs ?? 5_000;
     this.#leaseMs = options.leaseMs ?? 1_000;
     this.#maxDowntimeMs = options.maxDowntimeMs ?? Number.POSITIVE_INFINITY;
     this.#savedMs = options.mark.initialMs;
@@ -87,7 +86,7 @@ export class GuardedClock implements Clock {
     this.#anchorWallMs = this.#sources.wallMs();
     this.#anchorMonotonicMs = this.#sources.monotonicMs();
     // A mark beyond lease and tolerance means that the clock was set back while the store was down.
-    if (this.#usedMs > this.#anchorWallMs + this.#leaseMs + this.#toleranceMs) {
+    if (this.#usedMs > this.#anchorWallMs + this.#leaseMs + TOLERANCE_MS) {
       this.#jump = { reason: 'recorded-time-ahead', wallMs: this.#anchorWallMs, expectedMs: this.#usedMs };
     } else if (this.#usedMs > 0 && this.#anchorWallMs - this.#usedMs > this.#maxDowntimeMs) {
       this.#goOnFrom(this.#usedMs, this.#anchorWallMs);
@@ -105,15 +104,15 @@ export class GuardedClock implements Clock {
     const wallMs = this.#sources.wallMs();
     const expectedMs = this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
     const aheadMs = wallMs - expectedMs;
-    const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : this.#toleranceMs;
-    if (aheadMs > mayBeAheadMs || -aheadMs > this.#toleranceMs) {
+    const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : TOLERANCE_MS;
+    if (aheadMs > mayBeAheadMs || -aheadMs > TOLERANCE_MS) {
       this.#jump ??= { reason: 'wall-clock-jumped', wallMs, expectedMs: Math.floor(expectedMs) };
       this.#use(Math.floor(expectedMs));
       return this.#usedMs;
     }
     if (this.#jump !== undefined) {
       const agrees =
-        this.#jump.reason !== 'recorded-time-ahead' || this.#usedMs <= wallMs + this.#leaseMs + this.#toleranceMs;
+        this.#jump.reason !== 'recorded-time-ahead' || this.#usedMs <= wallMs + this.#leaseMs + TOLERANCE_MS;
       if (agrees) this.#jump = undefined;
     }
     // Slow drift (NTP slewing) is followed: the anchor moves with every reading that was within tolerance.
@@ -144,7 +143,7 @@ export class GuardedClock implements Clock {
    */
   observeRecorded(atMs: number): void {
     const wallMs = this.#sources.wallMs();
-    if (atMs > wallMs + this.#leaseMs + this.#toleranceMs) {
+    if (atMs > wallMs + this.#leaseMs + TOLERANCE_MS) {
       this.#jump ??= { reason: 'recorded-time-ahead', wallMs, expectedMs: atMs };
     } else if (this.#jump?.reason === 'stopped-for-long' && atMs > this.#usedMs) {
       // Other nodes were at work meanwhile.

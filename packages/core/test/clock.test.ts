@@ -33,7 +33,7 @@ class Machine {
     this.savesSoon = savesSoon;
   }
 
-  start(options: Pick<GuardedClockOptions, 'toleranceMs' | 'leaseMs' | 'maxDowntimeMs'> = {}): GuardedClock {
+  start(options: Pick<GuardedClockOptions, 'leaseMs' | 'maxDowntimeMs'> = {}): GuardedClock {
     const mark: HighWaterMark = {
       initialMs: this.savedMs,
       save: (markMs) => {

@@ -29,7 +29,6 @@ export interface ReplaceContainer {
   /** Counted by whoever asks, where the container has a brake, or may have one by the time that it is decided. */
   readonly expiring?: ExpiringAtOnce | undefined;
   readonly ifMatch?: string | undefined;
-  readonly reason?: string | undefined;
 }
 
 /** Changes the TTL alone; also at a later time, and past a brake by confirmation. */

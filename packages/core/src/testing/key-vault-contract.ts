@@ -22,10 +22,8 @@ export interface KeyVaultUnderTest extends VaultAndSealer {
   readonly dispose: () => Promise<void>;
 }
 
-export interface KeyVaultContractOptions extends TestFramework {
-  /** For each test; 30,000 ms by default. */
-  readonly timeoutMs?: number;
-}
+/** For each test. */
+const TIMEOUT_MS = 30_000;
 
 const TS = 1_763_722_800;
 const NOW_MS = TS * 1000 + 500;
@@ -35,11 +33,7 @@ const NOW_MS = TS * 1000 + 500;
  *
  *     describeKeyVault('the SQLite key vault', make, { describe, it, expect });
  */
-export function describeKeyVault(
-  name: string,
-  make: () => Promise<KeyVaultUnderTest>,
-  options: KeyVaultContractOptions,
-): void {
+export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnderTest>, options: TestFramework): void {
   const { describe, expect } = options;
 
   /** A test with a vault of its own, disposed of whatever happens. */
@@ -54,7 +48,7 @@ export function describeKeyVault(
           await under.dispose();
         }
       },
-      options.timeoutMs ?? 30_000,
+      TIMEOUT_MS,
     );
   };
   /** For vaults that can be opened again. On others it passes and its name says so. */

@@ -45,9 +45,9 @@ export function sameBytes(left: Uint8Array | undefined, right: Uint8Array | unde
 }
 
 /** Bytes that repeat from run to run and look like none in particular. */
-export function sampleBytes(length: number, seed = 1): Uint8Array {
+export function sampleBytes(length: number): Uint8Array {
   const bytes = new Uint8Array(length);
-  let state = seed;
+  let state = 1;
   for (let index = 0; index < length; index++) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
     bytes[index] = state >>> 24;

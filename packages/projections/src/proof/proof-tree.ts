@@ -108,11 +108,11 @@ export class ProofTree {
     return this.#source().hash(0, number);
   }
 
-  inclusion(leaf: number, size = this.#size): Uint8Array[] {
+  inclusion(leaf: number, size: number): Uint8Array[] {
     return inclusionProof(sha256, this.#source(), leaf, size);
   }
 
-  consistency(from: number, to = this.#size): Uint8Array[] {
+  consistency(from: number, to: number): Uint8Array[] {
     return consistencyProof(sha256, this.#source(), from, to);
   }
 

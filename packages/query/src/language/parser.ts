@@ -589,6 +589,6 @@ export function parseQuery(sql: string, limits: ParseLimits = {}): Query {
 }
 
 /** Reads the condition of a patch: `FROM c WHERE …`. A whole query is taken too, and counts by its FROM and WHERE. */
-export function parseCondition(sql: string, limits: ParseLimits = {}): Query {
-  return new Parser(sql, limits).condition();
+export function parseCondition(sql: string): Query {
+  return new Parser(sql, {}).condition();
 }

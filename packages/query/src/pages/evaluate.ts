@@ -11,8 +11,6 @@ import type { Json } from '../values/values.ts';
 export interface EvaluationContext {
   /** Milliseconds since the epoch: the time that GetCurrentDateTime and its kin tell. They throw without it. */
   readonly nowMs?: number;
-  /** There are none. */
-  readonly userDefinedFunctions?: never;
   /** Where it tells what it holds until the last document. Past what that may be a QueryError is thrown. */
   readonly memory?: Memory;
   /**

@@ -41,9 +41,9 @@ export function encodeEvent(event: NewEvent, followed: boolean): streams.BatchAp
   return proposed(event.id, event.type, contentType, metadata, event.body ?? jsonBytes(event.data));
 }
 
-/** An event of the server itself, such as a stream's metadata. */
-export function encodeSystemEvent(type: string, data: unknown): streams.BatchAppendReq.ProposedMessage {
-  return proposed(crypto.randomUUID(), type, JSON_TYPE, undefined, jsonBytes(data));
+/** The server's own event for a stream's metadata. */
+export function encodeMetadata(data: unknown): streams.BatchAppendReq.ProposedMessage {
+  return proposed(crypto.randomUUID(), '$metadata', JSON_TYPE, undefined, jsonBytes(data));
 }
 
 function proposed(

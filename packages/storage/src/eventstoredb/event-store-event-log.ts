@@ -25,7 +25,7 @@ import type { Connection } from './connection.ts';
 import {
   decodeEvent,
   encodeEvent,
-  encodeSystemEvent,
+  encodeMetadata,
   exactNumber,
   isFollowed,
   parseJson,
@@ -307,7 +307,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
         this.#identity = { ...this.#identity, logId };
         return logId;
       }
-      const event = encodeSystemEvent('$metadata', { ...metadata, logId: crypto.randomUUID() });
+      const event = encodeMetadata({ ...metadata, logId: crypto.randomUUID() });
       await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
     }
   }
@@ -319,7 +319,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
       const found = metadata['owner'] as LogOwner | undefined;
       if (found?.id === owner.id) this.#identity = { ...this.#identity, owner: found.id };
       if (found !== undefined && (found.id === owner.id || !takeOver)) return found;
-      const event = encodeSystemEvent('$metadata', { ...metadata, owner });
+      const event = encodeMetadata({ ...metadata, owner });
       await this.#appender.append(metadataStream(IDENTITY_STREAM), revision ?? 'no-stream', [event]);
     }
   }
@@ -381,7 +381,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     // Most streams have no metadata yet, so that is not asked first.
     for (let found: Truncation = NOTHING_SAID; found.before < beforeRevision; found = await this.#truncation(stream)) {
       const { metadata, revision } = found;
-      const event = encodeSystemEvent('$metadata', { ...metadata, $tb: beforeRevision });
+      const event = encodeMetadata({ ...metadata, $tb: beforeRevision });
       const answer = await this.#appender.append(metadataStream(stream), revision ?? 'no-stream', [event]);
       if (answer.kind === 'appended') return;
     }

@@ -338,7 +338,7 @@ export class DataFolder {
             `${file} is missing, and without the master key nothing in ${this.path} can be read. Put the key file back, or give the key in EPITAPH_MASTER_KEY.`,
           );
         }
-        writeDurably(file, `${randomBytes(32).toString('base64')}\n`, 0o600);
+        writeDurably(file, `${randomBytes(32).toString('base64')}\n`);
       }
       text = readFileSync(file, 'utf8').trim();
     }
@@ -356,7 +356,7 @@ export class DataFolder {
     const file = this.file(PROOF_KEY_FILE);
     if (!existsSync(file)) {
       const { signer, text } = ProofSigner.make();
-      writeDurably(file, text, 0o600);
+      writeDurably(file, text);
       onLoss?.(
         `${file} was missing: proofs are signed with a new key, "${signer.key.name}", from now on. Give auditors its public key (GET /_epitaph/proof/key), or put the old file back and start again.`,
       );
@@ -505,7 +505,7 @@ export function lockFolder(path: string): () => void {
 
 /** Replaces what the folder says of itself. */
 export function writeFacts(path: string, facts: FolderFacts): void {
-  writeDurably(join(path, FACTS_FILE), `${JSON.stringify(facts)}\n`, 0o600);
+  writeDurably(join(path, FACTS_FILE), `${JSON.stringify(facts)}\n`);
 }
 
 /** A lock that the operating system lets go of when the process ends, however it ends: SQLite's own file lock. */

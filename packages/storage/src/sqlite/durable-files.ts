@@ -30,14 +30,14 @@ export function makeFolder(path: string): void {
 }
 
 /**
- * Replaces a small file so that after a crash it holds either the old text or the new.
+ * Replaces a small file, for its owner alone, so that after a crash it holds either the old text or the new.
  *
  * @throws {UnusableFile} for a disk that is full or can't be written to; then it holds the old text.
  */
-export function writeDurably(file: string, text: string, mode: number): void {
+export function writeDurably(file: string, text: string): void {
   const temporary = `${file}.new`;
   try {
-    writeFileSync(temporary, text, { mode, flush: true });
+    writeFileSync(temporary, text, { mode: 0o600, flush: true });
     giveToFolderOwner(temporary);
     renameSync(temporary, file);
     syncFolder(join(file, '..'));
@@ -58,7 +58,7 @@ export function writeDurably(file: string, text: string, mode: number): void {
 export function overwriteDurably(file: string, text: string): void {
   try {
     if (statSync(file, { throwIfNoEntry: false })?.size !== text.length) {
-      writeDurably(file, text, 0o600);
+      writeDurably(file, text);
       return;
     }
     const mark = openSync(file, 'r+');

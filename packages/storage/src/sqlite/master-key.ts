@@ -163,7 +163,7 @@ export async function rotateMasterKey(
       // Once some keys are wrapped anew, their copy was looked at.
       if (rotatingTo === undefined) assertNewest({ vault, log: logFile }, old, file);
     }
-    if (isOwn && !isResumed) writeDurably(nextFile, `${text}\n`, 0o600);
+    if (isOwn && !isResumed) writeDurably(nextFile, `${text}\n`);
     onStep('next key: after');
     folder.setRotatingTo(fingerprint(fresh));
     onStep('mark: after');

@@ -103,7 +103,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     }
     await copySynced(options.ledger, join(folder, LEDGER_FILE));
     onStep('restore copy: after');
-    if (options.keepMasterKey) writeDurably(join(folder, MASTER_KEY_FILE), `${options.masterKey}\n`, 0o600);
+    if (options.keepMasterKey) writeDurably(join(folder, MASTER_KEY_FILE), `${options.masterKey}\n`);
     onStep('restore master key: after');
     raiseClock(folder, lastMs);
     onStep('restore clock: after');
@@ -247,7 +247,7 @@ async function* entriesOf(ledger: string, unrecorded?: KeysOfLives): AsyncGenera
 function raiseClock(folder: string, lastMs: number): void {
   const file = join(folder, CLOCK_FILE);
   const markMs = existsSync(file) ? Number(readFileSync(file, 'utf8')) : 0;
-  if (lastMs > markMs) writeDurably(file, String(lastMs), 0o600);
+  if (lastMs > markMs) writeDurably(file, String(lastMs));
 }
 
 function explained(error: unknown, to: string): unknown {
