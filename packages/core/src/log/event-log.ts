@@ -93,8 +93,8 @@ export interface Scavenge {
 
 /** For logs that keep truncated events, out of everybody's reach, until they are told to give the space back. */
 export interface Scavenging {
-  /** Starts a run; answers the one under way where there is one, with `started: false`. */
-  start(): Promise<{ readonly id: string; readonly started: boolean }>;
+  /** Starts a run, and answers the server's name for it; or for the one that is under way. */
+  start(): Promise<string>;
   find(id: string): Promise<Scavenge>;
 }
 

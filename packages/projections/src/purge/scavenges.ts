@@ -58,7 +58,7 @@ export class Scavenges {
   async start(context: CommandContext, purgedBefore: number): Promise<void> {
     const { scavenging } = this.#log;
     if (scavenging === undefined) return;
-    const { id: scavengeId } = await scavenging.start();
+    const scavengeId = await scavenging.start();
     await appendNext(this.#log, SCAVENGES_STREAM, async (last) => {
       const known = await this.#startIn(last);
       if (known !== undefined && startOf(known).scavengeId === scavengeId) return undefined;

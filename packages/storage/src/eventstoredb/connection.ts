@@ -42,7 +42,7 @@ const MAX_MESSAGE_BYTES = 17 * 1024 * 1024;
  * The client finds the nodes, follows the leader, and keeps channel, credentials and TLS. Its calls for appending and
  * reading are not used, only what they stand on: they lose promises or end the process when a connection breaks in
  * the middle of a batch, read without filter and deadline, and answer a wrong revision for a conflict. See
- * docs/adr/0009-eventstoredb.md.
+ * docs/adr/0010-eventstoredb.md.
  */
 export class Connection extends Client {
   readonly #target: ConnectionTarget;
@@ -105,10 +105,6 @@ export class Connection extends Client {
   /** The longest one call may take, in milliseconds. */
   get deadlineMs(): number {
     return this.#target.deadlineMs;
-  }
-
-  get closed(): boolean {
-    return this.#closed;
   }
 
   /** Opens a call for appends; each append in it names its own stream. */
@@ -175,8 +171,8 @@ export class Connection extends Client {
     return promise;
   }
 
-  /** Asks the server to give the space of truncated events back. */
-  startScavenge(): Promise<{ readonly id: string; readonly started: boolean }> {
+  /** Asks the server to give the space of truncated events back; answers its name for the run. */
+  startScavenge(): Promise<string> {
     const request = new operations.StartScavengeReq();
     const options = new operations.StartScavengeReq.Options();
     options.setThreadCount(1);
@@ -194,8 +190,7 @@ export class Connection extends Client {
                 reject(error);
                 return;
               }
-              const started = response.getScavengeResult() === operations.ScavengeResp.ScavengeResult.STARTED;
-              resolve({ id: response.getScavengeId(), started });
+              resolve(response.getScavengeId());
             });
           }),
       ),

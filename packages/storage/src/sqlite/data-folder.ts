@@ -165,10 +165,6 @@ export class DataFolder {
     return this.#facts.id;
   }
 
-  get clock(): 'system' | 'manual' {
-    return this.#facts.clock;
-  }
-
   /** Id of the event log on a server that the folder goes with; undefined where the log is in the folder. */
   get log(): string | undefined {
     return this.#facts.log;

@@ -73,7 +73,7 @@ export interface SqliteStorage {
   readonly vault: SqliteKeyVault;
   readonly sealer: BodySealer;
   readonly naming: ItemNaming;
-  readonly readModels: ReadModelVersions & { close(): Promise<void> };
+  readonly readModels: ReadModelVersions;
   readonly highWaterMark: HighWaterMark;
   /** The tree of permanent facts, and who signs its checkpoints. */
   readonly proof: {

@@ -376,7 +376,7 @@ function prepare(database: DatabaseSync) {
     ),
     entries: database.prepare('SELECT number, kind, state FROM catalog_entries ORDER BY number'),
     item: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND partition_key = ? AND id = ?`),
-    // The unary plus keeps the planner on the primary key: rows come in order of birth without a sort.
+    // By the primary key, so that rows come in order of birth without a sort.
     visible: database.prepare(
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ?
          AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,

@@ -39,8 +39,6 @@ export type JobOutcome =
 /** What failed, as plain data. */
 interface Failure {
   readonly fault: string;
-  /** SQLite's primary result code, when there is one: 13 is a full disk, 8 a read-only file, 11 damage. */
-  readonly sqliteCode?: number | undefined;
   /** What somebody who runs a store should do, where that is known. */
   readonly remedy?: string | undefined;
 }
@@ -58,12 +56,10 @@ export class StorageFault extends StorageUnavailable {
   override readonly isForOperator = true;
   /** What failed, without what to do about it. */
   readonly fault: string;
-  readonly sqliteCode: number | undefined;
 
-  constructor({ fault, sqliteCode, remedy }: Failure) {
+  constructor({ fault, remedy }: Failure) {
     super(remedy === undefined ? fault : `${fault}: ${remedy}`);
     this.fault = fault;
-    this.sqliteCode = sqliteCode;
   }
 }
 
@@ -221,7 +217,7 @@ export class InlineWriter extends Writer {
 export function failureOutcome(error: unknown, whenDamaged = 'restore it from a backup', known?: string): JobOutcome {
   const { message = String(error), cause } = error as { message?: string; cause?: unknown };
   const remedy = known ?? remedyFor(cause ?? error, whenDamaged);
-  return { ok: false, failure: { fault: message, sqliteCode: sqliteCodeOf(error), remedy } };
+  return { ok: false, failure: { fault: message, remedy } };
 }
 
 function remedyFor(error: unknown, whenDamaged: string): string | undefined {
