@@ -175,6 +175,22 @@ describe('the architecture', () => {
     ).toEqual([]);
   });
 
+  it('exports no constant, function or class that no other file imports', () => {
+    const importers = Map.groupBy(
+      [...sources, ...packageTests, ...others].flatMap(({ file, code }) =>
+        importsOf(code).map((specifier) => ({ target: resolveImport(file, specifier), code })),
+      ),
+      ({ target }) => target,
+    );
+    expect(
+      sources.flatMap(({ file, code }) =>
+        exportsOf(code)
+          .filter((name) => !(importers.get(file) ?? []).some((importer) => hasWord(importer.code, name)))
+          .map((name) => `${file} exports ${name}`),
+      ),
+    ).toEqual([]);
+  });
+
   it('has no import cycles between files', () => {
     expect(cyclesIn(graphOf(sources))).toEqual([]);
   });
@@ -203,6 +219,16 @@ describe('the architecture', () => {
     expect(sources.filter(({ code }) => hasDecorator(code)).map((source) => source.file)).toEqual([]);
   });
 });
+
+/** The values that a file exports where it defines them. */
+function exportsOf(code: string): string[] {
+  const names = /^export (?:const|(?:async )?function\*?|(?:abstract )?class) ([\w$]+)/gm;
+  return Array.from(code.matchAll(names), (match) => match[1]!);
+}
+
+function hasWord(code: string, word: string): boolean {
+  return new RegExp(String.raw`(?<![\w$])${word.replaceAll('$', String.raw`\$`)}(?![\w$])`).test(code);
+}
 
 function hasDecorator(code: string): boolean {
   return /^\s*@[\w$]+/m.test(withoutStrings(code));
@@ -288,6 +314,20 @@ describe('the eyes of these tests', () => {
     ]) {
       expect(timeKeptIn(withoutComments(code)), code).toEqual([]);
     }
+  });
+
+  it('see every value that is exported', () => {
+    const code = `
+export const a = 1;
+export function b() {}
+export async function* c() {}
+export abstract class D {}
+export class E {}
+export type F = string;
+export { g };
+const h = 'export const i';`;
+    expect(exportsOf(code)).toEqual(['a', 'b', 'c', 'D', 'E']);
+    expect([hasWord('import { ab, c } from', 'c'), hasWord('import { ab } from', 'a')]).toEqual([true, false]);
   });
 
   it('see cycles and decorators', () => {

@@ -57,7 +57,7 @@ export const problem = named(
   }),
 );
 
-export const container = named(
+const container = named(
   'Container',
   z.strictObject({ rid: z.string(), name: z.string(), ...time('createdAt'), ...timeIfAny('deletedAt') }),
 );
@@ -187,7 +187,7 @@ export const requestUnits = named(
   }),
 );
 
-export const policy = named(
+const policy = named(
   'Policy',
   z.strictObject({
     version: z.int(),

@@ -31,7 +31,7 @@ export interface Batch<Row extends Born = ItemRow> {
 }
 
 /** What stands for a document where its `id` and `_ts` are enough. */
-export class Stub {
+class Stub {
   readonly id: string;
   readonly _ts: number;
   readonly #row: ItemRow;

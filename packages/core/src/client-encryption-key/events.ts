@@ -11,12 +11,12 @@ export const wrappedKeySchema = z.looseObject({
 });
 export type WrappedKey = z.infer<typeof wrappedKeySchema>;
 
-export const clientEncryptionKeyCreatedSchema = z.object({
+const clientEncryptionKeyCreatedSchema = z.object({
   databaseRid: z.string(),
   name: z.string(),
   wrappedKey: wrappedKeySchema,
 });
-export const clientEncryptionKeyRewrappedSchema = z.object({ wrappedKey: wrappedKeySchema });
+const clientEncryptionKeyRewrappedSchema = z.object({ wrappedKey: wrappedKeySchema });
 
 /** The closed union of what can be in a client encryption key's stream. There is no delete: data may need the key. */
 export type ClientEncryptionKeyEvent =

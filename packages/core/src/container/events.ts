@@ -4,7 +4,7 @@ import { type ThroughputChanged, throughputChangedSchema } from '../throughput/p
 import { defaultTtlSchema } from '../ttl/ttl-value.ts';
 import { containerDefinitionSchema } from './definition.ts';
 
-export const containerCreatedSchema = z.object({
+const containerCreatedSchema = z.object({
   databaseRid: z.string(),
   name: z.string(),
   definition: containerDefinitionSchema,
@@ -14,9 +14,9 @@ export const containerCreatedSchema = z.object({
 });
 export type ContainerCreated = z.infer<typeof containerCreatedSchema>;
 
-export const containerReplacedSchema = z.object({ definition: containerDefinitionSchema });
+const containerReplacedSchema = z.object({ definition: containerDefinitionSchema });
 
-export const containerTtlChangedSchema = z.object({
+const containerTtlChangedSchema = z.object({
   from: defaultTtlSchema,
   to: defaultTtlSchema,
   policyVersion: z.int().min(2),
@@ -32,14 +32,14 @@ export const containerTtlChangedSchema = z.object({
 });
 
 /** A TTL change that was to take effect later does not. */
-export const containerTtlWithdrawnSchema = z.object({
+const containerTtlWithdrawnSchema = z.object({
   policyVersion: z.int().min(2),
   effectiveFromMs: z.int(),
   reason: z.string().optional(),
 });
 
 /** How much a change of the TTL may make expire at once before it has to be confirmed. */
-export const ttlBrakeSchema = z.object({
+const ttlBrakeSchema = z.object({
   /** Items at most. */
   maxItems: z.int().min(0).optional(),
   /** Share of the container's visible items at most, from 0 to 1. */
@@ -47,29 +47,29 @@ export const ttlBrakeSchema = z.object({
 });
 export type TtlBrake = z.infer<typeof ttlBrakeSchema>;
 
-export const ttlBrakeChangedSchema = z.object({
+const ttlBrakeChangedSchema = z.object({
   from: ttlBrakeSchema.nullable(),
   to: ttlBrakeSchema.nullable(),
   reason: z.string().optional(),
 });
 
-export const policyGraceChangedSchema = z.object({
+const policyGraceChangedSchema = z.object({
   fromSeconds: z.int().min(0),
   toSeconds: z.int().min(0),
   reason: z.string().optional(),
 });
 
 /** All items of a partition key left at once, with the record of this. */
-export const partitionKeyDeletedSchema = z.object({ partitionKey: z.string() });
+const partitionKeyDeletedSchema = z.object({ partitionKey: z.string() });
 
 /** Every life that left with a partition key has the end on record in its own stream. */
-export const partitionKeyDeleteCompletedSchema = z.object({
+const partitionKeyDeleteCompletedSchema = z.object({
   partitionKey: z.string(),
   /** Position of the `PartitionKeyDeleted`. */
   position: z.int(),
 });
 
-export const containerDeletedSchema = z.object({});
+const containerDeletedSchema = z.object({});
 
 /** The closed union of what can be in a container's stream. */
 export type ContainerEvent =

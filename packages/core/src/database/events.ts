@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { type ThroughputChanged, throughputChangedSchema } from '../throughput/provisioning.ts';
 
-export const databaseCreatedSchema = z.object({ name: z.string() });
-export const databaseDeletedSchema = z.object({});
+const databaseCreatedSchema = z.object({ name: z.string() });
+const databaseDeletedSchema = z.object({});
 
 /** The closed union of what can be in a database's stream. */
 export type DatabaseEvent =

@@ -11,7 +11,7 @@ const identity = {
 export const writeOperations = ['create', 'upsert', 'replace', 'patch'] as const;
 export type WriteOperation = (typeof writeOperations)[number];
 
-export const itemUpsertedSchema = z.object({
+const itemUpsertedSchema = z.object({
   ...identity,
   operation: z.enum(writeOperations),
   /** `_ts`: Unix seconds of the write. */
@@ -32,7 +32,7 @@ export const itemUpsertedSchema = z.object({
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 
 /** First event of a life: the content of an ended life of the same item, whose key still existed, written anew. */
-export const itemRecoveredSchema = itemUpsertedSchema.omit({ operation: true }).extend({
+const itemRecoveredSchema = itemUpsertedSchema.omit({ operation: true }).extend({
   /** The life whose content it is. */
   fromLife: z.int(),
 });

@@ -4,7 +4,7 @@ import { z } from 'zod';
  * What a hold covers, as it is on record: names of streams without the `item-<container rid>.` that they all begin
  * with. They are keyed hashes, so who doesn't know an item can't tell it from its name.
  */
-export const recordedScopeSchema = z.discriminatedUnion('kind', [
+const recordedScopeSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('container') }),
   /** All items of a partition key, now and later, by what their names begin with. */
   z.object({ kind: z.literal('partition-key'), prefix: z.string() }),
@@ -15,7 +15,7 @@ export const recordedScopeSchema = z.discriminatedUnion('kind', [
 ]);
 export type RecordedScope = z.infer<typeof recordedScopeSchema>;
 
-export const holdPlacedSchema = z.object({
+const holdPlacedSchema = z.object({
   holdId: z.string(),
   scope: recordedScopeSchema,
   reason: z.string(),
@@ -25,31 +25,31 @@ export const holdPlacedSchema = z.object({
 
 export type HoldPlaced = z.infer<typeof holdPlacedSchema>;
 
-export const holdReleasedSchema = z.object({ holdId: z.string(), reason: z.string() });
+const holdReleasedSchema = z.object({ holdId: z.string(), reason: z.string() });
 
 /** Seconds from a life's last write during which its content must not be erased. */
-export const retentionFloorChangedSchema = z.object({
+const retentionFloorChangedSchema = z.object({
   fromSeconds: z.int().min(0),
   toSeconds: z.int().min(0),
   reason: z.string(),
 });
 
 /** Seconds after a delete or an expiry during which an item can be brought back. */
-export const recoveryWindowChangedSchema = z.object({
+const recoveryWindowChangedSchema = z.object({
   fromSeconds: z.int().min(0),
   toSeconds: z.int().min(0),
   reason: z.string(),
 });
 
 /** Somebody wants every life of an item erased. What became of it follows. */
-export const erasureRequestedSchema = z.object({
+const erasureRequestedSchema = z.object({
   /** The item's streams without container and life: a keyed hash. */
   item: z.string(),
   requestedBy: z.string(),
   reason: z.string(),
 });
 
-export const erasureRefusedSchema = z.object({
+const erasureRefusedSchema = z.object({
   /** Position of the `ErasureRequested`. */
   position: z.int(),
   item: z.string(),
@@ -61,7 +61,7 @@ export const erasureRefusedSchema = z.object({
   erasedLives: z.int(),
 });
 
-export const erasureCompletedSchema = z.object({
+const erasureCompletedSchema = z.object({
   position: z.int(),
   item: z.string(),
   erasedLives: z.int(),
@@ -70,14 +70,14 @@ export const erasureCompletedSchema = z.object({
 });
 
 /** Somebody brings back one item, or all that the start of one policy took; each is an `ItemRecovered` of its own. */
-export const recoveryRequestedSchema = z.object({
+const recoveryRequestedSchema = z.object({
   item: z.string().optional(),
   policyVersion: z.int().optional(),
   reason: z.string(),
 });
 
 /** Content of a life that has ended was read. On record before it was given out. */
-export const heldContentReadSchema = z.object({
+const heldContentReadSchema = z.object({
   /** The stream of the life, without the container. */
   life: z.string(),
   revision: z.int(),

@@ -1,12 +1,12 @@
 import { z } from 'zod';
 
-export const uniqueKeyTakenSchema = z.object({
+const uniqueKeyTakenSchema = z.object({
   /** The stream of the life whose write has the value. */
   holder: z.string(),
 });
 
 /** The last holder was purged: nothing says any more who had the value. */
-export const uniqueKeyReleasedSchema = z.object({});
+const uniqueKeyReleasedSchema = z.object({});
 
 /**
  * The closed union of what can be in the stream of a unique key's value. The last event is all that counts, so such

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /** What a permission is for. Names may come to mean something else; what they meant when it was given is kept here. */
-export const permissionTargetSchema = z.object({
+const permissionTargetSchema = z.object({
   containerRid: z.string(),
   /** One item only. Without a partition key every item of that id. */
   item: z.object({ id: z.string(), partitionKey: z.string().optional() }).optional(),
@@ -10,7 +10,7 @@ export const permissionTargetSchema = z.object({
 });
 export type PermissionTarget = z.infer<typeof permissionTargetSchema>;
 
-export const permissionSchema = z.object({
+const permissionSchema = z.object({
   name: z.string(),
   /** Read or All, in the letters that the client gave it in: clients compare it with what they sent. */
   permissionMode: z.string().regex(/^(?:read|all)$/i),
@@ -25,29 +25,29 @@ export type Permission = z.infer<typeof permissionSchema>;
 /** True when the permission is for changes too. */
 export const allowsWrites = ({ permissionMode }: Permission): boolean => permissionMode.toLowerCase() === 'all';
 
-export const userCreatedSchema = z.object({ databaseRid: z.string(), name: z.string() });
+const userCreatedSchema = z.object({ databaseRid: z.string(), name: z.string() });
 
 /**
  * Stands in the stream that a name leads to when a user of another stream has taken the name. It is never given
  * back: a user that is made under the name later has the next stream of that name.
  */
-export const userNameTakenSchema = z.object({
+const userNameTakenSchema = z.object({
   databaseRid: z.string(),
   name: z.string(),
   /** Rid of the user that has it. */
   user: z.string(),
 });
 
-export const userRenamedSchema = z.object({ name: z.string() });
-export const userDeletedSchema = z.object({});
+const userRenamedSchema = z.object({ name: z.string() });
+const userDeletedSchema = z.object({});
 
-export const permissionCreatedSchema = z.object({ permission: permissionSchema });
-export const permissionReplacedSchema = z.object({
+const permissionCreatedSchema = z.object({ permission: permissionSchema });
+const permissionReplacedSchema = z.object({
   /** The number of the permission within the user: the revision of the event that created it. */
   birth: z.int(),
   permission: permissionSchema,
 });
-export const permissionDeletedSchema = z.object({ birth: z.int() });
+const permissionDeletedSchema = z.object({ birth: z.int() });
 
 /** The closed union of what can be in a user's stream. */
 export type UserEvent =

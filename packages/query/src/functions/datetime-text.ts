@@ -21,7 +21,7 @@ export interface DateTimeParts {
 }
 
 /** Days from 1970-01-01 to a date of the proleptic Gregorian calendar. */
-export function daysSinceEpoch(year: number, month: number, day: number): number {
+function daysSinceEpoch(year: number, month: number, day: number): number {
   // Years that begin in March put the leap day last; 400 of them are an era of 146,097 days.
   const shiftedYear = month <= 2 ? year - 1 : year;
   const era = Math.floor(shiftedYear / 400);

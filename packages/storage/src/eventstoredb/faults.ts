@@ -13,7 +13,7 @@ export type Fault =
   | { readonly kind: 'other'; readonly reason: string };
 
 /** The server is there and lets the store not in, which whoever gave the credentials can put right. */
-export class CredentialsRefused extends StorageUnavailable {
+class CredentialsRefused extends StorageUnavailable {
   override readonly name = 'CredentialsRefused';
   override readonly isForOperator = true;
 }

@@ -377,7 +377,7 @@ const SESSION = {
 };
 
 /** 15 has `pg_checkpoint`, the right to ask for a checkpoint without being the superuser. */
-export const OLDEST_SERVER = 15;
+const OLDEST_SERVER = 15;
 
 function connectionOptions(url: string): pg.ClientConfig {
   // The client takes those of the URL in place of others.
