@@ -197,6 +197,19 @@ export async function appendNext(
   }
 }
 
+/**
+ * What a command has decided, ready to be recorded.
+ *
+ * @param versions of each type of event, as it is written now
+ */
+export function newEvents<Type extends string>(
+  context: CommandContext,
+  events: readonly { readonly type: Type; readonly data: object }[],
+  versions: Readonly<Record<Type, number>>,
+): NewEvent[] {
+  return events.map((event) => newEvent(context, event, versions[event.type]));
+}
+
 /** An event with what its command says of time, actor and request. */
 export function newEvent(
   context: CommandContext,

@@ -15,7 +15,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
 import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
-import { handleCommand, MAX_ATTEMPTS, newEvent, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import { handleCommand, MAX_ATTEMPTS, newEvents, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import type { ProposedPolicy } from '@epitaph/core/history/preview.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
@@ -363,12 +363,12 @@ export class CatalogCommands {
       decide: (state) => decideDatabase(state, command),
       record: (decision) => {
         if (decision.kind !== 'accepted') return undefined;
-        const events = decision.events.map((event) => newEvent(context, event, databaseEventVersions[event.type]));
+        const events = newEvents(context, decision.events, databaseEventVersions);
         const isDeleted = command.type === 'DeleteDatabase';
         return { events, notAfterMs: isDeleted ? recordedByMs(context.nowMs, this.#policyDelayMs) : undefined };
       },
     });
-    return { ...handled, position: await this.#afterwards(handled.position) };
+    return { ...handled, position: await this.#parts.shown(handled.position) };
   }
 
   async #onContainer(
@@ -385,7 +385,7 @@ export class CatalogCommands {
         mayNeedFloor = feedFloorSeconds(command.definition) > 0;
       }
       const handled = await handleContainer(this.#parts.ports.log, context, rid, command, isLate);
-      const position = await this.#afterwards(handled.position);
+      const position = await this.#parts.shown(handled.position);
       await this.#floors.settle(rid, { isRecorded: handled.position !== undefined });
       return { ...handled, position };
     } catch (error) {
@@ -393,12 +393,6 @@ export class CatalogCommands {
         this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });
       throw error;
     }
-  }
-
-  async #afterwards(position: number | undefined): Promise<number> {
-    if (position === undefined) return this.#parts.ports.log.head();
-    await this.#parts.projected(position);
-    return position;
   }
 }
 

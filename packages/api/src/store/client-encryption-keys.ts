@@ -9,7 +9,7 @@ import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-k
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryption-key/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { StoreParts } from './parts.ts';
 import { clientEncryptionKeyRid } from './rids.ts';
@@ -84,14 +84,9 @@ export class ClientEncryptionKeys {
       decide: (before) => decideClientEncryptionKey(before, command),
       record: (decided) =>
         decided.kind === 'accepted'
-          ? {
-              events: decided.events.map((event) =>
-                newEvent(context, event, clientEncryptionKeyEventVersions[event.type]),
-              ),
-            }
+          ? { events: newEvents(context, decided.events, clientEncryptionKeyEventVersions) }
           : undefined,
     });
-    if (position !== undefined) await this.#parts.projected(position);
-    return { decision, state, position: position ?? (await this.#parts.ports.log.head()) };
+    return { decision, state, position: await this.#parts.shown(position) };
   }
 }

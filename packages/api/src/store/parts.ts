@@ -421,6 +421,13 @@ export class StoreParts {
     );
   }
 
+  /** Where readers see what a command has come to: at what it has recorded, or at the log's end if that is nothing. */
+  async shown(recordedAt: number | undefined): Promise<number> {
+    if (recordedAt === undefined) return this.ports.log.head();
+    await this.projected(recordedAt);
+    return recordedAt;
+  }
+
   /** Waits until a position that was just written is projected. */
   async projected(position: number): Promise<void> {
     const reached = this.projector.waitFor(position);

@@ -1,8 +1,7 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { evolved, handleCommand, newEvent, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import { evolved, handleCommand, newEvents, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { UserCommand } from '@epitaph/core/user/commands.ts';
 import { decideUser, MAX_PERMISSIONS, type UserDecision, type UserRefusal } from '@epitaph/core/user/decide.ts';
 import type { Permission, UserEvent } from '@epitaph/core/user/events.ts';
@@ -117,10 +116,14 @@ export class Users {
       const state = foldUser(events);
       const renaming = decideUser(state, command);
       if (renaming.kind === 'refused') throw refusalOf(renaming.refusal);
-      const recorded = toRecord(context, renaming.events);
+      const recorded = newEvents(context, renaming.events, userEventVersions);
       const expectedRevision = events.at(-1)!.revision;
       const result = await log.append([
-        { stream: userStream(takenRid), expectedRevision: 'no-stream', events: toRecord(context, taking.events) },
+        {
+          stream: userStream(takenRid),
+          expectedRevision: 'no-stream',
+          events: newEvents(context, taking.events, userEventVersions),
+        },
         { stream: userStream(user.rid), expectedRevision, events: recorded },
       ]);
       if (result.kind === 'conflict') {
@@ -198,16 +201,12 @@ export class Users {
         evolve: evolveUser,
         decide: (state) => decideUser(state, command),
         record: (decision) =>
-          decision.kind === 'accepted' ? { events: toRecord(context, decision.events) } : undefined,
+          decision.kind === 'accepted' ? { events: newEvents(context, decision.events, userEventVersions) } : undefined,
       });
     const { decision, state, position } = await this.#order.run(rid, decide);
-    if (position !== undefined) await this.#parts.projected(position);
-    return { decision, state, position: position ?? (await this.#parts.ports.log.head()) };
+    return { decision, state, position: await this.#parts.shown(position) };
   }
 }
-
-const toRecord = (context: CommandContext, events: readonly UserEvent[]): NewEvent[] =>
-  events.map((event) => newEvent(context, event, userEventVersions[event.type]));
 
 function live({ decision, state }: Done): UserState {
   if (decision.kind === 'refused') throw refusalOf(decision.refusal);

@@ -1,5 +1,5 @@
 import type { CommandContext } from '../command-context.ts';
-import { handleCommand, newEvent, type HandledWhole } from '../handle-command.ts';
+import { handleCommand, newEvents, type HandledWhole } from '../handle-command.ts';
 import { DecidedTooLate } from '../log/decided-too-late.ts';
 import type { EventLog } from '../log/event-log.ts';
 import type { ContainerCommand } from './commands.ts';
@@ -33,9 +33,8 @@ export function handleContainer(
     record: (decision) => {
       if (decision.kind !== 'accepted') return undefined;
       if (isLate()) throw new DecidedTooLate();
-      const events = decision.events.map((event) => newEvent(context, event, containerEventVersions[event.type]));
       return {
-        events,
+        events: newEvents(context, decision.events, containerEventVersions),
         notAfterMs: countsFromItsTime(decision) ? recordedByMs(command.nowMs, command.policyDelayMs) : undefined,
       };
     },

@@ -1,4 +1,4 @@
-import { handleCommand, newEvent } from '@epitaph/core/handle-command.ts';
+import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
 import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
@@ -106,11 +106,7 @@ export class Truncations {
         decide: (state) => decideUniqueKey(state, { type: 'ReleaseUniqueKey', of: life }),
         record: (decision) =>
           decision.kind === 'accepted'
-            ? {
-                events: decision.events.map((event) =>
-                  newEvent(stepContext(this.#ports, nowMs), event, uniqueKeyEventVersions[event.type]),
-                ),
-              }
+            ? { events: newEvents(stepContext(this.#ports, nowMs), decision.events, uniqueKeyEventVersions) }
             : undefined,
       });
       const last = await log.readLast(stream);
