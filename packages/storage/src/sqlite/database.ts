@@ -229,18 +229,22 @@ function unreadable(error: unknown, file: string): unknown {
   return new UnreadableFile(`${file} can't be read (${(error as Error).message}): ${remedy}.`, { cause: error });
 }
 
-/** True for a file of ours whose schema is older than the one that this code writes. */
-export function isOutdated(file: string, schemaVersion: number): boolean {
-  if (!existsSync(file)) return false;
+/** What a look into a file tells; something else for a file that is damaged: whoever opens it to work with it says so. */
+function lookInto<Told>(file: string, look: (database: DatabaseSync) => Told, otherwise: Told): Told {
   const database = connect(file);
   try {
-    return pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') < schemaVersion;
+    return look(database);
   } catch {
-    // Damaged: whoever opens it for writing says so, with what to do about it.
-    return false;
+    return otherwise;
   } finally {
     database.close();
   }
+}
+
+/** True for a file of ours whose schema is older than the one that this code writes. */
+export function isOutdated(file: string, schemaVersion: number): boolean {
+  if (!existsSync(file)) return false;
+  return lookInto(file, (database) => isOurs(database) && pragma(database, 'user_version') < schemaVersion, false);
 }
 
 export interface ReadModelCheckpoint {
@@ -251,17 +255,16 @@ export interface ReadModelCheckpoint {
 
 /** The checkpoint of a read model; undefined for a file of another schema, and for one that is damaged. */
 export function checkpointIn(file: string, schemaVersion: number): ReadModelCheckpoint | undefined {
-  const database = connect(file);
-  try {
-    const ours =
-      pragma(database, 'application_id') === APPLICATION_ID && pragma(database, 'user_version') === schemaVersion;
-    if (!ours) return undefined;
-    return database.prepare('SELECT position, opening FROM checkpoint').get() as ReadModelCheckpoint | undefined;
-  } catch {
-    return undefined;
-  } finally {
-    database.close();
-  }
+  const look = (database: DatabaseSync) =>
+    isOurs(database) && pragma(database, 'user_version') === schemaVersion
+      ? (database.prepare('SELECT position, opening FROM checkpoint').get() as ReadModelCheckpoint | undefined)
+      : undefined;
+  return lookInto(file, look, undefined);
+}
+
+/** True for a read model that has values in clear, and for one that is damaged where they would be. */
+export function hasClearValues(file: string): boolean {
+  return lookInto(file, (database) => database.prepare('SELECT 1 FROM item_clear LIMIT 1').get() !== undefined, true);
 }
 
 /** Has a read model name an opening of its folder, durably. */
@@ -293,18 +296,6 @@ export function headIn(file: string): number | undefined {
 export const whenUnfit = (file: string): string =>
   `${file} does not go with the event log: it is of another copy of the store, or damaged. Stop the store, and delete the file, with its -wal and -shm files: it is built again from the log at the next start.`;
 
-/** True for a read model that has values in clear, and for one that is damaged where they would be. */
-export function hasClearValues(file: string): boolean {
-  const database = connect(file);
-  try {
-    return database.prepare('SELECT 1 FROM item_clear LIMIT 1').get() !== undefined;
-  } catch {
-    return true;
-  } finally {
-    database.close();
-  }
-}
-
 /**
  * Moves everything from a database's journal into its file: until then it has pages with bytes as they were.
  *
@@ -320,6 +311,8 @@ function pragma(database: DatabaseSync, name: string): number {
   return Object.values(row)[0]!;
 }
 
+const isOurs = (database: DatabaseSync): boolean => pragma(database, 'application_id') === APPLICATION_ID;
+
 function migrate(database: DatabaseSync, { migrations = [], schemaVersion }: OpenOptions): void {
   for (let version = pragma(database, 'user_version'); version < schemaVersion; version++) {
     database.exec(`BEGIN; ${migrations[version - 1]!}; PRAGMA user_version = ${version + 1}; COMMIT`);
@@ -327,7 +320,7 @@ function migrate(database: DatabaseSync, { migrations = [], schemaVersion }: Ope
 }
 
 function checkVersion(database: DatabaseSync, { file, what, schemaVersion, migrations = [] }: OpenOptions): void {
-  if (pragma(database, 'application_id') !== APPLICATION_ID) {
+  if (!isOurs(database)) {
     throw new UnusableFile(`${file} is not an Epitaph ${what}.`);
   }
   const version = pragma(database, 'user_version');
