@@ -136,8 +136,9 @@ describe('what a writer has acknowledged', () => {
   it('is read in a turn that had looked up others before: that a key is destroyed', async () => {
     const storage = await folder.open();
     const { vault } = storage;
+    const [one, two] = ['item-rid.one.0', 'item-rid.two.0'] as const;
     const keyIds = await Promise.all(
-      ['one', 'two'].map(async (stream) => {
+      [one, two].map(async (stream) => {
         const { key, stored } = vault.createKey(stream);
         await storage.log.append([{ stream, expectedRevision: 'no-stream', events: [event(1)] }], { after: [stored] });
         return key.keyId;
@@ -145,7 +146,7 @@ describe('what a writer has acknowledged', () => {
     );
     const lookUps = () => {
       storage.vault.forgetUnwrapped();
-      return [vault.findKey(keyIds[0]!, 'one'), vault.findKey(keyIds[1]!, 'two'), vault.findKey(keyIds[0]!, 'one')];
+      return [vault.findKey(keyIds[0]!, one), vault.findKey(keyIds[1]!, two), vault.findKey(keyIds[0]!, one)];
     };
     // The job for the writer comes some steps after the request.
     const looking = setInterval(lookUps, 0);
@@ -153,7 +154,7 @@ describe('what a writer has acknowledged', () => {
     const [outcome] = await vault.destroyKeys([
       {
         keyId: keyIds[0]!,
-        stream: 'one',
+        stream: one,
         lastWriteTs: 1_700_000_000,
         lastEventAtMs: 1_700_000_000_000,
         nowMs: 1_700_000_000_000,

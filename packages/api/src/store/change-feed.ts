@@ -7,7 +7,7 @@ import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite, type ItemEvent, type ItemWritten } from '@epitaph/core/item/events.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
-import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { containerPrefix, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isInScope } from '@epitaph/core/partition-key/scope.ts';
@@ -132,7 +132,7 @@ export class ChangeFeeds {
   async #page(moment: Moment, request: ChangeFeedRequest, after: number, upTo: number): Promise<ChangeFeedPage> {
     const { log, monotonicMs } = this.#parts.ports;
     const { maxItemCount, signal } = request;
-    const prefix = `item-${moment.within.state.rid}.`;
+    const prefix = containerPrefix(moment.within.state.rid);
     const changes: FeedChange[] = [];
     const untilMs = monotonicMs() + MAX_PAGE_MS;
     let characters = 0;

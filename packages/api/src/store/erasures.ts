@@ -10,7 +10,7 @@ import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { foldItem } from '@epitaph/core/item/handle.ts';
-import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { holdIdOf, withContainer, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import type { RetentionEvent } from '@epitaph/core/retention/events.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
@@ -198,7 +198,7 @@ export class Erasures {
   /** Whether a late erasure has nothing left to destroy, but only to put on record. */
   async #isDone(rid: string, { item, position }: PendingErasure): Promise<boolean> {
     const { log, vault } = this.#parts.ports;
-    for await (const life of livesOfItem(log, `item-${rid}.${item}`)) {
+    for await (const life of livesOfItem(log, withContainer(rid, item))) {
       if (isPurged(life) || (await isErased(vault, life))) continue;
       return hasBegunAfter(log, life, position, Number.POSITIVE_INFINITY);
     }
@@ -225,7 +225,7 @@ export class Erasures {
     { position, item }: PendingErasure,
     when: { readonly isLate: boolean },
   ): Promise<ErasureOutcome> {
-    const prefix = `item-${rid}.${item}`;
+    const prefix = withContainer(rid, item);
     const isAmongOthers = this.#parts.ports.nodes !== undefined;
     for (let looks = 0; ; looks++) {
       const done = await this.#inTurn(rid, prefix, () =>

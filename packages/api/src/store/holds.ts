@@ -16,6 +16,7 @@ import {
   recordedScope,
   vaultHoldId,
   vaultScope,
+  withContainer,
   withoutContainer,
 } from '@epitaph/core/retention/hold-names.ts';
 import { placedHold } from '@epitaph/core/retention/evolve.ts';
@@ -480,19 +481,18 @@ export class Holds {
   async #tooLateFor(container: ContainerState, scope: RecordedScope, partitionKey?: string): Promise<number> {
     const { log, vault } = this.#parts.ports;
     const { rid } = container;
-    const full = (name: string): string => `item-${rid}.${name}`;
     let count = 0;
     switch (scope.kind) {
       case 'items':
         for (const item of scope.items) {
-          for await (const life of livesOfItem(log, full(item))) {
+          for await (const life of livesOfItem(log, withContainer(rid, item))) {
             if (await isErased(vault, life)) count += 1;
           }
         }
         return count;
       case 'query':
         for (const life of scope.lives) {
-          const stream = full(life);
+          const stream = withContainer(rid, life);
           if (await isErased(vault, { stream, events: await lifeTail(log, stream) })) count += 1;
         }
         return count;
@@ -500,7 +500,7 @@ export class Holds {
         return this.#erasedIn(container);
       case 'partition-key':
         return partitionKey === undefined
-          ? this.#erasedBehind(container, full(scope.prefix))
+          ? this.#erasedBehind(container, withContainer(rid, scope.prefix))
           : this.#erasedIn(container, partitionKey);
     }
   }

@@ -4,7 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { GrowingLifeFacts, type LifeFacts, lifeFacts, withPartitionKeyEnd } from '@epitaph/core/history/life.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { lifeTail, readLife } from '@epitaph/core/item/read-life.ts';
-import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { containerPrefix, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -37,7 +37,7 @@ export async function* livesOf(
   signal?: AbortSignal,
 ): AsyncGenerator<ScannedLife> {
   const headPosition = await log.head();
-  const prefix = `item-${container.rid}.`;
+  const prefix = containerPrefix(container.rid);
   const pace = new Pace();
   const told: Float64Array[] = [];
   let position = 0;

@@ -5,6 +5,9 @@ export function itemStream(prefix: string, life: number): string {
   return `${prefix}.${life}`;
 }
 
+/** What the names of the streams of all items of a container begin with. */
+export const containerPrefix = (containerRid: string): string => `item-${containerRid}.`;
+
 /** The parts of an item's stream name, or undefined for a stream of another kind. */
 export function parseItemStream(
   stream: string,
@@ -13,5 +16,9 @@ export function parseItemStream(
   const first = stream.indexOf('.');
   const last = stream.lastIndexOf('.');
   invariant(first > 0 && last > first, `an item stream has three parts: ${stream}`);
-  return { prefix: stream.slice(0, last), containerRid: stream.slice(5, first), life: Number(stream.slice(last + 1)) };
+  return {
+    prefix: stream.slice(0, last),
+    containerRid: stream.slice('item-'.length, first),
+    life: Number(stream.slice(last + 1)),
+  };
 }

@@ -1,11 +1,15 @@
+import { containerPrefix } from '../item/stream-name.ts';
 import type { HoldScope } from '../vault/key-vault.ts';
 import type { RecordedScope } from './events.ts';
 
-const common = (containerRid: string): string => `item-${containerRid}.`;
-
 /** A stream's name, or what several begin with, without what all names of the container begin with. */
 export function withoutContainer(containerRid: string, name: string): string {
-  return name.slice(common(containerRid).length);
+  return name.slice(containerPrefix(containerRid).length);
+}
+
+/** A name, or what several begin with, as {@link withoutContainer} had it before. */
+export function withContainer(containerRid: string, name: string): string {
+  return containerPrefix(containerRid) + name;
 }
 
 /** A recorded scope as the vault asks for it. */
@@ -14,12 +18,12 @@ export function vaultScope(containerRid: string, scope: RecordedScope): HoldScop
     case 'container':
       return { kind: 'container', containerRid };
     case 'partition-key':
-      return { kind: 'stream-prefix', prefix: common(containerRid) + scope.prefix };
+      return { kind: 'stream-prefix', prefix: withContainer(containerRid, scope.prefix) };
     case 'items':
       // With the dot that the life follows, so that no item is taken for another.
-      return { kind: 'stream-prefixes', prefixes: scope.items.map((item) => `${common(containerRid)}${item}.`) };
+      return { kind: 'stream-prefixes', prefixes: scope.items.map((item) => `${withContainer(containerRid, item)}.`) };
     case 'query':
-      return { kind: 'lives', streams: scope.lives.map((life) => common(containerRid) + life) };
+      return { kind: 'lives', streams: scope.lives.map((life) => withContainer(containerRid, life)) };
   }
 }
 

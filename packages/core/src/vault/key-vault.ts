@@ -1,3 +1,4 @@
+import { containerPrefix } from '../item/stream-name.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import { sameJson } from '../same-json.ts';
 import { StorageUnavailable } from '../storage-unavailable.ts';
@@ -94,7 +95,7 @@ export function isOfAnother(
 export function prefixesOf(scope: HoldScope): readonly string[] {
   switch (scope.kind) {
     case 'container':
-      return [`item-${scope.containerRid}.`];
+      return [containerPrefix(scope.containerRid)];
     case 'stream-prefix':
       return [scope.prefix];
     case 'stream-prefixes':

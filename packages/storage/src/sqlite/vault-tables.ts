@@ -1,5 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import {
   type ContainerFloors,
   destroyedUnder,
@@ -60,8 +61,7 @@ export class VaultTables {
     if (row === undefined || Buffer.compare(row.owner, ownerOf(request.stream)) !== 0) return { kind: 'unknown' };
     if (isZero(row.wrapped)) return { kind: 'already-destroyed' };
     const holds = (this.#statements.holdsOn.all(request.stream) as { hold_id: string }[]).map(({ hold_id }) => hold_id);
-    const containerRid = request.stream.slice(5, request.stream.indexOf('.'));
-    const floors = this.#floorsOf(containerRid);
+    const floors = this.#floorsOf(parseItemStream(request.stream)!.containerRid);
     const floorUntilMs = floorUntil(floors, request);
     if (holds.length > 0 || floorUntilMs !== null) return { kind: 'refused', holds, floorUntilMs };
     this.#statements.overwriteKey.run(request.keyId);
