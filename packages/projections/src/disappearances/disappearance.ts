@@ -5,6 +5,9 @@ import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
 
 type ItemName = Pick<ItemRow, 'container' | 'partitionKey' | 'id' | 'life'>;
 
+/** Of a life that its own stream says has ended. */
+export type OwnEnd = DisappearanceRow & { readonly cause: 'expired' | 'deleted' };
+
 function base(item: ItemName, recorded: RecordedEvent) {
   return {
     ...item,
@@ -19,7 +22,7 @@ function base(item: ItemName, recorded: RecordedEvent) {
 }
 
 /** A client's delete: it left when the delete was decided. */
-export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDeleted): DisappearanceRow {
+export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDeleted): OwnEnd {
   const atMs = event.withPartitionKey?.atMs ?? recorded.occurredAtMs;
   const position = event.withPartitionKey?.position ?? recorded.position;
   const actor = event.withPartitionKey?.by ?? recorded.actor;
@@ -27,7 +30,7 @@ export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDel
 }
 
 /** An expiry: it left at its deadline, whenever that was written down. */
-export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpired): DisappearanceRow {
+export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpired): OwnEnd {
   return {
     ...base(item, recorded),
     cause: 'expired',

@@ -6,7 +6,7 @@ import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import { deletion, expiry, withoutOwnEnd } from '../disappearances/disappearance.ts';
+import { deletion, expiry, type OwnEnd, withoutOwnEnd } from '../disappearances/disappearance.ts';
 import type { ReadModelChange } from '../read-model-store.ts';
 
 /** What an event of an item's stream changes; undefined for other streams. */
@@ -36,31 +36,9 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
           : { sealed: { stream: recorded.stream, eventId: recorded.id, body: recorded.body } }),
       };
     case 'ItemDeleted':
-      return {
-        kind: 'item-ended',
-        row: {
-          ...item,
-          stream: recorded.stream,
-          position: event.data.withPartitionKey?.position ?? position,
-          cause: 'deleted',
-          endedAtMs: event.data.withPartitionKey?.atMs ?? recorded.occurredAtMs,
-          byPolicyStart: false,
-        },
-        disappearance: deletion(item, recorded, event.data),
-      };
+      return ended(recorded.stream, deletion(item, recorded, event.data), false);
     case 'ItemExpired':
-      return {
-        kind: 'item-ended',
-        row: {
-          ...item,
-          stream: recorded.stream,
-          position,
-          cause: 'expired',
-          endedAtMs: event.data.expiredAtMs,
-          byPolicyStart: event.data.byPolicyStart,
-        },
-        disappearance: expiry(item, recorded, event.data),
-      };
+      return ended(recorded.stream, expiry(item, recorded, event.data), event.data.byPolicyStart);
     case 'ItemPurged':
       return {
         kind: 'item-purged',
@@ -69,6 +47,13 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
         disappearance: withoutOwnEnd(item, recorded, event.data, catalog.gone(container.state)),
       };
   }
+}
+
+/** A life that has left, and whose content is not erased yet. */
+function ended(stream: string, disappearance: OwnEnd, byPolicyStart: boolean): ReadModelChange {
+  const { container, partitionKey, id, life, position, cause, atMs: endedAtMs } = disappearance;
+  const row = { container, partitionKey, id, life, stream, position, cause, endedAtMs, byPolicyStart };
+  return { kind: 'item-ended', row, disappearance };
 }
 
 /** What a delete by partition key changes in the items; undefined for other events. The catalog knows of it already. */
