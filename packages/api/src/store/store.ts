@@ -1,7 +1,9 @@
 import { type Clock, type ClockJump, GuardedClock, ManualClock, systemClocks } from '@epitaph/core/clock.ts';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 import { recordAction } from '@epitaph/projections/operator-actions.ts';
 import type { Projection } from '@epitaph/projections/projection.ts';
 import { Projector, type ProjectorOptions } from '@epitaph/projections/projector.ts';
@@ -178,11 +180,7 @@ export class Store implements StoreApi {
       monotonicMs,
       newId: options.newId ?? (() => crypto.randomUUID()),
     };
-    const last = await ports.log.readAt(await ports.log.head());
-    if (last !== undefined) {
-      if (clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
-      else clock.raise(last.occurredAtMs);
-    }
+    await observeLast(ports.log, clock);
     const documents = new Documents(ports, measurements);
     const rows = new ItemRows(() => ports.readModels.current.store, ports.readModels);
     const projector = projectorOf(ports, {
@@ -213,15 +211,8 @@ export class Store implements StoreApi {
       database: (rid) => projector.catalog.databaseByRid(rid),
       serverless: options.serverless ?? false,
     });
-    const forgetGone = ({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>) => {
-      const { catalog } = projector;
-      for (const rid of databases) requestUnits.forget(rid);
-      // The news does not name the containers that went with a database.
-      const gone =
-        containers === undefined || databases.length > 0
-          ? catalog.allContainers()
-          : containers.flatMap((number) => catalog.containerByNumber(number) ?? []);
-      for (const { state } of gone) if (catalog.goneAtMs(state) !== null) requestUnits.forget(state.rid);
+    const forgetGone = (changed: ChangedContainers) => {
+      for (const rid of goneAmong(changed, projector.catalog)) requestUnits.forget(rid);
     };
     const parts = new StoreParts(ports, projector, rows);
     const queries = new Queries(parts, documents, requestUnits, options.pageWaitMs);
@@ -253,11 +244,10 @@ export class Store implements StoreApi {
       },
       around: (step, work) => observer.purgeStep(step, work),
     });
-    const explain = (error: unknown): never => {
-      throw ports.readModels.explained?.(error) ?? error;
-    };
     try {
-      await projector.start().catch(explain);
+      await projector.start().catch((error: unknown) => {
+        throw ports.readModels.explained?.(error) ?? error;
+      });
       parts.opened();
       const floors = new FeedFloors({
         vault: ports.vault,
@@ -280,28 +270,7 @@ export class Store implements StoreApi {
         observer,
         copies,
       });
-      await store.#proofs.prepare();
-      if (options.restoring === true) {
-        await store.#holds.recordUnknown(store.#backups.restoring(), options.keysAsOf);
-      }
-      // Before anything is erased the vault keeps what it is on record to keep.
-      await store.#holds.settleAll();
-      ports.vault.onServerReplaced?.(async () => {
-        await new Destructions(ports.log, ports.sealer).assertIn(ports.vault);
-        await parts.confirmCatalog(0);
-        await floors.settleAll();
-        await store.#holds.settleAll();
-      });
-      // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
-      if (options.restoring !== true) await store.#erasures.resumeAll();
-      const mayPurge = options.nodes?.roles.has('purge') ?? true;
-      await purge.start({ automatic: mayPurge && (options.automaticPurge ?? true) }).catch((error: unknown) => {
-        if (error instanceof SyntaxError) explain(error);
-        throw error;
-      });
-      if (mayPurge && options.nodes !== undefined) store.#erasures.watchOthers();
-      if (mayPurge && options.scavengeEverySeconds !== undefined) store.#scavenging.startSchedule();
-      store.#proofs.start();
+      await store.#begin(options, floors);
       return store;
     } catch (error) {
       // These work on by themselves, and would keep the process alive.
@@ -310,6 +279,34 @@ export class Store implements StoreApi {
       await projector.close();
       throw error;
     }
+  }
+
+  /** Has the vault keep what is on record to be kept, finishes what a crash left half done, and begins to purge. */
+  async #begin(
+    { nodes, restoring = false, keysAsOf, automaticPurge = true, scavengeEverySeconds }: StoreOptions,
+    floors: FeedFloors,
+  ): Promise<void> {
+    const { log, vault, sealer, readModels } = this.#parts.ports;
+    await this.#proofs.prepare();
+    if (restoring) await this.#holds.recordUnknown(this.#backups.restoring(), keysAsOf);
+    // Before anything is erased the vault keeps what it is on record to keep.
+    await this.#holds.settleAll();
+    vault.onServerReplaced?.(async () => {
+      await new Destructions(log, sealer).assertIn(vault);
+      await this.#parts.confirmCatalog(0);
+      await floors.settleAll();
+      await this.#holds.settleAll();
+    });
+    // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
+    if (!restoring) await this.#erasures.resumeAll();
+    const mayPurge = nodes?.roles.has('purge') ?? true;
+    await this.#purge.start({ automatic: mayPurge && automaticPurge }).catch((error: unknown) => {
+      // What the read models have of a run that was left open is damaged.
+      throw (error instanceof SyntaxError ? readModels.explained?.(error) : undefined) ?? error;
+    });
+    if (mayPurge && nodes !== undefined) this.#erasures.watchOthers();
+    if (mayPurge && scavengeEverySeconds !== undefined) this.#scavenging.startSchedule();
+    this.#proofs.start();
   }
 
   /** True while this node keeps the read models up; of several, one does. */
@@ -572,6 +569,27 @@ function projectorOf(
   }
   const mayProject = nodes.roles.has('project');
   return new SharedProjector({ log, vault, sealer, readModels: nodes.readModels, mayProject, ...told });
+}
+
+/** Time is at least that of the last event. */
+async function observeLast(log: EventLog, clock: GuardedClock | ManualClock): Promise<void> {
+  const last = await log.readAt(await log.head());
+  if (last === undefined) return;
+  if (clock instanceof GuardedClock) clock.observeRecorded(last.occurredAtMs);
+  else clock.raise(last.occurredAtMs);
+}
+
+type ChangedContainers = Pick<ReadModelNews, 'containers' | 'databases'>;
+
+/** The rids of those that are gone, and of databases that went. */
+function goneAmong({ containers, databases }: ChangedContainers, catalog: Catalog): readonly string[] {
+  // What is told of a database does not name the containers that went with it.
+  const looked =
+    containers === undefined || databases.length > 0
+      ? catalog.allContainers()
+      : containers.flatMap((number) => catalog.containerByNumber(number) ?? []);
+  const gone = looked.filter(({ state }) => catalog.goneAtMs(state) !== null);
+  return [...databases, ...gone.map(({ state }) => state.rid)];
 }
 
 function jumpOf(clock: Clock): ClockJump | undefined {
