@@ -11,6 +11,7 @@ import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
 
@@ -31,13 +32,7 @@ async function filled(store: Store, count: number) {
 }
 
 function write(store: Store, container: ReturnType<Store['container']>, id: string) {
-  const document = { id, pk: 'p' };
-  return store.writeItem(CALLER, container, 'upsert', {
-    id,
-    partitionKey: '["p"]',
-    document,
-    json: JSON.stringify(document),
-  });
+  return store.writeItem(CALLER, container, 'upsert', itemToWrite({ id, pk: 'p' }));
 }
 
 for (const writers of ['inline', 'threads'] as const) {

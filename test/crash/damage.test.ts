@@ -11,6 +11,7 @@ import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts'
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { zeroTable } from '../support/damage.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 const IDS = ['a', 'b'];
@@ -36,13 +37,7 @@ beforeEach(async () => {
   await store.createDatabase(CALLER, 'db');
   await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
   for (const id of IDS) {
-    const document = { id, pk: 'p' };
-    await store.writeItem(CALLER, store.container('db', 'c'), 'create', {
-      id,
-      partitionKey: '["p"]',
-      document,
-      json: JSON.stringify(document),
-    });
+    await store.writeItem(CALLER, store.container('db', 'c'), 'create', itemToWrite({ id, pk: 'p' }));
   }
 });
 afterEach(async () => {
@@ -148,8 +143,7 @@ describe('a file that is damaged', () => {
   describe('that is of another copy of the store', () => {
     const items = () => join(folder, 'items.v1.db');
     const makeItem = async (id: string) => {
-      const document = { id, pk: 'p' };
-      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p' });
       await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
     };
 
@@ -227,8 +221,7 @@ describe('a file that is damaged', () => {
     };
 
     const create = async (id: string) => {
-      const document = { id, pk: 'p' };
-      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p' });
       await store.writeItem(CALLER, store.container('db', 'c'), 'create', item);
     };
     const purge = async (id: string) => {
@@ -285,13 +278,12 @@ describe('a file that is damaged', () => {
       { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } },
       -1,
     );
-    const document = { id: 'a', pk: 'p', email: 'a@b' };
-    await store.writeItem(CALLER, store.container('db', 'u'), 'create', {
-      id: 'a',
-      partitionKey: '["p"]',
-      document,
-      json: JSON.stringify(document),
-    });
+    await store.writeItem(
+      CALLER,
+      store.container('db', 'u'),
+      'create',
+      itemToWrite({ id: 'a', pk: 'p', email: 'a@b' }),
+    );
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));
       log.exec("UPDATE events SET version = 99 WHERE stream LIKE 'unique-%'");

@@ -12,6 +12,7 @@ import { checkMasterKey, readMasterKey } from '@epitaph/storage/sqlite/master-ke
 import { ReadModelWriterCore, toApplyJob } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { Disk } from '../support/disk.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
@@ -32,8 +33,7 @@ const data = () => join(disk.path, 'data');
 const open = () => openEmbeddedStore({ folder: data(), clock: 'manual', automaticPurge: false, policyGraceSeconds: 0 });
 
 async function write(id: string, ttl?: number): Promise<void> {
-  const document = { id, pk: 'p', ...(ttl === undefined ? {} : { ttl }), text: 'x'.repeat(20_000) };
-  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id, pk: 'p', ...(ttl === undefined ? {} : { ttl }), text: 'x'.repeat(20_000) });
   await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
 }
 

@@ -20,6 +20,7 @@ import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts
 import { zeroTable } from '../support/damage.ts';
 import { openInlineStore } from '../retention/inline-store.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
 /** More than fit in two batches of a rebuild. */
@@ -31,13 +32,7 @@ const openStorage = (folder: string, onStep?: (step: string) => void) =>
   openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false, ...(onStep && { onStep }) });
 
 function write(store: Store, container: ReturnType<Store['container']>, id: string) {
-  const document = { id, pk: 'p' };
-  return store.writeItem(CALLER, container, 'upsert', {
-    id,
-    partitionKey: '["p"]',
-    document,
-    json: JSON.stringify(document),
-  });
+  return store.writeItem(CALLER, container, 'upsert', itemToWrite({ id, pk: 'p' }));
 }
 
 /**

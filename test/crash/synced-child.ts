@@ -4,6 +4,7 @@ import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { run } from '@epitaph/api/cli/main.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 /**
  * The process that is traced: a store as it ships. It says of each thing that it was told is done, synchronously, so
@@ -31,8 +32,7 @@ told('a database');
 const { resource: container } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, 60);
 told('a container');
 const write = (id: string) => {
-  const document = { id, pk: 'p' };
-  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id, pk: 'p' });
   return store.writeItem(CALLER, container, 'upsert', item);
 };
 await write('first');

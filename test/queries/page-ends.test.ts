@@ -3,6 +3,7 @@ import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { Json } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { CALLER, withStore } from './store.ts';
 
 let store: Store;
@@ -18,8 +19,7 @@ async function stocked(name: string, count: number, fields: (n: number) => { rea
   await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
   await Promise.all(
     Array.from({ length: count }, (_, n) => {
-      const document = { id: `i${n}`, pk: 'p', ...fields(n) };
-      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id: `i${n}`, pk: 'p', ...fields(n) });
       return store.writeItem(CALLER, store.container('db', name), 'create', item);
     }),
   );

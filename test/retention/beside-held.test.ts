@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -24,8 +25,7 @@ async function openWorld(name: string, onAsked: (keys: number) => unknown = () =
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
   const write = (id: string, ttl?: number) => {
-    const document = { id, pk: 'p', ...(ttl === undefined ? {} : { ttl }) };
-    const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id, pk: 'p', ...(ttl === undefined ? {} : { ttl }) });
     return store.writeItem(CALLER, container, 'create', item);
   };
   await write('held');

@@ -6,6 +6,7 @@ import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
@@ -35,8 +36,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const container = () => store.container('d', 'c');
   const write = (id: string) => {
-    const document = { id, pk: 'p', ttl: 1 };
-    const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id, pk: 'p', ttl: 1 });
     return store.writeItem(CALLER, container(), 'create', item);
   };
   const purged = (id: string) =>
@@ -69,8 +69,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
 
 it('the purge comes at once to what a hold kept, though it asked once more between the record of the release and the release', async () => {
   const { store, container } = await newStore();
-  const document = { id: 'held', pk: 'p', ttl: 1 };
-  const item = { id: 'held', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'held', pk: 'p', ttl: 1 });
   await store.writeItem(CALLER, container, 'create', item);
   const scope = { kind: 'items', items: [{ id: 'held', partitionKey: '["p"]' }] } as const;
   await store.placeHold(CALLER, container, 'h', { scope, reason: 'case 7' });
@@ -101,8 +100,7 @@ it('a purge that fails by itself says so, rests, and comes again', async () => {
     if (askedAtMs.length === 1) throw fault;
     return destroyKeys.call(this, requests);
   });
-  const document = { id: 'one', pk: 'p', ttl: 1 };
-  const item = { id: 'one', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'one', pk: 'p', ttl: 1 });
   await store.writeItem(CALLER, container, 'create', item);
   const explained = async () => (await store.explain(container, 'one', '["p"]')).state;
   await expect.poll(explained, { timeout: 10_000 }).toBe('purged');
@@ -114,8 +112,7 @@ it('a purge that fails by itself says so, rests, and comes again', async () => {
 it('a purge that can not erase says so, though nothing is overdue', async () => {
   const faults: unknown[] = [];
   const { folder, store, container } = await newStore((error) => void faults.push(error));
-  const document = { id: 'due', pk: 'p' };
-  const item = { id: 'due', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'due', pk: 'p' });
   await store.writeItem(CALLER, container, 'create', item);
   expect(await metricsText(store)).toMatch(/^epitaph_purge_faults_total 0$/m);
   renameSync(`${folder}/purge-ledger.ndjson`, `${folder}/elsewhere`);

@@ -5,6 +5,7 @@ import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import { vaultHoldId } from '@epitaph/core/retention/hold-names.ts';
 import { copyAsKilled, type Embedded, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -22,15 +23,8 @@ const open = (at: string, onStep?: (step: string) => void): Promise<Embedded> =>
   openEmbedded({ folder: at, time: START_MS, newId: () => crypto.randomUUID(), policyGraceSeconds: 3_600, onStep });
 
 const container = (store: StoreApi) => store.container('d', 'c');
-const write = (store: StoreApi, id: string) => {
-  const document = { id, pk: 'p', secret: `of ${id}` };
-  return store.writeItem(WRITER, container(store), 'create', {
-    id,
-    partitionKey: PK,
-    document,
-    json: JSON.stringify(document),
-  });
-};
+const write = (store: StoreApi, id: string) =>
+  store.writeItem(WRITER, container(store), 'create', itemToWrite({ id, pk: 'p', secret: `of ${id}` }));
 const types = async (store: StoreApi, id: string) =>
   (await store.history(container(store), id, PK)).map(({ type }) => type);
 

@@ -3,6 +3,7 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
@@ -18,8 +19,7 @@ it('creates do not look whether there is such an item, but for a hundred after o
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
   const create = (id: string) => {
-    const document = { id, pk: 'p' };
-    const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id, pk: 'p' });
     return store.writeItem(CALLER, store.container('d', 'c'), 'create', item);
   };
   const looksOf = async (creates: Promise<unknown>[]) => {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -31,8 +32,7 @@ async function damaged(damage: (log: DatabaseSync, stream: string) => void, when
   for (const name of NAMES) {
     const { resource: container } = await store.createContainer(CALLER, 'd', name, DEFINITION, 100);
     for (const id of IDS) {
-      const document = { id, pk: 'p', ...(name === 'deleted' ? { ttl: -1 } : {}) };
-      const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p', ...(name === 'deleted' ? { ttl: -1 } : {}) });
       await store.writeItem(CALLER, container, 'create', item);
     }
     if (name !== 'deleted') continue;
@@ -106,13 +106,7 @@ it('a run that is gone on with looks beyond a life within a recovery window of w
     await store.setRecoveryWindow(CALLER, store.container('d', 'deleted'), 1_000_000, 'a test');
     for (let pass = 0; pass < 3; pass++) await expect(store.runPurge()).rejects.toThrow('ItemUpserted at');
     const later = store.container('d', 'next');
-    const document = { id: 'later', pk: 'p' };
-    await store.writeItem(CALLER, later, 'create', {
-      id: 'later',
-      partitionKey: PK,
-      document,
-      json: JSON.stringify(document),
-    });
+    await store.writeItem(CALLER, later, 'create', itemToWrite({ id: 'later', pk: 'p' }));
     await store.advanceClock(200_000);
     await expect(store.runPurge()).rejects.toThrow('ItemUpserted at');
     expect((await store.explain(later, 'later', PK)).state).toBe('purged');

@@ -4,6 +4,7 @@ import { afterAll, expect, it } from 'vitest';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -23,8 +24,7 @@ it('a purge that meets a life whose key the vault has lost says so, and goes on 
   for (const name of ['c', 'next']) {
     const { resource: container } = await before.createContainer(CALLER, 'd', name, DEFINITION, 100);
     for (const id of ids) {
-      const document = { id, pk: 'p' };
-      const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p' });
       await before.writeItem(CALLER, container, 'create', item);
     }
   }
@@ -54,8 +54,7 @@ it('what expires after it is purged as well, before a restart and after it, in t
     const { store } = await open();
     try {
       const container = store.container('d', 'next');
-      const document = { id, pk: 'p' };
-      const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p' });
       await store.writeItem(CALLER, container, 'create', item);
       await store.advanceClock(200_000);
       for (let pass = 0; pass < 2; pass++) {
@@ -75,8 +74,7 @@ it('what comes after lives whose keys are lost is erased, also where these are m
   await before.createDatabase(CALLER, 'd');
   const { resource: container } = await before.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
   for (let index = 0; index < lost + 10; index++) {
-    const document = { id: `i${index}`, pk: 'p' };
-    const item = { id: document.id, partitionKey: PK, document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: `i${index}`, pk: 'p' });
     await before.writeItem(CALLER, container, 'create', item);
   }
   await before.close();

@@ -1,6 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore, SlowWrite } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -15,8 +16,7 @@ async function openWorld(name: string, change: (storage: SqliteStorage) => void 
   });
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const document = { id: 'a', pk: 'p' };
-  const item = { id: 'a', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'a', pk: 'p' });
   const write = () => store.writeItem(CALLER, container, 'upsert', item);
   await write();
   const waits = slow.begin();
@@ -99,8 +99,7 @@ async function openDeleted(name: string) {
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
   await store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes of an hour');
-  const document = { id: 'a', pk: 'p' };
-  const item = { id: 'a', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'a', pk: 'p' });
   await store.writeItem(CALLER, container, 'upsert', item);
   await store.deleteItem(CALLER, container, 'a', '["p"]');
   const erase = () => expect(store.eraseItem(CALLER, container, 'a', '["p"]', REQUEST)).rejects.toThrow('away');

@@ -3,6 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const PK = '["p"]';
@@ -13,8 +14,7 @@ const open = () =>
   openEmbedded({ folder, time: Date.UTC(2026, 10, 21, 10), newId: () => crypto.randomUUID(), policyGraceSeconds: 0 });
 const container = () => embedded.store.container('db', 'c');
 const write = async (n: number, id = 'a') => {
-  const document = { id, pk: 'p', n };
-  const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id, pk: 'p', n });
   await embedded.store.writeItem(CALLER, container(), 'upsert', item);
 };
 const states = async () =>

@@ -4,6 +4,7 @@ import { turn } from '@epitaph/core/turn.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -25,8 +26,7 @@ it('a pass of the purge that the log fails ends with that alone, and then nothin
     for (const write of [1, BATCH_SIZE + 10]) {
       const { resource: container } = await store.createContainer(CALLER, 'd', `c${write}`, DEFINITION, 100);
       for (let index = 0; index < 2 * BATCH_SIZE; index++) {
-        const document = { id: `i${index}`, pk: 'p' };
-        const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+        const item = itemToWrite({ id: `i${index}`, pk: 'p' });
         await store.writeItem(CALLER, container, 'create', item);
       }
       await store.advanceClock(200_000);
@@ -56,8 +56,7 @@ it('a run whose end is on record, though recording it failed, is not gone on wit
       ['expires', 1],
       ['stays', -1],
     ] as const) {
-      const document = { id, pk: 'p', ttl };
-      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p', ttl });
       await store.writeItem(CALLER, container, 'create', item);
     }
     await store.advanceClock(200_000);
@@ -82,8 +81,7 @@ it('a purge that is paused on record erases no more, though readers do not see t
   try {
     await store.createDatabase(CALLER, 'd');
     const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
-    const document = { id: 'i', pk: 'p' };
-    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: 'i', pk: 'p' });
     await store.writeItem(CALLER, container, 'create', item);
     await store.advanceClock(200_000);
     const readModel = storage.readModels.current.store;
@@ -104,8 +102,7 @@ it('a purge that was under way does nothing more once it is told as paused', asy
     await store.createDatabase(CALLER, 'd');
     const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
     for (let index = 0; index < 2 * BATCH_SIZE; index++) {
-      const document = { id: `i${index}`, pk: 'p' };
-      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id: `i${index}`, pk: 'p' });
       await store.writeItem(CALLER, container, 'create', item);
     }
     await store.advanceClock(200_000);

@@ -4,6 +4,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 /*
@@ -180,8 +181,7 @@ describe('what is put on record long after its caller was told of a fault', () =
 it('a purge after one that met two faults at once has nothing more to tell of them', async () => {
   await begin(false);
   for (const id of ['deleted', 'overdue']) {
-    const document = { id, pk: 'p', ttl: 1 };
-    const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id, pk: 'p', ttl: 1 });
     await store.createContainer(CALLER, 'db', id, DEFINITION, -1);
     await store.writeItem(CALLER, container(id), 'create', item);
   }

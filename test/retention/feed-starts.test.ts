@@ -5,6 +5,7 @@ import type { ChangeFeedRequest } from '@epitaph/api/store/api/change-feed-api.t
 import type { Store } from '@epitaph/api/store/store.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -19,8 +20,7 @@ describe('a feed of all versions and deletes', () => {
   let sinceMs: number;
 
   const write = (id: string) => {
-    const document = { id, pk: 'p' };
-    const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id, pk: 'p' });
     return store.writeItem(CALLER, store.container('d', 'c'), 'upsert', item);
   };
   const read = (start: ChangeFeedRequest['start']) =>
@@ -127,8 +127,7 @@ describe('a feed whose log has not heard of all that the read models have by ano
     const { resource } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
     const read = (start: ChangeFeedRequest['start']) =>
       store.readChangeFeed(resource, { mode: 'latest', start, scope: {}, maxItemCount: 10 });
-    const document = { id: 'a', pk: 'p' };
-    const item = { id: 'a', partitionKey: PK, document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: 'a', pk: 'p' });
     await store.writeItem(CALLER, resource, 'create', item);
     // When the feed is read meanwhile
     isBehind = true;

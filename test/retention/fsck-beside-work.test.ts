@@ -10,6 +10,7 @@ import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -248,8 +249,7 @@ it('finds nothing in keys that are gone, and of which it is not on record yet', 
   await store.runPurge();
   expect(looks).toBe(2);
   const { resource: other } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const document = { id: 'with its database', pk: 'p' };
-  const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'with its database', pk: 'p' });
   await store.writeItem(CALLER, other, 'create', item);
   await store.deleteDatabase(CALLER, 'd');
   await store.runPurge();
@@ -269,8 +269,7 @@ it('finds nothing in keys that go while it is at work, with what was asked for a
   });
   const { resource: going } = await store.createContainer(CALLER, 'd', 'going', DEFINITION, -1);
   for (const id of ['stays', 'erased']) await put({ id, pk: 'p' });
-  const document = { id: 'with its container', pk: 'p' };
-  const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'with its container', pk: 'p' });
   await store.writeItem(CALLER, going, 'create', item);
   let done: Promise<unknown> = Promise.resolve();
   meanwhile.work = async () => {

@@ -3,6 +3,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -36,8 +37,7 @@ async function purging(
   await store.createDatabase(CALLER, 'd');
   const defaultTtl = options.byPolicyStart ? null : 10;
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, defaultTtl);
-  const document = { id: 'x', pk: 'p' };
-  const item = { id: 'x', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id: 'x', pk: 'p' });
   await store.writeItem(CALLER, container, 'create', item);
   if (options.floorSeconds !== undefined)
     await store.setRetentionFloor(CALLER, container, options.floorSeconds, 'a while');

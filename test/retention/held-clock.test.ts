@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { metricsText } from '@epitaph/api/metrics/metrics.ts';
 import { type Embedded, InjectedFault, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const HOUR_MS = 3_600_000;
@@ -28,8 +29,7 @@ const ends = async () =>
     .filter(({ type }) => type.startsWith('Erasure'))
     .map(({ type, actor }) => [type, actor]);
 const write = async (id: string) => {
-  const document = { id, pk: 'p' };
-  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id, pk: 'p' });
   await embedded.store.writeItem(CALLER, container(), 'upsert', item);
 };
 
@@ -96,8 +96,7 @@ describe('a purge on a clock that is held', () => {
       ['overdue', 10],
       ['deleted', -1],
     ] as const) {
-      const document = { id, pk: 'p', ttl };
-      const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id, pk: 'p', ttl });
       await store.writeItem(CALLER, expiring, 'create', item);
     }
     await store.deleteItem(CALLER, expiring, 'deleted', '["p"]');

@@ -6,6 +6,7 @@ import { ManualClock } from '@epitaph/core/clock.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -138,13 +139,7 @@ async function openWorld(defaultTtl: number | null) {
   };
   await store.createDatabase(WRITER, 'd');
   const { resource: container } = await store.createContainer(WRITER, 'd', 'c', DEFINITION, defaultTtl);
-  const document = { id: 'a', pk: 'p' };
-  await store.writeItem(WRITER, container, 'create', {
-    id: 'a',
-    partitionKey: '["p"]',
-    document,
-    json: JSON.stringify(document),
-  });
+  await store.writeItem(WRITER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
   await store.advanceClock(61_000);
   return { store, container, turns };
 }

@@ -3,6 +3,7 @@ import { inThisHeap } from '@epitaph/api/store/heap.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -28,13 +29,7 @@ it('large patches that are decided anew keep no place from others whom a command
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
   const write = async (id: string, ttl: number) => {
-    const document = { id, pk: 'p', ttl, text: 'x'.repeat(70_000) };
-    await store.writeItem(CALLER, container, 'create', {
-      id,
-      partitionKey: '["p"]',
-      document,
-      json: JSON.stringify(document),
-    });
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p', ttl, text: 'x'.repeat(70_000) }));
   };
   for (let index = 0; index < AT_ONCE; index++) await write(`i${index}`, 50);
   await write('last', -1);

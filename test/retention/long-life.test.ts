@@ -5,6 +5,7 @@ import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
@@ -37,8 +38,7 @@ it('a purge has few of the bodies of a life in memory at a time, and all of them
     await store.createDatabase(CALLER, 'd');
     const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
     for (let write = 0; write < 30; write++) {
-      const document = { id: 'i', pk: 'p', write, text: 'x'.repeat(100_000) };
-      const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id: 'i', pk: 'p', write, text: 'x'.repeat(100_000) });
       await store.writeItem(CALLER, container, 'upsert', item);
     }
     const events = await log.readAll(0, 100);
@@ -71,8 +71,7 @@ it('of a revision that is asked for nothing else of its life is read', async () 
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   for (let write = 0; write < 5; write++) {
-    const document = { id: 'i', pk: 'p', write };
-    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: 'i', pk: 'p', write });
     await store.writeItem(CALLER, container, 'upsert', item);
   }
   const reads = watchReads(storage.log);
@@ -94,8 +93,7 @@ it('of an item that was written often little is read at a time, whatever is aske
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 1_000);
   const writtenAtMs: number[] = [];
   for (let write = 0; write < 600; write++) {
-    const document = { id: 'i', pk: 'p', write };
-    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: 'i', pk: 'p', write });
     await store.writeItem(CALLER, container, 'upsert', item);
     writtenAtMs.push(store.nowMs());
     await store.advanceClock(1_000);
@@ -137,13 +135,7 @@ it('the request by which an item was erased is found among many others', async (
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   const erased = async (id: string, reason: string) => {
-    const document = { id, pk: 'p' };
-    await store.writeItem(CALLER, container, 'create', {
-      id,
-      partitionKey: '["p"]',
-      document,
-      json: JSON.stringify(document),
-    });
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
     await store.eraseItem(CALLER, container, id, '["p"]', { reason, requestedBy: 'desk 3' });
   };
   await erased('again', 'first');
@@ -166,8 +158,7 @@ it('of an item that came and went often the lives that are asked about are found
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 5);
   const writtenAtMs: number[] = [];
   for (let life = 0; life < 300; life++) {
-    const document = { id: 'i', pk: 'p', life };
-    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: 'i', pk: 'p', life });
     await store.writeItem(CALLER, container, 'create', item);
     writtenAtMs.push(store.nowMs());
     await store.advanceClock(10_000);

@@ -6,6 +6,7 @@ import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -58,8 +59,7 @@ it('the purge looks for what is overdue in the containers where something can be
     await expect.poll(() => containersOf(looked)).toBe(30);
     looked.mockClear();
     const container = store.container('d', 'c7');
-    const document = { id: 'i', pk: 'p', ttl: 1 };
-    const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+    const item = itemToWrite({ id: 'i', pk: 'p', ttl: 1 });
     await store.writeItem(CALLER, container, 'create', item);
     const explained = () => store.explain(container, 'i', '["p"]');
     await expect.poll(async () => (await explained()).state, { timeout: 10_000 }).toBe('purged');
@@ -90,8 +90,7 @@ async function overdueIn(containers: readonly number[], onAsked: (rids: readonly
     const { resource: container } = await store.createContainer(CALLER, 'd', `c${number}`, DEFINITION, 10);
     rids.push(container.rid);
     const writes = Array.from({ length: items }, (_, index) => {
-      const document = { id: `i${index}`, pk: 'p' };
-      const item = { id: document.id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+      const item = itemToWrite({ id: `i${index}`, pk: 'p' });
       return store.writeItem(CALLER, container, 'create', item);
     });
     await Promise.all(writes);
@@ -127,8 +126,7 @@ it('containers that are gone with all that was in them cost neither a pass of th
     for (const [name, items] of Object.entries({ gone: 0, purged: 1, kept: 0 })) {
       for (let number = 0; number < 5; number++) {
         await store.createContainer(CALLER, 'd', `${name}${number}`, DEFINITION, 3600);
-        const document = { id: 'i', pk: 'p' };
-        const item = { id: 'i', partitionKey: '["p"]', document, json: JSON.stringify(document) };
+        const item = itemToWrite({ id: 'i', pk: 'p' });
         const container = store.container('d', `${name}${number}`);
         if (items > 0) await store.writeItem(CALLER, container, 'create', item);
         if (name !== 'kept') await store.deleteContainer(CALLER, 'd', `${name}${number}`);

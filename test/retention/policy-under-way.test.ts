@@ -3,6 +3,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore, SlowWrite } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -25,8 +26,7 @@ async function nineSecondsOn(type: string, change: (storage: SqliteStorage) => v
 }
 
 function write(store: Store, container: ContainerState, operation: 'create' | 'upsert', id = 'x') {
-  const document = { id, pk: 'p' };
-  const item = { id, partitionKey: '["p"]', document, json: JSON.stringify(document) };
+  const item = itemToWrite({ id, pk: 'p' });
   return store.writeItem(CALLER, container, operation, item);
 }
 

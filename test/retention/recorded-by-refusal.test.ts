@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -25,10 +26,7 @@ function tellLate(log: EventLog): void {
   };
 }
 
-const written = (id: string) => {
-  const document = { id, pk: 'p' };
-  return { id, partitionKey: PK, document, json: JSON.stringify(document) };
-};
+const written = (id: string) => itemToWrite({ id, pk: 'p' });
 
 it.each([
   ['a command', ''],

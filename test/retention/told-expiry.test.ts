@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { DEFINITION } from './definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { openInlineStore, SlowWrite } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -9,15 +10,7 @@ it('an expiry that a reader was told of stays, although a write that was decided
   const { store } = await openInlineStore('told-expiry', ({ log }) => (slow = new SlowWrite(log)));
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 20);
-  const write = (id: string) => {
-    const document = { id, pk: 'p' };
-    return store.writeItem(CALLER, container, 'create', {
-      id,
-      partitionKey: '["p"]',
-      document,
-      json: JSON.stringify(document),
-    });
-  };
+  const write = (id: string) => store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
   await write('old');
   await write('renewed');
   await store.deleteItem(CALLER, container, 'renewed', '["p"]');

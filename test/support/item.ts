@@ -1,0 +1,11 @@
+import type { ItemToWrite } from '@epitaph/api/store/api/items-api.ts';
+
+/** An item as a store is given it, in a container whose partition key is `/pk`. */
+export const itemToWrite = (
+  document: ItemToWrite['document'] & { readonly id: string; readonly pk: string },
+): ItemToWrite => ({
+  id: document.id,
+  partitionKey: JSON.stringify([document.pk]),
+  document,
+  json: JSON.stringify(document),
+});
