@@ -4,6 +4,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchOperation } from '../store/api/items-api.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { Places } from '@epitaph/core/places.ts';
+import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import { charge } from './charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { badRequest, tooManyRequests, WireError, wireShapes } from './errors.ts';
@@ -31,7 +32,6 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
-import { hasUniqueKeys } from './unique-keys.ts';
 
 /** Characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
 const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;

@@ -1,6 +1,6 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { PathComparison, Pushdown } from '@epitaph/query';
-import { isOfClearPath } from './clear-paths.ts';
+import { isOfClearPath } from '../store/clear-filters.ts';
 import { partitionKeyPaths, partitionKeysIn } from './partition-key.ts';
 import { headerFlag, type CosmosRequest } from './request.ts';
 

@@ -1,6 +1,5 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
-import { parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
-import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
+import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { badRequest } from './errors.ts';
 import { itemSystemProperties } from './system-properties.ts';
 
@@ -38,20 +37,4 @@ export function checkUniqueKeys({ uniqueKeys = [] }: UniqueKeyPolicy): void {
     if (seen.has(key)) throw badRequest('The unique key policy names the same paths twice.');
     seen.add(key);
   }
-}
-
-export const hasUniqueKeys = ({ uniqueKeyPolicy }: ContainerDefinition): boolean =>
-  (uniqueKeyPolicy?.uniqueKeys?.length ?? 0) > 0;
-
-/**
- * What a document has of each of its container's unique keys, as text: the same text for the same value. A property
- * that is missing counts as null.
- */
-export function uniqueValuesOf(
-  { uniqueKeyPolicy }: ContainerDefinition,
-  document: Readonly<Record<string, unknown>>,
-): string[] {
-  return (uniqueKeyPolicy?.uniqueKeys ?? []).map(({ paths }) =>
-    canonicalJson([paths, paths.map((path) => valueAt(document, parseDocumentPath(path) ?? []) ?? null)]),
-  );
 }

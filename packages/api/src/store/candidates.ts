@@ -4,7 +4,7 @@ import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
-import { clearConditionsOf } from '../cosmos/clear-paths.ts';
+import { clearConditionsOf } from './clear-filters.ts';
 import { itemsIn } from '../cosmos/partition-key.ts';
 import type { Documents } from './documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';

@@ -28,11 +28,11 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isBeingErased } from '@epitaph/core/retention/state.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { wait } from '../config/wait.ts';
-import { hasUniqueKeys } from '../cosmos/unique-keys.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
 import {

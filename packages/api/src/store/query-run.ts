@@ -12,7 +12,7 @@ import {
   type Pushdown,
   type QueryPlan,
 } from '@epitaph/query';
-import { withoutClearPaths } from '../cosmos/clear-paths.ts';
+import { withoutClearPaths } from './clear-filters.ts';
 import { partitionKeysIn } from '../cosmos/partition-key.ts';
 import { MOST_QUERY_BYTES } from './heap.ts';
 import { ScanRoom } from './documents.ts';
