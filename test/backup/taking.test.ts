@@ -6,6 +6,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -203,10 +204,15 @@ describe('a backup', () => {
     await cut.dispose();
   });
 
-  it('of a stopped store is taken by the command line, and is in its ledger', async () => {
+  it('of a stopped store is taken by the command line, in files for their owner alone, and is in its ledger', async () => {
     await place.close();
     const { code, out } = await epitaph(['backup', place.file('offline'), '--data', place.file('data')]);
     expect([code, out]).toEqual([0, expect.stringContaining('store it apart')]);
     expect(ledgerLines(place.file('data', 'purge-ledger.ndjson')).at(-1)).toHaveProperty('backup');
+    for (const part of ['log', 'vault']) {
+      for (const name of readdirSync(place.file('offline', part))) {
+        expect([name, statSync(place.file('offline', part, name)).mode & 0o077]).toEqual([name, 0]);
+      }
+    }
   });
 });

@@ -238,6 +238,8 @@ async function copySnapshot<Seen>(
     database.exec('BEGIN');
     database.prepare('SELECT count(*) FROM sqlite_schema').get();
     const seen = look(database);
+    // SQLite would make it for everybody to read, wherever it is moved to.
+    await writeFile(target, '', { flag: 'wx', mode: 0o600 });
     await copyPages(database, target, {
       rate: PAGES_PER_STEP,
       progress: ({ totalPages, remainingPages }) => {
