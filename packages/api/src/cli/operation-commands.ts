@@ -178,6 +178,7 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
 interface ClockAnswer {
   readonly now: string;
   readonly kind: 'system' | 'manual';
+  readonly held?: string;
   readonly standsStillForMs?: number;
 }
 
@@ -208,6 +209,7 @@ export const clock: Command = {
           milliseconds !== undefined ? { body: { milliseconds } } : pausePurge ? { body: { pausePurge } } : {},
         ));
     print(json ? JSON.stringify(answer) : `${answer.now} (${answer.kind} clock)`);
+    if (!json && answer.held !== undefined) print(`It is held: ${answer.held}.`);
     if (!json && answer.standsStillForMs !== undefined) {
       print(
         `That time was used before, and none is taken back: it stands still for another ${Math.ceil(answer.standsStillForMs / 1000)} s, until the system clock has come to it. Nothing expires before.`,

@@ -592,6 +592,9 @@ export const clock = named(
   z.strictObject({
     ...time('now'),
     kind: z.enum(['system', 'manual']),
+    held: z.string().optional().meta({
+      description: 'Why nothing is written, expires or is erased until the clock agrees again or is confirmed.',
+    }),
     standsStillFor: duration.optional().meta({
       description: 'Until the system clock has come to the time shown, and nothing expires; absent while time goes on.',
     }),

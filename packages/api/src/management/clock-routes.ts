@@ -8,7 +8,7 @@ import * as shapes from './shapes.ts';
 
 /** The time that the store goes by, turning it by hand, and accepting it after a jump. */
 export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
-  const clock = () => shapes.clockShape(store.nowMs(), store.clockKind, store.clockStandsStillMs());
+  const clock = () => shapes.clockShape(store);
   route(
     scope,
     {

@@ -19,6 +19,7 @@ import type {
 } from '../store/api/history-api.ts';
 import type { ProjectionStatus, PurgeStatus, RebuildStatus, TakenBackup } from '../store/api/operations-api.ts';
 import type { RecoveredItem, ShownHold } from '../store/api/retention-api.ts';
+import type { StoreApi } from '../store/store-api.ts';
 
 /**
  * What answers look like. A time is there twice: as ISO text for who reads (`expiredAt`) and as milliseconds for who
@@ -323,11 +324,15 @@ export function rebuildShape(status: RebuildStatus): Shape {
   return { ...status, startedAt: status.startedAtMs === null ? null : isoTime(status.startedAtMs) };
 }
 
-export function clockShape(nowMs: number, kind: 'system' | 'manual', standsStillMs: number): Shape {
+export function clockShape(store: StoreApi): Shape {
+  const nowMs = store.nowMs();
+  const held = store.clockHeld();
+  const standsStillMs = store.clockStandsStillMs();
   return {
     now: isoTime(nowMs),
     nowMs,
-    kind,
+    kind: store.clockKind,
+    ...(held === undefined ? {} : { held }),
     ...(standsStillMs === 0 ? {} : { standsStillFor: duration(standsStillMs), standsStillForMs: standsStillMs }),
   };
 }

@@ -183,26 +183,27 @@ export class Operations {
 
   health(): { readonly ready: boolean; readonly reasons: readonly string[] } {
     const reasons: string[] = [];
-    const { projector, ports, closing } = this.#parts;
+    const { projector, closing } = this.#parts;
     if (closing) reasons.push('the store is closing');
     // Anyone may read this, and the fault may name streams, hosts and users of a database.
     if (projector.error !== undefined) reasons.push('the projection has failed: GET /_epitaph/projections says why');
     const lag = this.#eventsBetween(projector.position, this.#parts.headPosition());
     if (lag > this.#readyLagEvents) reasons.push(`the projection is ${lag} events behind`);
-    let jump: ClockJump | undefined;
     try {
-      jump = ports.clockJump();
+      const held = this.clockHeld();
+      if (held !== undefined) reasons.push(`the clock is held: ${held}`);
     } catch (error) {
       if (!(error instanceof StorageUnavailable)) throw error;
       // The fault names folders.
       reasons.push("time can't be put down on the disk of the data folder: the server's log says why");
     }
-    if (jump !== undefined) {
-      reasons.push(
-        `the clock is held: the system clock says ${isoTime(jump.wallMs)}, ${expected[jump.reason]} ${isoTime(jump.expectedMs)} (${jump.reason}); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm`,
-      );
-    }
     return { ready: reasons.length === 0, reasons };
+  }
+
+  clockHeld(): string | undefined {
+    const jump = this.#parts.ports.clockJump();
+    if (jump === undefined) return undefined;
+    return `the system clock says ${isoTime(jump.wallMs)}, ${expected[jump.reason]} ${isoTime(jump.expectedMs)} (${jump.reason}); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm`;
   }
 }
 

@@ -38,6 +38,8 @@ export interface StoreApi
    * until then nothing expires. 0 while it goes on, while it is held, and for a manual clock.
    */
   clockStandsStillMs(): number;
+  /** Why nothing is stamped, expires or is erased before the clock agrees again or is confirmed; undefined while it goes on. */
+  clockHeld(): string | undefined;
   /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
   advanceClock(milliseconds: number): Promise<number>;
   /**

@@ -487,6 +487,8 @@ export class Store implements StoreApi {
 
   nowMs: StoreApi['nowMs'] = () => this.#clock.now();
 
+  clockHeld: StoreApi['clockHeld'] = () => this.#operations.clockHeld();
+
   clockStandsStillMs(): number {
     return this.#clock instanceof GuardedClock ? this.#clock.standsStillMs() : 0;
   }

@@ -241,6 +241,12 @@ describe('the command line', () => {
     const stands = vi.spyOn(world.store, 'clockStandsStillMs').mockReturnValue(7_200_500);
     expect((await ask('clock')).stdout).toMatch(/\n.*stands still for another 7201 s, .* Nothing expires before\.\n$/);
     stands.mockRestore();
+    const held = vi.spyOn(world.store, 'clockHeld').mockReturnValue('the system clock says …; confirm it');
+    expect(await ask('clock')).toMatchObject({
+      code: 0,
+      stdout: `${stdout}It is held: the system clock says …; confirm it.\n`,
+    });
+    held.mockRestore();
     expect(await ask('clock', 'confirm')).toMatchObject({ code: 0, stdout });
     expect(await ask('clock', 'confirm', '--pause-purge')).toMatchObject({ code: 0, stdout });
     expect((await ask('purge')).stdout).toContain('state: paused');

@@ -75,15 +75,16 @@ describe('health', () => {
   test('says of a clock that is held what it shows, and what it should', () => {
     const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 };
     const parts = { headPosition: () => 0, projector: { position: 0 }, ports: { clockJump: () => jump, log: {} } };
-    const { reasons } = new Operations(
+    const operations = new Operations(
       parts as unknown as StoreParts,
       {} as PurgeRunner,
       {} as Rebuilds,
       {} as Scavenging,
       new Measurements(),
       {},
-    ).health();
-    expect(reasons).toEqual([
+    );
+    expect(operations.health().reasons).toEqual([`the clock is held: ${operations.clockHeld()}`]);
+    expect(operations.health().reasons).toEqual([
       'the clock is held: the system clock says 2026-11-21T11:00:00.000Z, expected was 2026-11-21T10:00:00.000Z (wall-clock-jumped); if the system clock is right, confirm it: epitaph clock confirm, or POST /_epitaph/clock/confirm',
     ]);
   });
@@ -104,6 +105,12 @@ describe('the clock', () => {
     expect(await world.get('/purge')).toMatchObject({ state: 'paused' });
     expect((await world.ask('POST', '/clock/confirm', { body: { pausePurge: 1 } })).statusCode).toBe(400);
     await world.ask('POST', '/purge/resume');
+  });
+
+  test('says why it is held to who asks for the time', async () => {
+    const held = vi.spyOn(world.store, 'clockHeld').mockReturnValue('the system clock says …');
+    expect(await world.get('/clock')).toMatchObject({ held: 'the system clock says …' });
+    held.mockRestore();
   });
 
   test('says for how long it stands still after it had run ahead, also to who scrapes metrics', async () => {
