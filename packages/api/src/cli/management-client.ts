@@ -72,7 +72,8 @@ export class ManagementClient {
         'The key, of --key or EPITAPH_KEY, has a blank, a line end or another character that no key has.',
       );
     }
-    this.endpoint = endpoint.replace(/\/+$/, '');
+    // The address of the calls, as pages and the server's first lines show it, is below the endpoint.
+    this.endpoint = endpoint.replace(/\/+$/, '').replace(/\/_epitaph$/, '');
     this.#key = key;
     this.#ca = ca;
     this.#patience = patience;
@@ -202,7 +203,10 @@ function refusal(status: number, text: string): ServerRefused {
   } catch {
     // No problem details: it isn't our server that answers.
   }
-  return new ServerRefused('unknown', `The server answered ${status}, and not as Epitaph does.`);
+  return new ServerRefused(
+    'unknown',
+    `What answered, with ${status}, is not Epitaph, or not at this address. Is --endpoint right?`,
+  );
 }
 
 async function textOf(response: IncomingMessage): Promise<string> {

@@ -341,6 +341,14 @@ describe('the command line', () => {
     breaking.close();
   });
 
+  test('takes the address of the calls for the endpoint, too, and asks whether another one is right', async () => {
+    expect(await ask('clock', '--endpoint', `${endpoint}/_epitaph/`)).toMatchObject({ code: 0, stderr: '' });
+    expect(await ask('clock', '--endpoint', `${endpoint}/store`)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('with 401, is not Epitaph, or not at this address. Is --endpoint right?'),
+    });
+  });
+
   test('does not say of a rebuild that it runs when the server stopped in the midst of it', async () => {
     const status = { state: 'running', version: 2, position: 10, headPosition: 20, resumedFrom: 0 };
     const stopping = createServer(({ method }, response) => {
