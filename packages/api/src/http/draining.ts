@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 
 /**
@@ -17,9 +18,9 @@ export class Draining {
   }
 
   register(app: FastifyInstance): void {
-    app.addHook('onRequest', (_request, reply, next) => {
-      if (this.#begun) void reply.header('connection', 'close');
-      next();
+    // Before all hooks, of which the first that refuses a request is the last that it meets.
+    app.server.prependListener('request', (_request, response: ServerResponse) => {
+      if (this.#begun) response.setHeader('connection', 'close');
     });
   }
 }

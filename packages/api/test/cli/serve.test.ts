@@ -199,6 +199,10 @@ describe('epitaph serve', () => {
     expect(await drained.json()).toEqual({ status: 'not-ready', reasons: ['the server is about to stop'] });
     const answered = await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER });
     expect([answered.status, answered.headers.get('connection')]).toEqual([200, 'close']);
+    for (const refusing of ['_epitaph/purge', 'dbs']) {
+      const refused = await fetch(`${endpoint}/${refusing}`);
+      expect([refused.status, refused.headers.get('connection')]).toEqual([401, 'close']);
+    }
     expect(await finished()).toMatchObject({ code: 0 });
   });
 
