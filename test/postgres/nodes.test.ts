@@ -2521,6 +2521,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const [leader] = projecting(nodes);
       const other = nodes.find((node) => node !== leader)!;
       expect(() => other.store.startRebuild('items')).toThrow(/Another node keeps these read models up/);
+      const whose = await Promise.all([leader!, other].map(({ store }) => store.projections()));
+      expect(whose.flat().map(({ byThisNode }) => byThisNode)).toEqual([true, false]);
       leader!.store.startRebuild('items');
       await eventually('the rebuild is done', async () => leader!.store.rebuildStatus('items')?.state === 'done');
       expect(leader!.store.rebuildStatus('items')?.differences).toBe(0);

@@ -563,6 +563,9 @@ export const projections = z.strictObject({
   projections: z.array(
     z.strictObject({
       name: z.string(),
+      byThisNode: z
+        .boolean()
+        .meta({ description: 'False on a node that follows another, of which a rebuild is asked.' }),
       version: z.int(),
       position: count,
       headPosition: count,

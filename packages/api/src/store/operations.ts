@@ -146,6 +146,7 @@ export class Operations {
     return [
       {
         name: ITEMS_PROJECTION,
+        byThisNode: projector.projects,
         version: ports.readModels.current.version,
         position,
         headPosition,

@@ -211,7 +211,9 @@ describe('projections', () => {
     expect(eventsIn(followed.payload).at(-1)).toMatchObject({ event: 'done', data: { state: 'done', differences: 0 } });
     expect(await world.get('/projections/items/rebuild')).toMatchObject({ state: 'done' });
     expect(await world.get('/projections')).toMatchObject({
-      projections: [{ name: 'items', version: 2, state: 'live', lagEvents: 0, rebuild: { state: 'done' } }],
+      projections: [
+        { name: 'items', byThisNode: true, version: 2, state: 'live', lagEvents: 0, rebuild: { state: 'done' } },
+      ],
     });
   });
 

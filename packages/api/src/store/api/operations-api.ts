@@ -85,6 +85,8 @@ export interface TakenBackup {
 
 export interface ProjectionStatus {
   readonly name: string;
+  /** False on a node that follows another, of which a rebuild is asked. */
+  readonly byThisNode: boolean;
   readonly version: number;
   readonly position: number;
   readonly headPosition: number;
