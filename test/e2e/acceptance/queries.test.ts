@@ -195,7 +195,7 @@ describe('a query that can’t be run is refused with 400 and words that help', 
     ["SELECT * FROM c; DROP TABLE items; --'", /./],
     [`SELECT * FROM c WHERE ${'('.repeat(20_000)}true${')'.repeat(20_000)}`, /./],
     [`SELECT * FROM c WHERE c.n IN (${Array.from({ length: 50_000 }, (_, n) => n).join(',')}) AND`, /./],
-    [`SELECT VALUE "${'x'.repeat(300_000)}"`, /too long|length/i],
+    [`SELECT VALUE "${'x'.repeat(300_000)}"`, /longer than 262144 characters.*as parameters/],
     ['', /./],
   ])('%.60s', async (sql, words) => {
     const head = await world.head();

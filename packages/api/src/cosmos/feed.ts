@@ -55,7 +55,12 @@ export interface QueryBody {
 export function readQueryBody(request: CosmosRequest): QueryBody {
   const { query, parameters, resumeFilter } = jsonObjectOf(request, parseExactJson);
   if (typeof query !== 'string' || query.trim() === '') throw badRequest('The request body has no query.');
-  if (query.length > request.limits.queryCharacters) throw badRequest('The query is too long.');
+  const { queryCharacters } = request.limits;
+  if (query.length > queryCharacters) {
+    throw badRequest(
+      `The query is longer than ${queryCharacters} characters. Give long lists as parameters: ARRAY_CONTAINS(@ids, c.id).`,
+    );
+  }
   const resume = resumeFilter === undefined || resumeFilter === null ? {} : { resume: readResumeFilter(resumeFilter) };
   if (parameters === undefined || parameters === null) return { sql: query, parameters: [], ...resume };
   if (!Array.isArray(parameters) || !parameters.every(isParameter)) {
