@@ -12,7 +12,7 @@ import { historyRoutes } from './history-routes.ts';
 import { metricsRoutes } from './metrics-routes.ts';
 import { accessInWords, openApiDocument } from './openapi.ts';
 import { policyRoutes } from './policy-routes.ts';
-import { Problem } from './problems.ts';
+import { BODY_BYTES, Problem } from './problems.ts';
 import { projectionRoutes } from './projection-routes.ts';
 import { proofRoutes } from './proof-routes.ts';
 import { purgeRoutes } from './purge-routes.ts';
@@ -37,9 +37,6 @@ const ALLOWED: Readonly<Record<KeyRole, readonly Access[]>> = {
   read: ['anyone', 'audit', 'read'],
   write: ['anyone', 'audit', 'read', 'write'],
 };
-
-/** Bytes of a request's body at most. */
-const BODY_BYTES = 64 * 1024;
 
 /**
  * Puts the management plane on a server, under `/_epitaph`.

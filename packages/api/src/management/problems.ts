@@ -7,6 +7,9 @@ import { QueryError } from '@epitaph/query';
 import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 
+/** Bytes of a request's body at most: more than a hold on as many items as one may name, by the longest ids and keys. */
+export const BODY_BYTES = 1024 * 1024;
+
 /** What the management plane says "no" with besides the core's own codes. */
 export const managementCodes = {
   unauthorized: 'The request carries no key of this store.',
@@ -98,6 +101,9 @@ export function problemOf(error: unknown): Problem | undefined {
   if (error instanceof PurgeFault) return new Problem('purge-fault', error.message);
   if (error instanceof UnreadableEvent || error instanceof SealBroken) return new Problem('unreadable', error.message);
   if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
+  if (error instanceof Error && 'code' in error && error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
+    return new Problem('too-large', `The body of the request has more than ${BODY_BYTES} bytes.`);
+  }
   const described = describeError(error);
   return described === undefined ? undefined : new Problem(codeOfShape(described.shape), described.message);
 }

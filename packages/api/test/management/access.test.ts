@@ -63,7 +63,7 @@ describe('a "no"', () => {
     ['PUT', `${ORDERS}/policy-grace`, { seconds: 1.5 }, 400, 'bad-request'],
     ['PUT', `${ORDERS}/policy-grace`, { seconds: '5' }, 400, 'bad-request'],
     ['PUT', `${ORDERS}/policy-grace`, '{', 400, 'bad-request'],
-    ['PUT', `${ORDERS}/policy-grace`, `"${'x'.repeat(70_000)}"`, 413, 'too-large'],
+    ['PUT', `${ORDERS}/policy-grace`, `"${'x'.repeat(1_100_000)}"`, 413, 'too-large'],
     ['POST', '/clock/advance', {}, 400, 'bad-request'],
     ['POST', '/clock/advance', { milliseconds: -1 }, 400, 'bad-request'],
     ['POST', '/clock/advance', { milliseconds: Number.MAX_SAFE_INTEGER }, 400, 'bad-request'],

@@ -78,6 +78,18 @@ describe('a legal hold', () => {
     expect(await fsck()).toEqual([]);
   });
 
+  test('on items names a hundred of them by the longest ids and keys that there are, and no body is read that is larger than all of it', async () => {
+    const items = Array.from({ length: 100 }, (_, n) => ({
+      id: `${n}`.padEnd(1023, 'x'),
+      partitionKey: ['k'.repeat(2048)],
+    }));
+    expect(await place('long', { items })).toMatchObject({ status: 201, body: { count: 100 } });
+    expect(await place('longer', { items: [{ id: 'a', partitionKey: ['k'.repeat(1_100_000)] }] })).toMatchObject({
+      status: 413,
+      body: { code: 'too-large', detail: 'The body of the request has more than 1048576 bytes.' },
+    });
+  });
+
   test('on a partition key keeps what comes into it later, and nothing of others', async () => {
     await place('p', { partitionKey: ['ann'] });
     await world.write('a');
