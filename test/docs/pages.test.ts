@@ -37,6 +37,12 @@ describe('the pages of the documentation', () => {
     }
     expect([...reached].sort()).toEqual(pages().sort());
   });
+
+  test('are all named in llms.txt', () => {
+    const named = new Set([...readPage('llms.txt').matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target));
+    const others = ['llms.txt', 'docs/adr/README.md'];
+    expect(pages().filter((page) => !named.has(page) && !others.includes(page))).toEqual([]);
+  });
 });
 
 describe('docs/errors.md', () => {
