@@ -1,9 +1,7 @@
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { promisify } from 'node:util';
-import { CosmosClient } from '@azure/cosmos';
 import { describe, expect, test } from 'vitest';
-import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { whyWithout } from '../support/programs.ts';
 import { type Block, blocksOf, matchesShown, readPage, ROOT } from './markdown.ts';
 import { startAsShown } from './store-process.ts';
@@ -16,14 +14,10 @@ const BETWEEN = '@@@ end of a snippet @@@';
  *
  * @returns what each printed, beside what the page shows
  */
-async function runSnippets(
-  page: string,
-  prepare: (endpoint: string) => Promise<void> = async () => {},
-): Promise<{ readonly printed: string; readonly shown: string | undefined }[]> {
+async function runSnippets(page: string): Promise<{ readonly printed: string; readonly shown: string | undefined }[]> {
   const blocks = blocksOf(readPage(page));
   const server = await startAsShown(blocks.find(({ mark }) => mark === 'server')!.text);
   try {
-    await prepare(server.endpoint);
     const snippets = blocks.filter(({ mark }) => mark === 'runs');
     const script = snippets.map(({ text }) => `${text}\nprintf '\\n${BETWEEN}\\n'\n`).join('');
     const { stdout } = await promisify(execFile)('sh', ['-c', script.replaceAll(SHOWN_ENDPOINT, server.endpoint)], {
@@ -42,46 +36,22 @@ function shownAfter(blocks: readonly Block[], snippet: Block): string | undefine
   return next?.mark === 'prints' ? next.text : undefined;
 }
 
-async function makeSessions(endpoint: string): Promise<void> {
-  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY });
-  const { database } = await client.databases.create({ id: 'shop' });
-  await database.containers.create({ id: 'sessions', partitionKey: '/user', defaultTtl: 3600 });
-  client.dispose();
-}
-
-/** Two orders that have expired and are erased, at 09:05 of the store's clock. */
-async function expireOrders(endpoint: string): Promise<void> {
-  const client = new CosmosClient({ endpoint, key: EMULATOR_KEY });
-  const { database } = await client.databases.create({ id: 'shop' });
-  const { container } = await database.containers.create({ id: 'orders', partitionKey: '/customer', defaultTtl: 60 });
-  for (const id of ['o1', 'o2']) await container.items.create({ id, customer: 'ann' });
-  client.dispose();
-  const manage = (path: string, body?: string) =>
-    fetch(`${endpoint}/_epitaph${path}`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${EMULATOR_KEY}` },
-      ...(body === undefined ? {} : { body }),
-    });
-  await manage('/clock/advance', '{"milliseconds":300000}');
-  await manage('/purge/run');
-}
-
 // Pages show most calls by curl.
 const skipped = whyWithout('curl');
 
 describe.skipIf(skipped)(`snippets print what the page shows${skipped}`, { timeout: 240_000 }, () => {
   test.each([
-    { page: 'README.md', prepare: undefined, least: 4 },
-    { page: 'docs/operations.md', prepare: makeSessions, least: 6 },
-    { page: 'docs/audit.md', prepare: expireOrders, least: 7 },
-    { page: 'docs/monitoring.md', prepare: undefined, least: 2 },
-    { page: 'docs/change-feed.md', prepare: undefined, least: 1 },
-    { page: 'docs/backup-and-restore.md', prepare: undefined, least: 1 },
-    { page: 'docs/changing-a-policy.md', prepare: undefined, least: 5 },
-    { page: 'docs/holds-and-erasure.md', prepare: undefined, least: 8 },
-    { page: 'docs/clear-paths.md', prepare: undefined, least: 1 },
-  ])('$page', async ({ page, prepare, least }) => {
-    const ran = await runSnippets(page, prepare);
+    { page: 'README.md', least: 4 },
+    { page: 'docs/operations.md', least: 6 },
+    { page: 'docs/audit.md', least: 8 },
+    { page: 'docs/monitoring.md', least: 2 },
+    { page: 'docs/change-feed.md', least: 1 },
+    { page: 'docs/backup-and-restore.md', least: 1 },
+    { page: 'docs/changing-a-policy.md', least: 5 },
+    { page: 'docs/holds-and-erasure.md', least: 8 },
+    { page: 'docs/clear-paths.md', least: 1 },
+  ])('$page', async ({ page, least }) => {
+    const ran = await runSnippets(page);
     const dump = process.env['EPITAPH_DOCS_DUMP'];
     if (dump !== undefined) writeFileSync(`${dump}/${page.replaceAll('/', '-')}.json`, JSON.stringify(ran));
     expect(ran.length).toBeGreaterThanOrEqual(least);
