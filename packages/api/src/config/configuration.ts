@@ -79,6 +79,19 @@ function complaint(
     return `${JSON.stringify(issue.keys[0])} in ${file} is no option; there are ${optionNames.join(', ')}.`;
   }
   const name = issue.path.join('.');
-  const message = issue.code === 'invalid_value' ? `must be one of ${issue.values.join(', ')}` : issue.message;
-  return `${origins[name] ?? name}: ${message.replace(/\.$/, '')}.`;
+  return `${origins[name] ?? name}: ${inWords(issue).replace(/\.$/, '')}.`;
+}
+
+/** The schema's own messages are for who knows the schema. */
+function inWords(issue: z.core.$ZodIssue): string {
+  switch (issue.code) {
+    case 'invalid_value':
+      return `must be one of ${issue.values.join(', ')}`;
+    case 'too_small':
+      return issue.origin === 'string' ? 'must not be empty' : issue.message;
+    case 'invalid_type':
+      return issue.expected === 'string' ? 'must be a text' : issue.message;
+    default:
+      return issue.message;
+  }
 }

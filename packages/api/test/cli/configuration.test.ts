@@ -54,6 +54,7 @@ describe('the configuration', () => {
 
   test.each([
     [{ port: 'http' }, {}, '--port: must be a whole number from 0 to 65535.'],
+    [{ data: '' }, {}, '--data: must not be empty.'],
     [{ port: '65536' }, {}, '--port: must be a whole number from 0 to 65535.'],
     [{ port: '-1' }, {}, '--port: must be a whole number from 0 to 65535.'],
     [{}, { EPITAPH_PORT: '1.5' }, 'EPITAPH_PORT: must be a whole number from 0 to 65535.'],
@@ -115,7 +116,7 @@ describe('the configuration', () => {
     ['{"port": "80a"}', /^"port" in \S+epitaph\.json: must be a whole number/],
     ['{"prot": 80}', /^"prot" in \S+epitaph\.json is no option; there are host, port/],
     ['{"toString": 80}', /^"toString" in \S+epitaph\.json is no option; there are host, port/],
-    ['{"host": 5}', /^"host" in /],
+    ['{"host": 5}', /^"host" in \S+epitaph\.json: must be a text\.$/],
     ['[]', /must hold one JSON object/],
     ['{', /is not JSON/],
   ])('refuses a file of %s and names it', (text, message) => {
