@@ -110,6 +110,11 @@ describe('an examination names what is damaged', () => {
   });
 
   it.each([
+    {
+      what: 'the end of an item that is erased',
+      where: "stream LIKE 'item-%' AND revision = 1 AND body IS NULL AND position < 7",
+      code: 'writes-missing',
+    },
     { what: 'the creation of a database', where: 'position = 1', code: 'unreadable-event' },
     {
       what: 'the last event of a container',

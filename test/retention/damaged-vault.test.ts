@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -137,8 +138,26 @@ it.each([
         await expect(store.explain(container, 'a', PK)).rejects.toThrow(says);
         await expect(store.writeItem(CALLER, container, 'create', make('b'))).rejects.toThrow(says);
       }
+      const message = expect.stringContaining(says) as unknown;
+      const problems = [overdue!, purged!].map(({ rid }) => ({
+        code: 'key-missing',
+        subject: `container-${rid}`,
+        message,
+      }));
+      expect((await store.fsck()).problems).toEqual(expect.arrayContaining(problems));
     } finally {
       await store.close();
+    }
+
+    const checked = await openEmbeddedStore({ folder: of, clock: 'manual', automaticPurge: false, durable: false });
+    try {
+      const subjects = [overdue!, purged!].map(({ rid }) => `container-${rid}`);
+      const { problems } = await checked.verifyLog();
+      expect(problems.filter(({ code }) => code === 'name-differs').map(({ subject }) => subject)).toEqual(
+        expect.arrayContaining(subjects),
+      );
+    } finally {
+      await checked.close();
     }
   },
 );

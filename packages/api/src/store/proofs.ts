@@ -22,6 +22,7 @@ import {
 import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { whyUnreadable } from '@epitaph/core/upcast.ts';
+import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
 import { factHash } from '@epitaph/projections/proof/proof-tree.ts';
@@ -273,6 +274,18 @@ export class Proofs {
       count += 1;
       if (problems.length < NAMED_PROBLEMS) problems.push({ code, subject, message });
     };
+    const unnamed = new Set<string>();
+    const prefixOf = async (rid: string, partitionKey: string, id: string): Promise<string | undefined> => {
+      if (unnamed.has(rid)) return undefined;
+      try {
+        return await naming.itemStreamPrefix(rid, partitionKey, id);
+      } catch (error) {
+        if (!(error instanceof UnreadableSecret)) throw error;
+        unnamed.add(rid);
+        report('name-differs', containerStream(rid), error.message);
+        return undefined;
+      }
+    };
     const pace = new Pace();
     const lost = await namesLost(this.#parts.ports.log);
     for await (const events of this.#pages(onProgress, signal, pace)) {
@@ -288,8 +301,8 @@ export class Proofs {
         if (place !== undefined && event.position > (lost.get(place.containerRid) ?? 0)) {
           // Text, unless it is damaged: then it is no item's name.
           const [id, partitionKey] = [String(event.data['id']), String(event.data['partitionKey'])];
-          const prefix = await naming.itemStreamPrefix(place.containerRid, partitionKey, id);
-          if (prefix !== place.prefix) {
+          const prefix = await prefixOf(place.containerRid, partitionKey, id);
+          if (prefix !== undefined && prefix !== place.prefix) {
             report('name-differs', event.stream, `the event at ${event.position} names another item than its stream`);
           }
         }

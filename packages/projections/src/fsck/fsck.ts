@@ -1,11 +1,12 @@
 import { isItemWrite } from '@epitaph/core/item/events.ts';
-import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { Pace } from '@epitaph/core/turn.ts';
+import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { readUniqueKeyEvent } from '@epitaph/core/unique-key/upcast.ts';
 import { parseUniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import { UnreadableEvent, whyUnreadable } from '@epitaph/core/upcast.ts';
@@ -69,6 +70,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   /** Streams that go on after `upTo`: none of their events that are read here is the last one. */
   const goneOn = new Set<string>();
   const databases = new Set<string>();
+  /** Containers that have items in the log. */
+  const named = new Set<string>();
   const leftAfterPurge: string[] = [];
   let position = 0;
   let events = 0;
@@ -85,7 +88,9 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       events += 1;
       const { stream } = event;
       const isLast = last === position;
-      const isItem = parseItemStream(stream) !== undefined;
+      const place = parseItemStream(stream);
+      const isItem = place !== undefined;
+      if (isItem) named.add(place.containerRid);
       if (last !== undefined && last > upTo && !goneOn.has(stream)) {
         goneOn.add(stream);
         if (isItem) lives += 1;
@@ -126,6 +131,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     }
   }
+  for (const rid of named) await checkSecret(rid, examination);
   await checkDatabases(databases, examination);
   await checkContainers([...containers.keys()], examination);
   let items = 0;
@@ -163,5 +169,15 @@ function readOther(event: RecordedEvent): void {
   else {
     const why = whyUnreadable(event);
     if (why !== undefined) throw new UnreadableEvent(why);
+  }
+}
+
+/** Checks that the secret is there which the streams of a container's items are named with. */
+async function checkSecret(rid: string, { vault, report }: Examination): Promise<void> {
+  try {
+    await vault.containerSecret(rid);
+  } catch (error) {
+    if (!(error instanceof UnreadableSecret)) throw error;
+    report('key-missing', containerStream(rid), error.message);
   }
 }

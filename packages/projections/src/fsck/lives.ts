@@ -35,6 +35,8 @@ interface Life {
   /** Its own end, or that which its purge states; undefined where it has none, or left with its container. */
   end: End | undefined;
   purgedAtMs: number | null;
+  /** Of a purged life, as its ledger says: those events came first. */
+  writes: number;
 }
 
 /** An end as the read model has it, in the order of ends. */
@@ -138,6 +140,13 @@ async function checkLife(
     report('writes-missing', stream, `not purged, but the log has nothing of it before revision ${life.firstRevision}`);
     // Its last write says which key it has, and what the read model should show.
     if (!life.writesLeft) return;
+  }
+  if (life.purged && life.firstRevision > life.writes) {
+    report(
+      'writes-missing',
+      stream,
+      `purged, but the log has nothing of it between its ${life.writes} writes and revision ${life.firstRevision}`,
+    );
   }
   const key = (await vault.findKey(life.key, stream)).status;
   if (life.purged) {
@@ -277,6 +286,7 @@ class GrowingLife {
       uniqueKeys: [],
       end: undefined,
       purgedAtMs: null,
+      writes: 0,
     });
     const { lastPosition, lastType } = life;
     life.endPosition = position;
@@ -320,6 +330,7 @@ class GrowingLife {
         life.key = event.data.key;
         life.purged = true;
         life.purgedAtMs = recorded.occurredAtMs;
+        life.writes = event.data.ledger.writes;
         if (event.data.cause !== 'container-deleted') {
           life.end ??= { cause: event.data.cause, atMs: recorded.occurredAtMs, position, byPolicyStart: false };
         }
