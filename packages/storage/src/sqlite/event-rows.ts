@@ -105,18 +105,27 @@ export function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): Event
   ];
 }
 
+/** What stands for a word that is lost. */
+const UNKNOWN = 'unknown';
+const NOTHING: Readonly<Record<string, unknown>> = {};
+
 /**
  * The event of a row. A damaged one is told to whoever asks for its data, and holds up nobody who reads past it: SQLite does
  * not notice when the disk gives other bytes than were written.
  */
 export function fromRow(row: EventColumns, words: Words): RecordedEvent {
-  const [position, stream, revision, , typeNumber, version, at, actor, shape, data, ids, body] = row;
+  const [position, stream, revision, , typeNumber, version, at, actorNumber, shape, data, ids, body] = row;
   const correlationId = uuidOfHex(ids, 32);
-  const facts = {
+  const type = words.find(typeNumber);
+  const actor = words.find(actorNumber);
+  const event = {
     id: uuidOfHex(ids, 0),
+    type: type ?? UNKNOWN,
     version,
+    data: NOTHING,
     ...(body === undefined || body === null ? {} : { body }),
     occurredAtMs: at,
+    actor: actor ?? UNKNOWN,
     correlationId,
     causationId: ids.length > 64 ? uuidOfHex(ids, 64) : correlationId,
     stream,
@@ -124,22 +133,15 @@ export function fromRow(row: EventColumns, words: Words): RecordedEvent {
     position,
   };
   try {
-    return {
-      ...facts,
-      type: words.text(typeNumber),
-      actor: words.text(actor),
-      data: withNames(words.names(shape), JSON.parse(data) as unknown[]),
-    };
+    if (type === undefined) words.text(typeNumber);
+    if (actor === undefined) words.text(actorNumber);
+    event.data = withNames(words.names(shape), JSON.parse(data) as unknown[]);
   } catch (error) {
-    const event = { ...facts, type: words.find(typeNumber) ?? 'unknown', actor: words.find(actor) ?? 'unknown' };
-    return damaged(event, error as Error);
+    const get = (): never => {
+      const what = `${event.type} at ${position} is damaged: ${(error as Error).message}`;
+      throw new UnreadableEvent(`${what}. ${WHEN_DAMAGED}`, { cause: error });
+    };
+    Object.defineProperty(event, 'data', { get, enumerable: false });
   }
-}
-
-function damaged(event: Omit<RecordedEvent, 'data'>, cause: Error): RecordedEvent {
-  const { type, position } = event;
-  const get = (): never => {
-    throw new UnreadableEvent(`${type} at ${position} is damaged: ${cause.message}. ${WHEN_DAMAGED}`, { cause });
-  };
-  return Object.defineProperty(event, 'data', { get }) as RecordedEvent;
+  return event;
 }
