@@ -84,6 +84,7 @@ describe('an examination names what is damaged', () => {
     },
     { what: 'the key of an item', sql: 'UPDATE items SET key = key + 1', code: 'row-differs' },
     { what: 'what is to be erased', sql: 'DELETE FROM ended', code: 'end-differs' },
+    { what: 'why it is to be erased', sql: "UPDATE ended SET cause = 'expired'", code: 'end-differs' },
     { what: 'what left', sql: "DELETE FROM disappearances WHERE id = 'deleted'", code: 'end-differs' },
     { what: 'what was erased', sql: "DELETE FROM disappearances WHERE id = 'erased'", code: 'end-differs' },
     {

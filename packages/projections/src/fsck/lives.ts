@@ -11,7 +11,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
-import type { ContainerNumber } from '../read-model-store.ts';
+import type { ContainerNumber, DisappearanceRow } from '../read-model-store.ts';
 import { type Container, type Examination, leftWithPartitionKey, type Report } from './examination.ts';
 
 /** A life as its events say, up to where the log is read. */
@@ -188,12 +188,16 @@ async function checkEnd(
   { store, report }: Pick<Examination, 'store' | 'report'>,
 ): Promise<void> {
   const { atMs, position, byPolicyStart, cause } = end;
-  const isOfLife = (row: { readonly id: string; readonly partitionKey: string; readonly life: number } | undefined) =>
-    row?.id === id && row.partitionKey === partitionKey && row.life === number;
+  const isIt = (row: Pick<DisappearanceRow, 'id' | 'partitionKey' | 'life' | 'position' | 'cause'> | undefined) =>
+    row?.id === id &&
+    row.partitionKey === partitionKey &&
+    row.life === number &&
+    row.position === position &&
+    row.cause === cause;
   const after = { atMs, position: position - 1 };
   const only = { fromMs: atMs, toMs: atMs + 1, cause: undefined, after, limit: 1 };
   const [left] = await store.disappearances(container, only);
-  if (!isOfLife(left) || left?.cause !== cause || left.purgedAtMs !== purgedAtMs) {
+  if (!isIt(left) || left?.purgedAtMs !== purgedAtMs) {
     report(
       'end-differs',
       stream,
@@ -203,7 +207,7 @@ async function checkEnd(
   if (purgedAtMs !== null) return;
   const place = { endedAtMs: atMs, position: position - 1 };
   const [ended] = await store.endedLives(container, { byPolicyStart, endedAtOrBeforeMs: atMs, after: place, limit: 1 });
-  if (!isOfLife(ended) || ended?.stream !== stream) {
+  if (!isIt(ended) || ended?.stream !== stream) {
     report(
       'end-differs',
       stream,
