@@ -436,7 +436,7 @@ function containerRefusal(refused: ContainerRefusal): Refusal {
     case 'ttl-change-scheduled':
       return new Refusal(
         'ttl-change-scheduled',
-        `A TTL change is scheduled for ${isoTime(refused.effectiveFromMs)}. Withdraw it first: DELETE /_epitaph/dbs/…/colls/…/ttl/scheduled.`,
+        `A TTL change is scheduled for ${isoTime(refused.effectiveFromMs)}. Withdraw it first: epitaph ttl … --withdraw, or DELETE /_epitaph/dbs/…/colls/…/ttl/scheduled.`,
       );
     case 'nothing-scheduled':
       return new Refusal('no-ttl-change-scheduled');

@@ -314,7 +314,10 @@ describe('a scheduled TTL change', () => {
       current: { version: 1, defaultTtl: -1 },
       scheduled: { version: 2, defaultTtl: 55, from: LATER, reason: 'from noon on' },
     });
-    expect((await changeTtl({ defaultTtl: 5 })).json()).toMatchObject({ code: 'ttl-change-scheduled' });
+    expect((await changeTtl({ defaultTtl: 5 })).json()).toMatchObject({
+      code: 'ttl-change-scheduled',
+      detail: expect.stringContaining('Withdraw it first: epitaph ttl … --withdraw, or DELETE /_epitaph/dbs/…'),
+    });
     await world.store.advanceClock(Date.parse(LATER) - 1 - world.store.nowMs());
     expect(await listed()).toHaveLength(12);
     await world.store.advanceClock(1);
