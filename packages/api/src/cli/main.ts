@@ -120,8 +120,18 @@ export async function run(args: readonly string[], environment: Environment, out
     }
     return await runCommand(name, command, rest, withoutEmpty(environment), { print, stderr });
   } catch (error) {
-    return complain(error, stderr);
+    const kept = error instanceof UsageError ? keptByNpm(args[0] ?? '', environment) : undefined;
+    if (kept === undefined) return complain(error, stderr);
+    const hint = `npm has kept --${kept} for itself: what is meant for epitaph follows a lone --.`;
+    return complain(new UsageError(`${(error as Error).message.replace(/\.$/, '')}. ${hint}`), stderr);
   }
+}
+
+/** Of `npm start --port 80` npm takes the option, which it doesn't know, for its own, and hands on "80" alone. */
+function keptByNpm(name: string, environment: Environment): string | undefined {
+  if (environment['npm_lifecycle_event'] === undefined) return undefined;
+  const ofCommand = Object.hasOwn(commands, name) ? Object.keys(commands[name]!.flags) : optionNames;
+  return ofCommand.find((flag) => environment[`npm_config_${flag.replaceAll('-', '_')}`] !== undefined);
 }
 
 function version(): string {

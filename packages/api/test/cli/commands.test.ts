@@ -341,6 +341,16 @@ describe('the command line', () => {
     breaking.close();
   });
 
+  test('says where an option is that npm took for its own', async () => {
+    const fromNpm = { npm_lifecycle_event: 'epitaph', npm_config_partition_key: 'true', npm_config_port: 'true' };
+    const hint = /npm has kept --partition-key for itself: what is meant for epitaph follows a lone --\.\n$/;
+    const { code, stderr } = await askWith(fromNpm, 'explain', 'shop', 'orders', 'a/1', 'ann');
+    expect([code, stderr]).toEqual([2, expect.stringMatching(hint)]);
+    expect((await askWith(fromNpm, 'serve', '8082')).stderr).toContain('serve takes no "8082". npm has kept --port');
+    expect((await askWith({ npm_lifecycle_event: 'epitaph' }, 'explain', 'shop')).stderr).not.toContain('npm');
+    expect((await askWith(fromNpm, 'explain', 'shop')).stderr).toContain('[options]. npm has kept');
+  });
+
   test('takes the address of the calls for the endpoint, too, and asks whether another one is right', async () => {
     expect(await ask('clock', '--endpoint', `${endpoint}/_epitaph/`)).toMatchObject({ code: 0, stderr: '' });
     expect(await ask('clock', '--endpoint', `${endpoint}/store`)).toMatchObject({
