@@ -2,7 +2,7 @@ import { readFileSync, realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { inspect, parseArgs, type ParseArgsOptionsConfig } from 'node:util';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { BadConfiguration, readConfiguration } from '../config/configuration.ts';
+import { BadConfiguration, readConfiguration, unknownVariables } from '../config/configuration.ts';
 import { optionNames } from '../config/options.ts';
 import { EMULATOR_KEY } from '../http/keys.ts';
 import { backup, ledger } from './backup-commands.ts';
@@ -111,7 +111,7 @@ export async function run(args: readonly string[], environment: Environment, out
       print(`epitaph ${version()}`);
       return exitCodes.ok;
     }
-    if (name === 'serve') return await runServe(rest, environment, print);
+    if (name === 'serve') return await runServe(rest, environment, { print, stderr });
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
     if (command === undefined) {
       throw new UsageError(
@@ -143,7 +143,7 @@ function version(): string {
 const withoutEmpty = (environment: Environment): Environment =>
   Object.fromEntries(Object.entries(environment).filter(([, text]) => text !== ''));
 
-async function runServe(args: readonly string[], environment: Environment, print: Output['print']): Promise<number> {
+async function runServe(args: readonly string[], environment: Environment, { print, stderr }: Output): Promise<number> {
   const names = [...optionNames, 'config'];
   const { values, positionals } = parse('serve', args, {
     ...Object.fromEntries(names.map((name) => [name, { type: 'string' } as const])),
@@ -157,6 +157,7 @@ async function runServe(args: readonly string[], environment: Environment, print
   const flags = Object.fromEntries(names.map((name) => [name, textFlag(values, name)]));
   // Only now: the commands that ask a server need not wait until all of one is loaded.
   const { serve } = await import('./serve.ts');
+  for (const name of unknownVariables(environment)) stderr.write(`epitaph: ${name} is no option, and passed over\n`);
   return serve(readConfiguration({ flags, environment }), print);
 }
 

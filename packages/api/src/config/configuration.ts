@@ -30,13 +30,36 @@ export function readConfiguration({ flags, environment }: ConfigurationSources):
   };
   for (const name of optionNames) {
     take(name, flags[name], `--${name}`);
-    take(name, nonEmpty(environment[variableOf(name)]), variableOf(name));
+    const variable = variableOf(name);
+    if (!isServiceLink(variable, environment[variable])) take(name, nonEmpty(environment[variable]), variable);
   }
   for (const [name, value] of Object.entries(fromFile)) take(name, value, `${JSON.stringify(name)} in ${file}`);
   const result = configurationSchema.safeParse(values);
   if (result.success) return { ...result.data, config: file };
   throw new BadConfiguration(complaint(result.error.issues[0]!, origins, file));
 }
+
+/** Variables that other commands take, or tests do. */
+const OTHER_VARIABLES = /^EPITAPH_(?:CONFIG|ENDPOINT|NEW_MASTER_KEY|TLS_CA|TEST_\w+)$/;
+
+/** Variables that look like options and are none, as a mistyped one is. */
+export function unknownVariables(environment: ConfigurationSources['environment']): readonly string[] {
+  const known = new Set(optionNames.map(variableOf));
+  return Object.keys(environment).filter(
+    (name) =>
+      name.startsWith('EPITAPH_') &&
+      !known.has(name) &&
+      !OTHER_VARIABLES.test(name) &&
+      !isServiceLink(name, environment[name]),
+  );
+}
+
+/**
+ * What Kubernetes sets in pods beside a service that is called `epitaph`, of which the port of the service would pass for
+ * the one to listen on. Source: "Environment variables" under "Discovering services" in the documentation of Kubernetes.
+ */
+const isServiceLink = (variable: string, text = ''): boolean =>
+  /^EPITAPH_(?:SERVICE|PORT)_/.test(variable) || (variable === 'EPITAPH_PORT' && /^[a-z]+:\/\//.test(text));
 
 /** An empty variable is one that was not set: `EPITAPH_KEY= npm start`. */
 const nonEmpty = (text: string | undefined): string | undefined => (text === '' ? undefined : text);

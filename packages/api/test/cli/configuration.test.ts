@@ -1,7 +1,7 @@
 import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { BadConfiguration, readConfiguration } from '@epitaph/api/config/configuration.ts';
+import { BadConfiguration, readConfiguration, unknownVariables } from '@epitaph/api/config/configuration.ts';
 import { parseInstant } from '@epitaph/api/config/instant.ts';
 import { keysInForce } from '@epitaph/api/config/keys-file.ts';
 import { isLoopbackHost, isLoopbackHostHeader } from '@epitaph/api/config/loopback.ts';
@@ -50,6 +50,20 @@ describe('the configuration', () => {
     expect({ port, host, data, grace }).toEqual({ port: 3, host: '2.2.2.2', data: 'file', grace: 7 });
     const environment = { EPITAPH_CONFIG: config };
     expect(readConfiguration({ flags: {}, environment }).port).toBe(1);
+  });
+
+  test('has no port of a service of Kubernetes, and knows which variables are none of its options', () => {
+    const environment = {
+      EPITAPH_PORT: 'tcp://10.96.0.12:8081',
+      EPITAPH_PORT_8081_TCP_ADDR: '10.96.0.12',
+      EPITAPH_SERVICE_HOST: '10.96.0.12',
+      EPITAPH_DATA: 'data',
+      EPITAPH_ENDPOINT: 'http://localhost',
+      EPITAPH_PURGE_LEGDER: 'ledger',
+      PATH: '/bin',
+    };
+    expect(readConfiguration({ flags: {}, environment }).port).toBe(8081);
+    expect(unknownVariables(environment)).toEqual(['EPITAPH_PURGE_LEGDER']);
   });
 
   test.each([
