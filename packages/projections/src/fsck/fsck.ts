@@ -96,7 +96,11 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         if (isItem) lives += 1;
       }
       if (isEndLost) {
-        report(isItem ? 'writes-missing' : 'unreadable-event', stream, 'the log does not have its last event any more');
+        report(
+          isItem ? 'writes-missing' : 'unreadable-event',
+          stream,
+          'the log does not have its last event any more, or another program has written to it',
+        );
       }
       try {
         const containerRid = parseContainerStream(stream);
