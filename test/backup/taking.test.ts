@@ -215,4 +215,27 @@ describe('a backup', () => {
       }
     }
   });
+
+  it('can’t be restored with a ledger that is damaged in its midst, which fsck says while there are copies of it', async () => {
+    for (let index = 0; index < 5; index++) {
+      await store.deleteItem(CALLER, store.container('db', 'c'), `item-${index}`, '["p"]');
+      await store.runPurge();
+    }
+    expect((await store.fsck()).problems).toEqual([]);
+    await place.close();
+    const file = place.file('data', 'purge-ledger.ndjson');
+    const whole = readFileSync(file, 'utf8');
+    const lines = whole.split('\n');
+    const changed = (line: number, text: string) => lines.map((old, at) => (at === line ? text : old)).join('\n');
+    for (const damaged of [changed(2, lines[2]!.replace('item-', 'itex-')), changed(3, lines[2]!), changed(2, '')]) {
+      writeFileSync(file, damaged.padEnd(whole.length));
+      store = await place.open();
+      const { problems } = await store.fsck();
+      expect(problems).toMatchObject([{ code: 'ledger-damaged', message: expect.stringContaining('does not follow') }]);
+      await place.close();
+    }
+    writeFileSync(file, whole);
+    store = await place.open();
+    expect((await store.fsck()).ok).toBe(true);
+  });
 });

@@ -74,6 +74,11 @@ export class Backups {
     return this.#copies.all();
   }
 
+  /** What is wrong with the ledger of destroyed keys; undefined where it is whole, and where the log stands in for it. */
+  async ledgerDamage(signal?: AbortSignal): Promise<string | undefined> {
+    return this.#source?.ledgerDamage(signal);
+  }
+
   ledgerHead(): Promise<LedgerHead> {
     return this.#ledgerHead?.() ?? this.#found().ledgerHead();
   }

@@ -158,7 +158,11 @@ export class Operations {
     ];
   }
 
-  async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {
+  async fsck(
+    ledgerDamage: (signal?: AbortSignal) => Promise<string | undefined>,
+    onProgress?: (done: number, total: number) => void,
+    signal?: AbortSignal,
+  ): Promise<FsckReport> {
     const { log, vault, sealer, monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
     const examine = async (store: ReadModelStore): Promise<Examined> => {
@@ -174,7 +178,10 @@ export class Operations {
     const report = await examine(this.#parts.readModel);
     const left = report.problems.filter(({ code }) => code === 'writes-left-after-purge');
     await this.#purge.finishTruncations(left.map(({ subject }) => subject));
-    return { ok: report.problems.length === 0, ...report, durationMs: Math.round(monotonicMs() - startedMs) };
+    const problems = [...report.problems];
+    const damage = await ledgerDamage(signal);
+    if (damage !== undefined) problems.push({ code: 'ledger-damaged', subject: 'purge-ledger', message: damage });
+    return { ok: problems.length === 0, ...report, problems, durationMs: Math.round(monotonicMs() - startedMs) };
   }
 
   #eventsBetween(position: number, headPosition: number): number {

@@ -482,7 +482,7 @@ export class Store implements StoreApi {
   startRebuild: StoreApi['startRebuild'] = (name, request) => this.#rebuilds.start(name, request);
   rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#rebuilds.status(name);
   cancelRebuild: StoreApi['cancelRebuild'] = (name) => this.#rebuilds.cancel(name);
-  fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
+  fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck((signal) => this.#backups.ledgerDamage(signal), ...args);
   health: StoreApi['health'] = () => this.#operations.health();
 
   nowMs: StoreApi['nowMs'] = () => this.#clock.now();

@@ -37,6 +37,12 @@ export class BackupFailed extends Error {
 export interface BackupSource {
   /** Where the ledger of destroyed keys ends now. */
   ledgerHead(): Promise<LedgerHead>;
+  /**
+   * Reads the ledger from its first line to where it ends now: with one that is damaged no backup can be restored.
+   *
+   * @returns what is wrong with it; undefined for one that is whole
+   */
+  ledgerDamage(signal?: AbortSignal): Promise<string | undefined>;
   /** Puts a backup of the keys into the ledger. */
   record(atMs: number, backup: LedgerBackup): Promise<LedgerHead>;
   /**

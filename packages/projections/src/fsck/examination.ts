@@ -38,7 +38,8 @@ export interface FsckProblem {
     | 'writes-missing'
     | 'unique-key-not-held'
     | 'event-after-end'
-    | 'unreadable-event';
+    | 'unreadable-event'
+    | 'ledger-damaged';
   readonly subject: string;
   readonly message: string;
 }

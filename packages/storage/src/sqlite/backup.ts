@@ -26,11 +26,13 @@ import {
   PROOF_KEY_FILE,
   ACCESS_KEYS_FILE,
 } from './data-folder.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import { makeFolder } from './durable-files.ts';
 import { openForReading, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { LedgerJob } from './log-writer-jobs.ts';
 import type { StepHook } from './placed-crash.ts';
+import { readPurgeLedger } from './purge-ledger.ts';
 import type { SqliteKeyVault } from './sqlite-key-vault.ts';
 import type { Writer } from './writer.ts';
 
@@ -53,12 +55,20 @@ export class SqliteBackup implements BackupSource {
   readonly #folder: DataFolder;
   readonly #writer: Writer;
   readonly #vault: SqliteKeyVault;
+  readonly #ledgerFile: string;
   readonly #onStep: StepHook;
 
-  constructor(folder: DataFolder, writer: Writer, vault: SqliteKeyVault, onStep: StepHook = () => {}) {
+  constructor(
+    folder: DataFolder,
+    writer: Writer,
+    vault: SqliteKeyVault,
+    ledgerFile: string,
+    onStep: StepHook = () => {},
+  ) {
     this.#folder = folder;
     this.#writer = writer;
     this.#vault = vault;
+    this.#ledgerFile = ledgerFile;
     this.#onStep = onStep;
     if (folder.log === undefined) this.copyLog = (...args) => this.#copyLog(...args);
   }
@@ -69,6 +79,26 @@ export class SqliteBackup implements BackupSource {
 
   ledgerHead(): Promise<LedgerHead> {
     return this.#ledger({ kind: 'ledger', atMs: 0 });
+  }
+
+  async ledgerDamage(signal?: AbortSignal): Promise<string | undefined> {
+    const end = await this.ledgerHead();
+    const pace = new Pace();
+    try {
+      for await (const { head } of readPurgeLedger(this.#ledgerFile)) {
+        signal?.throwIfAborted();
+        await pace.step();
+        // What comes after it is being written.
+        if (head.lines < end.lines) continue;
+        return head.hash === end.hash
+          ? undefined
+          : `${this.#ledgerFile}: line ${head.lines + 1} is not what was written.`;
+      }
+    } catch (error) {
+      if (error instanceof UnusableFile) return error.message;
+      throw error;
+    }
+    return `${this.#ledgerFile} ends before its line ${end.lines + 1}.`;
   }
 
   record(atMs: number, backup: NonNullable<LedgerJob['backup']>): Promise<LedgerHead> {

@@ -162,7 +162,7 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
       naming: new HashedItemNaming(vault),
       readModels,
       highWaterMark: folder.highWaterMark(),
-      backupSource: new SqliteBackup(folder, writer, vault, options.onStep),
+      backupSource: new SqliteBackup(folder, writer, vault, ledgerFile, options.onStep),
       close: () => opened.close(),
     };
   } catch (error) {
