@@ -111,9 +111,10 @@ describe('all versions and deletes', () => {
     await world.advance(MINUTE);
     await container.items.create({ id: 'deleted', customer: 'ann', n: 1 });
     await container.item('deleted', 'ann').delete();
-    expect(await world.purge()).toMatchObject({ expired: 1, purged: 0 });
+    // Whoever asks for a purge is told of what the feed keeps, as its status tells.
+    expect(await world.purge()).toMatchObject({ expired: 1, purged: 0, heldBack: 2 });
     await world.advance(9 * MINUTE);
-    expect(await world.purge()).toMatchObject({ purged: 0 });
+    expect(await world.purge()).toMatchObject({ purged: 0, heldBack: 2 });
     expect((await world.manage('GET', '/purge')).body).toMatchObject({
       heldBack: 2,
       awaitingErasure: 0,
@@ -127,7 +128,7 @@ describe('all versions and deletes', () => {
     );
     expect(changes.filter(({ previous }) => previous !== undefined)).toHaveLength(2);
     await world.advance(3 * MINUTE);
-    expect(await world.purge()).toMatchObject({ purged: 2 });
+    expect(await world.purge()).toMatchObject({ purged: 2, heldBack: 0 });
     expect(await refusalOf(versions(container, start))).toMatchObject({
       code: 400,
       message: expect.stringContaining(OUTSIDE),

@@ -59,7 +59,9 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
           const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
           // A server that stops cuts the pass short, and what it has not come to is still due.
           stopping.throwIfAborted();
-          return { ...done, status: await purgeStatus() };
+          const status = await purgeStatus();
+          // A pass knows what holds and floors keep, which it meets; what change feeds keep it does not come to.
+          return { ...done, heldBack: status.heldBack, status };
         },
         done: (pass) => pass,
       });
