@@ -133,7 +133,13 @@ export class Operations {
         waitingForRequestUnits: this.#purge.waitsForBudget(state) ? overdue.count : 0,
         oldestOverdueMs: oldestMs === null ? null : Math.max(0, nowMs - oldestMs),
         awaitingErasure: Math.max(0, due - hold - floor),
-        heldBack: { hold, floor, grace: byPolicy + byThemselves - graceOver, feed: graceOver - due },
+        heldBack: {
+          // A window or a grace that was set, or a feed kept, after a pass met them counts them by now; each is one life.
+          hold: Math.min(hold, due),
+          floor: Math.min(floor, Math.max(0, due - hold)),
+          grace: byPolicy + byThemselves - graceOver,
+          feed: graceOver - due,
+        },
       });
     }
     return backlogs;

@@ -902,6 +902,20 @@ describe('a recovery window', () => {
     expect(await purge()).toMatchObject({ purged: 2 });
   });
 
+  test('counts each life once, also one that a hold kept when the window was set', async () => {
+    for (const id of ['a', 'b']) {
+      await world.write(id);
+      await world.store.deleteItem(WRITER, orders(), id, '["ann"]');
+    }
+    await place('h', { container: true });
+    expect(await purge()).toMatchObject({ purged: 0, heldBack: 2 });
+    await call('PUT', '/recovery-window', { seconds: 600, reason: 'operators' });
+    expect(await world.store.purgeStatus()).toMatchObject({ inGrace: 2, awaitingErasure: 0, heldBack: 0 });
+    await advance(600);
+    expect(await purge()).toMatchObject({ purged: 0, heldBack: 2 });
+    expect(await world.store.purgeStatus()).toMatchObject({ inGrace: 0, awaitingErasure: 0, heldBack: 2 });
+  });
+
   test('delays the erasure of what has ended, and is on record', async () => {
     expect(await call('PUT', '/recovery-window', { seconds: 600, reason: 'operators' })).toMatchObject({
       body: { recoveryWindowSeconds: 600 },
