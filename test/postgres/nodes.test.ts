@@ -2032,6 +2032,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         answers.add(await other.store.readItem(container, 'item', PARTITION).catch(({ code }: Refusal) => code));
         return refused > until;
       });
+      // As a machine that is slow to confirm what other nodes have done answers.
+      answers.delete('busy');
       expect([...answers]).toEqual(['item-not-found']);
       expect(await cluster.log.readBody(position)).toBeDefined();
       isAway = false;
