@@ -75,31 +75,38 @@ it.each([
   }
 });
 
-it('a floor that the read models have lost keeps what it is on record to keep, also after a start', async () => {
-  const folder = newFolder('damaged-holds');
-  folders.push(folder);
-  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-  let store = await open();
-  await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
-  const document = { id: 'a', pk: 'p' };
-  await store.writeItem(CALLER, container, 'create', {
-    id: 'a',
-    partitionKey: PK,
-    document,
-    json: JSON.stringify(document),
-  });
-  await store.setRetentionFloor(CALLER, container, 1_000, 'a test');
-  await store.close();
-  const database = new DatabaseSync(join(folder, 'items.v1.db'));
-  database.exec("UPDATE containers SET state = json_set(state, '$.retention.floorSeconds', 0)");
-  database.close();
-  store = await open();
-  try {
-    await store.advanceClock(200_000);
-    await store.runPurge();
-    expect((await store.explain(container, 'a', PK)).state).toBe('expired');
-  } finally {
+it.each([
+  { of: 'a container', damage: "UPDATE containers SET state = json_set(state, '$.retention.floorSeconds', 0)" },
+  { of: 'a change feed', damage: "UPDATE containers SET state = json_remove(state, '$.definition.changeFeedPolicy')" },
+])(
+  'a floor of $of that the read models have lost keeps what it is on record to keep, also after a start',
+  async ({ of, damage }) => {
+    const folder = newFolder('damaged-holds');
+    folders.push(folder);
+    const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
+    let store = await open();
+    await store.createDatabase(CALLER, 'd');
+    const feed = of === 'a change feed' ? { changeFeedPolicy: { retentionDuration: 60 } } : {};
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', { ...DEFINITION, ...feed }, 100);
+    const document = { id: 'a', pk: 'p' };
+    await store.writeItem(CALLER, container, 'create', {
+      id: 'a',
+      partitionKey: PK,
+      document,
+      json: JSON.stringify(document),
+    });
+    if (of === 'a container') await store.setRetentionFloor(CALLER, container, 1_000, 'a test');
     await store.close();
-  }
-});
+    const database = new DatabaseSync(join(folder, 'items.v1.db'));
+    database.exec(damage);
+    database.close();
+    store = await open();
+    try {
+      await store.advanceClock(200_000);
+      await store.runPurge();
+      expect((await store.explain(container, 'a', PK)).state).toBe('expired');
+    } finally {
+      await store.close();
+    }
+  },
+);

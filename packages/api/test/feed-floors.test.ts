@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { ContainerFloors, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 import { FeedFloors } from '../src/store/feed-floors.ts';
@@ -33,6 +34,7 @@ it.each([true, false])(
       },
     } as unknown as KeyVault;
     const options = {
+      log: new MemoryEventLog(),
       vault,
       catalog: () => catalog,
       othersRaise,

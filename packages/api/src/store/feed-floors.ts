@@ -1,10 +1,16 @@
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
+import { unlessDamaged } from './retention-in-log.ts';
 import type { Retries } from './retries.ts';
 
 export interface FeedFloorsOptions {
+  readonly log: EventLog;
   readonly vault: KeyVault;
   readonly catalog: () => Catalog;
   /** True where other nodes change containers, too. */
@@ -22,6 +28,7 @@ export interface FeedFloorsOptions {
  * leaves is set right in the background.
  */
 export class FeedFloors {
+  readonly #log: EventLog;
   readonly #vault: KeyVault;
   readonly #catalog: () => Catalog;
   readonly #othersRaise: boolean;
@@ -29,7 +36,8 @@ export class FeedFloors {
   readonly #onLowered: () => void;
   readonly #retries: Retries;
 
-  constructor({ vault, catalog, othersRaise, confirmCatalog, onLowered, retries }: FeedFloorsOptions) {
+  constructor({ log, vault, catalog, othersRaise, confirmCatalog, onLowered, retries }: FeedFloorsOptions) {
+    this.#log = log;
     this.#vault = vault;
     this.#catalog = catalog;
     this.#othersRaise = othersRaise;
@@ -97,14 +105,15 @@ export class FeedFloors {
   /**
    * Sets the floors of all containers, and lifts those of containers that never came to be. Where there are other
    * nodes, a floor that is too high may be for a policy that one of them is about to record, so it stays until its
-   * container changes or goes: it keeps more than it must, which does no harm.
+   * container changes or goes: it keeps more than it must, which does no harm. It stays, too, where the log says nothing of
+   * what the read models have: these may be damaged, and what is erased over that is gone.
    */
   async settleAll(): Promise<void> {
     // Asked for once: there are as many as containers.
     const floors = await this.#vault.floors();
     for (const { state } of this.#catalog().allContainers()) {
       const mayLower = !this.#othersRaise || this.#catalog().goneAtMs(state) !== null;
-      if (mayLower) await this.#set(state.rid, this.#wanted(state.rid), floors);
+      if (mayLower) await this.#setAsRecorded(state.rid, this.#wanted(state.rid), floors);
       // Another node may have lowered it, of which this one has not heard.
       else if (feedFloorSeconds(state.definition) > currentOf(state.rid, floors)) {
         await this.#settle(state.rid, () => this.#wanted(state.rid));
@@ -112,7 +121,25 @@ export class FeedFloors {
     }
     if (this.#othersRaise) return;
     for (const rid of floors.keys()) {
-      if (this.#catalog().containerByRid(rid) === undefined) await this.#set(rid, 0, floors);
+      if (this.#catalog().containerByRid(rid) === undefined) await this.#setAsRecorded(rid, 0, floors);
+    }
+  }
+
+  async #setAsRecorded(containerRid: string, seconds: number | undefined, floors: Floors): Promise<void> {
+    const isLower = seconds !== undefined && seconds < currentOf(containerRid, floors);
+    if (isLower && (await this.#inLog(containerRid)) !== seconds) return;
+    await this.#set(containerRid, seconds, floors);
+  }
+
+  /** The floor that a container's policy asks for by what stands in the log; undefined where that can't be read. */
+  async #inLog(containerRid: string): Promise<number | undefined> {
+    try {
+      const container = foldContainer(await this.#log.readStream(containerStream(containerRid)));
+      if (container === undefined || container.status === 'deleted') return 0;
+      const database = await this.#log.readLast(databaseStream(container.databaseRid));
+      return database?.type === 'DatabaseDeleted' ? 0 : feedFloorSeconds(container.definition);
+    } catch (error) {
+      return unlessDamaged(error);
     }
   }
 

@@ -250,6 +250,7 @@ export class Store implements StoreApi {
       });
       parts.opened();
       const floors = new FeedFloors({
+        log: ports.log,
         vault: ports.vault,
         catalog: () => projector.catalog,
         othersRaise: options.nodes !== undefined,
