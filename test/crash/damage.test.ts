@@ -7,6 +7,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import { verifyCertificate } from '@epitaph/core/proof/certificate.ts';
 import { readVerifierKey } from '@epitaph/core/proof/checkpoint.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { checkpointCryptography } from '@epitaph/storage/crypto/proof-signer.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { zeroTable } from '../support/damage.ts';
@@ -319,6 +320,31 @@ describe('a file that is damaged', () => {
       const message = expect.stringMatching(says) as unknown;
       expect((await store.fsck()).problems).toEqual([{ code: 'unreadable-event', subject: stream, message }]);
       expect((await store.verifyLog()).problems).toEqual([{ code: 'fact-differs', subject: stream, message }]);
+    },
+  );
+
+  it.each([
+    { what: 'the time of a write is none', find: '"times":"', replace: '"times":"x' },
+    { what: 'a write is missing', find: '"writes":1', replace: '"writes":2' },
+  ])(
+    'does not have a purged item pass for one that never was, where in its ledger $what',
+    async ({ find, replace }) => {
+      await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+      await store.runPurge();
+      await whileClosed(() => {
+        const log = new DatabaseSync(join(folder, 'log.db'));
+        const purged = "type = (SELECT number FROM words WHERE text = 'ItemPurged')";
+        expect(
+          log.prepare(`UPDATE events SET data = replace(data, ?, ?) WHERE ${purged}`).run(find, replace).changes,
+        ).toBe(1);
+        log.close();
+      });
+      const container = store.container('db', 'c');
+      await expect(store.explain(container, 'a', '["p"]')).rejects.toThrow(
+        /ItemPurged at \d+ is damaged: ledger: times/,
+      );
+      await expect(store.history(container, 'a', '["p"]')).rejects.toThrow(UnreadableEvent);
+      expect((await store.fsck()).problems).toMatchObject([{ code: 'unreadable-event' }]);
     },
   );
 

@@ -94,6 +94,15 @@ describe('the ledger of a life', () => {
     );
   });
 
+  it.each([
+    { what: 'with another number of times than writes', writes: 2, times: '5' },
+    { what: 'whose first time is none', writes: 1, times: 'x' },
+    { what: 'one of whose times is cut short', writes: 2, times: '1795255200000t60 17t' },
+    { what: 'with no write at all', writes: 0, times: '' },
+  ])('$what is damaged', ({ writes, times }) => {
+    expect(ledgerSchema.safeParse({ writes, times }).success).toBe(false);
+  });
+
   it('with another number of times than writes is a defect', () => {
     expect(() => decodeLedger({ writes: 2, times: '5' })).toThrow(InvariantViolation);
     expect(() => decodeLedger({ writes: 1, times: '' })).toThrow(InvariantViolation);

@@ -77,23 +77,38 @@ export type ItemExpired = z.infer<typeof itemExpiredSchema>;
 export const purgeCauses = ['expired', 'deleted', 'container-deleted', 'erasure'] as const;
 export type PurgeCause = (typeof purgeCauses)[number];
 
-export const ledgerSchema = z.object({
-  /** How many writes the life had. */
-  writes: z.int(),
-  /** When each was and which ttl it had, but for those left out; see ledger.ts for the code. */
-  times: z.string(),
-  /** How many writes after the first one are left out, because the event store takes no event with all of them. */
-  omitted: z.int().optional(),
-  /** A letter a write: c(reate), u(psert), r(eplace), p(atch), b(rought back). At most a thousand. */
-  operations: z.string().optional(),
-  /** The etags' UUIDs, 32 hexadecimal digits each. At most a thousand. */
-  etags: z.string().optional(),
-  /** SHA-256 of each sealed body, base64url, 43 characters each. At most a thousand. */
-  digests: z.string().optional(),
-  /** For lives of more than a thousand writes: one SHA-256 over operation, etag and body digest of them all. */
-  digest: z.string().optional(),
-});
+/** A write in a ledger's times; see ledger.ts for the code. */
+const LEDGER_TIME = /^-?\d+(?:t(?:-|-?\d+))?$/;
+
+export const ledgerSchema = z
+  .object({
+    /** How many writes the life had. */
+    writes: z.int(),
+    /** When each was and which ttl it had, but for those left out; see ledger.ts for the code. */
+    times: z.string(),
+    /** How many writes after the first one are left out, because the event store takes no event with all of them. */
+    omitted: z.int().optional(),
+    /** A letter a write: c(reate), u(psert), r(eplace), p(atch), b(rought back). At most a thousand. */
+    operations: z.string().optional(),
+    /** The etags' UUIDs, 32 hexadecimal digits each. At most a thousand. */
+    etags: z.string().optional(),
+    /** SHA-256 of each sealed body, base64url, 43 characters each. At most a thousand. */
+    digests: z.string().optional(),
+    /** For lives of more than a thousand writes: one SHA-256 over operation, etag and body digest of them all. */
+    digest: z.string().optional(),
+  })
+  .refine(hasTimesOfItsWrites, { path: ['times'], message: 'not those of its writes' });
 export type Ledger = z.infer<typeof ledgerSchema>;
+
+/** Otherwise a life would be taken for one that never began, or began at another time. */
+function hasTimesOfItsWrites(ledger: {
+  readonly writes: number;
+  readonly times: string;
+  readonly omitted?: number | undefined;
+}): boolean {
+  const times = ledger.times.split(' ');
+  return times.length === ledger.writes - (ledger.omitted ?? 0) && times.every((time) => LEDGER_TIME.test(time));
+}
 
 export const itemPurgedSchema = z.object({
   ...identity,
