@@ -323,6 +323,17 @@ describe('a file that is damaged', () => {
     },
   );
 
+  it('is told by fsck, which goes on, where it is an event of no version', async () => {
+    await whileClosed(() => {
+      const log = new DatabaseSync(join(folder, 'log.db'));
+      log.exec('UPDATE events SET version = 0 WHERE position = 3');
+      log.close();
+    });
+    const message = expect.stringMatching(/ItemUpserted at 3 is damaged: there is no version 0/) as unknown;
+    expect((await store.fsck()).problems).toMatchObject([{ code: 'unreadable-event', message }]);
+    await expect(store.explain(store.container('db', 'c'), 'a', '["p"]')).rejects.toThrow(UnreadableEvent);
+  });
+
   it.each([
     { what: 'the time of a write is none', find: '"times":"', replace: '"times":"x' },
     { what: 'a write is missing', find: '"writes":1', replace: '"writes":2' },

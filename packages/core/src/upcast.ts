@@ -52,6 +52,11 @@ export function parseEvent(
       `${event.type} at ${event.position} has version ${event.version}, written by a newer Epitaph; this one reads up to ${current}. Start that version, or a later one.`,
     );
   }
+  if (event.version < 1) {
+    throw new UnreadableEvent(
+      `${event.type} at ${event.position} is damaged: there is no version ${event.version}. ${WHEN_DAMAGED}`,
+    );
+  }
   let data = recorded;
   for (let version = event.version; version < current; version++) {
     const step = upcasters[event.type]?.[version - 1];
