@@ -205,6 +205,33 @@ describe('a file that is damaged', () => {
     );
   });
 
+  it.each([
+    {
+      what: 'has one item twice',
+      sql: 'UPDATE events SET data = replace(data, \'"b"\', \'"a"\') WHERE position = 4',
+      says: /the event log is damaged: what it has at 4 does not go with what it has before that\. Restore/,
+    },
+    {
+      what: 'has one change of a policy twice',
+      sql: `INSERT INTO events SELECT 6, stream, 2, position, type, version, at, id, actor, correlation, causation, shape, data, body
+        FROM events WHERE position = 5`,
+      says: /policy versions count up: the event log is damaged: .*Restore/,
+    },
+  ])('is the log, and not what is made from it, where it $what', async ({ sql, says }) => {
+    await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 60, confirmed: false });
+    const damage = (file: string) => {
+      const log = new DatabaseSync(join(folder, file));
+      expect(log.prepare(sql).run().changes).toBe(1);
+      log.close();
+    };
+    const starting = whileClosed(() => {
+      damage('log.db');
+      for (const name of readdirSync(folder).filter((each) => each.startsWith('items.'))) rmSync(join(folder, name));
+    });
+    await expect(starting).rejects.toThrow(says);
+    await expect(starting).rejects.not.toThrow('delete');
+  });
+
   describe('is refused where it is an older copy of the keys', () => {
     const older = async (work: () => Promise<void>, { closed = true } = {}) => {
       const files = (of: string) => readdirSync(of).filter((name) => name.startsWith('vault.db'));

@@ -25,6 +25,7 @@ import {
   nameOpeningIn,
   openForReading,
   UnusableFile,
+  whenContradictory,
   whenUnfit,
 } from './database.ts';
 import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';
@@ -241,6 +242,8 @@ class SqliteReadModels implements ReadModelVersions {
   readonly #folder: DataFolder;
   readonly #options: SqliteStorageOptions;
   readonly #opening: string | undefined;
+  /** Those in use were made at this opening. */
+  readonly #isNew: boolean;
   #current: { readonly version: number; readonly store: ReadModelStore };
   readonly #building = new Map<number, ReadModelStore>();
   #unfinished: ReadModelVersions['unfinished'];
@@ -250,26 +253,31 @@ class SqliteReadModels implements ReadModelVersions {
     options,
     opening,
     current,
+    isNew,
     unfinished,
   }: {
     readonly folder: DataFolder;
     readonly options: SqliteStorageOptions;
     readonly opening: string | undefined;
     readonly current: { readonly version: number; readonly store: ReadModelStore };
+    readonly isNew: boolean;
     readonly unfinished: ReadModelVersions['unfinished'];
   }) {
     this.#folder = folder;
     this.#options = options;
     this.#opening = opening;
     this.#current = current;
+    this.#isNew = isNew;
     this.#unfinished = unfinished;
   }
 
-  readonly explained = (error: unknown): unknown =>
+  readonly explained = (error: unknown): unknown => {
     // What is no JSON is damaged, and there is none but that of the read models where nothing else is said of it.
-    error instanceof InvariantViolation || error instanceof SyntaxError
-      ? new UnusableFile(`${error.message}: ${whenUnfit(this.#folder.itemsFile(this.#current.version))}`)
-      : error;
+    if (!(error instanceof InvariantViolation || error instanceof SyntaxError)) return error;
+    const isOfThisLog = this.#isNew && error instanceof InvariantViolation;
+    const remedy = isOfThisLog ? whenContradictory() : whenUnfit(this.#folder.itemsFile(this.#current.version));
+    return new UnusableFile(`${error.message}: ${remedy}`);
+  };
 
   static async open(folder: DataFolder, options: SqliteStorageOptions, head: number): Promise<SqliteReadModels> {
     const version = folder.itemsVersion;
@@ -290,7 +298,8 @@ class SqliteReadModels implements ReadModelVersions {
       nameOpeningIn(folder.itemsFile(unfinished.version), opening);
     }
     const current = { version, store: await openVersion(folder, options, version, opening) };
-    return new SqliteReadModels({ folder, options, opening, current, unfinished });
+    const isNew = folder.checkpointOf(version)?.position === 0;
+    return new SqliteReadModels({ folder, options, opening, current, isNew, unfinished });
   }
 
   get current(): { readonly version: number; readonly store: ReadModelStore } {

@@ -11,7 +11,7 @@ import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
-import { BUSY_MS, explained, openForWriting, whenUnfit } from './database.ts';
+import { BUSY_MS, explained, openForWriting, whenContradictory, whenUnfit } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PageGaps } from './page-gaps.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
@@ -96,6 +96,8 @@ export class ReadModelWriterCore implements WriterCore {
   readonly #step: StepHook;
   readonly #file: string;
   readonly #whenDamaged: string;
+  /** All that the file has was put there since it was opened, from the log that the store has. */
+  readonly #isOfThisLog: boolean;
   /** Where there are, or were, values in clear in the file: then what goes is overwritten, wherever in it that has been. */
   #gaps: PageGaps | undefined;
   /** An earlier version may have left values anywhere in the file. */
@@ -122,6 +124,7 @@ export class ReadModelWriterCore implements WriterCore {
     });
     try {
       this.#statements = prepare(this.#database);
+      this.#isOfThisLog = (this.#statements.findCheckpoint.get() as { position: number } | undefined)?.position === 0;
       this.#mustWipeAll = this.#statements.anyClear.get() !== undefined;
       if (this.#mustWipeAll) this.#keepClear();
       this.#emptyJournal();
@@ -134,10 +137,12 @@ export class ReadModelWriterCore implements WriterCore {
   execute(jobs: readonly Job[]): JobOutcome[] {
     const applies = jobs as readonly ApplyJob[];
     this.#step('read model: before');
+    let written: ApplyJob['changes'][number] | undefined;
     try {
       this.#database.exec('BEGIN IMMEDIATE');
       for (const { changes, checkpoint } of applies) {
         for (const change of changes) {
+          written = change;
           if (isRow(change)) this.#write(change);
           else this.#apply(change);
         }
@@ -148,12 +153,17 @@ export class ReadModelWriterCore implements WriterCore {
     } catch (error) {
       if (error instanceof PlacedCrash) throw error;
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
-      const failed = failureOutcome(error, this.#whenDamaged, isUnfit(error) ? whenUnfit(this.#file) : undefined);
+      const failed = failureOutcome(error, this.#whenDamaged, isUnfit(error) ? this.#whenUnfit(written) : undefined);
       return applies.map(() => failed);
     }
     this.#step('read model: after commit');
     if (this.#mustEmptyJournal || this.#hasLongJournal()) this.#emptyJournal();
     return applies.map(() => ({ ok: true, value: undefined }));
+  }
+
+  #whenUnfit(written: ApplyJob['changes'][number] | undefined): string {
+    if (!this.#isOfThisLog) return whenUnfit(this.#file);
+    return whenContradictory(written === undefined ? undefined : positionOf(written));
   }
 
   close(): void {
@@ -353,6 +363,13 @@ function isRow(change: ApplyJob['changes'][number]): change is WrittenRow {
   return Array.isArray(change);
 }
 
+/** Where in the log a life was written or ended, for what says so. */
+function positionOf(change: ApplyJob['changes'][number]): number | undefined {
+  if (isRow(change)) return change[5];
+  if (change.kind === 'item-ended') return change.row.position;
+  return change.kind === 'item-purged' ? change.disappearance.position : undefined;
+}
+
 const VISIBLE_IN_PARTITION = 'WHERE container = ? AND partition_key = ? AND ((due IS NULL AND ts > ?) OR due > ?)';
 
 /** True for what a row stands in the way of that is there, or is not. */
@@ -361,6 +378,7 @@ const isUnfit = (error: unknown): boolean =>
 
 function prepare(database: DatabaseSync) {
   return {
+    findCheckpoint: database.prepare('SELECT position FROM checkpoint'),
     checkpoint: database.prepare('UPDATE checkpoint SET position = ?'),
     countPurged: database.prepare('UPDATE checkpoint SET purged = purged + 1'),
     insertItem: database.prepare(
