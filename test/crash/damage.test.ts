@@ -46,6 +46,12 @@ afterEach(async () => {
   removeFolder(folder);
 });
 
+function run(file: string, sql: string): void {
+  const database = new DatabaseSync(file);
+  database.exec(sql);
+  database.close();
+}
+
 /** Does something to the files while the store is closed. */
 async function whileClosed(work: () => void): Promise<void> {
   await store.close();
@@ -102,6 +108,23 @@ describe('a file that is damaged', () => {
     for (const end of ['', '-wal', '-shm']) rmSync(`${file}${end}`, { force: true });
     store = await open();
     expect((await store.fsck()).problems).toEqual([]);
+  });
+
+  it.each([
+    { what: 'how far it has come is lost', damage: (file: string) => run(file, 'DELETE FROM proof') },
+    { what: 'a table of it is lost', damage: (file: string) => run(file, 'DROP TABLE tiles') },
+    { what: 'a page of it is', damage: (file: string) => zeroTable(file, 'tiles') },
+  ])('is told with what to do, where it is the proof tree and $what', async ({ damage }) => {
+    const file = join(folder, 'proof.db');
+    await expect(whileClosed(() => damage(file))).rejects.toMatchObject({
+      name: 'UnusableFile',
+      message: expect.stringMatching(
+        /proof\.db: the proof tree is damaged .*elete.* with its -wal and -shm/,
+      ) as unknown,
+    });
+    for (const end of ['', '-wal', '-shm']) rmSync(`${file}${end}`, { force: true });
+    store = await open();
+    expect((await store.verifyLog()).problems).toEqual([]);
   });
 
   it('is named to whoever starts the store, where that reads it', async () => {

@@ -1,7 +1,8 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { ProofStore, Tile } from '@epitaph/projections/proof/proof-store.ts';
 import { rmSync } from 'node:fs';
-import { isOutdated, openForWriting } from './database.ts';
+import { isOutdated, openForWriting, UnusableFile } from './database.ts';
+import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PROOF_SCHEMA, PROOF_SCHEMA_VERSION } from './schema.ts';
 import { failureOutcome, StorageFault } from './writer.ts';
 
@@ -24,11 +25,19 @@ export class SqliteProofStore implements ProofStore {
       schemaVersion: PROOF_SCHEMA_VERSION,
       synchronous: 'NORMAL',
     });
-    this.#sql = prepare(this.#database);
+    try {
+      this.#sql = prepare(this.#database);
+    } catch (error) {
+      // A table is missing, for the schema is known by now.
+      this.#database.close();
+      throw this.#damaged((error as Error).message);
+    }
   }
 
   state(): { size: number; position: number } {
-    return this.#sql.state.get() as { size: number; position: number };
+    const state = this.#read(() => this.#sql.state.get());
+    if (state === undefined) throw this.#damaged('how far it has come is lost');
+    return state as { size: number; position: number };
   }
 
   write(tiles: readonly Tile[], state: { readonly size: number; readonly position: number }): void {
@@ -59,11 +68,25 @@ export class SqliteProofStore implements ProofStore {
   }
 
   tile(level: number, number: number): Tile | undefined {
-    return this.#sql.tile.get(level, number) as Tile | undefined;
+    return this.#read(() => this.#sql.tile.get(level, number)) as Tile | undefined;
   }
 
   tileAt(position: number): Tile | undefined {
-    return this.#sql.tileAt.get(position) as Tile | undefined;
+    return this.#read(() => this.#sql.tileAt.get(position)) as Tile | undefined;
+  }
+
+  #read<Result>(read: () => Result): Result {
+    try {
+      return read();
+    } catch (error) {
+      throw sqliteCodeOf(error) === sqliteCodes.corrupt ? this.#damaged((error as Error).message) : error;
+    }
+  }
+
+  #damaged(why: string): UnusableFile {
+    return new UnusableFile(
+      `${this.#file}: the proof tree is damaged (${why}). Stop the store, and delete the file, with its -wal and -shm files: it is made again from the log at the next start.`,
+    );
   }
 
   close(): void {
