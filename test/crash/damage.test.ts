@@ -127,6 +127,15 @@ describe('a file that is damaged', () => {
     expect((await store.verifyLog()).problems).toEqual([]);
   });
 
+  it.each(['DELETE FROM tiles', 'UPDATE tiles SET hashes = substr(hashes, 1, 32)'])(
+    'is made anew, where it is the proof tree and leaves of it are lost: %s',
+    async (sql) => {
+      await whileClosed(() => run(join(folder, 'proof.db'), sql));
+      await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+      expect(await store.verifyLog()).toMatchObject({ ok: true, problems: [] });
+    },
+  );
+
   it('is named to whoever starts the store, where that reads it', async () => {
     const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'keys'));
     await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));

@@ -40,8 +40,11 @@ export class ProofTree {
   #position: number;
   /** The last tile of each level, as far as it is filled. */
   #last: readonly Tile[];
+  /** False where leaves at its end are lost: what is put there next would come in their place, and be signed. */
+  readonly isWhole: boolean;
 
-  private constructor(store: ProofStore, size: number, position: number, last: readonly Tile[]) {
+  private constructor(store: ProofStore, size: number, position: number, last: readonly Tile[], isWhole: boolean) {
+    this.isWhole = isWhole;
     this.#store = store;
     this.#size = size;
     this.#position = position;
@@ -51,12 +54,15 @@ export class ProofTree {
   static open(store: ProofStore): ProofTree {
     const { size, position } = store.state();
     const last: Tile[] = [];
+    let isWhole = true;
     for (let level = 0, hashes = size; hashes > 0; level += 1, hashes = Math.floor(hashes / TILE_HASHES)) {
       const number = Math.floor(hashes / TILE_HASHES);
-      const tile = hashes % TILE_HASHES === 0 ? undefined : store.tile(level, number);
-      last.push(tile ?? emptyTile(level, number));
+      const filled = hashes % TILE_HASHES;
+      const tile = (filled === 0 ? undefined : store.tile(level, number)) ?? emptyTile(level, number);
+      isWhole &&= tile.hashes.length === filled * HASH_BYTES;
+      last.push(tile);
     }
-    return new ProofTree(store, size, position, last);
+    return new ProofTree(store, size, position, last, isWhole);
   }
 
   get size(): number {

@@ -58,14 +58,19 @@ export class Prover {
     return this.#tree;
   }
 
-  /** Forgets a tree that is of another log; to be called before {@link start}. */
+  /** Forgets a tree that is of another log, or damaged; to be called before {@link start}. */
   async prepare(): Promise<void> {
-    if (await this.#isOfThisLog()) return;
-    this.#onFault(
-      new Error(
+    if (!this.#tree.isWhole) {
+      this.#makeAnew('the proof tree has lost leaves: it is made anew from the log');
+    } else if (!(await this.#isOfThisLog())) {
+      this.#makeAnew(
         'the proof tree is of the log as it was before it was put back to an earlier moment: it is made anew, and checkpoints signed after that moment do not go with it',
-      ),
-    );
+      );
+    }
+  }
+
+  #makeAnew(why: string): void {
+    this.#onFault(new Error(why));
     this.#store.clear();
     this.#tree = ProofTree.open(this.#store);
     this.#seen = 0;
