@@ -78,7 +78,7 @@ export const purgeCauses = ['expired', 'deleted', 'container-deleted', 'erasure'
 export type PurgeCause = (typeof purgeCauses)[number];
 
 /** A write in a ledger's times; see ledger.ts for the code. */
-const LEDGER_TIME = /^-?\d+(?:t(?:-|-?\d+))?$/;
+const LEDGER_TIME = /^-?\d+(?:\.\d+)?(?:t(?:-|-?\d+))?$/;
 
 export const ledgerSchema = z
   .object({
