@@ -1,16 +1,9 @@
-import { DatabaseSync } from 'node:sqlite';
-import { join } from 'node:path';
-import { afterAll, expect, it } from 'vitest';
-import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { expect, it } from 'vitest';
+import { itemToWrite } from '../support/item.ts';
+import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 
-const START_MS = Date.UTC(2026, 10, 21, 10);
-const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-const PK = '["p"]';
 const IDS = ['in-a-key', 'of-a-list', 'of-a-query', 'free'];
-
-const folders: string[] = [];
-afterAll(() => folders.forEach((folder) => removeFolder(folder)));
 
 const LOSE_HOLDS = "DELETE FROM container_entries WHERE list = 'holds'";
 
@@ -36,17 +29,13 @@ it.each([
     damage: 'UPDATE holds SET scope = substr(scope, 1, 12)',
   },
 ])('holds that $what keep what they are on record to keep, also after a start', async ({ file, damage }) => {
-  const folder = newFolder('damaged-holds');
-  folders.push(folder);
-  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-  let store = await open();
+  const folder = new DamagedFolder('damaged-holds');
+  let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
   const partitionKeyOf = (id: string) => (id === 'in-a-key' ? '["k"]' : PK);
   for (const id of IDS) {
-    const document = { id, pk: id === 'in-a-key' ? 'k' : 'p' };
-    const item = { id, partitionKey: partitionKeyOf(id), document, json: JSON.stringify(document) };
-    await store.writeItem(CALLER, container, 'create', item);
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: id === 'in-a-key' ? 'k' : 'p' }));
   }
   const reason = 'a test';
   const place = (holdId: string, scope: Parameters<typeof store.placeHold>[3]['scope']) =>
@@ -56,10 +45,8 @@ it.each([
   await place('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'of-a-query'", parameters: [] });
   await store.setRetentionFloor(CALLER, container, 150, reason);
   await store.close();
-  const database = new DatabaseSync(join(folder, file));
-  database.exec(damage);
-  database.close();
-  store = await open();
+  folder.change(file, (database) => database.exec(damage));
+  store = await folder.open();
   try {
     await store.advanceClock(200_000);
     await store.runPurge();
@@ -81,26 +68,16 @@ it.each([
 ])(
   'a floor of $of that the read models have lost keeps what it is on record to keep, also after a start',
   async ({ of, damage }) => {
-    const folder = newFolder('damaged-holds');
-    folders.push(folder);
-    const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-    let store = await open();
+    const folder = new DamagedFolder('damaged-holds');
+    let store = await folder.open();
     await store.createDatabase(CALLER, 'd');
     const feed = of === 'a change feed' ? { changeFeedPolicy: { retentionDuration: 60 } } : {};
     const { resource: container } = await store.createContainer(CALLER, 'd', 'c', { ...DEFINITION, ...feed }, 100);
-    const document = { id: 'a', pk: 'p' };
-    await store.writeItem(CALLER, container, 'create', {
-      id: 'a',
-      partitionKey: PK,
-      document,
-      json: JSON.stringify(document),
-    });
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
     if (of === 'a container') await store.setRetentionFloor(CALLER, container, 1_000, 'a test');
     await store.close();
-    const database = new DatabaseSync(join(folder, 'items.v1.db'));
-    database.exec(damage);
-    database.close();
-    store = await open();
+    folder.change('items.v1.db', (database) => database.exec(damage));
+    store = await folder.open();
     try {
       await store.advanceClock(200_000);
       await store.runPurge();

@@ -1,21 +1,22 @@
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
-import { afterAll, expect, it } from 'vitest';
-import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { expect, it } from 'vitest';
+import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
 
-const START_MS = Date.UTC(2026, 10, 21, 10);
-const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-const PK = '["p"]';
 const IDS = ['first', 'damaged', 'last'];
 const NAMES = ['overdue', 'deleted', 'next'];
 
-const folders: string[] = [];
-afterAll(() => folders.forEach((folder) => removeFolder(folder)));
-
 const cutShort = (log: DatabaseSync, stream: string): unknown =>
   log.prepare('UPDATE events SET data = substr(data, 1, 20) WHERE stream = ? AND revision = 0').run(stream);
+
+/** The streams of all items, in the order in which these were made. */
+const itemStreams = (log: DatabaseSync): string[] =>
+  log
+    .prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position")
+    .all()
+    .map(({ stream }) => stream as string);
 
 /**
  * A store with the same three items in each of three containers, all of them due, those of one deleted.
@@ -24,10 +25,8 @@ const cutShort = (log: DatabaseSync, stream: string): unknown =>
  * @param whenStopped while it was stopped, so that it goes by nothing that it has in memory
  */
 async function damaged(damage: (log: DatabaseSync, stream: string) => void, whenStopped = false) {
-  const folder = newFolder('damaged-log');
-  folders.push(folder);
-  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-  let store = await open();
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   for (const name of NAMES) {
     const { resource: container } = await store.createContainer(CALLER, 'd', name, DEFINITION, 100);
@@ -39,11 +38,11 @@ async function damaged(damage: (log: DatabaseSync, stream: string) => void, when
     for (const id of IDS) await store.deleteItem(CALLER, container, id, PK);
   }
   if (whenStopped) await store.close();
-  const log = new DatabaseSync(join(folder, 'log.db'));
-  const streams = log.prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position").all();
-  // Of each container the item in the middle: streams are in the order in which the items were made.
-  for (const place of [1, 4]) damage(log, (streams[place] as { stream: string }).stream);
-  if (whenStopped) store = await open();
+  const log = new DatabaseSync(join(folder.path, 'log.db'));
+  const streams = itemStreams(log);
+  // Of each container the item in the middle.
+  for (const place of [1, 4]) damage(log, streams[place]!);
+  if (whenStopped) store = await folder.open();
   await store.advanceClock(200_000);
   const stateOf = async (name: string, id: string) => {
     const explained = await store.explain(store.container('d', name), id, PK).catch((error: Error) => error);
@@ -123,17 +122,10 @@ it.each([
 ])(
   'a purge that meets deletes by partition key in a container of which an event $what says so, and goes on with all others',
   async ({ damage }) => {
-    const folder = newFolder('damaged-log');
-    folders.push(folder);
-    const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-    let store = await open();
+    const folder = new DamagedFolder('damaged-log');
+    let store = await folder.open();
     await store.createDatabase(CALLER, 'd');
-    const make = (id: string) => ({
-      id,
-      partitionKey: PK,
-      document: { id, pk: 'p' },
-      json: JSON.stringify({ id, pk: 'p' }),
-    });
+    const make = (id: string) => itemToWrite({ id, pk: 'p' });
     const [damagedOne, next] = [
       (await store.createContainer(CALLER, 'd', 'damaged', DEFINITION, 100)).resource,
       (await store.createContainer(CALLER, 'd', 'next', DEFINITION, 100)).resource,
@@ -142,10 +134,9 @@ it.each([
     await store.deletePartitionKey(CALLER, damagedOne, PK);
     await store.createDatabase(CALLER, 'last');
     await store.close();
-    const log = new DatabaseSync(join(folder, 'log.db'));
-    expect(log.prepare(damage).run(`container-${damagedOne.rid}`).changes).toBe(1);
-    log.close();
-    store = await open();
+    const stream = `container-${damagedOne.rid}`;
+    expect(folder.change('log.db', (log) => log.prepare(damage).run(stream)).changes).toBe(1);
+    store = await folder.open();
     try {
       for (const id of ['later', 'after it']) {
         await store.advanceClock(200_000);
@@ -163,31 +154,20 @@ it.each([
 
 /** A container in which items are written one after the other, the first of them unreadable in the log since it was stopped. */
 async function damagedFirst(total: number, damagedOnes: number, ttl: number) {
-  const folder = newFolder('damaged-log');
-  folders.push(folder);
-  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-  let store = await open();
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, ttl);
   const container = () => store.container('d', 'c');
-  const write = async (id: string) => {
-    const document = { id, pk: 'p' };
-    await store.writeItem(CALLER, container(), 'create', {
-      id,
-      partitionKey: PK,
-      document,
-      json: JSON.stringify(document),
-    });
-  };
+  const write = (id: string) => store.writeItem(CALLER, container(), 'create', itemToWrite({ id, pk: 'p' }));
   await Promise.all(Array.from({ length: damagedOnes }, (_, index) => write(`damaged-${index}`)));
   await store.advanceClock(2_000);
   for (let index = damagedOnes; index < total; index++) await write(`whole-${index}`);
   await store.close();
-  const log = new DatabaseSync(join(folder, 'log.db'));
-  const streams = log.prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position").all();
-  for (const { stream } of streams.slice(0, damagedOnes) as { stream: string }[]) cutShort(log, stream);
-  log.close();
-  store = await open();
+  folder.change('log.db', (log) => {
+    for (const stream of itemStreams(log).slice(0, damagedOnes)) cutShort(log, stream);
+  });
+  store = await folder.open();
   const stateOf = async (id: string) => (await store.explain(container(), id, PK)).state;
   return { store, container, stateOf };
 }

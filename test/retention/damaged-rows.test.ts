@@ -1,31 +1,19 @@
-import { DatabaseSync } from 'node:sqlite';
-import { join } from 'node:path';
-import { afterAll, describe, expect, it, vi } from 'vitest';
-import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { describe, expect, it, vi } from 'vitest';
+import { itemToWrite } from '../support/item.ts';
+import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 
-const START_MS = Date.UTC(2026, 10, 21, 10);
-const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-const PK = '["p"]';
-
-const folder = newFolder('damaged-rows');
-const folders = [folder];
-afterAll(() => folders.forEach((each) => removeFolder(each)));
-
 it('a purge records why a life ended as the log has it, whatever is left of that in the read models', async () => {
-  const open = async () => (await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() })).store;
-  let store = await open();
+  const folder = new DamagedFolder('damaged-rows');
+  let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const document = { id: 'a', pk: 'p' };
-  const item = { id: 'a', partitionKey: PK, document, json: JSON.stringify(document) };
-  await store.writeItem(CALLER, container, 'create', item);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
   await store.deleteItem(CALLER, container, 'a', PK);
   await store.close();
-  const database = new DatabaseSync(join(folder, 'items.v1.db'));
-  expect(database.prepare("UPDATE ended SET cause = 'delated'").run().changes).toBe(1);
-  database.close();
-  store = await open();
+  const { changes } = folder.change('items.v1.db', (rows) => rows.prepare("UPDATE ended SET cause = 'delated'").run());
+  expect(changes).toBe(1);
+  store = await folder.open();
   try {
     await store.runPurge();
     expect(await store.explain(container, 'a', PK)).toMatchObject({ state: 'purged' });
@@ -35,32 +23,25 @@ it('a purge records why a life ended as the log has it, whatever is left of that
   }
 });
 
-/** A store that is closed, with an item that is live, one that was deleted and one that is erased. */
-async function aStore(of: string) {
-  const open = async () => (await openEmbedded({ folder: of, time: START_MS, newId: () => crypto.randomUUID() })).store;
-  const store = await open();
+/** A folder of a store that is closed, with an item that is live, one that was deleted and one that is erased. */
+async function aStore(): Promise<DamagedFolder> {
+  const folder = new DamagedFolder('damaged-rows');
+  const store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
   for (const id of ['erased', 'live', 'deleted']) {
-    const document = { id, pk: 'p' };
-    const item = { id, partitionKey: PK, document, json: JSON.stringify(document) };
-    await store.writeItem(CALLER, container, 'create', item);
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
     if (id === 'erased') await store.deleteItem(CALLER, container, id, PK);
     if (id === 'erased') await store.runPurge();
   }
-  await store.writeItem(CALLER, container, 'upsert', {
-    id: 'live',
-    partitionKey: PK,
-    document: { id: 'live', pk: 'p', n: 2 },
-    json: '{"id":"live","pk":"p","n":2}',
-  });
+  await store.writeItem(CALLER, container, 'upsert', itemToWrite({ id: 'live', pk: 'p', n: 2 }));
   await store.deleteItem(CALLER, container, 'deleted', PK);
   await store.setRecoveryWindow(CALLER, container, 1_000, 'a test');
   await store.advanceClock(1_000);
   await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 1_000, confirmed: false });
   await store.createDatabase(CALLER, 'last');
   await store.close();
-  return { open, container };
+  return folder;
 }
 
 describe('an examination names what is damaged', () => {
@@ -93,13 +74,9 @@ describe('an examination names what is damaged', () => {
       code: 'end-differs',
     },
   ])('in the read models: $what', async ({ sql, code }) => {
-    const of = newFolder('damaged-rows');
-    folders.push(of);
-    const { open } = await aStore(of);
-    const database = new DatabaseSync(join(of, 'items.v1.db'));
-    expect(database.prepare(sql).run().changes).toBeGreaterThan(0);
-    database.close();
-    const store = await open();
+    const folder = await aStore();
+    expect(folder.change('items.v1.db', (database) => database.prepare(sql).run()).changes).toBeGreaterThan(0);
+    const store = await folder.open();
     try {
       expect((await store.fsck()).problems.map((problem) => problem.code)).toContain(code);
       store.startRebuild('items');
@@ -128,13 +105,11 @@ describe('an examination names what is damaged', () => {
       code: 'writes-missing',
     },
   ])('in the log: $what is not there', async ({ where, code }) => {
-    const of = newFolder('damaged-rows');
-    folders.push(of);
-    const { open } = await aStore(of);
-    const log = new DatabaseSync(join(of, 'log.db'));
-    expect(log.prepare(`DELETE FROM events WHERE ${where}`).run().changes).toBe(1);
-    log.close();
-    const store = await open();
+    const folder = await aStore();
+    expect(
+      folder.change('log.db', (database) => database.prepare(`DELETE FROM events WHERE ${where}`).run()).changes,
+    ).toBe(1);
+    const store = await folder.open();
     try {
       expect((await store.fsck()).problems.map((problem) => problem.code)).toContain(code);
     } finally {

@@ -106,12 +106,7 @@ it.each([
     folders.push(of);
     const { store: before } = await open(of);
     await before.createDatabase(CALLER, 'd');
-    const make = (id: string) => ({
-      id,
-      partitionKey: PK,
-      document: { id, pk: 'p' },
-      json: JSON.stringify({ id, pk: 'p' }),
-    });
+    const make = (id: string) => itemToWrite({ id, pk: 'p' });
     const names = ['overdue', 'gone', 'purged', 'next'];
     for (const name of names) {
       const { resource: container } = await before.createContainer(CALLER, 'd', name, DEFINITION, 100);

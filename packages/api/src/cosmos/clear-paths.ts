@@ -1,4 +1,5 @@
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
+import { nameOfPath } from '../store/clear-filters.ts';
 import { badRequest } from './errors.ts';
 import { itemSystemProperties } from './system-properties.ts';
 
@@ -12,7 +13,7 @@ const MAX_CLEAR_PATHS = 16;
  */
 export function checkClearPaths(paths: readonly string[], partitionKeyPaths: readonly string[]): void {
   if (paths.length > MAX_CLEAR_PATHS) throw badRequest(`A container has at most ${MAX_CLEAR_PATHS} clear paths.`);
-  const seen = new Set(partitionKeyPaths.map((path) => nameOf(parseDocumentPath(path) ?? [])));
+  const seen = new Set(partitionKeyPaths.map((path) => nameOfPath(parseDocumentPath(path) ?? [])));
   for (const path of paths) {
     const names = parseDocumentPath(path);
     const shown = path.slice(0, 200);
@@ -28,13 +29,11 @@ export function checkClearPaths(paths: readonly string[], partitionKeyPaths: rea
     ) {
       throw badRequest(`The clear path '${shown}' is one of the system's, which queries look up or the service makes.`);
     }
-    if (seen.has(nameOf(names))) {
+    if (seen.has(nameOfPath(names))) {
       throw badRequest(
         `The clear path '${shown}' is given twice, or is the partition key's, which is looked up as it is.`,
       );
     }
-    seen.add(nameOf(names));
+    seen.add(nameOfPath(names));
   }
 }
-
-const nameOf = (names: readonly string[]): string => JSON.stringify(names);

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import type { ChangeThroughput, Provisioning } from '@epitaph/core/throughput/provisioning.ts';
 import {
   ceilingOf,
@@ -76,12 +77,7 @@ function autoscaleOf({ maxThroughput, autoUpgradePolicy }: Autoscale): Throughpu
 }
 
 function readAutoscaleHeader(text: string): Autoscale {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    value = undefined;
-  }
+  const value = parsedJson(text);
   const parsed = autoscaleSchema.safeParse(value);
   if (parsed.success) return parsed.data;
   throw badRequest(

@@ -1,3 +1,4 @@
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { type DocumentPath, parseDocumentPath, valueAt } from '@epitaph/core/document-path.ts';
 import type { Json, PathComparison, PathEquality, Pushdown } from '@epitaph/query';
@@ -188,12 +189,7 @@ export function wholeKeyOf(given: ReturnType<typeof readPartitionKeyHeader>): st
 }
 
 function parseComponents(header: string): readonly Component[] {
-  let value: unknown;
-  try {
-    value = JSON.parse(header);
-  } catch {
-    value = undefined;
-  }
+  const value = parsedJson(header);
   if (!Array.isArray(value) || value.length > 3 || !value.every(isComponent)) {
     throw badRequest(`Partition key ${header.slice(0, 200)} is invalid.`);
   }

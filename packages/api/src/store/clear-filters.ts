@@ -6,11 +6,11 @@ import type { PathComparison, Pushdown } from '@epitaph/query';
 /** What a query's filter says of the values that its container keeps in clear: undefined when it says nothing. */
 export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefinition): ClearCondition[] | undefined {
   const paths = new Map(
-    (definition.epitaph?.clearPaths ?? []).map((path, at) => [nameOf(parseDocumentPath(path) ?? []), at]),
+    (definition.epitaph?.clearPaths ?? []).map((path, at) => [nameOfPath(parseDocumentPath(path) ?? []), at]),
   );
   if (paths.size === 0) return undefined;
   const conditionOf = ({ path, op, values }: PathComparison): ClearCondition[] => {
-    const at = paths.get(nameOf(path));
+    const at = paths.get(nameOfPath(path));
     return at === undefined ? [] : [clearCondition(at, op, values)];
   };
   const conditions = pushdown.paths.flatMap(conditionOf);
@@ -24,7 +24,7 @@ export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefin
 
 /** Whether a comparison is of a path that the container keeps in clear. */
 export function isOfClearPath({ path }: Pick<PathComparison, 'path'>, { epitaph }: ContainerDefinition): boolean {
-  return epitaph?.clearPaths?.some((clear) => nameOf(parseDocumentPath(clear) ?? []) === nameOf(path)) ?? false;
+  return epitaph?.clearPaths?.some((clear) => nameOfPath(parseDocumentPath(clear) ?? []) === nameOfPath(path)) ?? false;
 }
 
 /** What is left of a filter to be looked up where values in clear are not to be. */
@@ -38,4 +38,5 @@ export function withoutClearPaths(pushdown: Pushdown, definition: ContainerDefin
   };
 }
 
-const nameOf = (names: readonly string[]): string => JSON.stringify(names);
+/** One text for a path, by which it is told from others. */
+export const nameOfPath = (names: readonly string[]): string => JSON.stringify(names);

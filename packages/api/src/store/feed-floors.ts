@@ -1,12 +1,9 @@
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
-import { foldContainer } from '@epitaph/core/container/evolve.ts';
-import { containerStream } from '@epitaph/core/container/stream-name.ts';
-import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
-import { unlessDamaged } from './retention-in-log.ts';
+import { RetentionInLog } from './retention-in-log.ts';
 import type { Retries } from './retries.ts';
 
 export interface FeedFloorsOptions {
@@ -127,20 +124,8 @@ export class FeedFloors {
 
   async #setAsRecorded(containerRid: string, seconds: number | undefined, floors: Floors): Promise<void> {
     const isLower = seconds !== undefined && seconds < currentOf(containerRid, floors);
-    if (isLower && (await this.#inLog(containerRid)) !== seconds) return;
+    if (isLower && (await new RetentionInLog(this.#log, containerRid).feedFloorSeconds()) !== seconds) return;
     await this.#set(containerRid, seconds, floors);
-  }
-
-  /** The floor that a container's policy asks for by what stands in the log; undefined where that can't be read. */
-  async #inLog(containerRid: string): Promise<number | undefined> {
-    try {
-      const container = foldContainer(await this.#log.readStream(containerStream(containerRid)));
-      if (container === undefined || container.status === 'deleted') return 0;
-      const database = await this.#log.readLast(databaseStream(container.databaseRid));
-      return database?.type === 'DatabaseDeleted' ? 0 : feedFloorSeconds(container.definition);
-    } catch (error) {
-      return unlessDamaged(error);
-    }
   }
 
   /** @returns true where there was nothing to set; otherwise another node may have changed it meanwhile, and it is left alone then */

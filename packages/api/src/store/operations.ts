@@ -12,6 +12,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import type { StoreParts } from './parts.ts';
+import type { Backups } from './backups.ts';
 import { ITEMS_PROJECTION, type Rebuilds } from './rebuilds.ts';
 import type { Scavenging } from './scavenging.ts';
 import type { ContainerBacklog, FsckReport, ProjectionStatus, PurgeStatus } from './api/operations-api.ts';
@@ -22,6 +23,7 @@ export class Operations {
   readonly #purge: PurgeRunner;
   readonly #rebuilds: Rebuilds;
   readonly #scavenging: Scavenging;
+  readonly #backups: Backups;
   readonly #measurements: Measurements;
   readonly #readyLagEvents: number;
 
@@ -30,6 +32,7 @@ export class Operations {
     purge: PurgeRunner,
     rebuilds: Rebuilds,
     scavenging: Scavenging,
+    backups: Backups,
     measurements: Measurements,
     { readyLagEvents = DEFAULT_READY_LAG_EVENTS }: { readonly readyLagEvents?: number | undefined } = {},
   ) {
@@ -37,6 +40,7 @@ export class Operations {
     this.#purge = purge;
     this.#rebuilds = rebuilds;
     this.#scavenging = scavenging;
+    this.#backups = backups;
     this.#measurements = measurements;
     this.#readyLagEvents = readyLagEvents;
   }
@@ -164,11 +168,7 @@ export class Operations {
     ];
   }
 
-  async fsck(
-    ledgerDamage: (signal?: AbortSignal) => Promise<string | undefined>,
-    onProgress?: (done: number, total: number) => void,
-    signal?: AbortSignal,
-  ): Promise<FsckReport> {
+  async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {
     const { log, vault, sealer, monotonicMs } = this.#parts.ports;
     const startedMs = monotonicMs();
     const examine = async (store: ReadModelStore): Promise<Examined> => {
@@ -185,7 +185,7 @@ export class Operations {
     const left = report.problems.filter(({ code }) => code === 'writes-left-after-purge');
     await this.#purge.finishTruncations(left.map(({ subject }) => subject));
     const problems = [...report.problems];
-    const damage = await ledgerDamage(signal);
+    const damage = await this.#backups.ledgerDamage(signal);
     if (damage !== undefined) problems.push({ code: 'ledger-damaged', subject: 'purge-ledger', message: damage });
     return { ok: problems.length === 0, ...report, problems, durationMs: Math.round(monotonicMs() - startedMs) };
   }

@@ -119,14 +119,18 @@ export class Recoveries {
     for await (const rows of endedPages(() => this.#parts.readModel, number, scan)) {
       signal?.throwIfAborted();
       // All of them are waited for, also when one fails.
-      const outcomes = await allDone(rows.map((row) => this.#bringBack(caller, state, row, policyVersion)));
+      const outcomes = await allDone(
+        rows.map((row) => this.#bringBack(caller, state, row, policyVersion).catch(unreadableIfDamaged)),
+      );
       for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
       done += rows.length;
       onProgress?.({ done, total: Math.max(done, total) });
     }
     for await (const rows of this.#erasedOf(number, policy.fromMs)) {
       signal?.throwIfAborted();
-      const outcomes = await allDone(rows.map((row) => this.#lost(state, row, policyVersion)));
+      const outcomes = await allDone(
+        rows.map((row) => this.#lost(state, row, policyVersion).catch(unreadableIfDamaged)),
+      );
       for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
     }
     return summary;
@@ -297,17 +301,16 @@ export class Recoveries {
     policyVersion: number,
   ): Promise<keyof RecoverySummary | undefined> {
     const { log } = this.#parts.ports;
+    const last = await log.readLast(stream);
+    if (last === undefined || !isTakenBy(last, policyVersion)) return undefined;
+    const { prefix } = parseItemStream(stream)!;
+    if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {
-      const last = await log.readLast(stream);
-      if (last === undefined || !isTakenBy(last, policyVersion)) return undefined;
-      const { prefix } = parseItemStream(stream)!;
-      if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
       const item = withoutContainer(container.rid, prefix);
       const lives = { fromLife: life, asLife: life + 1 };
       await this.#begin(caller, container, { id, partitionKey, item }, lives);
       return 'recovered';
     } catch (error) {
-      if (isDamage(error)) return 'unreadable';
       if (!(error instanceof Refusal)) throw error;
       // The purge is erasing it, and counts it as erased once that is on record.
       if (error.code === 'content-erased') return undefined;
@@ -338,16 +341,11 @@ export class Recoveries {
     { rid }: ContainerState,
     { partitionKey, id, life }: DisappearanceRow,
     policyVersion: number,
-  ): Promise<'erased' | 'writtenSince' | 'unreadable' | undefined> {
+  ): Promise<'erased' | 'writtenSince' | undefined> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
     const facts = await lifeTail(log, itemStream(prefix, life));
-    try {
-      if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
-    } catch (error) {
-      if (isDamage(error)) return 'unreadable';
-      throw error;
-    }
+    if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
 }
@@ -367,9 +365,12 @@ async function erasureRequested(
   return undefined;
 }
 
-/** What the log or the vault has of one life is damaged. */
-const isDamage = (error: unknown): boolean =>
-  error instanceof UnreadableEvent || error instanceof LifeUnreadable || error instanceof SealBroken;
+/** @throws whatever does not say that what the log or the vault has of one life is damaged */
+function unreadableIfDamaged(error: unknown): 'unreadable' {
+  const isDamage = error instanceof UnreadableEvent || error instanceof LifeUnreadable || error instanceof SealBroken;
+  if (isDamage) return 'unreadable';
+  throw error;
+}
 
 /** True of the end of a life if the start of a policy caused it. */
 function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {

@@ -1,5 +1,8 @@
+import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { isStanding, type StandingHold } from '@epitaph/core/retention/hold-register.ts';
@@ -10,7 +13,7 @@ import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 export class RetentionInLog {
   readonly #log: EventLog;
   readonly #rid: string;
-  #read: Promise<Retention | undefined> | undefined;
+  #read: Promise<ContainerState | undefined> | undefined;
 
   constructor(log: EventLog, rid: string) {
     this.#log = log;
@@ -31,17 +34,29 @@ export class RetentionInLog {
     return (await this.#retention())?.floorSeconds;
   }
 
-  #retention(): Promise<Retention | undefined> {
-    return (this.#read ??= this.#fold());
-  }
-
-  async #fold(): Promise<Retention | undefined> {
-    const events = await this.#log.readStream(containerStream(this.#rid));
+  /** What its policy asks for, 0 for a container that is gone or never was; undefined where that can't be read. */
+  async feedFloorSeconds(): Promise<number | undefined> {
     try {
-      return foldContainer(events)?.retention;
+      const container = await this.#container();
+      if (container === undefined || container.status === 'deleted') return 0;
+      const database = await this.#log.readLast(databaseStream(container.databaseRid));
+      return database?.type === 'DatabaseDeleted' ? 0 : feedFloorSeconds(container.definition);
     } catch (error) {
       return unlessDamaged(error);
     }
+  }
+
+  /** Undefined for a container that never was, too. */
+  async #retention(): Promise<Retention | undefined> {
+    return (await this.#container().catch(unlessDamaged))?.retention;
+  }
+
+  #container(): Promise<ContainerState | undefined> {
+    return (this.#read ??= this.#fold());
+  }
+
+  async #fold(): Promise<ContainerState | undefined> {
+    return foldContainer(await this.#log.readStream(containerStream(this.#rid)));
   }
 }
 

@@ -157,8 +157,16 @@ export class Store implements StoreApi {
       everySeconds: options.scavengeEverySeconds ?? null,
       onFault,
     });
-    this.#operations = new Operations(parts, purge, this.#rebuilds, this.#scavenging, measurements, options);
     this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
+    this.#operations = new Operations(
+      parts,
+      purge,
+      this.#rebuilds,
+      this.#scavenging,
+      this.#backups,
+      measurements,
+      options,
+    );
     this.#closePorts = options.closePorts;
   }
 
@@ -483,7 +491,7 @@ export class Store implements StoreApi {
   startRebuild: StoreApi['startRebuild'] = (name, request) => this.#rebuilds.start(name, request);
   rebuildStatus: StoreApi['rebuildStatus'] = (name) => this.#rebuilds.status(name);
   cancelRebuild: StoreApi['cancelRebuild'] = (name) => this.#rebuilds.cancel(name);
-  fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck((signal) => this.#backups.ledgerDamage(signal), ...args);
+  fsck: StoreApi['fsck'] = (...args) => this.#operations.fsck(...args);
   health: StoreApi['health'] = () => this.#operations.health();
 
   nowMs: StoreApi['nowMs'] = () => this.#clock.now();

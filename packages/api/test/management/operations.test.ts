@@ -5,6 +5,7 @@ import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { Operations } from '@epitaph/api/store/operations.ts';
 import type { StoreParts } from '@epitaph/api/store/parts.ts';
 import type { Rebuilds } from '@epitaph/api/store/rebuilds.ts';
+import type { Backups } from '@epitaph/api/store/backups.ts';
 import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
@@ -40,6 +41,7 @@ describe('health', () => {
         {} as PurgeRunner,
         {} as Rebuilds,
         {} as Scavenging,
+        {} as Backups,
         new Measurements(),
         {
           readyLagEvents,
@@ -63,6 +65,7 @@ describe('health', () => {
       {} as PurgeRunner,
       {} as Rebuilds,
       {} as Scavenging,
+      {} as Backups,
       new Measurements(),
       {},
     );
@@ -80,6 +83,7 @@ describe('health', () => {
       {} as PurgeRunner,
       {} as Rebuilds,
       {} as Scavenging,
+      {} as Backups,
       new Measurements(),
       {},
     );

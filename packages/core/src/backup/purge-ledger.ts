@@ -1,3 +1,5 @@
+import { parsedJson } from '../parsed-json.ts';
+
 /** How far a purge ledger goes: its number of lines after the first, and the hash of the last of them. */
 export interface LedgerHead {
   readonly lines: number;
@@ -50,13 +52,13 @@ export interface LedgerLine {
 
 /** @returns undefined for a text that is no such line */
 export function readLedgerFirstLine(text: string): LedgerFirstLine | undefined {
-  const { ledger, store } = propertiesOf(parsed(text), ['ledger', 'store']);
+  const { ledger, store } = propertiesOf(parsedJson(text), ['ledger', 'store']);
   return isText(ledger) && isText(store) ? { ledger, store } : undefined;
 }
 
 /** @returns undefined for a text that is no such line */
 export function readLedgerLine(text: string): LedgerLine | undefined {
-  const line = parsed(text);
+  const line = parsedJson(text);
   const { n, previous, atMs, keys } = propertiesOf(line, ['n', 'previous', 'atMs', 'keys']);
   if (isInteger(n) && isText(previous) && isInteger(atMs) && Array.isArray(keys) && keys.every(isKeyOfLife)) {
     return { n, previous, entry: { atMs, keys } };
@@ -76,14 +78,6 @@ function propertiesOf<Name extends string>(value: unknown, names: readonly Name[
   if (typeof value !== 'object' || value === null) return {};
   const has = Object.keys(value).length === names.length && names.every((name) => Object.hasOwn(value, name));
   return has ? value : {};
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 const isInteger = (value: unknown): value is number => Number.isSafeInteger(value);

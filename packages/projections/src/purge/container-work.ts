@@ -76,8 +76,6 @@ export class ContainerWork {
   readonly #options: ContainerWorkOptions;
   /** Containers in which overdue items were left because there were no request units for them. */
   readonly unpaid = new Set<ContainerNumber>();
-  /** Until when the deletes by partition key of a container are left alone. */
-  readonly #unfinishable = new Map<ContainerNumber, number>();
 
   constructor(options: ContainerWorkOptions) {
     this.#options = options;
@@ -90,7 +88,7 @@ export class ContainerWork {
       await pace.step();
       const { overdue, unrecorded, ended, abandoned } = await this.workIn(container, probe, 1);
       if (overdue.length + unrecorded.length + ended.length + abandoned.length > 0) return true;
-      if (this.hasUnfinishedDeletes(container)) return true;
+      if (this.#options.ends.hasUnfinishedDeletes(container, this.#options.clock.now())) return true;
     }
     return false;
   }
@@ -122,22 +120,10 @@ export class ContainerWork {
     };
   }
 
-  /** Whether it is to be put on record of deletes by partition key that they are worked off. */
-  hasUnfinishedDeletes(container: CatalogContainer): boolean {
-    if (container.state.partitionKeyDeletes.length === 0 || this.isGone(container)) return false;
-    return (this.#unfinishable.get(container.number) ?? 0) <= this.#options.clock.now();
-  }
-
-  /** That could not be put on record. It is tried again after a while. */
-  leaveUnfinished({ number }: CatalogContainer): void {
-    this.#unfinishable.set(number, this.#options.clock.now() + FAULT_RETRY_MS);
-  }
-
   /** Whoever asks for a pass is told of all that can't be done. */
   forgetFaults(): void {
     this.#options.held.forgetFaults();
     this.#options.ends.forgetFaults();
-    this.#unfinishable.clear();
   }
 
   isGone(container: CatalogContainer): boolean {

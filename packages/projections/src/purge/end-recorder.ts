@@ -46,6 +46,8 @@ export class EndRecorder {
   readonly #ports: EndRecorderPorts;
   /** Lives whose end can't be recorded, by the position by which each is known, and until when they are left alone. */
   readonly #setAside = new Map<ContainerNumber, Map<number, number>>();
+  /** Until when the deletes by partition key of a container are left alone. */
+  readonly #unfinishable = new Map<ContainerNumber, number>();
 
   constructor(ports: EndRecorderPorts) {
     this.#ports = ports;
@@ -85,8 +87,10 @@ export class EndRecorder {
 
   /** All lives are tried again, of all containers or of one. */
   forgetFaults(container?: ContainerNumber): void {
-    if (container === undefined) this.#setAside.clear();
-    else this.#setAside.delete(container);
+    for (const left of [this.#setAside, this.#unfinishable]) {
+      if (container === undefined) left.clear();
+      else left.delete(container);
+    }
   }
 
   /**
@@ -187,12 +191,30 @@ export class EndRecorder {
     return { recorded, atFault, fault };
   }
 
-  /** Puts on record that a container's deletes by partition key are worked off, those up to a position of the log. */
-  async completePartitionKeyDeletes(
-    { state }: CatalogContainer,
+  /** Whether it is to be put on record of deletes by partition key that they are worked off. */
+  hasUnfinishedDeletes(container: CatalogContainer, nowMs: number): boolean {
+    if (container.state.partitionKeyDeletes.length === 0 || isGone(this.#ports, container)) return false;
+    return (this.#unfinishable.get(container.number) ?? 0) <= nowMs;
+  }
+
+  /**
+   * Puts on record that a container's deletes by partition key are worked off, those up to a position of the log.
+   *
+   * @returns the fault that was met: then they are left alone for a while
+   */
+  completePartitionKeyDeletes(
+    container: CatalogContainer,
     upToPosition: number,
     nowMs: () => number,
-  ): Promise<void> {
+  ): Promise<PurgeFault | undefined> {
+    return despiteFaults(
+      [container],
+      () => this.#complete(container, upToPosition, nowMs),
+      ({ number }) => this.#unfinishable.set(number, nowMs() + FAULT_RETRY_MS),
+    );
+  }
+
+  async #complete({ state }: CatalogContainer, upToPosition: number, nowMs: () => number): Promise<void> {
     const { log } = this.#ports;
     for (const { position } of state.partitionKeyDeletes) {
       if (position > upToPosition) continue;

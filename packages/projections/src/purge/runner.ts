@@ -13,7 +13,7 @@ import { DueBook, erasureDelayMs } from './due-book.ts';
 import { EndRecorder } from './end-recorder.ts';
 import { endedPages } from './ended-pages.ts';
 import { BATCH_SIZE, type DemandedErasure, type ErasedBatch, PurgeExecutor } from './executor.ts';
-import { despiteFaults, type PurgeFault } from './faults.ts';
+import type { PurgeFault } from './faults.ts';
 import { HeldLives } from './held-lives.ts';
 import { nextAction, type PurgeSituation } from './next-action.ts';
 import type { PurgePorts } from './ports.ts';
@@ -524,17 +524,13 @@ export class PurgeRunner {
 
   async #completePartitionKeyDeletes(number: ContainerNumber): Promise<PurgeFault | undefined> {
     const container = this.#options.catalog().containerByNumber(number)!;
-    if (!this.#work.hasUnfinishedDeletes(container)) return undefined;
+    const nowMs = () => this.#options.clock.now();
+    if (!this.#ends.hasUnfinishedDeletes(container, nowMs())) return undefined;
     // The checkpoint is read first: the catalog knows of a delete before the ends of its lives are in the store, and
     // these may come at any moment.
     const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return undefined;
-    const nowMs = () => this.#options.clock.now();
-    return despiteFaults(
-      [container],
-      () => this.#ends.completePartitionKeyDeletes(container, upToPosition, nowMs),
-      () => this.#work.leaveUnfinished(container),
-    );
+    return this.#ends.completePartitionKeyDeletes(container, upToPosition, nowMs);
   }
 
   /**

@@ -17,6 +17,7 @@ import {
   type VaultManifest,
 } from '@epitaph/core/backup/manifest.ts';
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import {
   CLOCK_FILE,
   type DataFolder,
@@ -26,7 +27,6 @@ import {
   PROOF_KEY_FILE,
   ACCESS_KEYS_FILE,
 } from './data-folder.ts';
-import { Pace } from '@epitaph/core/turn.ts';
 import { makeFolder } from './durable-files.ts';
 import { openForReading, UnusableFile } from './database.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';

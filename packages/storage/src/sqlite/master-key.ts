@@ -212,8 +212,9 @@ async function rewrapAll(
   for await (const { keyId: known, stream, position, head } of lives) {
     // Of a damaged event the vault alone still knows whose key it was.
     const keyId = known ?? (findOwned.get(ownerOf(stream)) as { id: number } | undefined)?.id;
-    const index = keyId === undefined ? undefined : indexIn(ids, keyId);
-    if (keyId === undefined || index === undefined || seen[index] === 1) continue;
+    if (keyId === undefined) continue;
+    const index = indexIn(ids, keyId);
+    if (index === undefined || seen[index] === 1) continue;
     const { owner, wrapped } = find.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array };
     // The key of a life that had this number before is lost: the number was given out again from an older copy of the keys.
     if (!ownerOf(stream).equals(owner)) continue;

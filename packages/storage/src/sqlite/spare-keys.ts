@@ -146,8 +146,9 @@ export function recoverSpareKeys(
   vault.exec('BEGIN IMMEDIATE');
   try {
     for (const { keyId, stream } of livesIn(log, from)) {
-      const key = keyId === undefined ? undefined : spare.get(keyId);
-      if (keyId === undefined || key === undefined) continue;
+      if (keyId === undefined) continue;
+      const key = spare.get(keyId);
+      if (key === undefined) continue;
       spare.delete(keyId);
       if (find.get(keyId) === undefined) tables.addKey(keyId, stream, key);
     }

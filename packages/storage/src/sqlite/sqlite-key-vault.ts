@@ -1,6 +1,7 @@
 import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import {
   type ContainerFloors,
   type DestroyOutcome,
@@ -278,7 +279,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   /** What a hold covers by the rows that are asked, which damage may have taken from beside the hold's own. */
   #scopeInForce(holdId: string, kept: string): HoldScope {
-    const scope = parsedScope(kept);
+    const scope = parsedJson(kept) as HoldScope | undefined;
     if (scope?.kind === 'lives') {
       const lives = this.#read.heldLives.all(holdId) as { stream: string }[];
       return { kind: 'lives', streams: lives.map((life) => life.stream) };
@@ -356,15 +357,6 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   async #write(write: VaultWriteJob['write']): Promise<void> {
     const job: VaultWriteJob = { kind: 'vault-write', write };
     await this.#writer.submit(job);
-  }
-}
-
-/** Undefined where it is damaged. */
-function parsedScope(text: string): HoldScope | undefined {
-  try {
-    return JSON.parse(text) as HoldScope;
-  } catch {
-    return undefined;
   }
 }
 

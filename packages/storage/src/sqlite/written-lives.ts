@@ -1,4 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 
 /** A life by one of its writes, and how far into the log that is. */
 export interface WrittenLife {
@@ -50,18 +51,10 @@ function* keysIn(
     }
     const { stream, position, destroyed } = row;
     const isDestroyed = destroyed === 1;
-    const values = valuesIn(row.data);
+    const values = parsedJson(row.data) as unknown[] | undefined;
     const keyId = values?.[names.indexOf('key')];
     if (values === undefined) yield { keyId: undefined, stream, position, head, isDestroyed };
     else if (typeof keyId === 'number') yield { keyId, stream, position, head, isDestroyed };
-  }
-}
-
-function valuesIn(data: string): unknown[] | undefined {
-  try {
-    return JSON.parse(data) as unknown[];
-  } catch {
-    return undefined;
   }
 }
 
