@@ -686,6 +686,22 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
         for (let index = 0; index < 20; index++) secrets.push((await vault.containerSecret(newRid())).join());
         expect(new Set(secrets).size).toBe(20);
       });
+
+      test('that another makes, and names items by, between the look for it and the look for such items, is the one (where these are looked for)', async ({
+        vault,
+      }) => {
+        if (vault.onNewSecret === undefined) return;
+        const rid = newRid();
+        let made: Uint8Array | undefined;
+        vault.onNewSecret(async () => {
+          vault.onNewSecret!(() => Promise.resolve());
+          made = Uint8Array.from(await vault.containerSecret(rid));
+          throw new Error('an item is named already');
+        });
+        expect(sameBytes(await vault.containerSecret(rid), made)).toBe(true);
+        vault.onNewSecret(() => Promise.reject(new Error('an item is named already')));
+        expect(await rejectionOf(vault.containerSecret(newRid()))).toBeInstanceOf(Error);
+      });
     });
 
     describe('reopened', () => {

@@ -254,7 +254,17 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     }
     const name = secretNameOf(containerRid);
     const before = this.#secrets.get(containerRid);
-    if (before === undefined) await this.#assertNothingNamed(containerRid);
+    if (before === undefined) {
+      try {
+        await this.#assertNothingNamed(containerRid);
+      } catch (error) {
+        // What is named may have been so since it was looked up, by another node that has made it.
+        const made = await this.secretOf(containerRid);
+        if (made === undefined) throw error;
+        this.#secrets.set(containerRid, made);
+        return made;
+      }
+    }
     await aloneInVault(this.#database, async (sql) => {
       // By the key in force: it may have been changed while this node was cut off.
       await this.#tree.readRoot(sql);

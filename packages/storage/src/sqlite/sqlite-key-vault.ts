@@ -331,10 +331,18 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   async #secret(name: string, containerRid?: string): Promise<Uint8Array> {
     const place = Buffer.from(name);
-    const known = this.#read.secret.get(name) as { wrapped: Uint8Array } | undefined;
-    let wrapped = known?.wrapped;
+    const kept = () => (this.#read.secret.get(name) as { wrapped: Uint8Array } | undefined)?.wrapped;
+    let wrapped = kept();
+    if (wrapped === undefined && containerRid !== undefined) {
+      try {
+        await this.#assertNothingNamed(containerRid);
+      } catch (error) {
+        // What is named may have been so since it was looked up, by a write beside this one that has made it.
+        wrapped = kept();
+        if (wrapped === undefined) throw error;
+      }
+    }
     if (wrapped === undefined) {
-      if (containerRid !== undefined) await this.#assertNothingNamed(containerRid);
       const fresh = gcmSeal(this.#master, place, this.#random.take(32));
       // Whoever is first wins; the answer is what stands in the vault.
       const job: VaultWriteJob = { kind: 'vault-write', write: { what: 'add-secret', name }, blobs: [fresh] };
