@@ -1,3 +1,5 @@
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { itemToWrite } from '../support/item.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
@@ -28,7 +30,15 @@ it.each([
     file: 'vault.db',
     damage: 'UPDATE holds SET scope = substr(scope, 1, 12)',
   },
-])('holds that $what keep what they are on record to keep, also after a start', async ({ file, damage }) => {
+  {
+    what: 'the log has on other names, from which read models are made',
+    file: 'log.db',
+    damage: `UPDATE events SET data = json_replace(data,
+        '$[1].lives[0]', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAA.0', '$[1].items[0]', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAA')
+      WHERE json_extract(data, '$[0]') IN ('query', 'list')`,
+    lost: 'items.v1.db',
+  },
+])('holds that $what keep what they are on record to keep, also after a start', async ({ file, damage, lost }) => {
   const folder = new DamagedFolder('damaged-holds');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -46,6 +56,7 @@ it.each([
   await store.setRetentionFloor(CALLER, container, 150, reason);
   await store.close();
   folder.change(file, (database) => database.exec(damage));
+  if (lost !== undefined) rmSync(join(folder.path, lost));
   store = await folder.open();
   try {
     await store.advanceClock(200_000);
@@ -87,3 +98,36 @@ it.each([
     }
   },
 );
+
+it.each([
+  {
+    what: 'of which the keys have lost an item',
+    file: 'vault.db',
+    sql: 'DELETE FROM held_prefixes',
+    says: 'keep less',
+  },
+  { what: 'that the keys have lost', file: 'vault.db', sql: 'DELETE FROM holds', says: 'do not have it' },
+  { what: 'of which the keys have a lower floor', file: 'vault.db', sql: 'DELETE FROM floors', says: 'have it lower' },
+  {
+    what: 'of which the log has lost an item',
+    file: 'log.db',
+    sql: "UPDATE events SET data = json_remove(data, '$[1].items[0]') WHERE data LIKE '[\"list\"%'",
+    says: 'keep more',
+  },
+])('an examination names content $what', async ({ file, sql, says }) => {
+  const folder = new DamagedFolder('damaged-holds');
+  const store = await folder.open();
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+    const scope = { kind: 'items', items: ['a', 'b'].map((id) => ({ id, partitionKey: PK })) } as const;
+    await store.placeHold(CALLER, container, 'list', { scope, reason: 'a test' });
+    await store.setRetentionFloor(CALLER, container, 150, 'a test');
+    expect((await store.fsck()).problems).toEqual([]);
+    folder.change(file, (database) => database.exec(sql));
+    const differing = (await store.fsck()).problems.filter(({ code }) => code === 'retention-differs');
+    expect(differing.map(({ message }) => message).join()).toContain(says);
+  } finally {
+    await store.close();
+  }
+});

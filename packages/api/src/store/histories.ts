@@ -21,6 +21,7 @@ import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { lastBy } from '@epitaph/core/log/last-by.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { holdIdOf, withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
@@ -32,7 +33,6 @@ import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
-import { streamPages } from './stream-pages.ts';
 import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from './api/history-api.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;

@@ -9,6 +9,7 @@ import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
 import type { RecordedScope, RetentionEvent } from '@epitaph/core/retention/events.ts';
 import {
@@ -28,7 +29,7 @@ import {
 } from '@epitaph/core/retention/hold-register.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
-import { floorKinds, type VaultHold } from '@epitaph/core/vault/key-vault.ts';
+import { floorKinds, type VaultHold, widened } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { wait } from '../config/wait.ts';
@@ -38,7 +39,6 @@ import type { Queries } from './queries.ts';
 import { RetentionInLog, unlessDamaged } from './retention-in-log.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
-import { streamPages } from './stream-pages.ts';
 import type { Caller } from './api/common.ts';
 import type { HoldRequest, PlacedHold, ShownHold } from './api/retention-api.ts';
 
@@ -127,10 +127,17 @@ export class Holds {
             await vault.placeHold({ holdId, containerRid: rid, scope, placedAtMs: hold.placedAtMs });
           continue;
         }
-        if (sameJson(wanted.scope, inVault.get(holdId)?.scope)) continue;
+        const kept = inVault.get(holdId)?.scope;
+        if (sameJson(wanted.scope, kept)) continue;
         const recorded = await inLog.standing(hold.holdId);
-        if (recorded === undefined || sameJson(recorded, hold)) await this.#settle(state, hold.holdId);
-        else await vault.placeHold(await this.#inVault(rid, recorded));
+        if (kept === undefined && (recorded === undefined || sameJson(recorded, hold))) {
+          await this.#settle(state, hold.holdId);
+          continue;
+        }
+        const { scope, ...placed } = recorded === undefined ? wanted : await this.#inVault(rid, recorded);
+        // An id means one hold for ever, so one of the two is damaged. Which is not known here: what either covers stays.
+        const covered = kept === undefined ? scope : widened(scope, kept, rid);
+        if (!sameJson(covered, kept)) await vault.placeHold({ ...placed, scope: covered });
       }
       for (const { holdId, placedAtMs } of byContainer.get(rid) ?? []) {
         if (known.has(holdId) || !(isAlone || placedAtMs < abandonedMs)) continue;

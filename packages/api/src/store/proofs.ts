@@ -4,6 +4,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import {
   CERTIFICATE_FORMAT,
   type CertifiedFact,
@@ -37,7 +38,6 @@ import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import type { StoreParts } from './parts.ts';
 import { isPurged, itemLife, lastErasedLife } from './item-lives.ts';
-import { streamPages } from './stream-pages.ts';
 import type { ScanProgress } from './api/history-api.ts';
 import type { CertifiedPeriod, LogVerification, TreeSnapshot } from './api/proofs-api.ts';
 

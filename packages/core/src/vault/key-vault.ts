@@ -105,6 +105,22 @@ export function prefixesOf(scope: HoldScope): readonly string[] {
   }
 }
 
+/** What either of two scopes of a container covers: the first itself, where the other covers nothing else. */
+export function widened(scope: HoldScope, other: HoldScope, containerRid: string): HoldScope {
+  if (scope.kind === 'lives' && other.kind === 'lives') {
+    const streams = new Set([...scope.streams, ...other.streams]);
+    return streams.size === scope.streams.length ? scope : { kind: 'lives', streams: [...streams] };
+  }
+  const prefixes = prefixesOf(scope);
+  const names = other.kind === 'lives' ? other.streams : prefixesOf(other);
+  const further = names.filter((name) => !prefixes.some((prefix) => name.startsWith(prefix)));
+  if (further.length === 0) return scope;
+  // What is named in different ways has no name in common but that of the container.
+  return scope.kind === 'stream-prefixes' && other.kind === 'stream-prefixes'
+    ? { kind: 'stream-prefixes', prefixes: [...prefixes, ...further] }
+    : { kind: 'container', containerRid };
+}
+
 /**
  * Why keys of a container are kept for a time: `retention`, an operator's least time from the last write, and
  * `change-feed`, the time from the life's last event for which a feed shows all versions. Neither lifts the other.

@@ -29,6 +29,7 @@ export interface FsckProblem {
     | 'clear-copies-left'
     | 'entry-differs'
     | 'entry-without-reason'
+    | 'retention-differs'
     | 'key-missing'
     | 'key-not-destroyed'
     | 'body-unreadable'

@@ -22,6 +22,7 @@ import {
   type Report,
 } from './examination.ts';
 import { checkWrite, examineLife } from './lives.ts';
+import { checkRetention } from './retention.ts';
 import { checkRows } from './rows.ts';
 
 /** Events read at a time, without their bodies. */
@@ -138,6 +139,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   for (const rid of named) await checkSecret(rid, examination);
   await checkDatabases(databases, examination);
   await checkContainers([...containers.keys()], examination);
+  for (const rid of containers.keys()) await checkRetention(rid, examination);
   let items = 0;
   for (const container of await store.containers()) items += await checkRows(container, examination);
   return { events, items, lives, problems };

@@ -1,6 +1,6 @@
-import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { Pace } from '@epitaph/core/turn.ts';
+import { Pace } from '../turn.ts';
+import type { EventLog } from './event-log.ts';
+import type { RecordedEvent } from './recorded-event.ts';
 
 /** One event of a container may name ten thousand lives. */
 const PAGE_EVENTS = 32;
