@@ -116,12 +116,24 @@ it('a run that is gone on with looks beyond a life within a recovery window of w
 });
 
 it.each([
-  { what: 'can no more be read', damage: 'UPDATE events SET version = 99 WHERE revision = 0 AND stream = ?' },
-  { what: 'is lost', damage: 'DELETE FROM events WHERE revision = 0 AND stream = ?' },
-  { what: 'at the end is lost', damage: 'DELETE FROM events WHERE revision = 1 AND stream = ?' },
+  {
+    what: 'can no more be read',
+    damage: 'UPDATE events SET version = 99 WHERE revision = 0 AND stream = ?',
+    fault: 'ContainerCreated at',
+  },
+  {
+    what: 'is lost',
+    damage: 'DELETE FROM events WHERE revision = 0 AND stream = ?',
+    fault: 'the event log has nothing of container-',
+  },
+  {
+    what: 'at the end is lost',
+    damage: 'DELETE FROM events WHERE revision = 1 AND stream = ?',
+    fault: 'otherwise than the event log',
+  },
 ])(
   'a purge that meets deletes by partition key in a container of which an event $what says so, and goes on with all others',
-  async ({ damage }) => {
+  async ({ damage, fault }) => {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
     await store.createDatabase(CALLER, 'd');
@@ -140,7 +152,7 @@ it.each([
     try {
       for (const id of ['later', 'after it']) {
         await store.advanceClock(200_000);
-        await expect(store.runPurge()).rejects.toThrow(/the event log has nothing of container-|ContainerCreated at/);
+        await expect(store.runPurge()).rejects.toThrow(fault);
         expect((await store.purgeRuns(0, 10)).runs.length).toBe(1);
         await store.writeItem(CALLER, next, 'create', make(id));
       }

@@ -120,8 +120,12 @@ class Lives {
     return `item-Co1.${item}.0`;
   }
 
-  /** A life of two writes, at 1 s and 2 s; then deleted at 3 s, or live. */
-  async life(item: string, end: 'deleted' | 'live' = 'deleted', uniqueKeys: readonly string[] = []): Promise<EndedRow> {
+  /** A life of two writes, at 1 s and 2 s; then deleted at 3 s, or expired by a policy that started then, or live. */
+  async life(
+    item: string,
+    end: 'deleted' | 'expired' | 'live' = 'deleted',
+    uniqueKeys: readonly string[] = [],
+  ): Promise<EndedRow> {
     const stream = this.stream(item);
     const { key } = this.vault.createKey(stream);
     const identity = { id: item, partitionKey: '["p"]' };
@@ -141,8 +145,20 @@ class Lives {
       });
       return { ...event, body: this.sealer.seal(key, stream, ts - 1, '{}') };
     });
-    const ends = recorded(this.context(3_000), { type: 'ItemDeleted', data: { ...identity, ts: 2 } });
-    const events = end === 'deleted' ? [...written, ends] : written;
+    const expiry = {
+      expiredAtMs: 3_000,
+      rule: 'container-default',
+      ttl: 1,
+      policyVersion: 2,
+      byPolicyStart: true,
+    } as const;
+    const ends = recorded(
+      this.context(3_000),
+      end === 'expired'
+        ? { type: 'ItemExpired', data: { ...identity, ts: 2, ...expiry } }
+        : { type: 'ItemDeleted', data: { ...identity, ts: 2 } },
+    );
+    const events = end === 'live' ? written : [...written, ends];
     await this.log.append([{ stream, expectedRevision: 'no-stream', events }]);
     return { stream, ...identity, life: 0, cause: 'deleted', endedAtMs: 3_000, byPolicyStart: false } as EndedRow;
   }
@@ -179,7 +195,7 @@ describe('an erasure', () => {
   it('says on record what there was, what was waited for, and until when a copy of the key is kept', async () => {
     const lives = new Lives();
     const one = await lives.life('a');
-    const [two, three, four] = [await lives.life('b'), await lives.life('c'), await lives.life('d')];
+    const [two, three, four] = [await lives.life('b', 'expired'), await lives.life('c'), await lives.life('d')];
     const digests = lives.log.readStream(one.stream).flatMap(({ body }) => (body ? lives.sealer.digest(body) : []));
     await lives.vault.setFloor('Co1', 'retention', 5);
     expect(await lives.erase([one])).toMatchObject({ purged: 1, refused: [] });
@@ -197,7 +213,7 @@ describe('an erasure', () => {
     ]);
 
     lives.copiesKeptUntilMs = 50_000;
-    await lives.erase([{ ...two, byPolicyStart: true }]);
+    await lives.erase([two]);
     expect(lives.record('b').data).toMatchObject({ recoverableUntilMs: 50_000, checks: { graceSeconds: 7 } });
 
     const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);

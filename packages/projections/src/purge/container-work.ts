@@ -3,6 +3,7 @@ import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, EndedRow, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
+import type { CatalogCheck } from './catalog-check.ts';
 import { erasureDelayMs } from './due-book.ts';
 import type { EndRecorder } from './end-recorder.ts';
 import type { Candidate, PurgeExecutor, RefusedLife } from './executor.ts';
@@ -67,6 +68,7 @@ export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalo
   readonly ends: EndRecorder;
   readonly executor: PurgeExecutor;
   readonly held: HeldLives;
+  readonly check: CatalogCheck;
   /** True where other nodes may lower floors, too. */
   readonly othersControl: boolean;
 }
@@ -76,6 +78,8 @@ export class ContainerWork {
   readonly #options: ContainerWorkOptions;
   /** Containers in which overdue items were left because there were no request units for them. */
   readonly unpaid = new Set<ContainerNumber>();
+  /** Until when nothing is done in a container that the catalog has otherwise than the log. */
+  readonly #differing = new Map<ContainerNumber, number>();
 
   constructor(options: ContainerWorkOptions) {
     this.#options = options;
@@ -96,6 +100,8 @@ export class ContainerWork {
   /** What there is to do in a container, at most so much of each kind. */
   async workIn(container: CatalogContainer, run: Freeze, limit: number): Promise<Work> {
     const { look } = this.#options.held;
+    if ((this.#differing.get(container.number) ?? 0) > this.#options.clock.now())
+      return { container, overdue: [], unrecorded: [], ended: [], abandoned: [], look };
     const gone = this.isGone(container);
     // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run, and what has
     // expired since the run began must not pass for gone with it.
@@ -120,8 +126,22 @@ export class ContainerWork {
     };
   }
 
+  /**
+   * Asks whether the log has a container as the catalog has it, by which all that is to be done in it was found.
+   *
+   * @returns the fault where it has not: then the container is left alone for a while
+   */
+  whyNot(container: CatalogContainer): Promise<PurgeFault | undefined> {
+    return despiteFaults(
+      [container],
+      ({ state }) => this.#options.check.assertAgrees(state.rid),
+      ({ number }) => this.#differing.set(number, this.#options.clock.now() + FAULT_RETRY_MS),
+    );
+  }
+
   /** Whoever asks for a pass is told of all that can't be done. */
   forgetFaults(): void {
+    this.#differing.clear();
     this.#options.held.forgetFaults();
     this.#options.ends.forgetFaults();
   }

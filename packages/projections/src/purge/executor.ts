@@ -226,7 +226,7 @@ export class PurgeExecutor {
       }
       if (demandedBy === undefined && (await this.#leftEarlier(candidate, state, lastWrite.recorded))) return;
       lives.push({
-        candidate: causedByItsEnd(candidate, state),
+        candidate: byItsEnd(candidate, last),
         index,
         reading,
         request: {
@@ -461,12 +461,19 @@ const isDue = ({ candidate: { endedAtMs }, graceSeconds: seconds }: Dying, nowMs
   endedAtMs === undefined || endedAtMs + seconds * 1000 <= nowMs;
 
 /**
- * A life that has ended has that end as its cause, as the log has it: its row may be damaged, or still that of an item where
- * its container went after it.
+ * A life that has ended goes by that end as the log has it: its row may be damaged, or still that of an item where its
+ * container went after it.
  */
-function causedByItsEnd(candidate: Candidate, { status }: ItemState): Candidate {
-  const hasEnded = status === 'expired' || status === 'deleted';
-  return candidate.cause !== 'erasure' && hasEnded ? { ...candidate, cause: status } : candidate;
+function byItsEnd(candidate: Candidate, { read, recorded }: LifeReading['last']): Candidate {
+  if (candidate.cause === 'erasure' || (read.type !== 'ItemExpired' && read.type !== 'ItemDeleted')) return candidate;
+  const [cause, byPolicyStart, endedAtMs] =
+    read.type === 'ItemExpired'
+      ? (['expired', read.data.byPolicyStart, read.data.expiredAtMs] as const)
+      : (['deleted', false, read.data.withPartitionKey?.atMs ?? recorded.occurredAtMs] as const);
+  const { stream } = candidate;
+  return candidate.endedAtMs === undefined
+    ? { stream, cause, byPolicyStart }
+    : { stream, cause, byPolicyStart, endedAtMs };
 }
 
 /** @throws {PurgeFault} what one of the lives met; when the erasure of the others is on record */

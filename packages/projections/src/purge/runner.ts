@@ -7,6 +7,7 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import type { ReadModelNews } from '../shared-projector.ts';
+import { CatalogCheck } from './catalog-check.ts';
 import { ContainerWork, type Erased, kindOf, type Work } from './container-work.ts';
 import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
@@ -63,6 +64,7 @@ export class PurgeRunner {
   readonly #executor: PurgeExecutor;
   readonly #control: PurgeControl;
   readonly #runs: PurgeRuns;
+  readonly #check: CatalogCheck;
   readonly #work: ContainerWork;
   readonly #around: NonNullable<PurgeRunnerOptions['around']>;
   readonly #book = new DueBook();
@@ -83,12 +85,14 @@ export class PurgeRunner {
     const { othersControl = false } = options;
     this.#control = new PurgeControl({ ...options, othersControl });
     this.#runs = new PurgeRuns({ ...options, othersControl });
+    this.#check = new CatalogCheck(options);
     this.#work = new ContainerWork({
       ...options,
       othersControl,
       ends: this.#ends,
       executor: this.#executor,
       held: this.#held,
+      check: this.#check,
     });
     this.#around = options.around ?? ((_step, work) => work());
   }
@@ -247,10 +251,12 @@ export class PurgeRunner {
    * took can't wait for the next pass.
    *
    * @returns how many can't be recorded, because what the log has of these items can't be read
+   * @throws {PurgeFault} when the catalog has the container otherwise than the log
    */
   async recordOverdue(container: CatalogContainer): Promise<number> {
     const { clock } = this.#options;
     const nowMs = () => clock.now();
+    await this.#check.assertAgrees(container.state.rid);
     this.#ends.forgetFaults(container.number);
     let unreadable = 0;
     for (;;) {
@@ -476,6 +482,11 @@ export class PurgeRunner {
       if (action === 'complete') {
         const met = await this.#leave(number);
         fault ??= met;
+        continue;
+      }
+      const differs = await this.#work.whyNot(work.container);
+      if (differs !== undefined) {
+        fault ??= differs;
         continue;
       }
       works.push(work);

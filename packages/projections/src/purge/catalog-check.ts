@@ -1,0 +1,82 @@
+import { foldDatabase } from '@epitaph/core/database/evolve.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import { evolveContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { InvariantViolation } from '@epitaph/core/invariant.ts';
+import { streamPages } from '@epitaph/core/log/stream-pages.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { PurgeFault } from './faults.ts';
+import type { PurgePorts } from './ports.ts';
+
+/**
+ * Whether the catalog has a container as its stream says, as far as this decides what goes: read models may be damaged, and
+ * what is erased over that is gone. A container is looked at once, before anything of it goes: what the catalog has of it
+ * after that comes from the log.
+ */
+export class CatalogCheck {
+  readonly #ports: Pick<PurgePorts, 'log' | 'catalog' | 'projected'>;
+  readonly #agreed = new Set<string>();
+
+  constructor(ports: Pick<PurgePorts, 'log' | 'catalog' | 'projected'>) {
+    this.#ports = ports;
+  }
+
+  /** @throws {PurgeFault} when it has it otherwise */
+  async assertAgrees(rid: string): Promise<void> {
+    if (this.#agreed.has(rid)) return;
+    try {
+      if (!(await this.#agrees(rid))) {
+        throw new PurgeFault(
+          `the read models have the policies or the end of ${containerStream(rid)} otherwise than the event log; nothing of it is recorded or erased until these agree, and fsck says which is damaged`,
+        );
+      }
+    } catch (error) {
+      // What the log can't say is not known better by anybody.
+      if (!(error instanceof UnreadableEvent || error instanceof InvariantViolation)) throw error;
+    }
+    this.#agreed.add(rid);
+  }
+
+  async #agrees(rid: string): Promise<boolean> {
+    const { log, catalog, projected } = this.#ports;
+    for (let known = 0; ;) {
+      let recorded: ContainerState | undefined;
+      let events = 0;
+      let position = 0;
+      for await (const page of streamPages(log, containerStream(rid))) {
+        for (const event of page) {
+          recorded = evolveContainer(recorded, event);
+          ({ position } = event);
+        }
+        events += page.length;
+      }
+      if (recorded === undefined) return false;
+      const database = foldDatabase(await log.readStream(databaseStream(recorded.databaseRid)));
+      // What was recorded a moment ago the catalog may not have yet.
+      await projected(position);
+      const shown = catalog().containerByRid(rid)?.state;
+      const within = shown && catalog().databaseByRid(shown.databaseRid);
+      if (decisive(recorded, database) === decisive(shown, within)) return true;
+      // Or it has what was recorded since the stream was read.
+      if (events === known) return false;
+      known = events;
+    }
+  }
+}
+
+/** What decides when something of a container goes. */
+function decisive(container: ContainerState | undefined, database: DatabaseState | undefined): string {
+  return JSON.stringify([
+    container?.status,
+    container?.deletedAtMs,
+    container?.databaseRid,
+    container?.timeline.map(({ fromMs, defaultTtl, version }) => [fromMs, defaultTtl, version]),
+    container?.policyGraceSeconds,
+    container?.retention.recoveryWindowSeconds,
+    container?.partitionKeyDeletes.map(({ partitionKey, atMs, position }) => [partitionKey, atMs, position]),
+    database?.status,
+    database?.deletedAtMs,
+  ]);
+}
