@@ -865,4 +865,26 @@ describe('what a purge says of the copies of its key', () => {
     expect(await purge('lapsed')).toBeNull();
     await other.dispose();
   });
+
+  it('is what it can have been at most, where the record of a backup can not be read any more', async () => {
+    const other = new Place();
+    let store = await other.open();
+    await store.createDatabase(CALLER, 'db');
+    await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
+    const { takenAtMs } = await store.backup(CALLER, { folder: other.file('one'), vaultKeptSeconds: 86_400 });
+    await other.close();
+    const log = new DatabaseSync(other.file('data', 'log.db'));
+    expect(log.prepare("UPDATE events SET version = 99 WHERE stream = 'backups' AND revision = 0").run().changes).toBe(
+      1,
+    );
+    log.close();
+    store = await other.open();
+    await store.advanceClock(2 * DAY_MS);
+    await write(store, 'c', 'a');
+    await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+    await store.runPurge();
+    const { statement } = await store.certificate(store.container('db', 'c'), 'a', '["p"]');
+    expect(statement.recoverableUntilMs).toBe(takenAtMs + 3_660 * DAY_MS);
+    await other.dispose();
+  });
 });

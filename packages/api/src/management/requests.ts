@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { MAX_TTL_SECONDS } from '@epitaph/core/ttl/ttl-value.ts';
+import { LONGEST_VAULT_KEPT_SECONDS } from '@epitaph/projections/purge/vault-copies.ts';
 import { parseInstant } from '../config/instant.ts';
 import { Problem } from './problems.ts';
 
@@ -229,7 +230,7 @@ export const backupBody = z.strictObject({
   vaultKeptSeconds: z
     .int()
     .min(1)
-    .max(10 * 366 * 86_400)
+    .max(LONGEST_VAULT_KEPT_SECONDS)
     .default(7 * 86_400),
 });
 export const advanceBody = z.strictObject({ milliseconds: z.int().min(0) });

@@ -2,10 +2,13 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { parseEvent } from '@epitaph/core/upcast.ts';
+import { parseEvent, UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const BACKUPS_STREAM = 'backups';
+
+/** For how long a backup's copy of the keys may be kept at most, in seconds: ten years. */
+export const LONGEST_VAULT_KEPT_SECONDS = 10 * 366 * 86_400;
 
 const started = z.object({
   backupId: z.string(),
@@ -53,8 +56,9 @@ export interface RecordedRestore {
 export async function restoresOf(log: EventLog): Promise<RecordedRestore[]> {
   const restores: RecordedRestore[] = [];
   for (const recorded of await log.readStream(BACKUPS_STREAM)) {
-    const { type, data } = parseEvent(recorded, schemas, versions, {}) as BackupEvent;
-    if (type !== 'StoreRestored') continue;
+    // What can't be read of a backup is in nobody's way here.
+    if (recorded.type !== 'StoreRestored') continue;
+    const { data } = parseEvent(recorded, schemas, versions, {}) as Extract<BackupEvent, { type: 'StoreRestored' }>;
     restores.push({ recorded, logPosition: data.logPosition, namesLost: data.namesLost ?? [] });
   }
   return restores;
@@ -88,6 +92,8 @@ export interface RecordedBackup {
 export class VaultCopies {
   readonly #log: EventLog;
   readonly #backups = new Map<string, RecordedBackup>();
+  /** When the last one lapses of those whose record can't be read, as far as can be said; in milliseconds. */
+  #unreadableUntilMs = 0;
 
   private constructor(log: EventLog) {
     this.#log = log;
@@ -96,14 +102,21 @@ export class VaultCopies {
   static async open(log: EventLog): Promise<VaultCopies> {
     const copies = new VaultCopies(log);
     for (const event of await log.readStream(BACKUPS_STREAM)) {
-      copies.#evolve(parseEvent(event, schemas, versions, {}) as BackupEvent, event);
+      try {
+        copies.#evolve(parseEvent(event, schemas, versions, {}) as BackupEvent, event);
+      } catch (error) {
+        if (!(error instanceof UnreadableEvent)) throw error;
+        if (event.type !== 'BackupStarted') continue;
+        const latestMs = event.occurredAtMs + LONGEST_VAULT_KEPT_SECONDS * 1000;
+        copies.#unreadableUntilMs = Math.max(copies.#unreadableUntilMs, latestMs);
+      }
     }
     return copies;
   }
 
   /** When the last of them lapses, in milliseconds; null when none is left. A failed one counts too: it was written. */
   recoverableUntilMs(nowMs: number): number | null {
-    let lastMs = 0;
+    let lastMs = this.#unreadableUntilMs;
     for (const { vaultLapsesAtMs } of this.#backups.values()) lastMs = Math.max(lastMs, vaultLapsesAtMs);
     return lastMs > nowMs ? lastMs : null;
   }
