@@ -69,6 +69,11 @@ describe('an examination names what is damaged', () => {
     { what: 'what left', sql: "DELETE FROM disappearances WHERE id = 'deleted'", code: 'end-differs' },
     { what: 'what was erased', sql: "DELETE FROM disappearances WHERE id = 'erased'", code: 'end-differs' },
     {
+      what: 'who deleted it',
+      sql: "UPDATE disappearances SET actor = 'key:secondary' WHERE id = 'deleted'",
+      code: 'end-differs',
+    },
+    {
       what: 'when it was erased',
       sql: "UPDATE disappearances SET purged_at = 5 WHERE id = 'erased'",
       code: 'end-differs',

@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
-import { isItemWrite, type ItemEvent, type PurgeCause } from '@epitaph/core/item/events.ts';
+import { isItemWrite, type ItemEvent } from '@epitaph/core/item/events.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { readLife } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -40,12 +40,11 @@ interface Life {
 }
 
 /** An end as the read model has it, in the order of ends. */
-interface End {
-  readonly cause: PurgeCause;
-  readonly atMs: number;
-  readonly position: number;
+interface End extends Pick<DisappearanceRow, 'cause' | 'atMs' | 'position' | 'actor' | 'rule' | 'ttl' | 'policyVersion'> {
   readonly byPolicyStart: boolean;
 }
+
+const BY_NO_POLICY = { rule: null, ttl: null, policyVersion: null, byPolicyStart: false } as const;
 
 /** Checks that the body which a write has sealed opens, as long as its key is there. */
 export async function checkWrite(recorded: RecordedEvent, { vault, sealer, report }: Examination): Promise<void> {
@@ -197,7 +196,14 @@ async function checkEnd(
   const after = { atMs, position: position - 1 };
   const only = { fromMs: atMs, toMs: atMs + 1, cause: undefined, after, limit: 1 };
   const [left] = await store.disappearances(container, only);
-  if (!isIt(left) || left?.purgedAtMs !== purgedAtMs) {
+  const isListed =
+    isIt(left) &&
+    left?.purgedAtMs === purgedAtMs &&
+    left.actor === end.actor &&
+    left.rule === end.rule &&
+    left.ttl === end.ttl &&
+    left.policyVersion === end.policyVersion;
+  if (!isListed) {
     report(
       'end-differs',
       stream,
@@ -316,15 +322,16 @@ class GrowingLife {
         life.writesLeft = true;
         break;
       case 'ItemDeleted': {
-        const { atMs = recorded.occurredAtMs, position: place = position } = event.data.withPartitionKey ?? {};
-        life.end = { cause: 'deleted', atMs, position: place, byPolicyStart: false };
+        const { occurredAtMs, actor: own } = recorded;
+        const { atMs = occurredAtMs, position: place = position, by: actor = own } = event.data.withPartitionKey ?? {};
+        life.end = { cause: 'deleted', atMs, position: place, actor, ...BY_NO_POLICY };
         break;
       }
       case 'ItemExpired': {
-        const { expiredAtMs: atMs, byPolicyStart } = event.data;
+        const { expiredAtMs: atMs, byPolicyStart, rule, ttl, policyVersion } = event.data;
         life.expiredAtMs = atMs;
         life.ts = event.data.ts;
-        life.end = { cause: 'expired', atMs, position, byPolicyStart };
+        life.end = { cause: 'expired', atMs, position, byPolicyStart, actor: null, rule, ttl, policyVersion };
         break;
       }
       case 'ItemPurged': {
@@ -336,7 +343,8 @@ class GrowingLife {
         life.purgedAtMs = recorded.occurredAtMs;
         life.writes = event.data.ledger.writes;
         if (event.data.cause !== 'container-deleted') {
-          life.end ??= { cause: event.data.cause, atMs: recorded.occurredAtMs, position, byPolicyStart: false };
+          const { occurredAtMs: atMs, actor } = recorded;
+          life.end ??= { cause: event.data.cause, atMs, position, actor, ...BY_NO_POLICY };
         }
         break;
       }
