@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { charge } from '@epitaph/api/cosmos/charge.ts';
+import { charge } from '@epitaph/api/request-units/charge.ts';
 import { refusalShapes } from '@epitaph/api/cosmos/errors.ts';
 import { managementCodes, Problem, problemDetails, type ProblemCode } from '@epitaph/api/management/problems.ts';
 import { errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';

@@ -1,4 +1,4 @@
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { showConsistency } from './consistency.ts';
 import { methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 

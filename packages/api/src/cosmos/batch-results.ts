@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchResult } from '../store/api/items-api.ts';
-import { charge, chargeOfWrite } from './charge.ts';
+import { charge, chargeOfWrite } from '../request-units/charge.ts';
 import { describeError, wireShapes, type WireShape } from './errors.ts';
 import { ownerGone } from './request.ts';
 import { withSystemProperties } from './system-properties.ts';

@@ -5,7 +5,7 @@ import type { BatchOperation } from '../store/api/items-api.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { Places } from '@epitaph/core/places.ts';
 import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { badRequest, tooManyRequests, WireError, wireShapes } from './errors.ts';
 import { type Asked, MISMATCH, readOperations, type SentOperation, toStore } from './batch-operations.ts';

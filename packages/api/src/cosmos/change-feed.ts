@@ -3,7 +3,7 @@ import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { parseHttpDate } from '../http/http-date.ts';
 import type { ChangeFeedRequest, FeedChange, FeedStart } from '../store/api/change-feed-api.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
 import { atLeastOf, headerText, ifNoneMatchOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';

@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { workUntil } from '../store/query-places.ts';
 import type { UserKind } from '../request-units/request-units.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { tooManyRequests } from './errors.ts';
 import { containerOf, headerFlag, isBatch, isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
 import { isRead, route } from './router.ts';

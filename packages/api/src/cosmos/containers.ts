@@ -1,5 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';

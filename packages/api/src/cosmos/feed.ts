@@ -26,7 +26,7 @@ import {
 import type { Limits } from '../http/limits.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { decodeListPlace, encodeContinuation, encodeListPlace, type Next } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';

@@ -1,4 +1,4 @@
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import type { JsonObject } from './json.ts';
 import { ifNoneMatchOf, type Answer, type CosmosRequest } from './request.ts';
 import { sessionToken } from './session-token.ts';

@@ -12,7 +12,7 @@ import {
   throughputProblem,
 } from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import type { JsonObject } from './json.ts';

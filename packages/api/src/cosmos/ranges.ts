@@ -14,7 +14,7 @@ import {
 } from '@epitaph/core/partition-key/ranges.ts';
 import { MOST_THROUGHPUT } from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { containerOf, ifNoneMatchOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 import { containerSelf } from './system-properties.ts';
 

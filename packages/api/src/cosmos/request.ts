@@ -6,11 +6,11 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Pages } from '../http/pages.ts';
 import type { AtLeast, Caller, Precondition } from '../store/api/common.ts';
+import { isRid } from '../store/rids.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import type { ConsistencyLevel, ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseJson, type JsonObject } from './json.ts';
-import { isRid } from './rids.ts';
 import { positionIn } from './session-token.ts';
 
 /** A request that has been let in, as the handlers see it. */

@@ -4,7 +4,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { logUnavailable } from '../http/log-unavailable.ts';
 import type { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
-import { charge } from './charge.ts';
+import { charge } from '../request-units/charge.ts';
 import { chargeOfError, operationOf } from './charged.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';

@@ -2,8 +2,8 @@ import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts'
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
+import { itemRid } from '../store/rids.ts';
 import type { JsonObject } from './json.ts';
-import { itemRid } from './rids.ts';
 
 /** What the server adds to a document, and takes out of one that a client sends. */
 export const itemSystemProperties = ['_rid', '_self', '_etag', '_attachments', '_ts', '_lsn'] as const;

@@ -1,5 +1,5 @@
+import { isRid } from '../store/rids.ts';
 import { badRequest, WireError } from './errors.ts';
-import { isRid } from './rids.ts';
 
 /** A request's target, taken apart. */
 export interface Target {

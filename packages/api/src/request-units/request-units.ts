@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { ceilingOf, type Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { PurgeBudget } from '@epitaph/projections/purge/budget.ts';
-import { charge } from '../cosmos/charge.ts';
+import { charge } from './charge.ts';
 import { Budget } from './budget.ts';
 
 /** What request units are spent on. */

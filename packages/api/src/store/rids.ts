@@ -1,5 +1,74 @@
 import { hash } from 'node:crypto';
-import { decodeRid, encodeRid, itemRid } from '../cosmos/rids.ts';
+
+/**
+ * Resource ids are base64 with `-` for `/`, so that they can stand in a path: 4 bytes for a database, 8 for a
+ * container, 16 for an item.
+ */
+const RID = /^(?:[A-Za-z0-9+-]{6}==|[A-Za-z0-9+-]{11}=|[A-Za-z0-9+-]{22}==)$/;
+
+/** The resource id of some bytes. */
+function encodeRid(bytes: Buffer): string {
+  return bytes.toString('base64').replaceAll('/', '-');
+}
+
+/** The bytes of a resource id. */
+function decodeRid(rid: string): Buffer {
+  return Buffer.from(rid.replaceAll('-', '/'), 'base64');
+}
+
+/** True for what has the shape of a resource id of any kind. */
+export function isRid(text: string): boolean {
+  return (text.length === 8 || text.length === 12 || text.length === 24) && RID.test(text);
+}
+
+/** Bytes of the containers' rids, decoded once: an item's rid begins with them. */
+const containerBytes = new Map<string, Buffer>();
+
+/**
+ * An item's resource id: its container's, then the log position its life began at, which nothing else shares. The
+ * position has its lowest byte first: a 16-byte id is an item's, to the .NET clients, if the high half of its last byte is 0.
+ */
+export function itemRid(containerRid: string, birth: number): string {
+  let prefix = containerBytes.get(containerRid);
+  if (prefix === undefined) {
+    prefix = Buffer.alloc(8);
+    prefix.write(containerRid.replaceAll('-', '/'), 'base64');
+    // Containers come and go; a cache of their rids must not grow with all that ever were.
+    if (containerBytes.size >= 10_000) containerBytes.clear();
+    containerBytes.set(containerRid, prefix);
+  }
+  const bytes = Buffer.allocUnsafe(16);
+  prefix.copy(bytes);
+  bytes.writeUInt32LE(birth % 0x1_0000_0000, 8);
+  bytes.writeUInt32LE(Math.floor(birth / 0x1_0000_0000), 12);
+  return encodeRid(bytes);
+}
+
+/** The birth in an item's resource id, or undefined when it is not one of this container. */
+export function birthOfItemRid(containerRid: string, rid: string): number | undefined {
+  if (rid.length !== 24 || !isRid(rid)) return undefined;
+  const bytes = decodeRid(rid);
+  const birth = bytes.readUInt32LE(12) * 0x1_0000_0000 + bytes.readUInt32LE(8);
+  return Number.isSafeInteger(birth) && itemRid(containerRid, birth) === rid ? birth : undefined;
+}
+
+/** A row's of a document that gives several: the item's, then its number, as an attachment's has. */
+export function rowRid(containerRid: string, birth: number, inside: number): string {
+  const bytes = Buffer.alloc(20);
+  decodeRid(itemRid(containerRid, birth)).copy(bytes);
+  bytes.writeUInt32LE(inside, 16);
+  return encodeRid(bytes);
+}
+
+/** What an item's resource id, or a row's, says; undefined when it is not one of this container. */
+export function placeOfRid(containerRid: string, rid: string): { birth: number; inside?: number } | undefined {
+  const bytes = decodeRid(rid);
+  const birth = birthOfItemRid(containerRid, encodeRid(bytes.subarray(0, 16)));
+  if (birth === undefined) return undefined;
+  if (bytes.length === 16) return { birth };
+  if (bytes.length !== 20) return undefined;
+  return { birth, inside: bytes.readUInt32LE(16) };
+}
 
 /**
  * Rids for new databases and containers. Each is a hash of the name and of a number that counts the incarnations

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { countIndexedPaths, MAX_INDEXED_PATHS } from '@epitaph/api/request-units/indexed-paths.ts';
-import { charge, workOfText } from '@epitaph/api/cosmos/charge.ts';
+import { charge, workOfText } from '@epitaph/api/request-units/charge.ts';
 
 const document = {
   id: 'a',

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { NO_THROUGHPUT, type Throughput } from '@epitaph/core/throughput/throughput.ts';
-import { charge } from '@epitaph/api/cosmos/charge.ts';
+import { charge } from '@epitaph/api/request-units/charge.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
 
 const manual = (requestUnitsPerSecond: number): Throughput => ({ kind: 'manual', requestUnitsPerSecond });

@@ -1,5 +1,5 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
-import { countIndexedPaths } from '../request-units/indexed-paths.ts';
+import { countIndexedPaths } from './indexed-paths.ts';
 
 /**
  * What an operation costs in request units: a model of the published figures (a point read of 1 KB costs 1, a write
