@@ -2,9 +2,9 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchResult } from '../store/api/items-api.ts';
 import { charge, chargeOfWrite } from '../request-units/charge.ts';
+import { withSystemProperties } from '../store/system-properties.ts';
 import { describeError, wireShapes, type WireShape } from './errors.ts';
 import { ownerGone } from './request.ts';
-import { withSystemProperties } from './system-properties.ts';
 import type { Asked, SentOperation } from './batch-operations.ts';
 
 /** What one operation came to, before it is written in the format of the request. */

@@ -4,11 +4,11 @@ import { parseHttpDate } from '../http/http-date.ts';
 import type { ChangeFeedRequest, FeedChange, FeedStart } from '../store/api/change-feed-api.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import { charge } from '../request-units/charge.ts';
+import { withSystemProperties } from '../store/system-properties.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
 import { atLeastOf, headerText, ifNoneMatchOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
-import { withSystemProperties } from './system-properties.ts';
 
 /** True for a reading of the change feed rather than of the items. */
 export const isChangeFeed = ({ headers }: CosmosRequest): boolean => headers['a-im'] !== undefined;

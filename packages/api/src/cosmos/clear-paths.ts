@@ -1,7 +1,7 @@
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { nameOfPath } from '../store/clear-filters.ts';
+import { itemSystemProperties } from '../store/system-properties.ts';
 import { badRequest } from './errors.ts';
-import { itemSystemProperties } from './system-properties.ts';
 
 /** Each is one more entry to write with every item. */
 const MAX_CLEAR_PATHS = 16;

@@ -1,5 +1,6 @@
 import { type WrappedKey, wrappedKeySchema } from '@epitaph/core/client-encryption-key/events.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
+import { databaseSelf } from '../store/system-properties.ts';
 import { checkName } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';
@@ -14,7 +15,6 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { databaseSelf } from './system-properties.ts';
 
 /** Bytes of a key's body at most: a wrapped key is a few hundred bytes, and all of them are held in memory. */
 const MAX_BODY_BYTES = 16 * 1024;

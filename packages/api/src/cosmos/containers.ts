@@ -1,5 +1,7 @@
+import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { charge } from '../request-units/charge.ts';
+import { containerSelf } from '../store/system-properties.ts';
 import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';
@@ -20,7 +22,6 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { sessionToken } from './session-token.ts';
-import { showContainer } from './system-properties.ts';
 
 /** The first version of the protocol in which a container must name its partition key. */
 const PARTITION_KEYS_REQUIRED = '2018-12-31';
@@ -36,6 +37,25 @@ function shown(request: CosmosRequest, container: ContainerState): Readonly<Reco
   if (container.definition.partitionKey['systemKey'] !== true || knowsPartitionKeys(request)) return all;
   const { partitionKey: _, ...others } = all;
   return others;
+}
+
+/** @param nowMs tells which TTL policy is in force: one that is to take effect later isn't shown yet */
+function showContainer(container: ContainerState, nowMs: number): Readonly<Record<string, unknown>> {
+  const { defaultTtl } = currentPolicy(container, nowMs);
+  return {
+    id: container.name,
+    ...container.definition,
+    ...(defaultTtl === null ? {} : { defaultTtl }),
+    _rid: container.rid,
+    _ts: Math.floor(container.changedAtMs / 1000),
+    _self: containerSelf(container),
+    _etag: containerEtag(container, nowMs),
+    _docs: 'docs/',
+    _sprocs: 'sprocs/',
+    _triggers: 'triggers/',
+    _udfs: 'udfs/',
+    _conflicts: 'conflicts/',
+  };
 }
 
 /** `/dbs/{db}/colls` */

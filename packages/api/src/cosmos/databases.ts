@@ -1,3 +1,5 @@
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { databaseSelf } from '../store/system-properties.ts';
 import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from './metadata.ts';
@@ -11,7 +13,6 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { readThroughput } from './offers.ts';
-import { showDatabase } from './system-properties.ts';
 
 /** `/dbs` */
 export async function answerDatabases(request: CosmosRequest): Promise<Answer> {
@@ -42,4 +43,16 @@ export async function answerDatabase(request: CosmosRequest): Promise<Answer> {
     default:
       throw methodNotAllowed();
   }
+}
+
+function showDatabase(database: DatabaseState) {
+  return {
+    id: database.name,
+    _rid: database.rid,
+    _self: databaseSelf(database),
+    _etag: database.etag,
+    _colls: 'colls/',
+    _users: 'users/',
+    _ts: Math.floor(database.createdAtMs / 1000),
+  };
 }

@@ -7,6 +7,7 @@ import type { Written } from '../store/api/common.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
 import { birthOfItemRid, placeOfRid, rowRid } from '../store/rids.ts';
+import { withSystemProperties } from '../store/system-properties.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { containerHeaders } from './containers.ts';
@@ -44,7 +45,6 @@ import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import { answeringRangeId, rangeIdOfRequest, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
-import { withSystemProperties } from './system-properties.ts';
 
 const MISMATCH = "PartitionKey extracted from document doesn't match the one specified in the header";
 

@@ -13,6 +13,7 @@ import {
 } from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from '../request-units/charge.ts';
+import { containerSelf, databaseSelf } from '../store/system-properties.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import type { JsonObject } from './json.ts';
@@ -27,7 +28,6 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { containerSelf, databaseSelf } from './system-properties.ts';
 
 /** What an offer belongs to. */
 type Owner =

@@ -1,7 +1,7 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
+import { itemSystemProperties } from '../store/system-properties.ts';
 import { badRequest } from './errors.ts';
-import { itemSystemProperties } from './system-properties.ts';
 
 /** Source: Cosmos DB, "Service quotas" (unique keys of a container, and paths of each). */
 const MAX_UNIQUE_KEYS = 10;

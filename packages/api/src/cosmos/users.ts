@@ -1,5 +1,6 @@
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
+import { databaseSelf } from '../store/system-properties.ts';
 import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from './metadata.ts';
@@ -14,7 +15,6 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { databaseSelf } from './system-properties.ts';
 
 export const userSelf = (user: UserState): string => `${databaseSelf({ rid: user.databaseRid })}users/${user.rid}/`;
 

@@ -10,7 +10,7 @@ import type { KeyLookup, KeyUse } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import { parseJson, type Json } from '@epitaph/query';
 import { partitionKeyOf } from '../cosmos/partition-key.ts';
-import { systemPropertiesOf } from '../cosmos/system-properties.ts';
+import { systemPropertiesOf } from './system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { inThisHeap } from './heap.ts';
 import type { StorePorts } from './parts.ts';

@@ -18,7 +18,7 @@ import { uniqueValuesOf } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { type Json, jsonText, matches, parseCondition, parseJson, planQuery, type QueryPlan } from '@epitaph/query';
 import { applyPatch } from '../cosmos/patch.ts';
-import { systemPropertiesOf } from '../cosmos/system-properties.ts';
+import { systemPropertiesOf } from './system-properties.ts';
 import type { Documents } from './documents.ts';
 import { lastWriteOf } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';

@@ -14,7 +14,7 @@ import {
   type QueryParameter,
 } from '@epitaph/query';
 import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
-import { systemPropertiesOf } from '@epitaph/api/cosmos/system-properties.ts';
+import { systemPropertiesOf } from '@epitaph/api/store/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
 import type { Precondition } from '@epitaph/api/store/api/common.ts';

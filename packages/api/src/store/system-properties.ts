@@ -1,15 +1,13 @@
-import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
-import type { ShownItem } from '../store/api/items-api.ts';
-import { itemRid } from '../store/rids.ts';
-import type { JsonObject } from './json.ts';
+import type { Document, ShownItem } from './api/items-api.ts';
+import { itemRid } from './rids.ts';
 
 /** What the server adds to a document, and takes out of one that a client sends. */
 export const itemSystemProperties = ['_rid', '_self', '_etag', '_attachments', '_ts', '_lsn'] as const;
 
 /** A document as its user has it. */
-export function withoutSystemProperties(document: JsonObject): JsonObject {
+export function withoutSystemProperties(document: Document): Document {
   if (!itemSystemProperties.some((name) => Object.hasOwn(document, name))) return document;
   // Deleted from a copy they would leave it a dictionary, which takes longer to read.
   const { _rid, _self, _etag, _attachments, _ts, _lsn, ...own } = document;
@@ -51,36 +49,5 @@ export function systemPropertiesOf(
     _etag: item.etag,
     _attachments: 'attachments/',
     _ts: item.ts,
-  };
-}
-
-export function showDatabase(database: DatabaseState) {
-  return {
-    id: database.name,
-    _rid: database.rid,
-    _self: databaseSelf(database),
-    _etag: database.etag,
-    _colls: 'colls/',
-    _users: 'users/',
-    _ts: Math.floor(database.createdAtMs / 1000),
-  };
-}
-
-/** @param nowMs tells which TTL policy is in force: one that is to take effect later isn't shown yet */
-export function showContainer(container: ContainerState, nowMs: number): Readonly<Record<string, unknown>> {
-  const { defaultTtl } = currentPolicy(container, nowMs);
-  return {
-    id: container.name,
-    ...container.definition,
-    ...(defaultTtl === null ? {} : { defaultTtl }),
-    _rid: container.rid,
-    _ts: Math.floor(container.changedAtMs / 1000),
-    _self: containerSelf(container),
-    _etag: containerEtag(container, nowMs),
-    _docs: 'docs/',
-    _sprocs: 'sprocs/',
-    _triggers: 'triggers/',
-    _udfs: 'udfs/',
-    _conflicts: 'conflicts/',
   };
 }
