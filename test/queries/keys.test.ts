@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { partitionKeyOf } from '@epitaph/api/cosmos/partition-key.ts';
 import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { evaluate, type Json, parseQuery, planQuery } from '@epitaph/query';
 import { DEFINITION } from '../support/definition.ts';

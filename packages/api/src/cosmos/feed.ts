@@ -24,6 +24,7 @@ import {
   UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
+import { partitionKeysIn } from '../store/named-in-filter.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from '../request-units/charge.ts';
@@ -31,7 +32,6 @@ import { decodeListPlace, encodeContinuation, encodeListPlace, type Next } from 
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
-import { partitionKeysIn } from './partition-key.ts';
 import { hadKeysHashedOtherwise, rangesOf } from './ranges.ts';
 import {
   headerText,

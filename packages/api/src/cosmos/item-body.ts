@@ -1,11 +1,11 @@
 import { jsonText, mayHaveLongIntegers } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Document } from '../store/api/items-api.ts';
 import { withoutSystemProperties } from '../store/system-properties.ts';
 import { badRequest, requiredId, tooLarge } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
-import { partitionKeyOf } from './partition-key.ts';
 
 /** Source: Cosmos DB, "Service quotas". */
 const MAX_ID_BYTES = 1023;

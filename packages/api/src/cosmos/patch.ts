@@ -1,11 +1,11 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { partitionKeyPaths } from '@epitaph/core/partition-key/canonical-key.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { integerValue, isNumeric } from '@epitaph/query';
 import { defaultLimits } from '../http/limits.ts';
 import type { Document, PatchOperation, PatchRequest } from '../store/api/items-api.ts';
 import { itemSystemProperties } from '../store/system-properties.ts';
 import { asShown, isJsonObject, type JsonObject } from './json.ts';
-import { partitionKeyPaths } from './partition-key.ts';
 
 /** Source: Cosmos DB, "Partial document update". */
 const MAX_OPERATIONS = 10;

@@ -5,7 +5,7 @@ import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
 import { clearConditionsOf } from './clear-filters.ts';
-import { itemsIn } from '../cosmos/partition-key.ts';
+import { itemsIn } from './named-in-filter.ts';
 import type { Documents } from './documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { StoreParts } from './parts.ts';

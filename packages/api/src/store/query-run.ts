@@ -13,7 +13,7 @@ import {
   type QueryPlan,
 } from '@epitaph/query';
 import { withoutClearPaths } from './clear-filters.ts';
-import { partitionKeysIn } from '../cosmos/partition-key.ts';
+import { partitionKeysIn } from './named-in-filter.ts';
 import { MOST_QUERY_BYTES } from './heap.ts';
 import { ScanRoom } from './documents.ts';
 import type { Moment } from './parts.ts';

@@ -1,0 +1,14 @@
+import { expect, test } from 'vitest';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
+
+const definition: ContainerDefinition = {
+  partitionKey: { paths: ['/n'], kind: 'Hash' },
+  indexingPolicy: { indexingMode: 'consistent' },
+};
+
+test('a partition key that no double holds is the same, whether its document is read exactly or not', () => {
+  const rounded: unknown = JSON.parse('{"id":"1","n":1234567890123456789}');
+  expect(partitionKeyOf(definition, rounded as Readonly<Record<string, unknown>>)).toBe('[1234567890123456800]');
+  expect(partitionKeyOf(definition, { id: '1', n: 1_234_567_890_123_456_789n })).toBe('[1234567890123456800]');
+});
