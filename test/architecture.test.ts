@@ -23,6 +23,9 @@ const COMPOSITION = [
   /^packages\/api\/src\/compose\.ts$/,
 ];
 
+/** Within api, who asks the store: it knows nothing of any of them, nor does anything that it is made of. */
+const ASKERS = /^packages\/api\/src\/(?:cli|cosmos|http|management)\//;
+
 /** Who may read the time or set a timer, and why. Everybody else is given the time in a command. */
 const MAY_KEEP_TIME = new Set([
   // The one source of time.
@@ -141,6 +144,16 @@ describe('the architecture', () => {
     ).toEqual([]);
   });
 
+  it('lets nothing that the store is made of know of the protocols and commands that ask it', () => {
+    const parts = reached(graphOf(sources), (file) => file.startsWith('packages/api/src/store/'));
+    expect(
+      complaints(
+        sources.filter(({ file }) => parts.has(file) && !ASKERS.test(file)),
+        (_file, _specifier, target) => target !== undefined && ASKERS.test(target),
+      ),
+    ).toEqual([]);
+  });
+
   it('keeps core pure: it imports zod and itself, and no node:*', () => {
     expect(
       complaints(
@@ -246,6 +259,14 @@ function graphOf(of: readonly Source[]): Map<string, readonly string[]> {
   );
 }
 
+/** Files from which to begin, and all that they import, and what those import. */
+function reached(graph: ReadonlyMap<string, readonly string[]>, begins: (file: string) => boolean): Set<string> {
+  const files = new Set([...graph.keys()].filter(begins));
+  // A set that grows while it is gone through.
+  for (const file of files) for (const target of graph.get(file) ?? []) files.add(target);
+  return files;
+}
+
 /** One line for each cycle found: the files round it. */
 function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[] {
   const cycles: string[] = [];
@@ -328,6 +349,16 @@ export { g };
 const h = 'export const i';`;
     expect(exportsOf(code)).toEqual(['a', 'b', 'c', 'D', 'E']);
     expect([hasWord('import { ab, c } from', 'c'), hasWord('import { ab } from', 'a')]).toEqual([true, false]);
+  });
+
+  it('see what is imported by way of others', () => {
+    const graph = new Map([
+      ['a', ['b']],
+      ['b', ['c', 'a']],
+      ['c', []],
+      ['d', ['c']],
+    ]);
+    expect([...reached(graph, (file) => file === 'a')]).toEqual(['a', 'b', 'c']);
   });
 
   it('see cycles and decorators', () => {

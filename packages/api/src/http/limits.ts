@@ -1,8 +1,9 @@
+import { MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH } from '../store/document-limits.ts';
 import { inThisHeap } from '../store/heap.ts';
 
 /** Bounds that keep one request from hurting the others. Sizes in bytes, times in milliseconds. */
 export interface Limits {
-  /** A document as JSON text; Cosmos DB's own limit is 2 MB. */
+  /** A document as JSON text. */
   readonly itemBytes: number;
   /** Any request body. Above the document's, so that a document that is too large gets an answer that says so. */
   readonly bodyBytes: number;
@@ -24,7 +25,7 @@ export interface Limits {
   /** All headers of a request and its target together. */
   readonly headerBytes: number;
   readonly targetCharacters: number;
-  /** How deep arrays and objects may nest; Cosmos DB's own limit is 128. */
+  /** How deep arrays and objects may nest. */
   readonly jsonDepth: number;
   readonly queryCharacters: number;
   /** Rows a page at most, and when the client leaves it to the server. */
@@ -36,7 +37,7 @@ export interface Limits {
 }
 
 export const defaultLimits: Limits = {
-  itemBytes: 2 * 1024 * 1024,
+  itemBytes: MAX_DOCUMENT_BYTES,
   bodyBytes: 4 * 1024 * 1024,
   largeBodyBytes: 64 * 1024,
   largeBodyBytesInFlight: 256 * 1024 * 1024,
@@ -48,7 +49,7 @@ export const defaultLimits: Limits = {
   unsentTimeoutMs: 30_000,
   headerBytes: 32 * 1024,
   targetCharacters: 16 * 1024,
-  jsonDepth: 128,
+  jsonDepth: MAX_DOCUMENT_DEPTH,
   queryCharacters: 256 * 1024,
   pageItems: 1000,
   defaultPageItems: 1000,

@@ -17,18 +17,17 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { uniqueValuesOf } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { type Json, jsonText, matches, parseCondition, parseJson, planQuery, type QueryPlan } from '@epitaph/query';
-import { applyPatch } from '../cosmos/patch.ts';
-import { systemPropertiesOf } from './system-properties.ts';
+import { MAX_DOCUMENT_BYTES } from './document-limits.ts';
 import type { Documents } from './documents.ts';
 import { lastWriteOf } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
+import { applyPatch } from './patch.ts';
 import { planOptionsOf } from './plan-options.ts';
 import { IsSlow, SWIFT_MS } from './slow-lane.ts';
+import { systemPropertiesOf } from './system-properties.ts';
 import type { Precondition } from './api/common.ts';
 import type { BatchOperation, Document, ItemToWrite, PatchRequest } from './api/items-api.ts';
 
-/** Bytes of a document at most; source: Cosmos DB, "Service quotas" (2 MB an item). */
-const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
 /** From this size on few documents are patched at once: a patch has several forms of its document in memory. */
 const LARGE_BYTES = 64 * 1024;
 /** Milliseconds that the condition of a patch may take: a batch may have a hundred. */

@@ -13,7 +13,7 @@ import {
   type Json,
   type QueryParameter,
 } from '@epitaph/query';
-import { applyPatch } from '@epitaph/api/cosmos/patch.ts';
+import { applyPatch } from '@epitaph/api/store/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/store/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';

@@ -1,0 +1,5 @@
+/** Bytes of a document at most, as JSON text; source: Cosmos DB, "Service quotas" (2 MB an item). */
+export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
+
+/** How deep a document's arrays and objects may nest; source: the same (128 levels). */
+export const MAX_DOCUMENT_DEPTH = 128;
