@@ -146,7 +146,9 @@ export const wrappedErrors = (message: string): string => `Message: ${JSON.strin
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error instanceof WireError) return { shape: error.shape, message: error.message };
   if (error instanceof Refusal) {
-    return { shape: refusalShapes[error.code], message: refusalMessages[error.code] ?? error.message };
+    const { code, message } = error;
+    const shown = refusalMessages[code] ?? (code === 'invalid-ttl' ? wrappedErrors(message) : message);
+    return { shape: refusalShapes[code], message: shown };
   }
   if (!(error instanceof Error)) return undefined;
   if (error instanceof StorageUnavailable) {

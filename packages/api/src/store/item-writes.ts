@@ -707,6 +707,5 @@ function itemRefusal(refusal: ItemRefusal): Refusal {
 /** Cosmos DB's own words, which its clients' tests look for. */
 function invalidTtlMessage(value: unknown): string {
   const shown = JSON.stringify(value).slice(0, 100);
-  const error = `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire.`;
-  return `Message: ${JSON.stringify({ Errors: [error] })}`;
+  return `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire.`;
 }

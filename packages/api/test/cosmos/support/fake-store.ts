@@ -185,7 +185,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       const { ttl } = item.document as { readonly ttl?: unknown };
       if (container.timeline.at(-1)!.defaultTtl !== null && Object.hasOwn(item.document, 'ttl')) {
         if (!Number.isInteger(ttl) || (ttl as number) < -1 || ttl === 0) {
-          throw new Refusal('invalid-ttl', `Message: {"Errors":["The input ttl '${String(ttl)}' is invalid."]}`);
+          throw new Refusal('invalid-ttl', `The input ttl '${String(ttl)}' is invalid.`);
         }
       }
       const etag = nextEtag();
