@@ -33,7 +33,7 @@ const MAY_KEEP_TIME = new Set([
   // The one timer: it wakes the purge.
   'packages/projections/src/purge/runner.ts',
   // Looking at progress again, and bounding a stop: nothing that happens to items hangs on it.
-  'packages/api/src/config/wait.ts',
+  'packages/api/src/wait.ts',
   // How late the event loop is, for whoever watches it.
   'packages/api/src/metrics/process-metrics.ts',
   // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.

@@ -17,7 +17,7 @@ import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys
 import { isLoopbackHost } from '../config/loopback.ts';
 import type { Configuration } from '../config/options.ts';
 import { outOfDate, readTls, type TlsFiles } from '../config/tls.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { Draining } from '../http/draining.ts';
 import { connectionsBeside, OWN_FILES } from '../http/limits.ts';

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import type { Limits } from './limits.ts';
 
 /** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */

@@ -16,7 +16,7 @@ import { isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.
 import { KEPT_BY_NOBODY } from '../cosmos/send-answer.ts';
 import { errorHeaders } from '../cosmos/send-error.ts';
 import type { StoreApi } from '../store/store-api.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { limitInFlight } from './admission.ts';
 import { withOrigins } from './cross-origin.ts';
 import type { KeyRing } from './keys.ts';

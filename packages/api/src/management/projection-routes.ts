@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { answerLongWork } from './long-work.ts';

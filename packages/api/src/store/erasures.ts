@@ -15,7 +15,7 @@ import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import type { RetentionEvent } from '@epitaph/core/retention/events.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { RESTORE } from './backups.ts';
 import {
   endWhatIsOver,

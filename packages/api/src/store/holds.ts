@@ -32,7 +32,7 @@ import { sameJson } from '@epitaph/core/same-json.ts';
 import { floorKinds, type VaultHold, widened } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';

@@ -32,7 +32,7 @@ import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
 import {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { inThisHeap } from './heap.ts';
 
 /** Milliseconds that a request waits for its page. Clients give up after some 60 seconds, and ask for it anew. */

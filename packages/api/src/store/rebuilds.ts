@@ -2,7 +2,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { rebuild, type RebuildDifference, type RebuildProgress } from '@epitaph/projections/rebuild.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import type { DifferingPart, RebuildRequest, RebuildStatus } from './api/operations-api.ts';
 import type { StoreParts } from './parts.ts';
 

@@ -21,7 +21,7 @@ import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import type { Documents } from './documents.ts';
 import type { Erasures } from './erasures.ts';
 import { type ItemLife, itemLife, lastLifeOf, lastWriteOf } from './item-lives.ts';

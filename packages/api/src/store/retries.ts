@@ -1,4 +1,4 @@
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 
 /** Milliseconds until what a fault has cut short is tried again; twice that after each further fault. */
 const FIRST_RETRY_MS = 250;

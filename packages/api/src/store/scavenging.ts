@@ -2,7 +2,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { Scavenges } from '@epitaph/projections/purge/scavenges.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import type { ScavengeStatus } from './api/operations-api.ts';
 import type { StoreParts } from './parts.ts';
 

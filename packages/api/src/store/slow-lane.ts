@@ -1,5 +1,5 @@
 import { TURN_MS } from '@epitaph/core/turn.ts';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { Places } from '@epitaph/core/places.ts';
 
 /**

@@ -2,7 +2,7 @@ import { context, propagation, trace } from '@opentelemetry/api';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
-import { wait } from '../config/wait.ts';
+import { wait } from '../wait.ts';
 import { disableTracing, enableTracing } from './tracing.ts';
 
 /** Milliseconds that the last spans may take: a store that stops does not wait for a collector that is gone. */
