@@ -1,10 +1,10 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { BatchOperation } from '../store/api/items-api.ts';
-import { badRequest, tooLarge, WireError } from './errors.ts';
+import { badRequest, tooLarge } from './errors.ts';
 import { decodeOperations, isHybridRow } from './hybrid-row.ts';
 import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
 import { asShown, isJsonObject, parseExactJson } from './json.ts';
-import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
+import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
 import type { Rename } from './rename.ts';
 import { etagIn, type CosmosRequest } from './request.ts';
@@ -12,8 +12,6 @@ import { etagIn, type CosmosRequest } from './request.ts';
 /** Source: Cosmos DB, "Transactional batch operations": at most 100 operations, 2 MB a request. */
 const MAX_OPERATIONS = 100;
 const MAX_BODY_BYTES = 2 * 1024 * 1024;
-
-export const MISMATCH = "PartitionKey extracted from document doesn't match the one specified in the header";
 
 const operationTypes = ['Create', 'Upsert', 'Read', 'Delete', 'Replace', 'Patch'] as const;
 type OperationType = (typeof operationTypes)[number];
@@ -135,7 +133,7 @@ export function toStore(
   const given = readPartitionKeyHeader(definition, sent.partitionKey ?? header);
   if (type === 'Create' || type === 'Upsert' || type === 'Replace') {
     const item = documentOf(sent, container, limits);
-    if (given !== undefined && given.key !== item.partitionKey) throw new WireError('partitionKeyMismatch', MISMATCH);
+    if (given !== undefined && given.key !== item.partitionKey) throw otherKey();
     if (type === 'Replace') {
       const id = checkItemId(sent.id);
       if (id !== item.id) return { kind: 'rename', id, item, precondition };

@@ -8,7 +8,7 @@ import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import { charge } from '../request-units/charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { badRequest, tooManyRequests, WireError, wireShapes } from './errors.ts';
-import { type Asked, MISMATCH, readOperations, type SentOperation, toStore } from './batch-operations.ts';
+import { type Asked, readOperations, type SentOperation, toStore } from './batch-operations.ts';
 import {
   ANSWER_TOO_LARGE,
   answerTooLarge,
@@ -21,7 +21,7 @@ import {
   shown,
 } from './batch-results.ts';
 import { encodeResults, isHybridRow } from './hybrid-row.ts';
-import { readPartitionKeyHeader } from './partition-key.ts';
+import { otherKey, readPartitionKeyHeader } from './partition-key.ts';
 import { renameItem, stepsOf } from './rename.ts';
 import {
   atLeastOf,
@@ -130,7 +130,7 @@ function asFarAsReadable(
   for (const operation of sent) {
     try {
       const asked = toStore(request, container, operation, header);
-      if (partitionKeyOf(asked) !== key) throw new WireError('partitionKeyMismatch', MISMATCH);
+      if (partitionKeyOf(asked) !== key) throw otherKey();
       operations.push(asked);
     } catch (error) {
       return { operations, unreadable: { error } };

@@ -1,6 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
-import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { isWhole, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isInOnePage, isOfAllRanges, isOfGroups, isOfRows } from '@epitaph/query';
 import { charge, chargeOfWrite, workOfText } from '../request-units/charge.ts';
 import type { Written } from '../store/api/common.ts';
@@ -15,7 +15,7 @@ import { decodeContinuation, ofOtherRanges } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
-import { readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
+import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { parseExactJson } from './json.ts';
 import { afterReading } from './long-texts.ts';
 import { readPatch } from './patch.ts';
@@ -45,8 +45,6 @@ import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import { answeringRangeId, rangeIdOfRequest, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
-
-const MISMATCH = "PartitionKey extracted from document doesn't match the one specified in the header";
 
 /** `/dbs/{db}/colls/{coll}/docs` */
 export async function answerItems(request: CosmosRequest): Promise<Answer> {
@@ -98,7 +96,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       if (!isOfKeyInHeader(request, container, item) || item.partitionKey !== partitionKey) {
         // An item that is not there can't be of another key: 404 goes first, as with Cosmos DB.
         await store.readItem(container, id, partitionKey, await atLeastOf(request));
-        throw new WireError('partitionKeyMismatch', MISMATCH);
+        throw otherKey();
       }
       const precondition = preconditionOf(headers);
       const written =
@@ -157,7 +155,7 @@ function intendedContainer(request: CosmosRequest): ContainerState {
 /** The document of a create or upsert, held against the key in the header. */
 function readItem(request: CosmosRequest, container: ContainerState): ItemBody {
   const item = readDocument(request, container);
-  if (!isOfKeyInHeader(request, container, item)) throw new WireError('partitionKeyMismatch', MISMATCH);
+  if (!isOfKeyInHeader(request, container, item)) throw otherKey();
   return item;
 }
 
@@ -295,8 +293,10 @@ async function queryItems(
     throw ofOtherRanges();
   }
   // The only range of a container is asked for all as well.
-  const all = isOfWhole(scope) ? rangeIdOfRequest(asked.headers) : undefined;
-  if (isOfWhole(scope) && rangeOfRequest(request, container) === undefined) {
+  const all = isWhole(scope) ? rangeIdOfRequest(asked.headers) : undefined;
+  // By its plan `@azure/cosmos` would run a query of some keys, or of a part of all, over all of them: it does not name them
+  // when it does.
+  if (isWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
   const next = decodeContinuation(token, container.rid, all);
@@ -334,13 +334,6 @@ async function queryItems(
     },
   };
 }
-
-/**
- * Whether a query is about no key, nor the beginning of one, nor a part of all: with those `@azure/cosmos` would run it by
- * its plan over all keys, for it does not name them when it does.
- */
-const isOfWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
-  partitionKey === undefined && prefix === undefined && range === undefined;
 
 /**
  * What a query is about that a plan has asked of one range for all: of the first everything, of others, which come of its

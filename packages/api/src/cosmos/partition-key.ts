@@ -51,6 +51,13 @@ export function wholeKeyOf(given: ReturnType<typeof readPartitionKeyHeader>): st
   );
 }
 
+/** What a document is refused with whose key is another than the request names. */
+export const otherKey = (): WireError =>
+  new WireError(
+    'partitionKeyMismatch',
+    "PartitionKey extracted from document doesn't match the one specified in the header",
+  );
+
 function parseComponents(header: string): readonly KeyComponent[] {
   const value = parsedJson(header);
   if (!Array.isArray(value) || value.length > 3 || !value.every(isKeyComponent)) {

@@ -1,5 +1,5 @@
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
-import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
+import { isInScope, isWhole, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
@@ -10,7 +10,7 @@ import type { Documents } from './documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from './item-rows.ts';
 import type { StoreParts } from './parts.ts';
 import type { QueryPlaces } from './query-places.ts';
-import { isWhole, MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
+import { MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from './scans.ts';
 
 /** What tells where a document stands among others. */

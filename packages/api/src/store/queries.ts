@@ -3,7 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
-import { startOf } from '@epitaph/core/partition-key/scope.ts';
+import { isWhole, startOf } from '@epitaph/core/partition-key/scope.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import {
   choosingPlan,
@@ -44,7 +44,7 @@ import {
   startOfToken,
 } from './query-page.ts';
 import { QueryPlaces, workUntil } from './query-places.ts';
-import { type Bounds, isWhole, PieceSize, Run } from './query-run.ts';
+import { type Bounds, PieceSize, Run } from './query-run.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 import type { QueryPage, QueryRequest } from './api/queries-api.ts';
 

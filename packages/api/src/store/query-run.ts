@@ -160,9 +160,6 @@ function narrowed(
   return areTold && program.rank === undefined ? { scope: { prefix, range }, keys } : { scope: { prefix, range } };
 }
 
-export const isWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
-  partitionKey === undefined && prefix === undefined && range === undefined;
-
 function clearFilter(
   { pushdown }: QueryPlan,
   keys: readonly NamedKey[] | undefined,

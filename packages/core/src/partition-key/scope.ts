@@ -18,6 +18,10 @@ export interface Scope {
   readonly range?: KeyRange | undefined;
 }
 
+/** True for the scope that is the whole container. */
+export const isWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
+  partitionKey === undefined && prefix === undefined && range === undefined;
+
 /**
  * The range of canonical keys, as text compared byte by byte, that begin with some leading components: from `from`
  * on, up to but not including `to`. It is exact, since a component's text ends where the comma stands.
