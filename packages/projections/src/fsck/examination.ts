@@ -56,6 +56,9 @@ export interface FsckOptions {
   readonly settled?: () => Promise<void>;
 }
 
+/** Of a stream whose name leads to nothing any more. */
+export const END_LOST = 'the log does not have its last event any more, or another program has written to it';
+
 export type Report = (code: FsckProblem['code'], subject: string, message: string) => void;
 
 /** A container as its stream says, up to where the log is read. */

@@ -15,12 +15,14 @@ import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry
 import {
   BODIES_AT_ONCE,
   type Container,
+  END_LOST,
   type Examination,
   type FsckOptions,
   type FsckProblem,
   readContainer,
   type Report,
 } from './examination.ts';
+import { checkEndedRows } from './ended-rows.ts';
 import { checkWrite, examineLife } from './lives.ts';
 import { checkRetention } from './retention.ts';
 import { checkRows } from './rows.ts';
@@ -47,12 +49,12 @@ const PROBLEM_LIMIT = 1_000;
 export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const { log, store, signal, onProgress } = options;
   const problems: FsckProblem[] = [];
-  const unreadable = new Set<string>();
+  const damaged = new Set<string>();
   const report: Report = (code, subject, message) => {
-    if (code === 'unreadable-event') {
+    if (code === 'unreadable-event' || code === 'writes-missing') {
       // It may be met in the walk over the log, and by what looks at its stream.
-      if (unreadable.has(`${subject} ${message}`)) return;
-      unreadable.add(`${subject} ${message}`);
+      if (damaged.has(`${subject} ${message}`)) return;
+      damaged.add(`${subject} ${message}`);
     }
     if (problems.length < PROBLEM_LIMIT) problems.push({ code, subject, message });
   };
@@ -97,11 +99,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         if (isItem) lives += 1;
       }
       if (isEndLost) {
-        report(
-          isItem ? 'writes-missing' : 'unreadable-event',
-          stream,
-          'the log does not have its last event any more, or another program has written to it',
-        );
+        report(isItem ? 'writes-missing' : 'unreadable-event', stream, END_LOST);
       }
       try {
         const containerRid = parseContainerStream(stream);
@@ -141,7 +139,10 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   await checkContainers([...containers.keys()], examination);
   for (const rid of containers.keys()) await checkRetention(rid, examination);
   let items = 0;
-  for (const container of await store.containers()) items += await checkRows(container, examination);
+  for (const container of await store.containers()) {
+    items += await checkRows(container, examination);
+    await checkEndedRows(container, examination);
+  }
   return { events, items, lives, problems };
 }
 
