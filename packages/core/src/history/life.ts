@@ -5,6 +5,7 @@ import { readItemEvent } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '../upcast.ts';
 
 /** How and when a life ended, by its own stream. */
 export interface LifeEnd {
@@ -85,6 +86,7 @@ export class GrowingLifeFacts {
   #writes: LifeWrite[] = [];
   #end: LifeEnd | undefined;
   #purge: LifePurge | undefined;
+  #last: RecordedEvent | undefined;
 
   constructor(life: number) {
     this.#life = life;
@@ -92,6 +94,7 @@ export class GrowingLifeFacts {
 
   add(recorded: RecordedEvent): void {
     const event = readItemEvent(recorded);
+    this.#last = recorded;
     const record = { recordedAtMs: recorded.occurredAtMs, recordedBy: recorded.actor };
     switch (event.type) {
       case 'ItemUpserted':
@@ -123,8 +126,15 @@ export class GrowingLifeFacts {
     }
   }
 
+  /** @throws {UnreadableEvent} for a life whose writes the log has lost */
   soFar(): LifeFacts {
-    invariant(this.#writes.length > 0, 'a life begins with a write');
+    if (this.#writes.length === 0) {
+      invariant(this.#last !== undefined, 'a life has events');
+      const { stream, type, position } = this.#last;
+      throw new UnreadableEvent(
+        `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, for a life begins with a write. ${WHEN_DAMAGED}`,
+      );
+    }
     return {
       life: this.#life,
       writes: this.#writes,
