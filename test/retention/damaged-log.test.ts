@@ -230,3 +230,30 @@ it('a policy is recovered from although some of what it took is at fault, and it
     await store.close();
   }
 });
+
+it('what the log has lost of an ended life does not pass for erased where that is to be brought back', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  for (const id of IDS) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  await store.advanceClock(100_000);
+  await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 5, confirmed: true, reason: 'a test' });
+  await store.runPurge();
+  await store.close();
+  folder.change('log.db', (log) => {
+    const [writes, all] = itemStreams(log);
+    log.prepare('DELETE FROM events WHERE stream = ? AND revision = 0').run(writes!);
+    log.prepare('DELETE FROM events WHERE stream = ?').run(all!);
+  });
+  store = await folder.open();
+  try {
+    const lost = 'a life begins with a write';
+    await expect(store.recoverItem(CALLER, container, 'first', PK, { reason: 'mistyped' })).rejects.toThrow(lost);
+    await expect(store.heldContent(CALLER, container, 'first', PK, { reason: 'mistyped' })).rejects.toThrow(lost);
+    const summary = await store.recoverPolicy(CALLER, store.container('d', 'c'), 2, { reason: 'mistyped' });
+    expect(summary).toEqual({ recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable: 2 });
+  } finally {
+    await store.close();
+  }
+});

@@ -19,7 +19,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { type Json, jsonText, matches, parseCondition, parseJson, planQuery, type QueryPlan } from '@epitaph/query';
 import { MAX_DOCUMENT_BYTES } from './document-limits.ts';
 import type { Documents } from './documents.ts';
-import { lastWriteOf } from './item-lives.ts';
+import { contentOf } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import { applyPatch } from './patch.ts';
 import { planOptionsOf } from './plan-options.ts';
@@ -103,7 +103,7 @@ export class ItemIntents {
         const { log, nodes, clock } = this.#parts.ports;
         // Who erases the item on another node looks for what came back once it has erased it, and the policy delay after.
         const notAfterMs = recordedByMs(clock.now(), nodes?.policyDelayMs);
-        const write = await lastWriteOf(log, within.state, { events: await lifeTail(log, source) });
+        const write = await contentOf(log, within.state, { events: await lifeTail(log, source) });
         const json = write && (await this.#documents.openEnded(write));
         if (json === undefined) throw new Refusal('content-erased');
         const ttl = readOwnTtl(JSON.parse(json) as Document);

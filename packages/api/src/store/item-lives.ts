@@ -4,7 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
-import { isWritten, lastLife, lifeTail } from '@epitaph/core/item/read-life.ts';
+import { isWritten, lastLife, lifeTail, writesLost } from '@epitaph/core/item/read-life.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -93,6 +93,22 @@ export async function lastWriteOf(
   const position = end?.type === 'ItemDeleted' ? end.data.withPartitionKey?.position : undefined;
   if (position === undefined) return lastBeforeItLeft(log, container, readItemEvent(last).data.partitionKey, last);
   return position === last.position ? last : log.readAt(position);
+}
+
+/**
+ * The same of a life by all that is left of it.
+ *
+ * @throws {UnreadableEvent} where it is not erased, and its writes are lost: what a backup may bring back must not pass for gone
+ */
+export async function contentOf(
+  log: EventLog,
+  container: Pick<ContainerState, 'partitionKeyDeletes'>,
+  life: Pick<ItemLife, 'events'>,
+): Promise<RecordedEvent | undefined> {
+  const write = await lastWriteOf(log, container, life);
+  const end = life.events.at(-1);
+  if (write === undefined && end !== undefined && end.type !== 'ItemPurged') throw writesLost(end);
+  return write;
 }
 
 /** True of a life that is on record as erased. */

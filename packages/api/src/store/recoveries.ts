@@ -24,7 +24,7 @@ import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../wait.ts';
 import type { Documents } from './documents.ts';
 import type { Erasures } from './erasures.ts';
-import { type ItemLife, itemLife, lastLifeOf, lastWriteOf } from './item-lives.ts';
+import { contentOf, type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
 import { ERASURE_LOOK_MS, ERASURE_LOOKS, type ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
@@ -215,7 +215,7 @@ export class Recoveries {
    */
   async #lastWriteOf(container: ContainerState, source: ItemLife): Promise<RecordedEvent | undefined> {
     const { ports, catalog } = this.#parts;
-    let write = await lastWriteOf(ports.log, container, source);
+    let write = await contentOf(ports.log, container, source);
     if (ports.nodes === undefined || catalog.goneAtMs(container) === null) return write;
     const gone = await this.#positionOfGone(container);
     while (write !== undefined && write.position > gone && write.revision > 0)
@@ -302,7 +302,8 @@ export class Recoveries {
   ): Promise<keyof RecoverySummary | undefined> {
     const { log } = this.#parts.ports;
     const last = await log.readLast(stream);
-    if (last === undefined || !isTakenBy(last, policyVersion)) return undefined;
+    if (last === undefined) return 'unreadable';
+    if (!isTakenBy(last, policyVersion)) return undefined;
     const { prefix } = parseItemStream(stream)!;
     if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
     try {

@@ -1,11 +1,11 @@
 import { invariant } from '../invariant.ts';
 import type { ItemPurged } from '../item/events.ts';
 import { decodeLedger, type LedgerWrite } from '../item/ledger.ts';
+import { writesLost } from '../item/read-life.ts';
 import { readItemEvent } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
-import { UnreadableEvent, WHEN_DAMAGED } from '../upcast.ts';
 
 /** How and when a life ended, by its own stream. */
 export interface LifeEnd {
@@ -130,10 +130,7 @@ export class GrowingLifeFacts {
   soFar(): LifeFacts {
     if (this.#writes.length === 0) {
       invariant(this.#last !== undefined, 'a life has events');
-      const { stream, type, position } = this.#last;
-      throw new UnreadableEvent(
-        `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, for a life begins with a write. ${WHEN_DAMAGED}`,
-      );
+      throw writesLost(this.#last);
     }
     return {
       life: this.#life,

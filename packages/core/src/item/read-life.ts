@@ -3,6 +3,7 @@ import type { RecordedEvent } from '../log/recorded-event.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import { Pace } from '../turn.ts';
 import { lastBy } from '../log/last-by.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '../upcast.ts';
 import { isItemWrite } from './events.ts';
 import { itemStream } from './stream-name.ts';
 
@@ -98,6 +99,12 @@ export async function lifeTail(
     known = last.position;
   }
 }
+
+/** What is to be told of a life that is not erased, and whose writes the log has lost. */
+export const writesLost = ({ stream, type, position }: RecordedEvent): UnreadableEvent =>
+  new UnreadableEvent(
+    `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, for a life begins with a write. ${WHEN_DAMAGED}`,
+  );
 
 export async function isWritten(log: Pick<EventLog, 'readLast'>, prefix: string, life: number): Promise<boolean> {
   return (await log.readLast(itemStream(prefix, life))) !== undefined;
