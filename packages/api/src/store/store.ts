@@ -454,10 +454,7 @@ export class Store implements StoreApi {
 
   purgeStatus: StoreApi['purgeStatus'] = (...args) => this.#operations.purgeStatus(...args);
   purgeBacklogs: StoreApi['purgeBacklogs'] = () => this.#operations.purgeBacklogs();
-  runPurge: StoreApi['runPurge'] = (options) => {
-    this.#purge.lookAgain();
-    return this.#purge.passFromNow(options);
-  };
+  runPurge: StoreApi['runPurge'] = (options) => this.#purge.passFromNow(options);
   pausePurge: StoreApi['pausePurge'] = (caller) => this.#purge.pause(this.#parts.command(caller));
   resumePurge: StoreApi['resumePurge'] = (caller) => this.#purge.resume(this.#parts.command(caller));
   backup: StoreApi['backup'] = (...args) => this.#finished(this.#backups.take(...args));

@@ -139,11 +139,10 @@ export class ContainerWork {
     );
   }
 
-  /** Whoever asks for a pass is told of all that can't be done. */
-  forgetFaults(): void {
-    this.#differing.clear();
-    this.#options.held.forgetFaults();
-    this.#options.ends.forgetFaults();
+  /** All containers are asked about again, or one is. */
+  forgetFaults(container?: ContainerNumber): void {
+    if (container === undefined) this.#differing.clear();
+    else this.#differing.delete(container);
   }
 
   isGone(container: CatalogContainer): boolean {

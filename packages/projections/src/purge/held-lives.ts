@@ -107,18 +107,6 @@ export class HeldLives {
     else this.#stretches.delete(container);
   }
 
-  /** Whoever asks for a pass is told of all that can't be erased. */
-  forgetFaults(): void {
-    for (const kinds of this.#stretches.values()) {
-      for (const [kind, stretches] of kinds) {
-        kinds.set(
-          kind,
-          stretches.filter(({ fault }) => fault === 0),
-        );
-      }
-    }
-  }
-
   /** Told that another life has come to be there, at a place; or, without a place, that one may have come anywhere. */
   changed(container: ContainerNumber, kind?: HeldKind, place?: Place): void {
     this.#changes += 1;

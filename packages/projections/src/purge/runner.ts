@@ -171,6 +171,7 @@ export class PurgeRunner {
   lookAgain(container?: ContainerNumber): void {
     this.#held.forget(container);
     this.#ends.forgetFaults(container);
+    this.#work.forgetFaults(container);
     if (container === undefined) this.#book.markAll();
     else this.#book.lookAgain(container);
   }
@@ -186,6 +187,8 @@ export class PurgeRunner {
     signal,
   }: { readonly waitMs?: number; readonly signal?: AbortSignal } = {}): Promise<PassResult> {
     while (this.#pass !== undefined) await this.#pass.catch(() => {});
+    // Whoever asks for it is told of all that can't be done.
+    this.lookAgain();
     const totals = { expired: 0, purged: 0 };
     const untilMs = this.#options.monotonicMs() + waitMs;
     for (;;) {
@@ -381,7 +384,6 @@ export class PurgeRunner {
     await this.#control.refresh();
     if (allowed() !== 'yes') return totals;
     this.#work.unpaid.clear();
-    if (scope === 'all') this.#work.forgetFaults();
     const left = await this.#runs.leftToDo();
     const due = this.#book.takeDue(clock.now());
     const containers =
