@@ -8,37 +8,65 @@ import { DEFINITION } from './definition.ts';
 const IDS = ['in-a-key', 'of-a-list', 'of-a-query', 'free'];
 
 const LOSE_HOLDS = "DELETE FROM container_entries WHERE list = 'holds'";
+const EMPTY_VAULT = 'DELETE FROM holds; DELETE FROM held_prefixes; DELETE FROM held_lives';
 
 it.each([
-  { what: 'the read models have lost', file: 'items.v1.db', damage: LOSE_HOLDS },
+  { what: 'the read models have lost', damage: { 'items.v1.db': LOSE_HOLDS } },
+  {
+    what: 'the read models have lost and the log can’t be read of',
+    damage: {
+      'items.v1.db': LOSE_HOLDS,
+      'log.db': 'UPDATE events SET data = substr(data, 1, 20) WHERE data LIKE \'["query"%\'',
+    },
+  },
   {
     what: 'the read models have as released',
-    file: 'items.v1.db',
-    damage: `UPDATE container_entries SET state = json_object('holdId', state ->> '$.holdId', 'position', place, 'releasePosition', place)
+    damage: {
+      'items.v1.db': `UPDATE container_entries SET state = json_object('holdId', state ->> '$.holdId', 'position', place, 'releasePosition', place)
       WHERE list = 'holds'`,
+    },
   },
-  { what: 'the vault has without the names that it covers', file: 'vault.db', damage: 'DELETE FROM held_prefixes' },
-  { what: 'the vault has without the lives that it covers', file: 'vault.db', damage: 'DELETE FROM held_lives' },
-  { what: 'the vault has lost', file: 'vault.db', damage: 'DELETE FROM holds' },
+  {
+    what: 'the read models have on something else',
+    damage: {
+      'items.v1.db':
+        "UPDATE container_entries SET state = json_replace(state, '$.scope.prefix', 'x', '$.scope.items[0]', 'x') WHERE list = 'holds'",
+    },
+  },
+  { what: 'the vault has without the names that it covers', damage: { 'vault.db': 'DELETE FROM held_prefixes' } },
+  { what: 'the vault has without the lives that it covers', damage: { 'vault.db': 'DELETE FROM held_lives' } },
+  { what: 'the vault has lost', damage: { 'vault.db': EMPTY_VAULT } },
   {
     what: 'the log has lost the record of',
-    file: 'log.db',
-    damage: 'DELETE FROM events WHERE data LIKE \'["query"%\'',
+    damage: { 'log.db': 'DELETE FROM events WHERE data LIKE \'["query"%\'' },
+  },
+  {
+    what: 'the vault and the log have lost',
+    damage: {
+      'vault.db': EMPTY_VAULT,
+      'log.db': 'DELETE FROM events WHERE data LIKE \'["key"%\' OR data LIKE \'["list"%\'',
+    },
+  },
+  {
+    what: 'the vault has lost, and the log the lives that it covers,',
+    damage: { 'vault.db': EMPTY_VAULT, 'log.db': 'DELETE FROM events WHERE data LIKE \'["query"%\'' },
+    free: 'expired',
   },
   {
     what: 'the vault has with a scope that is cut short',
-    file: 'vault.db',
-    damage: 'UPDATE holds SET scope = substr(scope, 1, 12)',
+    damage: { 'vault.db': 'UPDATE holds SET scope = substr(scope, 1, 12)' },
   },
   {
     what: 'the log has on other names, from which read models are made',
-    file: 'log.db',
-    damage: `UPDATE events SET data = json_replace(data,
-        '$[1].lives[0]', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAA.0', '$[1].items[0]', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAA')
-      WHERE json_extract(data, '$[0]') IN ('query', 'list')`,
+    damage: {
+      'log.db': `UPDATE events SET data = json_replace(data,
+          '$[1].lives[0]', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAA.0', '$[1].items[0]', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAA')
+        WHERE json_extract(data, '$[0]') IN ('query', 'list')`,
+    },
     lost: 'items.v1.db',
   },
-])('holds that $what keep what they are on record to keep, also after a start', async ({ file, damage, lost }) => {
+])('holds that $what keep what they are on record to keep, also after a start', async (given) => {
+  const { damage, free = 'purged', lost } = given;
   const folder = new DamagedFolder('damaged-holds');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -55,7 +83,7 @@ it.each([
   await place('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'of-a-query'", parameters: [] });
   await store.setRetentionFloor(CALLER, container, 150, reason);
   await store.close();
-  folder.change(file, (database) => database.exec(damage));
+  for (const [file, sql] of Object.entries(damage)) folder.change(file, (database) => database.exec(sql));
   if (lost !== undefined) rmSync(join(folder.path, lost));
   store = await folder.open();
   try {
@@ -66,33 +94,66 @@ it.each([
       'in-a-key': 'expired',
       'of-a-list': 'expired',
       'of-a-query': 'expired',
-      free: 'purged',
+      free,
     });
   } finally {
     await store.close();
   }
 });
 
+const LOSE_FLOOR = "UPDATE containers SET state = json_set(state, '$.retention.floorSeconds', 0)";
+const LOSE_FEED = "UPDATE containers SET state = json_remove(state, '$.definition.changeFeedPolicy')";
+const CUT_SHORT = "UPDATE events SET data = substr(data, 1, 20) WHERE stream LIKE 'container-%' AND revision = 0";
+
 it.each([
-  { of: 'a container', damage: "UPDATE containers SET state = json_set(state, '$.retention.floorSeconds', 0)" },
-  { of: 'a change feed', damage: "UPDATE containers SET state = json_remove(state, '$.definition.changeFeedPolicy')" },
-])(
-  'a floor of $of that the read models have lost keeps what it is on record to keep, also after a start',
-  async ({ of, damage }) => {
+  { of: 'a container', that: 'that the read models have lost', damage: { 'items.v1.db': LOSE_FLOOR } },
+  { of: 'a change feed', that: 'that the read models have lost', damage: { 'items.v1.db': LOSE_FEED } },
+  {
+    of: 'a container',
+    that: 'that the read models have lost and the log can’t be read of',
+    damage: { 'items.v1.db': LOSE_FLOOR, 'log.db': CUT_SHORT },
+  },
+  {
+    of: 'a change feed',
+    that: 'that the read models have lost and the log can’t be read of',
+    damage: { 'items.v1.db': LOSE_FEED, 'log.db': CUT_SHORT },
+  },
+])('a floor of $of $that keeps what it is on record to keep, also after a start', async ({ of, damage }) => {
+  const folder = new DamagedFolder('damaged-holds');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const feed = of === 'a change feed' ? { changeFeedPolicy: { retentionDuration: 60 } } : {};
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', { ...DEFINITION, ...feed }, 100);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  if (of === 'a container') await store.setRetentionFloor(CALLER, container, 1_000, 'a test');
+  await store.close();
+  for (const [file, sql] of Object.entries(damage)) folder.change(file, (database) => database.exec(sql));
+  store = await folder.open();
+  try {
+    await store.advanceClock(200_000);
+    await store.runPurge();
+    expect((await store.explain(container, 'a', PK)).state).toBe('expired');
+  } finally {
+    await store.close();
+  }
+});
+
+it.each(['container', 'database'])(
+  'a floor of a change feed that a crash has left behind when its %s was deleted is lifted by the next start',
+  async (deleted) => {
     const folder = new DamagedFolder('damaged-holds');
     let store = await folder.open();
     await store.createDatabase(CALLER, 'd');
-    const feed = of === 'a change feed' ? { changeFeedPolicy: { retentionDuration: 60 } } : {};
-    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', { ...DEFINITION, ...feed }, 100);
+    const definition = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 60 } };
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, -1);
     await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
-    if (of === 'a container') await store.setRetentionFloor(CALLER, container, 1_000, 'a test');
+    await (deleted === 'container' ? store.deleteContainer(CALLER, 'd', 'c') : store.deleteDatabase(CALLER, 'd'));
     await store.close();
-    folder.change('items.v1.db', (database) => database.exec(damage));
+    folder.change('vault.db', (vault) => vault.prepare('REPLACE INTO feed_floors VALUES (?, 3660)').run(container.rid));
     store = await folder.open();
     try {
-      await store.advanceClock(200_000);
       await store.runPurge();
-      expect((await store.explain(container, 'a', PK)).state).toBe('expired');
+      expect((await store.explain(container, 'a', PK)).state).toBe('purged');
     } finally {
       await store.close();
     }
