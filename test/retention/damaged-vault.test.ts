@@ -156,3 +156,37 @@ it.each([
     }
   },
 );
+
+it('what went with a container whose secret is lost is told, and passes for no life of another that a hold keeps', async () => {
+  const of = newFolder('damaged-secret');
+  folders.push(of);
+  const { store: before } = await open(of);
+  await before.createDatabase(CALLER, 'd');
+  const names = ['unnamed', 'held', 'free'];
+  for (const name of names) {
+    const { resource: container } = await before.createContainer(CALLER, 'd', name, DEFINITION, -1);
+    await before.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  }
+  const [unnamed, held] = names.map((name) => before.container('d', name));
+  await before.placeHold(CALLER, held!, 'h', { scope: { kind: 'container' }, reason: 'case 7' });
+  for (const name of names) await before.deleteContainer(CALLER, 'd', name);
+  await before.close();
+  const vault = new DatabaseSync(join(of, 'vault.db'));
+  vault.exec(`DELETE FROM secrets WHERE name = 'container ${unnamed!.rid}'`);
+  vault.close();
+
+  const { store } = await open(of);
+  try {
+    await expect(store.runPurge()).rejects.toThrow('lacks the secret');
+    const backlogs = await store.purgeBacklogs();
+    expect(backlogs.map(({ container, heldBack }) => [container.name, heldBack.hold])).toEqual([
+      ['unnamed', 0],
+      ['held', 1],
+    ]);
+    await store.releaseHold(CALLER, held!, 'h', 'case 7 is closed');
+    await expect(store.runPurge()).rejects.toThrow('lacks the secret');
+    expect((await store.purgeBacklogs()).map(({ container }) => container.name)).toEqual(['unnamed']);
+  } finally {
+    await store.close();
+  }
+});

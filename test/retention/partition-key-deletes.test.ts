@@ -102,3 +102,31 @@ it('whoever deletes a partition key is named, also where another deletes it agai
     );
   }
 });
+
+it('a delete by partition key is worked off, too, whose container goes before it is', async () => {
+  const { store } = await openInlineStore('partition-key-deletes');
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const container = store.container('d', 'c');
+  for (const pk of ['a', 'b']) {
+    const document = { id: 'x', pk };
+    const item = { id: 'x', partitionKey: JSON.stringify([pk]), document, json: JSON.stringify(document) };
+    await store.writeItem(CALLER, container, 'upsert', item);
+  }
+  await store.deletePartitionKey(CALLER, container, '["a"]');
+  await store.deleteContainer(CALLER, 'd', 'c');
+  expect(await store.runPurge()).toMatchObject({ purged: 2 });
+  expect(await store.runPurge()).toMatchObject({ purged: 0 });
+  expect((await store.explain(container, 'x', '["a"]')).sentence).toContain('with all of its partition key');
+});
+
+it('it is put on record that a delete by partition key is worked off, also of one under which there was nothing', async () => {
+  const { store } = await openInlineStore('partition-key-deletes');
+  await store.createDatabase(CALLER, 'd');
+  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  const container = store.container('d', 'c');
+  await store.deletePartitionKey(CALLER, container, '["a"]');
+  await store.runPurge();
+  const types = (await store.containerHistory(container)).map(({ type }) => type);
+  expect(types.slice(-2)).toEqual(['PartitionKeyDeleted', 'PartitionKeyDeleteCompleted']);
+});
