@@ -40,7 +40,10 @@ interface Life {
 }
 
 /** An end as the read model has it, in the order of ends. */
-interface End extends Pick<DisappearanceRow, 'cause' | 'atMs' | 'position' | 'actor' | 'rule' | 'ttl' | 'policyVersion'> {
+interface End extends Pick<
+  DisappearanceRow,
+  'cause' | 'atMs' | 'position' | 'actor' | 'rule' | 'ttl' | 'policyVersion'
+> {
   readonly byPolicyStart: boolean;
 }
 
