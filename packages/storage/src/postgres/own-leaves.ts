@@ -107,8 +107,7 @@ export class OwnLeaves {
       if (!(await this.#isSameServer(sql))) {
         await sql.query("SELECT setval('epitaph_vault.blocks', last_value + $1) FROM epitaph_vault.blocks", [LEFT_OUT]);
       }
-      const [row] = await sql.query<{ block: number }>("SELECT nextval('epitaph_vault.blocks') AS block");
-      const block: NodePlace = { level: 1, number: row!.block };
+      const block: NodePlace = { level: 1, number: await nextBlock(sql) };
       invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');
       const nodes = await this.#tree.open(sql, [ancestorsOf(block)], 'make');
       const parent = nodes.get(placeName(parentOf(block)))!;
@@ -208,6 +207,21 @@ export class OwnLeaves {
       if (!leaf.unstored.has(slot) && now.content.key(slot) === undefined) leaf.content.destroy(slot);
     }
   }
+}
+
+/**
+ * The number of a block that nobody has. What puts tables back, or copies them to a standby, may leave sequences behind: keys that
+ * are there would be written over.
+ */
+async function nextBlock(sql: Statements): Promise<number> {
+  const [row] = await sql.query<{ block: number }>(
+    `WITH taken AS (SELECT max(number) AS highest FROM epitaph_vault.nodes WHERE level = 1),
+          next AS (SELECT nextval('epitaph_vault.blocks') AS block)
+     SELECT CASE WHEN block > coalesce(highest, 0) THEN block ELSE setval('epitaph_vault.blocks', highest + $1) END AS block
+     FROM taken, next`,
+    [LEFT_OUT],
+  );
+  return row!.block;
 }
 
 /**
