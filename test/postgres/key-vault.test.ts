@@ -142,6 +142,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }
     }));
 
+  it.each([
+    { what: 'cut short', damage: 'scope = substr(scope, 1, 20)' },
+    { what: 'empty', damage: "scope = 'null'" },
+    { what: 'of no kind that there is', damage: `scope = replace(scope, '"kind":"', '"kind":"x')` },
+    { what: 'without what it names', damage: `scope = replace(scope, '"prefix":', '"x":')` },
+    { what: 'in another container', damage: "container = 'other'" },
+    { what: 'under another name', damage: "hold_id = 'hold'" },
+  ])('destroys nothing that a hold covers which is $what by damage, and all else', ({ damage }) =>
+    inWorld(async (world) => {
+      const vault = await world.open();
+      const [held, free] = [await makeLife(vault, stream('held')), await makeLife(vault, 'item-free.a.0')];
+      const scope = { kind: 'stream-prefix', prefix: 'item-rid.held.' } as const;
+      await vault.placeHold({ holdId: 'rid case', containerRid: 'rid', scope, placedAtMs: NOW_MS });
+      await server.run(`UPDATE epitaph_vault.holds SET ${damage}`, world.url);
+      const outcomes = await vault.destroyKeys([held, free]);
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['refused', 'destroyed']);
+      expect(await vault.holds()).toHaveLength(1);
+      // Whoever makes the vault agree with the log puts it right.
+      await vault.placeHold({ holdId: 'rid case', containerRid: 'rid', scope, placedAtMs: NOW_MS });
+      expect(await vault.holdsOn([held.stream, free.stream])).toEqual([expect.arrayContaining(['rid case']), []]);
+    }),
+  );
+
   it('stores every key, at whatever step of storing those before it it is made', () =>
     inWorld(async (world) => {
       const vault = await world.open();

@@ -13,6 +13,7 @@ import {
   type SetFloorOptions,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import type { Statements } from './database.ts';
 
 // Holds and floors as they stand beside the keys. Who changes them, or goes by them, has the vault's lock.
@@ -72,7 +73,7 @@ async function readHoldRows(sql: Statements, where: string, values: readonly str
     values,
   );
   return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
-    const kept = JSON.parse(scope) as HoldScope;
+    const kept = readScope(scope, container);
     return {
       holdId: hold_id,
       containerRid: container,
@@ -80,6 +81,18 @@ async function readHoldRows(sql: Statements, where: string, values: readonly str
       placedAtMs: placed_at,
     };
   });
+}
+
+/** What a hold covers. Of one that damage has made unreadable that is not known: it is all of its container then. */
+function readScope(stored: string, containerRid: string): HoldScope {
+  const scope = (parsedJson(stored) ?? {}) as Readonly<Record<string, unknown>>;
+  const { kind, prefix, prefixes } = scope;
+  const isReadable =
+    kind === 'lives' ||
+    (kind === 'container' && typeof scope['containerRid'] === 'string') ||
+    (kind === 'stream-prefix' && typeof prefix === 'string') ||
+    (kind === 'stream-prefixes' && Array.isArray(prefixes) && prefixes.every((each) => typeof each === 'string'));
+  return isReadable ? (scope as unknown as HoldScope) : { kind: 'container', containerRid };
 }
 
 interface PutFloor {
@@ -122,11 +135,13 @@ export async function readHolds(sql: Statements, streams: readonly string[]): Pr
   const byPrefix = new Map<string, Set<string>>();
   const byLife = new Map<string, string[]>();
   const lengths = new Set<number>();
-  for (const { hold_id, scope } of await sql.query<{ hold_id: string; scope: string }>(
-    'SELECT hold_id, scope FROM epitaph_vault.holds WHERE container = ANY ($1::text[])',
+  for (const { hold_id, container, scope } of await sql.query<{ hold_id: string; container: string; scope: string }>(
+    // Its id begins with its container, too: damage of either lets nothing go.
+    `SELECT hold_id, container, scope FROM epitaph_vault.holds
+     WHERE container = ANY ($1::text[]) OR split_part(hold_id, ' ', 1) = ANY ($1::text[])`,
     [[...containers]],
   )) {
-    for (const prefix of prefixesOf(JSON.parse(scope) as HoldScope)) {
+    for (const prefix of prefixesOf(readScope(scope, container))) {
       lengths.add(prefix.length);
       byPrefix.set(prefix, (byPrefix.get(prefix) ?? new Set()).add(hold_id));
     }
