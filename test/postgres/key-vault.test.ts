@@ -165,6 +165,15 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     }),
   );
 
+  it('destroys keys, and has them erased, where it is not known any more up to which they are', () =>
+    inWorld(async (world) => {
+      const vault = await world.open();
+      const lives = [await makeLife(vault, stream('one')), await makeLife(vault, stream('two'))];
+      await server.run('DELETE FROM epitaph_vault.erased', world.url);
+      for (const life of lives) expect(await vault.destroyKeys([life])).toMatchObject([{ kind: 'destroyed' }]);
+      expect(await server.run('SELECT generation FROM epitaph_vault.erased', world.url)).toEqual([{ generation: 3 }]);
+    }));
+
   it('stores every key, at whatever step of storing those before it it is made', () =>
     inWorld(async (world) => {
       const vault = await world.open();

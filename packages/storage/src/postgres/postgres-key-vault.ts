@@ -444,7 +444,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       await this.#tree.changeKeys(sql, nodes, changed, generation);
     }
     for (const node of nodes.values()) node.content.wipe();
-    return { outcomes, generation, erased: erased!.generation };
+    return { outcomes, generation, erased: erased?.generation ?? 0 };
   }
 
   /** One erasure at a time; whoever comes while one runs needs the next. */
@@ -452,11 +452,15 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     while (this.#erasing !== undefined) await this.#erasing.catch(() => {});
     this.#erasing = (async () => {
       const [known] = await this.#database.query<{ generation: number }>('SELECT generation FROM epitaph_vault.erased');
-      if (known!.generation >= generation) return;
+      if (known !== undefined && known.generation >= generation) return;
       const { generation: now } = await this.#tree.readRoot(this.#database);
       if (now < generation) throw new StorageUnavailable(REPLACED);
       await eraseFormerRoots(this.#database);
-      await this.#database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [now]);
+      await this.#database.query(
+        `WITH known AS (UPDATE epitaph_vault.erased SET generation = greatest(generation, $1) RETURNING 1)
+         INSERT INTO epitaph_vault.erased SELECT $1 WHERE NOT EXISTS (SELECT 1 FROM known)`,
+        [now],
+      );
     })().finally(() => (this.#erasing = undefined));
     await this.#erasing;
   }
