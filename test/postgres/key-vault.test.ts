@@ -130,6 +130,37 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       expect(found.filter(({ status }) => status !== 'there')).toEqual([]);
     }));
 
+  it('has the keys of a damaged node as unknown, and finds, makes and destroys all others', () =>
+    inWorld(async (world) => {
+      const vault = await world.open();
+      const lives = await Promise.all(Array.from({ length: 40 }, (_, index) => makeLife(vault, stream(index))));
+      const [first, last] = [lives[0]!, lives[39]!];
+      await server.run(
+        `UPDATE epitaph_vault.nodes SET sealed = set_byte(sealed, 40, get_byte(sealed, 40) # 1)
+         WHERE level = 0 AND number = ${Math.floor(first.keyId / 32)}`,
+        world.url,
+      );
+      const other = await world.open();
+      const statusOf = async ({ keyId, stream: life }: typeof first) => (await other.findKey(keyId, life)).status;
+      expect([await statusOf(first), await statusOf(last)]).toEqual(['unknown', 'there']);
+      // It was given once: nothing says that this is an older copy.
+      expect(await other.lacks([first])).toBe(false);
+      const made = await makeLife(other, stream('made'));
+      const outcomes = await other.destroyKeys([first, last, made]);
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['unknown', 'destroyed', 'destroyed']);
+
+      // What can't be had any more is lost: who restores is told, and may give it up.
+      const keys = [first, last].map((life, position) => ({
+        ...life,
+        isDestroyed: false,
+        item: { id: 'x', partitionKey: '[]' },
+        position,
+      }));
+      expect(await other.unknownOf(keys)).toEqual([keys[0]]);
+      expect(await other.settleRestored(keys)).toEqual({ destroyed: 0, gone: new Set([first.keyId, last.keyId]) });
+      expect([await statusOf(first), await statusOf(lives[38]!)]).toEqual(['destroyed', 'there']);
+    }));
+
   it('writes over no key where a copy of its tables was put back without the sequence that counts them', () =>
     inWorld(async (world) => {
       const before = await makeLife(await world.open(), stream('before'));
@@ -352,6 +383,33 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const url = await server.newDatabase();
         await server.run('CREATE SCHEMA epitaph_vault', url);
         await expect(world.open({ url })).rejects.toThrow(/is not the key vault of Epitaph/);
+      }));
+
+    it.each([
+      { what: 'without its root', damage: 'DELETE FROM epitaph_vault.root', says: 'its table root is empty' },
+      { what: 'without a table', damage: 'DROP TABLE epitaph_vault.root', says: /"epitaph_vault.root" does not exist/ },
+      { what: 'without its tree', damage: 'DELETE FROM epitaph_vault.nodes', says: 'copies of different moments' },
+    ])('$what is refused with one line', ({ damage, says }) =>
+      inWorld(async (world) => {
+        await world.open();
+        await server.run(damage, world.url);
+        const opening = world.open();
+        await expect(opening).rejects.toThrow(UnusableServer);
+        await expect(opening).rejects.toThrow(says);
+      }),
+    );
+
+    it('whose root was copied after its tree, and after a key was destroyed since, is refused with one line', () =>
+      inWorld(async (world) => {
+        const vault = await world.open();
+        const life = await makeLife(vault, stream('one'));
+        await server.run('CREATE TABLE dumped AS SELECT * FROM epitaph_vault.nodes', world.url);
+        await vault.destroyKeys([life]);
+        await server.run('DELETE FROM epitaph_vault.nodes', world.url);
+        await server.run('INSERT INTO epitaph_vault.nodes SELECT * FROM dumped', world.url);
+        const opening = world.open();
+        await expect(opening).rejects.toThrow(UnusableServer);
+        await expect(opening).rejects.toThrow('copies of different moments, between which keys were destroyed');
       }));
 
     it('with a user who may not erase is refused unless it is said how long copies are kept', () =>

@@ -108,7 +108,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       ]);
       expect(refusal(await restore(head))).toEqual([
         2,
-        expect.stringMatching(/2 keys of what was written since.*--accept-lost/s),
+        expect.stringMatching(/2 keys of what was written.*--accept-lost/s),
       ]);
 
       const restored = await restore(head, '--accept-lost', '--json');

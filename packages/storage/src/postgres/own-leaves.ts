@@ -27,6 +27,17 @@ const FIRST_VERSIONS = 2 ** 47;
  */
 const LEFT_OUT = 64;
 
+/** What new keys would be put behind is damaged. */
+class DamagedKeys extends StorageUnavailable {
+  override readonly isForOperator = true;
+
+  constructor() {
+    super(
+      'The key vault in PostgreSQL is damaged where new keys are made, so no new item can be written. Restore it: docs/backup-and-restore.md says how.',
+    );
+  }
+}
+
 /** A leaf that this process alone puts new keys in. */
 interface OwnLeaf extends OpenNode {
   /** Slots of which it is not known that what was put in is stored. */
@@ -109,7 +120,9 @@ export class OwnLeaves {
       }
       const block: NodePlace = { level: 1, number: await nextBlock(sql) };
       invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');
-      const nodes = await this.#tree.open(sql, [ancestorsOf(block)], 'make');
+      const { nodes, damaged } = await this.#tree.open(sql, [ancestorsOf(block)], 'make');
+      // Made anew, it would take all that is behind it from who puts the right one back.
+      if (damaged.size > 0) throw new DamagedKeys();
       const parent = nodes.get(placeName(parentOf(block)))!;
       const blockKey = freshKey();
       parent.content.put(slotOf(block.number), blockKey);
@@ -192,7 +205,7 @@ export class OwnLeaves {
 
   /** @throws StorageUnavailable for a leaf that is not this process's own any more: others are taken for the keys to come */
   async #reload(leaf: OwnLeaf): Promise<void> {
-    const nodes = await this.#tree.open(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
+    const { nodes } = await this.#tree.open(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
     const now = nodes.get(placeName(leaf.place));
     if (now === undefined || !isOwn(leaf, now.content)) {
       if (this.#leaves.includes(leaf)) {

@@ -23,7 +23,7 @@ import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } from './key-tree.ts';
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
-import { type OpenNode, pathOf, StoredKeyTree, WrongMasterKey } from './stored-key-tree.ts';
+import { type OpenNode, pathOf, StoredKeyTree, VaultNotWhole, WrongMasterKey } from './stored-key-tree.ts';
 import { aloneInVault } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readVerdicts, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
@@ -123,8 +123,10 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     try {
       return await PostgresKeyVault.#open(options);
     } catch (error) {
-      const isForWhoeverStarts = error instanceof VaultTaken || error instanceof WrongMasterKey;
-      throw isForWhoeverStarts ? new UnusableServer(error.message) : error;
+      const found = whyNotWhole(error) ?? error;
+      const isForWhoeverStarts =
+        found instanceof VaultTaken || found instanceof WrongMasterKey || found instanceof VaultNotWhole;
+      throw isForWhoeverStarts ? new UnusableServer(found.message, { cause: error }) : found;
     }
   }
 
@@ -144,6 +146,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       check: (sql) => vault.#tree.readRoot(sql),
     });
     await vault.#tree.readRoot(database);
+    await vault.#tree.assertWhole(database);
     if (options.restoring === 'alone') return vault;
     const [restoring] = await database.query('SELECT 1 FROM epitaph_vault.restoring');
     if (restoring !== undefined && options.restoring === undefined) {
@@ -389,7 +392,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
     await this.#listenAgain();
     const heard = this.#heard;
-    const nodes = await this.#tree.open(this.#database, [pathOf(keyId)], 'read');
+    const { nodes } = await this.#tree.open(this.#database, [pathOf(keyId)], 'read');
     const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
     if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return { status: 'unknown' };
     const bytes = leaf.content.key(slotOf(keyId));
@@ -417,7 +420,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   ): Promise<{ outcomes: DestroyOutcome[]; generation: number; erased: number }> {
     const verdictOn = await readVerdicts(sql, requests);
     const ids = requests.map(({ keyId }) => keyId).filter((id) => id > 0 && id <= HIGHEST_KEY_ID);
-    const nodes = await this.#tree.open(sql, ids.map(pathOf), 'change');
+    const { nodes } = await this.#tree.open(sql, ids.map(pathOf), 'change');
     const changed = new Set<OpenNode>();
     const outcomes = requests.map((request, index): DestroyOutcome => {
       const slot = slotOf(request.keyId);
@@ -474,7 +477,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 
   async unknownOf(keys: readonly RestoredKey[]): Promise<RestoredKey[]> {
     const states = await this.#statesOf(keys);
-    return keys.filter((_, index) => states[index] === 'never-given' || states[index] === 'of-another-life');
+    return keys.filter((_, index) => states[index] !== 'there' && states[index] !== 'destroyed');
   }
 
   async settleRestored(
@@ -483,14 +486,15 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     const states = await this.#statesOf(keys);
     // A number that another life has stays that life's.
     const wrong = keys.filter(
-      ({ isDestroyed }, index) => states[index] === 'never-given' || (states[index] === 'there' && isDestroyed),
+      ({ isDestroyed }, index) =>
+        states[index] === 'never-given' || states[index] === 'damaged' || (states[index] === 'there' && isDestroyed),
     );
     const gone = new Set(keys.filter((_, index) => states[index] !== 'there').map(({ keyId }) => keyId));
     if (wrong.length === 0) return { destroyed: 0, gone };
     const destroyed = keys.filter((key, index) => states[index] === 'there' && key.isDestroyed);
     for (const { keyId } of destroyed) gone.add(keyId);
     await aloneInVault(this.#database, async (sql) => {
-      const nodes = await this.#tree.open(
+      const { nodes } = await this.#tree.open(
         sql,
         wrong.map(({ keyId }) => pathOf(keyId)),
         'make',
@@ -527,14 +531,16 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 
   async #statesOf(
     keys: readonly Pick<RestoredKey, 'keyId' | 'stream'>[],
-  ): Promise<('there' | 'destroyed' | 'never-given' | 'of-another-life')[]> {
-    const nodes = await this.#tree.open(
+  ): Promise<('there' | 'destroyed' | 'never-given' | 'of-another-life' | 'damaged')[]> {
+    const { nodes, damaged } = await this.#tree.open(
       this.#database,
       keys.map(({ keyId }) => pathOf(keyId)),
       'read',
     );
     const states = keys.map(({ keyId, stream }) => {
-      const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
+      const name = placeName(nodeOf(keyId, 0));
+      if (damaged.has(name)) return 'damaged';
+      const leaf = nodes.get(name);
       if (leaf?.content.wasGiven(slotOf(keyId)) !== true) return 'never-given';
       if (!leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return 'of-another-life';
       return leaf.content.key(slotOf(keyId)) === undefined ? 'destroyed' : 'there';
@@ -542,6 +548,12 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     for (const node of nodes.values()) node.content.wipe();
     return states;
   }
+}
+
+/** Where a table or sequence of the vault is not there: one may be left out of a dump, and a dump put back in part. */
+function whyNotWhole(error: unknown): VaultNotWhole | undefined {
+  const { code, message } = error as { readonly code?: string; readonly message: string };
+  return code === '42P01' ? new VaultNotWhole(message) : undefined;
 }
 
 /** @throws {StorageUnavailable} when it takes too long; nothing is destroyed then */

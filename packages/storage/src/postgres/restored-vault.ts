@@ -53,7 +53,7 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
       const lost = await lostKeys(vault, log, (position) => onProgress('looking', position, head));
       if (lost.length > 0 && !options.acceptLost) {
         throw new UnusableServer(
-          `The copy of the keys is older than the log: ${lost.length} keys of what was written since are not in it, and that content can't be read again. Restore PostgreSQL to a later moment, or give it up (--accept-lost). Nothing was changed.`,
+          `The copy of the keys is older than the log, or damaged: ${lost.length} keys of what was written are not in it, and that content can't be read again. Restore PostgreSQL to a later moment, or give it up (--accept-lost). Nothing was changed.`,
         );
       }
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');

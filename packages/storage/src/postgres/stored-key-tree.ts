@@ -20,6 +20,17 @@ export const ROOT = 'vault-root';
 /** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
 const READ_ATTEMPTS = 4;
 
+/** Tables of the vault, or all that is in one, are lost, or copies were put together that don't go together. */
+export class VaultNotWhole extends StorageUnavailable {
+  override readonly isForOperator = true;
+
+  constructor(what: string) {
+    super(
+      `The key vault in PostgreSQL is not whole: ${what}. Put back a copy of all of its tables; docs/operations.md says how one is made.`,
+    );
+  }
+}
+
 /** Another master key than the vault's: since the start, where it was changed while this process was cut off from the server. */
 export class WrongMasterKey extends StorageUnavailable {}
 
@@ -34,6 +45,14 @@ export interface OpenNode {
   key: KeyObject;
   version: number;
   readonly content: NodeContent;
+}
+
+/** What was opened of some paths. */
+interface OpenPaths {
+  /** The nodes that are there, by the names of their places. */
+  readonly nodes: ReadonlyMap<string, OpenNode>;
+  /** Names of the places of which nothing can be said: there is a node that does not open, or it is behind such a one. */
+  readonly damaged: ReadonlySet<string>;
 }
 
 interface Root {
@@ -55,15 +74,23 @@ export class StoredKeyTree {
     await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES (1, $1)', [
       wrapKey(this.#master, 1, ROOT, bytes),
     ]);
-    const place: NodePlace = { level: TOP_LEVEL, number: 0 };
-    await writeNodes(sql, [{ place, key: asKey(bytes), version: 1, content: NodeContent.empty(place) }]);
+    await writeNodes(sql, [{ place: TOP, key: asKey(bytes), version: 1, content: NodeContent.empty(TOP) }]);
+  }
+
+  /** @throws {VaultNotWhole} where the root does not open what it is the root of */
+  async assertWhole(sql: Statements): Promise<void> {
+    const { nodes } = await this.open(sql, [[TOP]], 'read');
+    if (nodes.size > 0) return;
+    throw new VaultNotWhole(
+      'its tables root and nodes are copies of different moments, between which keys were destroyed, or one of them is damaged',
+    );
   }
 
   async readRoot(sql: Statements): Promise<Root> {
     const [row] = await sql.query<{ generation: number; wrapped: Buffer }>(
       'SELECT generation, wrapped FROM epitaph_vault.root',
     );
-    invariant(row !== undefined, 'the vault has a root');
+    if (row === undefined) throw new VaultNotWhole('its table root is empty');
     const key = unwrapKey(this.#master, row.generation, ROOT, row.wrapped);
     if (key === undefined) {
       throw new WrongMasterKey(
@@ -74,22 +101,23 @@ export class StoredKeyTree {
   }
 
   /**
-   * Opens the nodes of some paths, each given from the top down, as far as they are there.
+   * Opens the nodes of some paths, each given from the top down, as far as they are there. One that is damaged keeps nobody from
+   * what is not behind it.
    *
    * @param purpose `read` takes one look; `change` locks them until the transaction ends; `make` also makes what is
-   * missing, in memory
+   * missing or damaged, in memory
    */
   async open(
     sql: Statements,
     paths: readonly (readonly NodePlace[])[],
     purpose: 'read' | 'change' | 'make',
-  ): Promise<Map<string, OpenNode>> {
+  ): Promise<OpenPaths> {
     for (let attempt = 1; ; attempt++) {
       const opened = await this.#tryToOpen(sql, paths, purpose);
-      if (opened !== undefined) return opened;
+      if (opened !== undefined && (opened.damaged.size === 0 || attempt === READ_ATTEMPTS)) return opened;
       // Throws where the master key was changed while this process was cut off from the server.
       if (attempt === READ_ATTEMPTS) await this.readRoot(sql);
-      invariant(attempt < READ_ATTEMPTS, 'each node of the key vault opens with the key that its parent holds');
+      invariant(attempt < READ_ATTEMPTS, 'the root of the key vault opens with the master key');
     }
   }
 
@@ -97,7 +125,7 @@ export class StoredKeyTree {
     sql: Statements,
     paths: readonly (readonly NodePlace[])[],
     purpose: 'read' | 'change' | 'make',
-  ): Promise<Map<string, OpenNode> | undefined> {
+  ): Promise<OpenPaths | undefined> {
     const places = new Map(paths.flat().map((place) => [placeName(place), place]));
     const values = [[...places.values()].map(({ level }) => level), [...places.values()].map(({ number }) => number)];
     const wanted =
@@ -120,9 +148,10 @@ export class StoredKeyTree {
     } else rootKey = (await this.readRoot(sql)).key;
 
     const opened = new Map<string, OpenNode>();
+    const damaged = new Set<string>();
     for (const path of paths) {
       let parent: OpenNode | undefined;
-      for (const place of path) {
+      for (const [index, place] of path.entries()) {
         const name = placeName(place);
         let node = opened.get(name);
         if (node === undefined) {
@@ -135,15 +164,19 @@ export class StoredKeyTree {
           const row = stored.get(name);
           // A leaf of a block that was taken, in which no key was stored yet.
           if (row === undefined && !isNew) break;
-          const content = row === undefined ? NodeContent.empty(place) : NodeContent.open(key, place, row.sealed);
-          if (content === undefined) return undefined;
+          let content = row === undefined ? NodeContent.empty(place) : NodeContent.open(key, place, row.sealed);
+          if (content === undefined) {
+            for (const behind of path.slice(index)) damaged.add(placeName(behind));
+            if (purpose !== 'make') break;
+            content = NodeContent.empty(place);
+          }
           node = { place, key, version: row?.version ?? 1, content };
           opened.set(name, node);
         }
         parent = node;
       }
     }
-    return opened;
+    return { nodes: opened, damaged };
   }
 
   /** Gives every node from the changed leaves up to the root a new key, and the root another place. */
@@ -185,6 +218,8 @@ export class StoredKeyTree {
     ]);
   }
 }
+
+const TOP: NodePlace = { level: TOP_LEVEL, number: 0 };
 
 /** From the top down to the leaf. */
 export function pathOf(keyId: number): NodePlace[] {
