@@ -399,6 +399,18 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
+    it('goes on without a table that a copy left out, and says so to whoever needs it', () =>
+      inWorld(async (world) => {
+        const vault = await world.open();
+        await server.run('DROP TABLE epitaph_vault.held_lives', world.url);
+        const life = await makeLife(vault, stream('one'));
+        expect(await vault.findKey(life.keyId, life.stream)).toMatchObject({ status: 'there' });
+        await expect(vault.holds()).rejects.toMatchObject({
+          isForOperator: true,
+          message: expect.stringMatching(/not whole: relation "epitaph_vault.held_lives" does not exist/),
+        });
+      }));
+
     it('whose root was copied after its tree, and after a key was destroyed since, is refused with one line', () =>
       inWorld(async (world) => {
         const vault = await world.open();

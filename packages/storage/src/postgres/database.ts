@@ -14,6 +14,17 @@ export class AccessRefused extends StorageUnavailable {
   override readonly name = 'AccessRefused';
 }
 
+/** Tables of the vault, or all that is in one, are lost, or copies were put together that don't go together. */
+export class VaultNotWhole extends StorageUnavailable {
+  override readonly isForOperator = true;
+
+  constructor(what: string) {
+    super(
+      `The key vault in PostgreSQL is not whole: ${what}. Put back a copy of all of its tables; docs/operations.md says how one is made.`,
+    );
+  }
+}
+
 export type Row = Readonly<Record<string, unknown>>;
 
 /** What runs statements: the pool, or one connection inside a transaction. */
@@ -468,6 +479,8 @@ const NOT_LET_IN = /^(?:28|3D000)/;
 const NOT_GRANTED = '42501';
 /** A table or schema that is not there: of read models that another node has put others in the place of, a moment ago or for a later version. */
 const REPLACED = /^(?:42P01|3F000).*epitaph_items_v/;
+/** A table or sequence of the vault that is not there: it may be left out of a dump, and a dump be put back in part. */
+const LEFT_OUT_OF_VAULT = /^42P01.*epitaph_vault/;
 const SYSTEM_CODES = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -489,6 +502,7 @@ function inOurWords(error: unknown): unknown {
   if (code !== undefined && NOT_LET_IN.test(code)) {
     return Object.assign(new AccessRefused(`PostgreSQL: ${error.message}`, { cause: error }), { code });
   }
+  if (LEFT_OUT_OF_VAULT.test(`${code} ${error.message}`)) return new VaultNotWhole(error.message);
   const passing =
     code === undefined
       ? // The client library has no codes for what it notices itself.

@@ -18,12 +18,18 @@ import type { SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { ownerOf } from '../crypto/key-wrapping.ts';
 import { after } from '../patience.ts';
 import type { CopiedSecrets, RestoredKey, RestoredKeys } from '../restored-keys.ts';
-import { type DedicatedConnection, type PostgresDatabase, type Statements, UnusableServer } from './database.ts';
+import {
+  type DedicatedConnection,
+  type PostgresDatabase,
+  type Statements,
+  UnusableServer,
+  VaultNotWhole,
+} from './database.ts';
 import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } from './key-tree.ts';
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
-import { type OpenNode, pathOf, StoredKeyTree, VaultNotWhole, WrongMasterKey } from './stored-key-tree.ts';
+import { type OpenNode, pathOf, StoredKeyTree, WrongMasterKey } from './stored-key-tree.ts';
 import { aloneInVault } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readVerdicts, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
@@ -123,10 +129,9 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     try {
       return await PostgresKeyVault.#open(options);
     } catch (error) {
-      const found = whyNotWhole(error) ?? error;
       const isForWhoeverStarts =
-        found instanceof VaultTaken || found instanceof WrongMasterKey || found instanceof VaultNotWhole;
-      throw isForWhoeverStarts ? new UnusableServer(found.message, { cause: error }) : found;
+        error instanceof VaultTaken || error instanceof WrongMasterKey || error instanceof VaultNotWhole;
+      throw isForWhoeverStarts ? new UnusableServer(error.message) : error;
     }
   }
 
@@ -548,12 +553,6 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     for (const node of nodes.values()) node.content.wipe();
     return states;
   }
-}
-
-/** Where a table or sequence of the vault is not there: one may be left out of a dump, and a dump put back in part. */
-function whyNotWhole(error: unknown): VaultNotWhole | undefined {
-  const { code, message } = error as { readonly code?: string; readonly message: string };
-  return code === '42P01' ? new VaultNotWhole(message) : undefined;
 }
 
 /** @throws {StorageUnavailable} when it takes too long; nothing is destroyed then */

@@ -2,7 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
-import type { Statements } from './database.ts';
+import { type Statements, VaultNotWhole } from './database.ts';
 import {
   asKey,
   freshKey,
@@ -19,17 +19,6 @@ import {
 export const ROOT = 'vault-root';
 /** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
 const READ_ATTEMPTS = 4;
-
-/** Tables of the vault, or all that is in one, are lost, or copies were put together that don't go together. */
-export class VaultNotWhole extends StorageUnavailable {
-  override readonly isForOperator = true;
-
-  constructor(what: string) {
-    super(
-      `The key vault in PostgreSQL is not whole: ${what}. Put back a copy of all of its tables; docs/operations.md says how one is made.`,
-    );
-  }
-}
 
 /** Another master key than the vault's: since the start, where it was changed while this process was cut off from the server. */
 export class WrongMasterKey extends StorageUnavailable {}
