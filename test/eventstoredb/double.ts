@@ -267,8 +267,10 @@ export class EventStoreDouble {
         response.setStreamNotFound(notFound);
         call.write(response);
       } else {
-        const from = stream.hasRevision() ? Number(stream.getRevision()) : 0;
-        const wanted = forwards ? records.filter((record) => record.revision >= from) : records.toReversed();
+        const from = stream.hasRevision() ? Number(stream.getRevision()) : forwards ? 0 : Number.POSITIVE_INFINITY;
+        const wanted = forwards
+          ? records.filter((record) => record.revision >= from)
+          : records.filter((record) => record.revision <= from).toReversed();
         await this.#send(call, wanted.slice(0, most));
       }
       call.end();

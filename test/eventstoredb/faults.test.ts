@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { appendNext, handleCommand } from '@epitaph/core/handle-command.ts';
 import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { rejectionOf } from '@epitaph/core/testing/test-framework.ts';
@@ -425,6 +426,28 @@ describe('the log on the server', () => {
     double.log.append('orders-1', 1, [wireEvent()]);
     expect((await log.readAll(0, 10)).map(({ stream }) => stream)).toEqual(['item-a.b.0']);
     expect(await log.readStream('orders-1')).toEqual([]);
+  });
+
+  test('has the last event of its own of a stream that another program has written to, and says what that keeps from being written', async () => {
+    const log = await open();
+    const [, second] = await appendSome(log, 'item-a.b.0', 2);
+    for (let count = 0; count < 100; count++) double.log.append('item-a.b.0', 1 + count, [wireEvent()]);
+    const { body: _, ...facts } = second!;
+    expect(await log.readLast('item-a.b.0')).toEqual({ ...facts, othersBehind: true });
+    const command = handleCommand(log, {
+      stream: 'item-a.b.0',
+      load: 'last',
+      fold: () => undefined,
+      decide: () => undefined,
+      record: () => ({ events: [anEvent()] }),
+    });
+    expect(await rejectionOf(command)).toMatchObject({
+      name: 'UnreadableEvent',
+      message: expect.stringContaining('item-a.b.0 ends at revision 101'),
+    });
+    // What is one fact after the other, whatever came before, goes on.
+    expect(await appendNext(log, 'item-a.b.0', () => anEvent())).toBeGreaterThan(second!.position);
+    expect(await log.readLast('item-a.b.0')).toMatchObject({ revision: 102 });
   });
 
   test('ends a subscription over an event that can’t be read, and not the process', async () => {

@@ -119,6 +119,33 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
   expect(await sightings(world.of('c1'), ['a', 'kept'])).toEqual(seen('a', 'kept'));
 });
 
+test('what another program has written to streams of items makes nothing of them untrue, is told, and keeps no other from its end', async () => {
+  const container = await world.container({ defaultTtl: 60 });
+  for (const id of ['overdue', 'live', 'other']) {
+    await container.items.create({ id, customer: 'ann', ...(id === 'live' ? { ttl: -1 } : {}) });
+  }
+  const [overdue, live] = double.log.readForwards(undefined).filter(({ type }) => type === 'ItemUpserted');
+  for (const { stream } of [overdue!, live!]) {
+    const nothing = Buffer.from('{}');
+    const event = { id: newId(), type: 'Ordered', contentType: 'application/json', metadata: nothing, data: nothing };
+    expect(double.log.append(stream, 0, [event]).kind).toBe('appended');
+  }
+  expect(await world.explain('c1', 'live')).toMatchObject({ state: 'live' });
+  await world.advance(60_000);
+  expect(await world.manage('POST', '/purge/run')).toMatchObject({
+    status: 500,
+    body: { code: 'purge-fault', detail: expect.stringContaining(`${overdue!.stream} ends at revision 1`) },
+  });
+  const states = ['overdue', 'live', 'other'].map(async (id) => (await world.explain('c1', id)).state);
+  expect(await Promise.all(states)).toEqual(['expired', 'live', 'purged']);
+  expect(await statusOf(container.item('live', 'ann').replace({ id: 'live', customer: 'ann' }))).toBe(500);
+  const { problems } = (await world.manage('POST', '/fsck')).body as { problems: { code: string; subject: string }[] };
+  expect(problems.map(({ code, subject }) => [code, subject])).toEqual([
+    ['writes-missing', overdue!.stream],
+    ['writes-missing', live!.stream],
+  ]);
+});
+
 test('a schedule scavenges what was purged, when so long ago the last one began and there is something to take', async () => {
   await world.end();
   double.log = new DoubleLog();

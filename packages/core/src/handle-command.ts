@@ -1,8 +1,9 @@
 import type { CommandContext } from './command-context.ts';
 import { GenerationCache } from './generation-cache.ts';
-import type { AppendOptions, EventLog, ExpectedRevision } from './log/event-log.ts';
+import type { AppendOptions, AppendResult, EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
 import { turn } from './turn.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from './upcast.ts';
 
 /** How often a command that lost a race is decided again before it is given up. */
 export const MAX_ATTEMPTS = 20;
@@ -11,6 +12,27 @@ export const MAX_ATTEMPTS = 20;
 export class TooMuchContention extends Error {
   override readonly name = 'TooMuchContention';
 }
+
+/**
+ * Why a command is given up: others were at work at the same time, or the log told it the same conflict again and again, for
+ * what stands at the stream's end is none of the store's events.
+ */
+export function givenUp(what: string, conflicts: readonly Conflict[]): Error {
+  const [last, before] = conflicts.slice(-2).toReversed();
+  if (last === undefined || before === undefined || !isSame(last, before)) {
+    return new TooMuchContention(`${MAX_ATTEMPTS} attempts ${what} lost against other writers`);
+  }
+  return new UnreadableEvent(
+    `${last.stream} ends at revision ${last.actualRevision} with what this store has not written, or can't read: nothing is written behind it. ${WHEN_DAMAGED}`,
+  );
+}
+
+type Conflict = Extract<AppendResult, { readonly kind: 'conflict' }>;
+
+const isSame = (one: Conflict, other: Conflict): boolean =>
+  one.stream === other.stream &&
+  one.expectedRevision === other.expectedRevision &&
+  one.actualRevision === other.actualRevision;
 
 /** One command on one stream: how to see it, what to answer, what to append. */
 export type CommandRun<State, Decision> = CommandSteps<State, Decision> & (ByLastEvent<State> | ByWholeStream<State>);
@@ -73,8 +95,8 @@ export interface HandledWhole<State, Decision> extends Handled<Decision> {
 /**
  * The one loop: load, fold, decide, append; on a conflict reload and decide again, a bounded number of times.
  *
- * @throws {TooMuchContention} when the bound is reached. Whatever the log throws passes through, and then the
- * outcome is unknown.
+ * @throws {TooMuchContention} when the bound is reached; {UnreadableEvent} where nobody was in the way but the stream's end.
+ * Whatever the log throws passes through, and then the outcome is unknown.
  */
 export function handleCommand<State, Decision>(
   log: EventLog,
@@ -88,6 +110,7 @@ export async function handleCommand<State, Decision>(
   log: EventLog,
   run: CommandRun<State, Decision>,
 ): Promise<Handled<Decision> & { readonly state: State }> {
+  const conflicts: Conflict[] = [];
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const known = run.load === 'last' && attempt === 0 ? run.known : undefined;
     const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, known);
@@ -111,8 +134,9 @@ export async function handleCommand<State, Decision>(
       const after = run.load === 'all' ? evolved(run, state, recording.events, at) : state;
       return { decision, state: after, recorded: recording.events, ...at };
     }
+    conflicts.push(result);
   }
-  throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${run.stream} lost against other writers`);
+  throw givenUp(`on ${run.stream}`, conflicts);
 }
 
 /** The state that a stream comes to, up to a revision; undefined for a stream that was never written. */
@@ -176,7 +200,7 @@ async function foldWhole<State>(
 
 /**
  * Appends one event to a stream, chosen by the stream's last event. If somebody else appends meanwhile, it is chosen
- * again by what is last then.
+ * again by what is last then. What another program has appended is gone on behind.
  *
  * @param next the event that follows the last one; undefined when there is nothing to add
  * @returns its position; undefined when nothing was appended
@@ -187,13 +211,17 @@ export async function appendNext(
   stream: string,
   next: (last: RecordedEvent | undefined) => NewEvent | undefined | Promise<NewEvent | undefined>,
 ): Promise<number | undefined> {
+  let end: ExpectedRevision = 'no-stream';
   for (;;) {
     const last = await log.readLast(stream);
     const event = await next(last);
     if (event === undefined) return undefined;
-    const expectedRevision = last?.revision ?? 'no-stream';
+    const isBehind = end !== 'no-stream' && (last === undefined || last.revision < end);
+    const expectedRevision = isBehind ? end : (last?.revision ?? 'no-stream');
     const result = await log.append([{ stream, expectedRevision, events: [event] }]);
     if (result.kind === 'appended') return result.position;
+    // None of our events, where the last of these stands before it when it is read after this.
+    end = result.actualRevision;
   }
 }
 

@@ -1,7 +1,7 @@
 import type { CommandContext } from '../command-context.ts';
-import { MAX_ATTEMPTS, newEvent, TooMuchContention } from '../handle-command.ts';
+import { givenUp, MAX_ATTEMPTS, newEvent } from '../handle-command.ts';
 import { invariant } from '../invariant.ts';
-import type { ExpectedRevision, StreamAppend } from '../log/event-log.ts';
+import type { AppendResult, ExpectedRevision, StreamAppend } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { NewLifeKey } from '../vault/key-vault.ts';
 import { decideUniqueKey } from '../unique-key/decide.ts';
@@ -63,7 +63,7 @@ export type ItemsHandled =
  * example, that end is recorded in the same append or, if the log can't do that, in one of its own before: it is true
  * whatever becomes of the rest. A refusal tells the position of the last end that was recorded so.
  *
- * @throws {TooMuchContention} when the bound is reached. Whatever a step, the vault or the log throws passes through,
+ * @throws {TooMuchContention} when the bound is reached; see {@link givenUp}. Whatever a step, the vault or the log throws passes through,
  *   `DecidedTooLate` among it
  */
 export async function handleItems(
@@ -76,6 +76,7 @@ export async function handleItems(
   const onEnd = (endedAt: number) => {
     ended = { endedAt };
   };
+  const conflicts: Extract<AppendResult, { readonly kind: 'conflict' }>[] = [];
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const drafts = new Drafts(ports, context, newKeys, { ...request, onEnd });
     const decided = await decideAll(drafts, request.steps);
@@ -93,7 +94,10 @@ export async function handleItems(
     // Taking a unique key's value ends its overdue holder: whoever lost a race against that must not go on at an
     // earlier time.
     if (result.kind === 'conflict' && request.holderFacts !== undefined) return { kind: 'again' };
-    if (result.kind === 'conflict') continue;
+    if (result.kind === 'conflict') {
+      conflicts.push(result);
+      continue;
+    }
     const places = new Map(
       appends.map(({ stream, expectedRevision }, index) => [
         stream,
@@ -118,7 +122,7 @@ export async function handleItems(
       }),
     };
   }
-  throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${request.steps.length} items lost against other writers`);
+  throw givenUp(`on ${request.steps.length} items`, conflicts);
 }
 
 async function decideAll(

@@ -25,6 +25,8 @@ export interface RecordedEvent extends NewEvent {
   readonly revision: number;
   /** Grows through the whole log; gaps are possible. */
   readonly position: number;
+  /** Of the last event of a stream: another program has written behind it, on a server that both use. */
+  readonly othersBehind?: true;
 }
 
 /** A recorded event's sealed body, with the place that it is bound to and the id that tells versions apart. */

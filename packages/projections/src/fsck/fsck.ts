@@ -162,7 +162,7 @@ async function* inFull(
         isItemWrite(event) && whyUnreadable(event) === undefined ? log.readBody(event.position) : undefined,
         isLastOnPage ? log.readLast(event.stream) : undefined,
       ]);
-      const isEndLost = isLastOnPage && last === undefined;
+      const isEndLost = isLastOnPage && (last === undefined || last.othersBehind === true);
       return { event: full === undefined ? event : { ...event, body: full.body }, last: last?.position, isEndLost };
     });
     yield* await Promise.all(read);

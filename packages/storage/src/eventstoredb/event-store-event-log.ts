@@ -36,6 +36,8 @@ import {
 /** Never has events, only metadata. */
 const IDENTITY_STREAM = 'epitaph';
 
+/** Events that are looked at together, where another program has written behind the last one of the store. */
+const OTHERS_AT_ONCE = 64;
 /** Streams whose truncation is looked up at once. */
 const LOOKUPS = 64;
 /** Streams whose end is kept in memory, as it was appended here. */
@@ -180,12 +182,25 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   async readLast(stream: string): Promise<RecordedEvent | undefined> {
-    const [last] = await this.#connection.read(
-      { from: { stream, revision: 'end' }, direction: 'backwards', maxCount: 1 },
-      (event) => decodeEvent(event, false),
-    );
+    const last = await this.#lastOwn(stream);
     this.#known(last);
     return last;
+  }
+
+  /** The last event that is the store's own: another program may have written behind it, which makes nothing of it untrue. */
+  async #lastOwn(stream: string): Promise<RecordedEvent | undefined> {
+    let revision: number | 'end' = 'end';
+    for (let maxCount = 1; ; maxCount = OTHERS_AT_ONCE) {
+      const read: (RecordedEvent | Place)[] = await this.#connection.read(
+        { from: { stream, revision }, direction: 'backwards', maxCount },
+        (event) => decodeEvent(event, false) ?? placeOf(event),
+      );
+      const own = read.find((event) => 'type' in event);
+      if (own !== undefined) return own === read[0] && revision === 'end' ? own : { ...own, othersBehind: true };
+      const earliest = read.at(-1);
+      if (earliest === undefined || earliest.revision === 0) return undefined;
+      revision = earliest.revision - 1;
+    }
   }
 
   /** Whoever is answered by an event of another node's goes on from there: its session is of what was read. */
