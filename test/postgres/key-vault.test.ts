@@ -1,6 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
 import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
@@ -203,6 +204,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       await server.run('DELETE FROM epitaph_vault.erased', world.url);
       for (const life of lives) expect(await vault.destroyKeys([life])).toMatchObject([{ kind: 'destroyed' }]);
       expect(await server.run('SELECT generation FROM epitaph_vault.erased', world.url)).toEqual([{ generation: 3 }]);
+    }));
+
+  it('makes no other secret for a container whose secret is damaged, and says so', () =>
+    inWorld(async (world) => {
+      const vault = await world.open();
+      const other = await vault.containerSecret('other');
+      await vault.containerSecret('rid');
+      await server.run(
+        "UPDATE epitaph_vault.secrets SET wrapped = set_byte(wrapped, 30, get_byte(wrapped, 30) # 1) WHERE name = 'container rid'",
+        world.url,
+      );
+      for (const each of [vault, await world.open()]) {
+        await expect(each.containerSecret('rid')).rejects.toThrow(UnreadableSecret);
+        expect(Buffer.from(await each.containerSecret('other')).equals(other)).toBe(true);
+      }
     }));
 
   it('stores every key, at whatever step of storing those before it it is made', () =>

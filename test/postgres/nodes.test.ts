@@ -29,6 +29,7 @@ import { Proxy } from '../eventstoredb/proxy.ts';
 import { formsOf, search } from '../secrecy/search.ts';
 import { fakeMachine } from '../simulation/world.ts';
 import { DEFINITION } from '../support/definition.ts';
+import { itemToWrite } from '../support/item.ts';
 import { failsWith, succeeds } from '../support/outcome.ts';
 import { Cluster, type Node, type NodeOptions } from './nodes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
@@ -2395,6 +2396,28 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       );
       await eventually('the one that has it writes', () => succeeds(write(one, 'b')));
       expect((await write(other, 'b')).created).toBe(false);
+    }));
+
+  it('purge what is due in all other containers, and examine them, where the secret of one is lost', () =>
+    inCluster(async (cluster) => {
+      const before = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(before.store, -1);
+      const next = await before.store.createContainer(CALLER, 'db', 'next', DEFINITION, -1);
+      for (const each of [container, next.resource]) {
+        const item = itemToWrite({ id: 'a', pk: 'p', ttl: 1 });
+        await before.store.writeItem(CALLER, each, 'create', item);
+      }
+      await before.close();
+      await server.run(`DELETE FROM epitaph_vault.secrets WHERE name = 'container ${container.rid}'`, cluster.url);
+
+      const { store } = await cluster.start({ automaticPurge: false });
+      await eventually('it says so', () => failsWith(store.runPurge(), /they lack the secret/));
+      expect((await store.explain(store.container('db', 'next'), 'a', PARTITION)).state).toBe('purged');
+      const { problems } = await store.fsck();
+      expect(problems.map(({ code, subject }) => [code, subject])).toContainEqual([
+        'key-missing',
+        containerStream(container.rid),
+      ]);
     }));
 
   it('name by one secret, though a standby took the server’s place when one of them had made another', () =>

@@ -365,7 +365,7 @@ export class StoreParts {
    * Of a container without a secret: an item that is on record, and not purged, was named by one that is lost. Another secret
    * would give it a second name, and it would be there twice.
    *
-   * @throws {StorageUnavailable} where there is such an item, but for those of before a restore that has told of the loss
+   * @throws {UnreadableSecret} where there is such an item, but for those of before a restore that has told of the loss
    */
   async assertNothingNamed(containerRid: string): Promise<void> {
     await this.confirmCatalog(0);
@@ -380,13 +380,11 @@ export class StoreParts {
     const hasEnded = async () =>
       (await countEnded(false)) + (await countEnded(true)) + (await readModel.countErased(number)) > 0;
     if (named === undefined && (lostUpTo > 0 || !(await hasEnded()))) return;
-    if (this.ports.nodes === undefined) {
-      throw new UnreadableSecret(
-        `vault.db is damaged, or an older copy: it lacks the secret by which the items of container ${container.state.name} are named. Put the newest in its place, or restore the store from a backup.`,
-      );
-    }
-    throw new StorageUnavailable(
-      `The keys in PostgreSQL are an older copy than the event log: they lack the secret by which the items of container ${container.state.name} are named. A node that still has it puts it back when it is asked for one of them. Where none has, stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.`,
+    const secret = `the secret by which the items of container ${container.state.name} are named`;
+    throw new UnreadableSecret(
+      this.ports.nodes === undefined
+        ? `vault.db is damaged, or an older copy: it lacks ${secret}. Put the newest in its place, or restore the store from a backup.`
+        : `The keys in PostgreSQL are damaged, or an older copy than the event log: they lack ${secret}. A node that still has it puts it back when it is asked for one of them. Where none has, stop all nodes and call epitaph restore; docs/backup-and-restore.md says how.`,
     );
   }
 

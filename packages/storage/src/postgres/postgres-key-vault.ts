@@ -11,6 +11,7 @@ import {
   type KeyVault,
   type NewLifeKey,
   type SetFloorOptions,
+  UnreadableSecret,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
@@ -297,9 +298,13 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     );
     if (row === undefined) return undefined;
     const secret = gcmOpen(this.#master, Buffer.from(name), row.wrapped);
-    // Throws where the master key was changed while this process was cut off from the server.
-    if (secret === undefined) await this.#tree.readRoot(this.#database);
-    invariant(secret !== undefined, `the secret of container ${containerRid} opens with the master key`);
+    if (secret === undefined) {
+      // Throws where the master key was changed while this process was cut off from the server.
+      await this.#tree.readRoot(this.#database);
+      throw new UnreadableSecret(
+        `The key vault in PostgreSQL is damaged: the secret of ${containerRid} in it does not open with the master key. Restore it; docs/backup-and-restore.md says how.`,
+      );
+    }
     return secret;
   }
 
