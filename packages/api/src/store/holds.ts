@@ -127,7 +127,7 @@ export class Holds {
             await vault.placeHold({ holdId, containerRid: rid, scope, placedAtMs: hold.placedAtMs });
           continue;
         }
-        const kept = inVault.get(holdId)?.scope;
+        const { scope: kept, isDamaged } = inVault.get(holdId) ?? {};
         if (sameJson(wanted.scope, kept)) continue;
         const recorded = await inLog.standing(hold.holdId);
         if (kept === undefined && (recorded === undefined || sameJson(recorded, hold))) {
@@ -136,7 +136,7 @@ export class Holds {
         }
         const { scope, ...placed } = recorded === undefined ? wanted : await this.#inVault(rid, recorded);
         // An id means one hold for ever, so one of the two is damaged. Which is not known here: what either covers stays.
-        const covered = kept === undefined ? scope : widened(scope, kept, rid);
+        const covered = kept === undefined || isDamaged === true ? scope : widened(scope, kept, rid);
         if (!sameJson(covered, kept)) await vault.placeHold({ ...placed, scope: covered });
       }
       for (const { holdId, placedAtMs } of byContainer.get(rid) ?? []) {

@@ -160,6 +160,8 @@ export interface VaultHold {
   readonly containerRid: string;
   readonly scope: HoldScope;
   readonly placedAtMs: number;
+  /** What it covers can't be read any more: all of its container is kept until it is placed again. */
+  readonly isDamaged?: true;
 }
 
 /** What a key is wanted for. */

@@ -73,18 +73,18 @@ async function readHoldRows(sql: Statements, where: string, values: readonly str
     values,
   );
   return rows.map(({ hold_id, container, scope, placed_at, streams }) => {
-    const kept = readScope(scope, container);
-    return {
-      holdId: hold_id,
-      containerRid: container,
-      scope: kept.kind === 'lives' ? { kind: 'lives', streams } : kept,
-      placedAtMs: placed_at,
-    };
+    const kept = readScope(scope);
+    const hold = { holdId: hold_id, containerRid: container, placedAtMs: placed_at };
+    if (kept === undefined) return { ...hold, scope: wholeContainer(container), isDamaged: true };
+    return { ...hold, scope: kept.kind === 'lives' ? { kind: 'lives', streams } : kept };
   });
 }
 
-/** What a hold covers. Of one that damage has made unreadable that is not known: it is all of its container then. */
-function readScope(stored: string, containerRid: string): HoldScope {
+/** What a hold covers is not known any more of one that damage has made unreadable: it is all of its container then. */
+const wholeContainer = (containerRid: string): HoldScope => ({ kind: 'container', containerRid });
+
+/** Undefined for what damage has made unreadable. */
+function readScope(stored: string): HoldScope | undefined {
   const scope = (parsedJson(stored) ?? {}) as Readonly<Record<string, unknown>>;
   const { kind, prefix, prefixes } = scope;
   const isReadable =
@@ -92,7 +92,7 @@ function readScope(stored: string, containerRid: string): HoldScope {
     (kind === 'container' && typeof scope['containerRid'] === 'string') ||
     (kind === 'stream-prefix' && typeof prefix === 'string') ||
     (kind === 'stream-prefixes' && Array.isArray(prefixes) && prefixes.every((each) => typeof each === 'string'));
-  return isReadable ? (scope as unknown as HoldScope) : { kind: 'container', containerRid };
+  return isReadable ? (scope as unknown as HoldScope) : undefined;
 }
 
 interface PutFloor {
@@ -141,7 +141,7 @@ export async function readHolds(sql: Statements, streams: readonly string[]): Pr
      WHERE container = ANY ($1::text[]) OR split_part(hold_id, ' ', 1) = ANY ($1::text[])`,
     [[...containers]],
   )) {
-    for (const prefix of prefixesOf(readScope(scope, container))) {
+    for (const prefix of prefixesOf(readScope(scope) ?? wholeContainer(container))) {
       lengths.add(prefix.length);
       byPrefix.set(prefix, (byPrefix.get(prefix) ?? new Set()).add(hold_id));
     }
