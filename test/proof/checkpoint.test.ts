@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, openCheckpoint, readVerifierKey, verifierKeyText } from '@epitaph/core/proof/checkpoint.ts';
-import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
+import { canonicalJson } from '@epitaph/core/canonical-json.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 
 /** The example of C2SP's signed-note, which Go's golang.org/x/mod/sumdb/note has for its tests. */

@@ -19,7 +19,7 @@ import {
   readVerifierKey,
   type VerifierKey,
 } from '@epitaph/core/proof/checkpoint.ts';
-import { canonicalJson } from '@epitaph/core/proof/leaf.ts';
+import { canonicalJson } from '@epitaph/core/canonical-json.ts';
 import { CompactTree, leafHash, rootsOfConsistency } from '@epitaph/core/proof/merkle-tree.ts';
 import {
   type PurgeRunCertificate,

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { canonicalJson } from '../proof/leaf.ts';
+import { canonicalJson } from '../canonical-json.ts';
 
 /** Layout of a part of a backup. From 2 on the manifest has a digest of itself. */
 export const MANIFEST_FORMAT = 2;

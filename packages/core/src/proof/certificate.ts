@@ -9,7 +9,8 @@ import {
   type CheckpointCryptography,
   type VerifierKey,
 } from './checkpoint.ts';
-import { canonicalJson, type FactLeaf } from './leaf.ts';
+import { canonicalJson } from '../canonical-json.ts';
+import type { FactLeaf } from './leaf.ts';
 import { leafHash, rootOfProof } from './merkle-tree.ts';
 
 export const CERTIFICATE_FORMAT = 'epitaph.certificate-of-disposal/2';

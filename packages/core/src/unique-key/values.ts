@@ -1,6 +1,6 @@
 import type { ContainerDefinition } from '../container/definition.ts';
 import { parseDocumentPath, valueAt } from '../document-path.ts';
-import { canonicalJson } from '../proof/leaf.ts';
+import { canonicalJson } from '../canonical-json.ts';
 
 export const hasUniqueKeys = ({ uniqueKeyPolicy }: ContainerDefinition): boolean =>
   (uniqueKeyPolicy?.uniqueKeys?.length ?? 0) > 0;

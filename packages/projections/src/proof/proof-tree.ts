@@ -8,7 +8,8 @@ import {
   type Sha256,
   treeHash,
 } from '@epitaph/core/proof/merkle-tree.ts';
-import { canonicalJson, factLeaf } from '@epitaph/core/proof/leaf.ts';
+import { canonicalJson } from '@epitaph/core/canonical-json.ts';
+import { factLeaf } from '@epitaph/core/proof/leaf.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';

@@ -1,0 +1,42 @@
+/**
+ * JSON with the properties of every object in order of their names and nothing between: one text for one value.
+ * As RFC 8785 has it, for values that JSON.parse gives; a bigint has all of its digits.
+ */
+export function canonicalJson(value: unknown): string {
+  // One call for the whole is several times as fast as putting the text together.
+  const ordered = inOrder(value);
+  return ordered === unordered ? spelledOut(value) : JSON.stringify(ordered);
+}
+
+const unordered = Symbol('JSON.stringify can not write it in that order');
+
+/** A copy with all properties in order of their names, where objects can have that. */
+function inOrder(value: unknown): unknown {
+  if (typeof value === 'bigint') return unordered;
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) {
+    const members = value.map(inOrder);
+    return members.includes(unordered) ? unordered : members;
+  }
+  const copy: Record<string, unknown> = {};
+  for (const name of Object.keys(value).sort()) {
+    // Objects have names that are numbers before all others, and can't be given this one by assignment.
+    if ((name >= '0' && name < ':') || name === '__proto__') return unordered;
+    const member = inOrder((value as Readonly<Record<string, unknown>>)[name]);
+    if (member === unordered) return unordered;
+    copy[name] = member;
+  }
+  return copy;
+}
+
+function spelledOut(value: unknown): string {
+  if (typeof value === 'bigint') return String(value);
+  if (Array.isArray(value)) return `[${value.map(spelledOut).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const object = value as Readonly<Record<string, unknown>>;
+  const parts: string[] = [];
+  for (const name of Object.keys(object).toSorted()) {
+    if (object[name] !== undefined) parts.push(`${JSON.stringify(name)}:${spelledOut(object[name])}`);
+  }
+  return `{${parts.join(',')}}`;
+}
