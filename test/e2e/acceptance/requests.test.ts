@@ -175,6 +175,24 @@ describe('a double as large as integers of 64 bits', () => {
   });
 });
 
+describe('the properties of an item', () => {
+  test('come in the order they were written in, but for names that are whole numbers, which come first', async () => {
+    const docs = `/dbs/shop/colls/${container.id}/docs`;
+    const written = '{"z":1,"2":"b","1":"a","01":"c","4294967295":"d","4294967294":"e","y":1}';
+    const shown = '{"1":"a","2":"b","4294967294":"e","z":1,"01":"c","4294967295":"d","y":1}';
+    const body = `{"id":"order","customer":"ann","by":${written}}`;
+    const answers = [
+      await raw(world.endpoint, 'POST', docs, { headers: keyHeader('ann'), body }),
+      await raw(world.endpoint, 'GET', `${docs}/order`, { headers: keyHeader('ann') }),
+      await raw(world.endpoint, 'POST', docs, {
+        headers: { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true' },
+        body: '{"query":"SELECT * FROM c WHERE c.id = \'order\'"}',
+      }),
+    ];
+    for (const { text } of answers) expect(text).toContain(`"id":"order","customer":"ann","by":${shown},`);
+  });
+});
+
 describe('a resume filter, with which the .NET client goes on with an ordered query,', () => {
   const rewritten = (order: string, from = 'FROM c') =>
     `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.id AS payload ${from} WHERE (true) ORDER BY c.n ${order}`;
