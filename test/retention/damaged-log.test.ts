@@ -232,28 +232,46 @@ it('a policy is recovered from although some of what it took is at fault, and it
   }
 });
 
-it('what the log has lost of an ended life does not pass for erased where that is to be brought back', async () => {
+it('what is damaged of ended lives does not pass for erased where they are to be brought back, and is counted', async () => {
+  const damages = {
+    'without its writes': 'DELETE FROM events WHERE stream = ? AND revision = 0',
+    lost: 'DELETE FROM events WHERE stream = ?',
+    'without its body': 'UPDATE events SET body = zeroblob(length(body)) WHERE stream = ? AND revision = 0',
+    'without its key': undefined,
+    whole: undefined,
+    'erased, and lost': 'DELETE FROM events WHERE stream = ?',
+    'erased, and cut short': 'UPDATE events SET data = substr(data, 1, 20) WHERE stream = ?',
+    erased: undefined,
+  };
+  const ids = Object.keys(damages);
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  for (const id of IDS) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  for (const id of ids) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
   await store.advanceClock(100_000);
   await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 5, confirmed: true, reason: 'a test' });
   await store.runPurge();
+  for (const id of ids.filter((one) => one.startsWith('erased'))) {
+    await store.eraseItem(CALLER, container, id, PK, { reason: 'a test', requestedBy: 'desk 3' });
+  }
+  await store.createDatabase(CALLER, 'last');
   await store.close();
   folder.change('log.db', (log) => {
-    const [writes, all] = itemStreams(log);
-    log.prepare('DELETE FROM events WHERE stream = ? AND revision = 0').run(writes!);
-    log.prepare('DELETE FROM events WHERE stream = ?').run(all!);
+    const streams = itemStreams(log);
+    for (const [index, sql] of Object.values(damages).entries()) {
+      if (sql !== undefined) expect(log.prepare(sql).run(streams[index]!).changes).toBeGreaterThan(0);
+    }
   });
+  folder.change('vault.db', (vault) => vault.exec('DELETE FROM keys WHERE id = 4'));
   store = await folder.open();
   try {
+    const reason = 'mistyped';
     const lost = 'a life begins with a write';
-    await expect(store.recoverItem(CALLER, container, 'first', PK, { reason: 'mistyped' })).rejects.toThrow(lost);
-    await expect(store.heldContent(CALLER, container, 'first', PK, { reason: 'mistyped' })).rejects.toThrow(lost);
-    const summary = await store.recoverPolicy(CALLER, store.container('d', 'c'), 2, { reason: 'mistyped' });
-    expect(summary).toEqual({ recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable: 2 });
+    await expect(store.recoverItem(CALLER, container, ids[0]!, PK, { reason })).rejects.toThrow(lost);
+    await expect(store.heldContent(CALLER, container, ids[0]!, PK, { reason })).rejects.toThrow(lost);
+    const summary = await store.recoverPolicy(CALLER, store.container('d', 'c'), 2, { reason });
+    expect(summary).toEqual({ recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 1, unreadable: 6 });
   } finally {
     await store.close();
   }

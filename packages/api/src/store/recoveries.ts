@@ -342,10 +342,11 @@ export class Recoveries {
     { rid }: ContainerState,
     { partitionKey, id, life }: DisappearanceRow,
     policyVersion: number,
-  ): Promise<'erased' | 'writtenSince' | undefined> {
+  ): Promise<'erased' | 'writtenSince' | 'unreadable' | undefined> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
     const facts = await lifeTail(log, itemStream(prefix, life));
+    if (facts.length === 0) return 'unreadable';
     if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
