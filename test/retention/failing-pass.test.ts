@@ -13,8 +13,9 @@ const folder = newFolder('failing-pass');
 const other = newFolder('failing-pass');
 const unseen = newFolder('failing-pass');
 const paused = newFolder('failing-pass');
+const kept = newFolder('failing-pass');
 afterAll(() => {
-  for (const each of [folder, other, unseen, paused]) removeFolder(each);
+  for (const each of [folder, other, unseen, paused, kept]) removeFolder(each);
 });
 
 /** One step of a pass records or erases many items at once, in several turns of the event loop. */
@@ -120,3 +121,22 @@ it('a purge that was under way does nothing more once it is told as paused', asy
     await store.close();
   }
 }, 20_000);
+
+it('what is erased already when its record fails is put on record by the next pass, though a recovery window would keep it since', async () => {
+  const { store, log } = await openEmbedded({ folder: kept, time: START_MS, newId: () => crypto.randomUUID() });
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'x', pk: 'p' }));
+    await store.deleteItem(CALLER, container, 'x', '["p"]');
+    await store.advanceClock(1_000);
+    // After the start of the run.
+    log.failAt(1, 'before');
+    await expect(store.runPurge()).rejects.toThrow('the log failed before the write');
+    await store.setRecoveryWindow(CALLER, container, 3_600, 'a test');
+    await store.runPurge();
+    expect((await store.explain(container, 'x', '["p"]')).state).toBe('purged');
+  } finally {
+    await store.close();
+  }
+});
