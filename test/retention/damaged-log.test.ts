@@ -238,6 +238,8 @@ it('what is damaged of ended lives does not pass for erased where they are to be
     lost: 'DELETE FROM events WHERE stream = ?',
     'without its body': 'UPDATE events SET body = zeroblob(length(body)) WHERE stream = ? AND revision = 0',
     'without its key': undefined,
+    // That of the next one.
+    'with the write of another': 'UPDATE events SET previous = 8 WHERE stream = ? AND revision = 1',
     whole: undefined,
     'erased, and lost': 'DELETE FROM events WHERE stream = ?',
     'erased, and cut short': 'UPDATE events SET data = substr(data, 1, 20) WHERE stream = ?',
@@ -257,8 +259,8 @@ it('what is damaged of ended lives does not pass for erased where they are to be
   }
   await store.createDatabase(CALLER, 'last');
   await store.close();
+  const streams = folder.change('log.db', itemStreams);
   folder.change('log.db', (log) => {
-    const streams = itemStreams(log);
     for (const [index, sql] of Object.values(damages).entries()) {
       if (sql !== undefined) expect(log.prepare(sql).run(streams[index]!).changes).toBeGreaterThan(0);
     }
@@ -270,8 +272,10 @@ it('what is damaged of ended lives does not pass for erased where they are to be
     const lost = 'a life begins with a write';
     await expect(store.recoverItem(CALLER, container, ids[0]!, PK, { reason })).rejects.toThrow(lost);
     await expect(store.heldContent(CALLER, container, ids[0]!, PK, { reason })).rejects.toThrow(lost);
+    const missing = (await store.fsck()).problems.filter(({ code }) => code === 'writes-missing');
+    expect(missing.map(({ subject }) => subject)).toContain(streams[ids.indexOf('lost')]);
     const summary = await store.recoverPolicy(CALLER, store.container('d', 'c'), 2, { reason });
-    expect(summary).toEqual({ recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 1, unreadable: 6 });
+    expect(summary).toEqual({ recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 1, unreadable: 7 });
   } finally {
     await store.close();
   }

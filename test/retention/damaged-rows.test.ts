@@ -39,7 +39,7 @@ async function aStore(): Promise<DamagedFolder> {
   await store.setRecoveryWindow(CALLER, container, 1_000, 'a test');
   await store.advanceClock(1_000);
   await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 1_000, confirmed: false });
-  await store.createDatabase(CALLER, 'last');
+  for (const name of ['empty', 'last']) await store.createDatabase(CALLER, name);
   await store.close();
   return folder;
 }
@@ -66,6 +66,16 @@ describe('an examination names what is damaged', () => {
     { what: 'the key of an item', sql: 'UPDATE items SET key = key + 1', code: 'row-differs' },
     { what: 'what is to be erased', sql: 'DELETE FROM ended', code: 'end-differs' },
     { what: 'why it is to be erased', sql: "UPDATE ended SET cause = 'expired'", code: 'end-differs' },
+    {
+      what: 'the stream of what is to be erased',
+      sql: "UPDATE ended SET stream = stream || '0'",
+      code: 'end-differs',
+    },
+    {
+      what: 'why it left',
+      sql: "UPDATE disappearances SET cause = 'expired' WHERE id = 'deleted'",
+      code: 'end-differs',
+    },
     { what: 'what left', sql: "DELETE FROM disappearances WHERE id = 'deleted'", code: 'end-differs' },
     { what: 'what was erased', sql: "DELETE FROM disappearances WHERE id = 'erased'", code: 'end-differs' },
     {
@@ -94,34 +104,67 @@ describe('an examination names what is damaged', () => {
 
   it.each([
     {
-      what: 'the end of an item that is erased',
-      where: "stream LIKE 'item-%' AND revision = 1 AND body IS NULL AND position < 7",
+      what: 'the end of an item that is erased is lost',
+      sql: "DELETE FROM events WHERE stream LIKE 'item-%' AND revision = 1 AND body IS NULL AND position < 7",
       code: 'writes-missing',
     },
-    { what: 'the creation of a database', where: 'position = 1', code: 'unreadable-event' },
     {
-      what: 'the last event of a container',
-      where: "stream LIKE 'container-%' AND revision = 2",
+      what: 'the creation of a database is lost',
+      sql: 'DELETE FROM events WHERE position = 1',
       code: 'unreadable-event',
     },
     {
-      what: 'the last write of an item',
-      where: "stream LIKE 'item-%' AND revision = 1 AND body IS NOT NULL",
+      what: 'the last event of a container is lost',
+      sql: "DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 2",
+      code: 'unreadable-event',
+    },
+    {
+      what: 'the last write of an item is lost',
+      sql: "DELETE FROM events WHERE stream LIKE 'item-%' AND revision = 1 AND body IS NOT NULL",
       code: 'writes-missing',
     },
     {
-      what: 'all of an item that is to be erased',
-      where: `stream = (SELECT stream FROM events WHERE stream LIKE 'item-%' AND body IS NULL ORDER BY position DESC LIMIT 1)`,
+      what: 'the creation of a database in which there is nothing is lost',
+      sql: 'DELETE FROM events WHERE position = (SELECT max(position) - 1 FROM events)',
+      code: 'entry-without-reason',
+    },
+    {
+      what: 'all of a container is lost',
+      sql: "DELETE FROM events WHERE stream LIKE 'container-%'",
+      code: 'entry-without-reason',
+    },
+    {
+      what: 'all of an item that is to be erased is lost',
+      sql: `DELETE FROM events WHERE stream = (SELECT stream FROM events WHERE stream LIKE 'item-%' AND body IS NULL ORDER BY position DESC LIMIT 1)`,
       code: 'writes-missing',
     },
-  ])('in the log: $what is not there', async ({ where, code }) => {
+    {
+      what: 'a run of the purge has no version',
+      sql: "UPDATE events SET version = 0 WHERE stream LIKE 'purge-%'",
+      code: 'unreadable-event',
+    },
+  ])('in the log: $what', async ({ sql, code }) => {
     const folder = await aStore();
-    expect(
-      folder.change('log.db', (database) => database.prepare(`DELETE FROM events WHERE ${where}`).run()).changes,
-    ).toBeGreaterThan(0);
+    expect(folder.change('log.db', (database) => database.prepare(sql).run()).changes).toBeGreaterThan(0);
     const store = await folder.open();
     try {
       expect((await store.fsck()).problems.map((problem) => problem.code)).toContain(code);
+    } finally {
+      await store.close();
+    }
+  });
+
+  it.each([0, 1, 2])('and nothing else of a container of which it can’t read an event (%i)', async (revision) => {
+    const folder = await aStore();
+    folder.change('log.db', (log) =>
+      log
+        .prepare("UPDATE events SET data = substr(data, 1, 5) WHERE stream LIKE 'container-%' AND revision = ?")
+        .run(revision),
+    );
+    const store = await folder.open();
+    try {
+      const codes = (await store.fsck()).problems.map((problem) => problem.code);
+      expect([...new Set(codes)]).toEqual(['unreadable-event']);
     } finally {
       await store.close();
     }
