@@ -1,3 +1,4 @@
+import type { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, vi } from 'vitest';
 import { itemToWrite } from '../support/item.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
@@ -156,18 +157,25 @@ describe('an examination names what is damaged', () => {
 
   it.each([0, 1, 2])('and nothing else of a container of which it can’t read an event (%i)', async (revision) => {
     const folder = await aStore();
-    folder.change('log.db', (log) =>
+    const cutShort = (log: DatabaseSync) =>
       log
         .prepare("UPDATE events SET data = substr(data, 1, 5) WHERE stream LIKE 'container-%' AND revision = ?")
-        .run(revision),
+        .run(revision);
+    folder.change('log.db', cutShort);
+    const examined = async () => {
+      const store = await folder.open();
+      try {
+        return new Set((await store.fsck()).problems.map((problem) => problem.code));
+      } finally {
+        await store.close();
+      }
+    };
+    expect([...(await examined())]).toEqual(['unreadable-event']);
+    // What is there else is still seen, as far as it can be judged without that.
+    folder.change('vault.db', (vault) =>
+      vault.exec('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = 2'),
     );
-    const store = await folder.open();
-    try {
-      const codes = (await store.fsck()).problems.map((problem) => problem.code);
-      expect([...new Set(codes)]).toEqual(['unreadable-event']);
-    } finally {
-      await store.close();
-    }
+    expect((await examined()).has('key-missing')).toBe(revision > 0);
   });
 });
 

@@ -231,11 +231,12 @@ async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number
   if (life.endPosition > upTo || (await log.readLast(stream))?.position !== life.endPosition) return true;
   // What befalls a life from outside is in its own stream only when the purge has come to it.
   const { containerRid, prefix } = parseItemStream(stream)!;
-  return (await log.readStream(containerStream(containerRid))).some(({ type, position, data }) => {
-    if (position <= upTo) return false;
-    if (type === 'PartitionKeyDeleted') return data['partitionKey'] === life.partitionKey;
-    if (type === 'ErasureRequested') return data['item'] === withoutContainer(containerRid, prefix);
-    return type === 'ContainerDeleted';
+  return (await log.readStream(containerStream(containerRid))).some((event) => {
+    // One that was damaged before is not to be asked for its data.
+    if (event.position <= upTo) return false;
+    if (event.type === 'PartitionKeyDeleted') return event.data['partitionKey'] === life.partitionKey;
+    if (event.type === 'ErasureRequested') return event.data['item'] === withoutContainer(containerRid, prefix);
+    return event.type === 'ContainerDeleted';
   });
 }
 
