@@ -12,6 +12,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { hash } from 'node:crypto';
 import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -252,6 +253,23 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
       writeFileSync(file, readFileSync(file, 'utf8').replace(/("lapsesAtMs": \d+)\d/, '$19'));
     });
     expect(await refused({ vault: otherTime })).toContain('backup.json is damaged');
+  });
+
+  it('when the log was damaged before it was copied', async () => {
+    const log = spoilt('log', (folder) => {
+      const file = join(folder, 'log.db');
+      const database = new DatabaseSync(file);
+      database.exec("UPDATE events SET data = substr(data, 1, 20) WHERE stream LIKE 'item-%'");
+      database.close();
+      const copied = readFileSync(file);
+      const { files } = JSON.parse(readFileSync(join(folder, 'backup.json'), 'utf8')) as { readonly files: object };
+      changeManifest(folder, {
+        files: { ...files, 'log.db': { bytes: copied.length, sha256: hash('sha256', copied) } },
+      });
+    });
+    const message = await refused({ log });
+    expect(message).toMatch(/can't be read: Item\w+ at \d+ is damaged: .* An older copy of the log may be whole\.$/m);
+    expect(message).not.toContain('    at ');
   });
 
   it('when a manifest names a file that no backup has, or not those that each has', async () => {

@@ -1,5 +1,6 @@
 import { formatLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import type { OpenLogElsewhere } from '@epitaph/storage/sqlite/data-folder.ts';
 import type { SqliteStorageOptions } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { type PreparedRestore, prepareRestore } from '@epitaph/storage/sqlite/restore.ts';
@@ -75,6 +76,13 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
     return { takenAtMs, logPosition, keysDestroyed, lost, namesLost, livesEnded, report };
   } catch (error) {
     prepared?.discard();
+    if (error instanceof UnreadableEvent) {
+      const fault = error.message.replace(` ${WHEN_DAMAGED}`, '');
+      throw new UnusableFile(
+        `The restore met an event log that can't be read: ${fault} What was begun is removed. An older copy of the log may be whole.`,
+        { cause: error },
+      );
+    }
     if (!(error instanceof StorageUnavailable)) throw error;
     // Without the remedy, which is for a store that serves.
     const fault = (error instanceof StorageFault ? error.fault : error.message).replace(/\.$/, '');
