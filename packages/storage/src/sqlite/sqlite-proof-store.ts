@@ -1,5 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import type { ProofStore, Tile } from '@epitaph/projections/proof/proof-store.ts';
+import { type ProofStore, type Tile, TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
 import { rmSync } from 'node:fs';
 import { isOutdated, openForWriting, UnusableFile } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
@@ -68,7 +68,12 @@ export class SqliteProofStore implements ProofStore {
   }
 
   tile(level: number, number: number): Tile | undefined {
-    return this.#read(() => this.#sql.tile.get(level, number)) as Tile | undefined;
+    const tile = this.#read(() => this.#sql.tile.get(level, number)) as Tile | undefined;
+    // The last one of a level may be none yet; of what is lost of that the tree itself takes note.
+    if (tile === undefined && number < Math.floor(this.state().size / TILE_HASHES ** (level + 1))) {
+      throw this.#damaged(`tile ${number} of level ${level} is lost`);
+    }
+    return tile;
   }
 
   tileAt(position: number): Tile | undefined {
