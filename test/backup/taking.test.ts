@@ -237,5 +237,18 @@ describe('a backup', () => {
     writeFileSync(file, whole);
     store = await place.open();
     expect((await store.fsck()).ok).toBe(true);
+    // Of one that it has open it knows how that ends.
+    const last = lines.length - 2;
+    for (const [damaged, says] of [
+      [changed(last, lines[last]!.replace('item-', 'itex-')), 'is not what was written'],
+      [lines.slice(0, last).join('\n') + '\n', 'ends before its line'],
+    ] as const) {
+      writeFileSync(file, damaged);
+      expect((await store.fsck()).problems).toMatchObject([
+        { code: 'ledger-damaged', message: expect.stringContaining(says) },
+      ]);
+    }
+    writeFileSync(file, whole);
+    expect((await store.fsck()).ok).toBe(true);
   });
 });

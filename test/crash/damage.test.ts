@@ -382,6 +382,15 @@ describe('a file that is damaged', () => {
     },
   );
 
+  it('is the only one that the check of the log names, where it is a fact among others', async () => {
+    await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
+    await whileClosed(() =>
+      run(join(folder, 'log.db'), "UPDATE events SET data = substr(data, 1, 5) WHERE stream LIKE 'container-%'"),
+    );
+    const { problems } = await store.verifyLog();
+    expect(problems.map(({ code, subject }) => [code, subject.split('-')[0]])).toEqual([['fact-differs', 'container']]);
+  });
+
   it('is told by fsck, which goes on, where it is an event of no version', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));
