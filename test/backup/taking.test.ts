@@ -244,9 +244,8 @@ describe('a backup', () => {
       [lines.slice(0, last).join('\n') + '\n', 'ends before its line'],
     ] as const) {
       writeFileSync(file, damaged);
-      expect((await store.fsck()).problems).toMatchObject([
-        { code: 'ledger-damaged', message: expect.stringContaining(says) },
-      ]);
+      const problems = [{ code: 'ledger-damaged', message: expect.stringContaining(says) as unknown }];
+      expect(await store.fsck()).toMatchObject({ ok: false, problems });
     }
     writeFileSync(file, whole);
     expect((await store.fsck()).ok).toBe(true);
