@@ -146,6 +146,31 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
     },
   );
 
+  it.each([
+    { what: 'lacks', damage: 'DELETE FROM epitaph_vault.secrets' },
+    { what: 'has damaged', damage: 'UPDATE epitaph_vault.secrets SET wrapped = substr(wrapped, 1, 20)' },
+  ])(
+    'are not made to go together where the copy of the keys $what the secrets by which items are named',
+    { timeout: 60_000 },
+    async ({ damage }) => {
+      await start();
+      await write('kept');
+      const head = await headNow();
+      await stop();
+      const keys = copyOfKeys();
+      await server.run(`${damage} WHERE name <> 'container proof'`, url);
+      expect(refusal(await restore(head, '--accept-lost'))).toEqual([
+        2,
+        expect.stringMatching(/keys of items in 1 containers, and not the secrets.*Nothing was changed/s),
+      ]);
+      putBack(keys);
+      expect(await restore(head)).toMatchObject({ code: 0 });
+      await start();
+      expect(await explain('kept')).toMatchObject({ state: 'live' });
+      await stop();
+    },
+  );
+
   it(
     'have the log to themselves: it is refused to another database, and to the one that they were copied from',
     { timeout: 180_000 },

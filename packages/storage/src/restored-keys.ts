@@ -3,6 +3,7 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog, Leniency } from '@epitaph/core/log/event-log.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { HashedItemNaming } from './crypto/item-naming.ts';
 
@@ -135,9 +136,19 @@ export class LostNames {
 
   async #isThere(containerRid: string): Promise<boolean> {
     if (this.#found.has(containerRid)) return true;
-    const isThere = (await this.#secrets.secretOf(containerRid)) !== undefined;
+    const isThere = (await this.#secretOf(containerRid)) !== undefined;
     if (isThere) this.#found.add(containerRid);
     return isThere;
+  }
+
+  async #secretOf(containerRid: string): Promise<Uint8Array | undefined> {
+    try {
+      return await this.#secrets.secretOf(containerRid);
+    } catch (error) {
+      // One that is damaged is as good as lost.
+      if (error instanceof UnreadableSecret) return undefined;
+      throw error;
+    }
   }
 
   get rids(): readonly string[] {

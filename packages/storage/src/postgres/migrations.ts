@@ -81,5 +81,8 @@ async function versionOf(sql: Statements, { name, what }: Schema): Promise<numbe
     );
   }
   const [row] = await sql.query<{ version: number }>(`SELECT version FROM ${name}.schema_version`);
-  return row?.version ?? 0;
+  if (row !== undefined) return row.version;
+  throw new UnusableServer(
+    `The ${what} in PostgreSQL (schema ${name}) is not whole: its table schema_version is empty. Put back a copy of all of its tables.`,
+  );
 }

@@ -1,7 +1,15 @@
 import type { KeyObject } from 'node:crypto';
 import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import { lostKeys, LostNames, type RestoredKeys, type SettledKeys, settleKeys } from '../restored-keys.ts';
+import {
+  lostKeys,
+  LostNames,
+  type RestoredKey,
+  type RestoredKeys,
+  type SettledKeys,
+  settleKeys,
+} from '../restored-keys.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from './database.ts';
 import { PostgresKeyVault } from './postgres-key-vault.ts';
 import { withoutNodes } from './rotate-master-key.ts';
@@ -50,7 +58,14 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
         );
       }
       const head = await log.head();
-      const lost = await lostKeys(vault, log, (position) => onProgress('looking', position, head));
+      const names = await LostNames.of(log, vault);
+      const nameless = new Nameless(vault, names);
+      const lost = await lostKeys(nameless, log, (position) => onProgress('looking', position, head));
+      if (nameless.containers > 0) {
+        throw new UnusableServer(
+          `The copy of the keys has keys of items in ${nameless.containers} containers, and not the secrets that these items are named with, or damaged ones: nobody would find them any more. Put back a copy of all tables of the key vault, of one moment. Nothing was changed.`,
+        );
+      }
       if (lost.length > 0 && !options.acceptLost) {
         throw new UnusableServer(
           `The copy of the keys is older than the log, or damaged: ${lost.length} keys of what was written are not in it, and that content can't be read again. Restore PostgreSQL to a later moment, or give it up (--accept-lost). Nothing was changed.`,
@@ -59,15 +74,7 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');
       // What the copy was made of may still be there, and is not to have the log any more.
       await database.query('UPDATE epitaph_vault.log SET owner = gen_random_uuid()');
-      const names = await LostNames.of(log, vault);
-      const restored: RestoredKeys = {
-        unknownOf: (keys) => vault.unknownOf(keys),
-        settleRestored: async (keys) => {
-          await names.look(keys);
-          return vault.settleRestored(keys);
-        },
-      };
-      const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(restored, log, (position) =>
+      const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(vault, log, (position) =>
         onProgress('applying', position, head),
       );
       await vault.goOnAfter({ keyId: highest, destructions: options.recordedDestructions });
@@ -86,6 +93,36 @@ export async function finishRestoredVault(url: string): Promise<void> {
     await database.query('DELETE FROM epitaph_vault.restoring');
   } finally {
     await database.close();
+  }
+}
+
+/** Looks for containers of which a copy has the key of an item that is not purged, but not the secret that it is named with. */
+class Nameless implements Pick<RestoredKeys, 'unknownOf'> {
+  readonly #copy: PostgresKeyVault;
+  readonly #names: LostNames;
+  /** Streams of lives by their keys. */
+  readonly #there = new Map<number, string>();
+
+  constructor(copy: PostgresKeyVault, names: LostNames) {
+    this.#copy = copy;
+    this.#names = names;
+  }
+
+  async unknownOf(keys: readonly RestoredKey[]): Promise<RestoredKey[]> {
+    await this.#names.look(keys);
+    const lost = new Set(this.#names.rids);
+    for (const { keyId, stream, isDestroyed } of keys) {
+      if (isDestroyed) this.#there.delete(keyId);
+      else if (lost.has(parseItemStream(stream)!.containerRid)) {
+        const { status } = await this.#copy.findKey(keyId, stream);
+        if (status === 'there') this.#there.set(keyId, stream);
+      }
+    }
+    return this.#copy.unknownOf(keys);
+  }
+
+  get containers(): number {
+    return new Set([...this.#there.values()].map((stream) => parseItemStream(stream)!.containerRid)).size;
   }
 }
 
