@@ -169,11 +169,12 @@ export class Operations {
   }
 
   async fsck(onProgress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<FsckReport> {
-    const { log, vault, sealer, monotonicMs } = this.#parts.ports;
+    const { log, vault, sealer, naming, monotonicMs } = this.#parts.ports;
+    const settled = () => this.#purge.settled();
     const startedMs = monotonicMs();
     const examine = async (store: ReadModelStore): Promise<Examined> => {
       try {
-        return await fsck({ log, vault, sealer, store, onProgress, signal, settled: () => this.#purge.settled() });
+        return await fsck({ log, vault, sealer, naming, store, onProgress, signal, settled });
       } catch (error) {
         const now = this.#parts.readModel;
         if (now === store) throw error;

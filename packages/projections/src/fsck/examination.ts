@@ -11,7 +11,7 @@ import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { Pace } from '@epitaph/core/turn.ts';
-import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
+import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ReadModelStore } from '../read-model-store.ts';
 
@@ -49,15 +49,13 @@ export interface FsckOptions {
   readonly log: EventLog;
   readonly vault: KeyVault;
   readonly sealer: BodySealer;
+  readonly naming: Pick<ItemNaming, 'itemStreamPrefix'>;
   readonly store: ReadModelStore;
   readonly onProgress?: ((done: number, total: number) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Resolves when the purge has truncated what it has recorded as purged. */
   readonly settled?: () => Promise<void>;
 }
-
-/** Of a stream whose name leads to nothing any more. */
-export const END_LOST = 'the log does not have its last event any more, or another program has written to it';
 
 export type Report = (code: FsckProblem['code'], subject: string, message: string) => void;
 

@@ -15,14 +15,13 @@ import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry
 import {
   BODIES_AT_ONCE,
   type Container,
-  END_LOST,
   type Examination,
   type FsckOptions,
   type FsckProblem,
   readContainer,
   type Report,
 } from './examination.ts';
-import { checkEndedRows } from './ended-rows.ts';
+import { checkLeft } from './left.ts';
 import { checkWrite, examineLife } from './lives.ts';
 import { checkRetention } from './retention.ts';
 import { checkRows } from './rows.ts';
@@ -99,7 +98,11 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         if (isItem) lives += 1;
       }
       if (isEndLost) {
-        report(isItem ? 'writes-missing' : 'unreadable-event', stream, END_LOST);
+        report(
+          isItem ? 'writes-missing' : 'unreadable-event',
+          stream,
+          'the log does not have its last event any more, or another program has written to it',
+        );
       }
       try {
         const containerRid = parseContainerStream(stream);
@@ -141,7 +144,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   let items = 0;
   for (const container of await store.containers()) {
     items += await checkRows(container, examination);
-    await checkEndedRows(container, examination);
+    await checkLeft(container, examination);
   }
   return { events, items, lives, problems };
 }

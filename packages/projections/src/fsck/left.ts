@@ -1,0 +1,71 @@
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
+import type { CatalogContainer } from '../catalog/catalog.ts';
+import type { ContainerNumber, DisappearanceRow } from '../read-model-store.ts';
+import { BODIES_AT_ONCE, type Examination } from './examination.ts';
+
+/** Rows of the read models read at a time. */
+const ROWS_AT_ONCE = 1_000;
+
+/** Checks that the log has what the read model lists as having left a container: lists and certificates are made of both. */
+export async function checkLeft({ number, state: { rid } }: CatalogContainer, examination: Examination): Promise<void> {
+  const { store, report, pace, signal } = examination;
+  const all = { fromMs: 0, toMs: Number.MAX_SAFE_INTEGER, cause: undefined, limit: ROWS_AT_ONCE };
+  for (let after: DisappearanceRow | undefined; ;) {
+    signal?.throwIfAborted();
+    const rows = await store.disappearances(number, { ...all, after });
+    for (let start = 0; start < rows.length; start += BODIES_AT_ONCE) {
+      const some = rows.slice(start, start + BODIES_AT_ONCE);
+      const streams = await Promise.all(some.map((row) => streamIfLost(row, rid, examination)));
+      for (const stream of streams) {
+        if (stream === undefined) continue;
+        report('writes-missing', stream, 'it has left its container, and the log has nothing of it any more');
+      }
+      await pace.step();
+    }
+    after = rows.at(-1);
+    if (rows.length < ROWS_AT_ONCE) break;
+  }
+  await checkUnrecorded(number, rid, examination);
+}
+
+/** The stream of a life that has left, where the log has nothing of it. */
+async function streamIfLost(
+  { position, partitionKey, id, life }: DisappearanceRow,
+  rid: string,
+  { log, naming, upTo }: Examination,
+): Promise<string | undefined> {
+  if (position > upTo || (await log.readAt(position)) !== undefined) return undefined;
+  try {
+    // One that left with its partition key stands at its last write, which is truncated by the purge.
+    const stream = itemStream(await naming.itemStreamPrefix(rid, partitionKey, id), life);
+    return (await log.readLast(stream)) === undefined ? stream : undefined;
+  } catch (error) {
+    // Reported of the container.
+    if (error instanceof UnreadableSecret) return undefined;
+    throw error;
+  }
+}
+
+/** Checks that the log has the last write of each item that left with its partition key and is not on record as gone: nothing of it could be. */
+async function checkUnrecorded(
+  container: ContainerNumber,
+  rid: string,
+  { log, store, report }: Examination,
+): Promise<void> {
+  // Those that can't be put on record stay, and come to be the first.
+  const lost = new Set<number>();
+  for (const { position } of await store.unrecordedEnds(container, ROWS_AT_ONCE)) {
+    if ((await log.readAt(position)) === undefined) lost.add(position);
+  }
+  if (lost.size === 0) return;
+  // Others may have been put on record, and erased, since they were looked up.
+  for (const { position } of await store.unrecordedEnds(container, ROWS_AT_ONCE)) {
+    if (!lost.has(position)) continue;
+    report(
+      'writes-missing',
+      rid,
+      `the log has nothing at ${position}, the last write of an item that left with its partition key`,
+    );
+  }
+}
