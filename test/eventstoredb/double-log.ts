@@ -1,3 +1,5 @@
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
+
 /** An event as the double keeps it. */
 export interface DoubleRecord {
   readonly stream: string;
@@ -102,8 +104,12 @@ export class DoubleLog {
   #truncateBefore(stream: string): number {
     const last = this.#streams.get(`$$${stream}`)?.records.at(-1);
     if (last === undefined) return 0;
-    const metadata = JSON.parse(Buffer.from(last.data).toString('utf8')) as { readonly $tb?: number };
-    return metadata.$tb ?? 0;
+    // What is no object is taken for none.
+    const metadata = parsedJson(Buffer.from(last.data).toString('utf8')) as
+      | { readonly $tb?: number }
+      | null
+      | undefined;
+    return metadata?.$tb ?? 0;
   }
 
   /** Everything from a position on, what was truncated included. */

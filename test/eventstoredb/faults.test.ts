@@ -450,6 +450,19 @@ describe('the log on the server', () => {
     expect(await log.readLast('item-a.b.0')).toMatchObject({ revision: 102 });
   });
 
+  test('takes what another program has written into the metadata of a stream, and is no JSON object, for nothing, as the server does', async () => {
+    const log = await open();
+    await appendSome(log, 'item-a.b.0', 2);
+    const there = await log.readAll(0, 10);
+    for (const [index, text] of ['{"$tb"', 'null', '7'].entries()) {
+      const said = { ...wireEvent(), type: '$metadata', data: Buffer.from(text) };
+      double.log.append('$$item-a.b.0', index - 1, [said]);
+      expect(await log.readAll(0, 10)).toEqual(there);
+    }
+    await log.truncateStream('item-a.b.0', 1);
+    expect(await log.readAll(0, 10)).toEqual(there.slice(1));
+  });
+
   test('ends a subscription over an event that can’t be read, and not the process', async () => {
     const log = await open();
     await appendSome(log, 'item-a.b.0', 1);

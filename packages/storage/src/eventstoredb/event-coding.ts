@@ -2,6 +2,7 @@ import shared from '@eventstore/db-client/generated/shared_pb.js';
 import streams from '@eventstore/db-client/generated/streams_pb.js';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 
 const JSON_TYPE = 'application/json';
 const BINARY_TYPE = 'application/octet-stream';
@@ -153,6 +154,7 @@ function textOf(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
 }
 
+/** Undefined for what is no JSON. */
 export function parseJson(event: WireEvent): unknown {
-  return JSON.parse(textOf(event.getData_asU8()));
+  return parsedJson(textOf(event.getData_asU8()));
 }

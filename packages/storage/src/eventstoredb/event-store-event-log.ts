@@ -364,7 +364,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
         { from: { stream: `$scavenges-${id}`, revision: 'end' }, direction: 'backwards', maxCount: 1 },
         (event) => ({
           type: event.getMetadataMap().get('type'),
-          data: parseJson(event) as { readonly error?: unknown },
+          data: (parseJson(event) ?? {}) as { readonly error?: unknown },
         }),
       );
       if (last === undefined) return { id, state: 'unknown' };
@@ -414,7 +414,9 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const [last] = await this.#connection.read(
       { from: { stream: metadataStream(stream), revision: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => {
-        const metadata = parseJson(event) as Readonly<Record<string, unknown>>;
+        // The server takes what is no object for none, and so does whoever reads it here.
+        const parsed = parseJson(event);
+        const metadata = typeof parsed === 'object' && parsed !== null ? (parsed as Truncation['metadata']) : {};
         const before = metadata['$tb'];
         return {
           before: typeof before === 'number' ? before : 0,
