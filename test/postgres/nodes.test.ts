@@ -22,6 +22,7 @@ import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
+import { UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { keyHeader, raw } from '../e2e/support/raw.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
@@ -2396,6 +2397,20 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       );
       await eventually('the one that has it writes', () => succeeds(write(one, 'b')));
       expect((await write(other, 'b')).created).toBe(false);
+    }));
+
+  it('do not start on read models of which a row can’t be read, and say that they may be dropped', () =>
+    inCluster(async (cluster) => {
+      const before = await cluster.start({ automaticPurge: false });
+      await makeContainer(before.store);
+      await before.close();
+      await server.run('UPDATE epitaph_items_v1.containers SET state = substr(state, 1, 40)', cluster.url);
+      const refused = cluster.start({ automaticPurge: false });
+      await expect(refused).rejects.toThrow(UnusableServer);
+      await expect(refused).rejects.toThrow('DROP SCHEMA epitaph_items_v1 CASCADE');
+      await server.run('DROP SCHEMA epitaph_items_v1 CASCADE', cluster.url);
+      const { store } = await cluster.start({ automaticPurge: false });
+      expect(store.container('db', 'coll').name).toBe('coll');
     }));
 
   it('purge what is due in all other containers, and examine them, where the secret of one is lost', () =>

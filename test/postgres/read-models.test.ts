@@ -441,6 +441,35 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(again.current.version).toBeGreaterThan(before.current.version);
       }));
 
+    it('are made anew where they are gone, as from a dump that left them out', () =>
+      inDatabase(async (database, url) => {
+        const before = await PostgresReadModels.open(database);
+        await before.current.store.apply([written(5)], 5);
+        await server.run(`DROP SCHEMA epitaph_items_v${before.current.version} CASCADE`, url);
+        const again = await PostgresReadModels.open(database);
+        expect(await again.current.store.checkpoint()).toBe(0);
+        expect(again.current.version).toBeGreaterThan(before.current.version);
+      }));
+
+    it.each([
+      { what: 'a table', damage: 'DROP TABLE epitaph_items_v1.ended', says: 'table ended is not there' },
+      {
+        what: 'how far they have come',
+        damage: 'DELETE FROM epitaph_items_v1.checkpoint',
+        says: 'checkpoint is empty',
+      },
+    ])('that have lost $what are refused, and it is said that they may be dropped', ({ damage, says }) =>
+      inDatabase(async (database, url) => {
+        await PostgresReadModels.open(database);
+        await server.run(damage, url);
+        const refused = PostgresReadModels.open(database);
+        await expect(refused).rejects.toThrow(UnusableServer);
+        await expect(refused).rejects.toThrow(says);
+        await server.run('DROP SCHEMA epitaph_items_v1 CASCADE', url);
+        expect((await PostgresReadModels.open(database)).current.version).toBe(2);
+      }),
+    );
+
     it('made by an older Epitaph are left alone while nodes of that are at work', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);

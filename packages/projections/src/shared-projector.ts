@@ -117,6 +117,8 @@ export class SharedProjector implements Projection {
 
   async start(): Promise<void> {
     await this.resume();
+    // It may be there again at the next start.
+    if (this.#error instanceof StorageUnavailable) throw this.#error;
     invariant(this.#error === undefined, `the read models can be read: ${this.#error?.message}`);
     const head = await this.#options.log.head();
     await this.#wait(head, 'endless');

@@ -1,4 +1,4 @@
-import { invariant } from '@epitaph/core/invariant.ts';
+import { invariant, InvariantViolation } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { CatalogChange, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { ANYTHING, type ReadModelNews, type SharedReadModels } from '@epitaph/projections/shared-projector.ts';
@@ -56,9 +56,13 @@ export class PostgresReadModels implements SharedReadModels {
           `The read models in PostgreSQL have schema ${used.schema_version}, made by a later Epitaph; this one knows ${POSTGRES_READ_MODEL_SCHEMA_VERSION}. Start that version, or a later one.`,
         );
       }
-      if (used?.schema_version === POSTGRES_READ_MODEL_SCHEMA_VERSION) return used.version;
-      if (used !== undefined) await assertNoOlderNodes(sql);
-      // What an older version of this program has projected is projected again, from the log.
+      const isCurrent = used?.schema_version === POSTGRES_READ_MODEL_SCHEMA_VERSION;
+      if (isCurrent && (await versions(sql)).includes(used.version)) {
+        await assertWhole(sql, used.version);
+        return used.version;
+      }
+      if (used !== undefined && !isCurrent) await assertNoOlderNodes(sql);
+      // What an older version of this program has projected is projected again, from the log, as is what is not there.
       const fresh = await create(sql);
       await use(sql, fresh);
       if (used !== undefined) await drop(sql, used.version);
@@ -76,6 +80,12 @@ export class PostgresReadModels implements SharedReadModels {
   get current(): Version {
     return this.#current;
   }
+
+  readonly explained = (error: unknown): unknown => {
+    // What is no JSON is damaged, and there is none but that of the read models where nothing else is said of it.
+    if (!(error instanceof InvariantViolation || error instanceof SyntaxError)) return error;
+    return unusable(this.#current.version, error.message);
+  };
 
   async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
     await this.listenAgain();
@@ -284,6 +294,27 @@ function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Pr
     await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.readModels]);
     return work(sql);
   });
+}
+
+/** @throws {UnusableServer} where a table is missing, or it is not known how far they have come */
+async function assertWhole(sql: Statements, version: number): Promise<void> {
+  const schema = schemaNameOf(version);
+  const rows = await sql.query<{ name: string }>('SELECT tablename AS name FROM pg_tables WHERE schemaname = $1', [
+    schema,
+  ]);
+  const there = new Set(rows.map(({ name }) => name));
+  for (const [, name] of readModelTables(schema).matchAll(/CREATE TABLE \w+\.(\w+)/g)) {
+    if (!there.has(name!)) throw unusable(version, `table ${name} is not there`);
+  }
+  const [checkpoint] = await sql.query(`SELECT 1 FROM ${schema}.checkpoint`);
+  if (checkpoint === undefined) throw unusable(version, 'table checkpoint is empty');
+}
+
+function unusable(version: number, what: string): UnusableServer {
+  const schema = schemaNameOf(version);
+  return new UnusableServer(
+    `The read models in PostgreSQL are damaged (${what.replace(/\.$/, '')}). Stop all nodes, and drop them (DROP SCHEMA ${schema} CASCADE): they are built again from the log at the next start.`,
+  );
 }
 
 async function create(sql: Statements): Promise<number> {
