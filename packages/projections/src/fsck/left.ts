@@ -47,7 +47,10 @@ async function streamIfLost(
   }
 }
 
-/** Checks that the log has the last write of each item that left with its partition key and is not on record as gone: nothing of it could be. */
+/**
+ * Checks that the log has the last write of each item that left with its partition key, while its own stream does not say so:
+ * without that write it never could.
+ */
 async function checkUnrecorded(
   container: ContainerNumber,
   rid: string,
