@@ -2426,8 +2426,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await server.run(`DELETE FROM epitaph_vault.secrets WHERE name = 'container ${container.rid}'`, cluster.url);
 
       const { store } = await cluster.start({ automaticPurge: false });
+      const stateInNext = async () => (await store.explain(store.container('db', 'next'), 'a', PARTITION)).state;
+      await eventually('it has expired', async () => (await stateInNext()) === 'expired');
       await eventually('it says so', () => failsWith(store.runPurge(), /they lack the secret/));
-      expect((await store.explain(store.container('db', 'next'), 'a', PARTITION)).state).toBe('purged');
+      expect(await stateInNext()).toBe('purged');
       const { problems } = await store.fsck();
       expect(problems.map(({ code, subject }) => [code, subject])).toContainEqual([
         'key-missing',

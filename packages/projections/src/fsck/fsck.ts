@@ -11,6 +11,7 @@ import { readUniqueKeyEvent } from '@epitaph/core/unique-key/upcast.ts';
 import { parseUniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import { UnreadableEvent, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { isPurgeRunStream, readPurgeRunEvent } from '../purge/events.ts';
+import { namesLost } from '../purge/vault-copies.ts';
 import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
 import {
   BODIES_AT_ONCE,
@@ -142,9 +143,10 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   await checkContainers([...containers.keys()], examination);
   for (const rid of containers.keys()) await checkRetention(rid, examination);
   let items = 0;
+  const lost = await namesLost(log);
   for (const container of await store.containers()) {
     items += await checkRows(container, examination);
-    await checkLeft(container, examination);
+    await checkLeft(container, lost, examination);
   }
   return { events, items, lives, problems };
 }

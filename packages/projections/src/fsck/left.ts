@@ -7,15 +7,24 @@ import { BODIES_AT_ONCE, type Examination } from './examination.ts';
 /** Rows of the read models read at a time. */
 const ROWS_AT_ONCE = 1_000;
 
-/** Checks that the log has what the read model lists as having left a container: lists and certificates are made of both. */
-export async function checkLeft({ number, state: { rid } }: CatalogContainer, examination: Examination): Promise<void> {
+/**
+ * Checks that the log has what the read model lists as having left a container: lists and certificates are made of both.
+ *
+ * @param namesLost up to which position nobody can tell the names of a container's items, by rid
+ */
+export async function checkLeft(
+  { number, state: { rid } }: CatalogContainer,
+  namesLost: ReadonlyMap<string, number>,
+  examination: Examination,
+): Promise<void> {
   const { store, report, pace, signal } = examination;
+  const namedFrom = namesLost.get(rid) ?? 0;
   const all = { fromMs: 0, toMs: Number.MAX_SAFE_INTEGER, cause: undefined, limit: ROWS_AT_ONCE };
   for (let after: DisappearanceRow | undefined; ;) {
     signal?.throwIfAborted();
     const rows = await store.disappearances(number, { ...all, after });
     for (let start = 0; start < rows.length; start += BODIES_AT_ONCE) {
-      const some = rows.slice(start, start + BODIES_AT_ONCE);
+      const some = rows.slice(start, start + BODIES_AT_ONCE).filter(({ position }) => position > namedFrom);
       const streams = await Promise.all(some.map((row) => streamIfLost(row, rid, examination)));
       for (const stream of streams) {
         if (stream === undefined) continue;
