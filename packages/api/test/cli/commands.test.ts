@@ -175,6 +175,11 @@ describe('the command line', () => {
     expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
       'Brought back 0 items; written anew since: 0, unique key taken: 0, erased: 0.\n',
     );
+    const summary = { recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable: 2 };
+    vi.spyOn(world.store, 'recoverPolicy').mockResolvedValueOnce(summary);
+    expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
+      'Brought back 1 item; written anew since: 0, unique key taken: 0, erased: 0, damaged: 2, which fsck names.\n',
+    );
     await ask('floor', 'shop', 'orders', '0', '--reason', 'repealed');
     expect(await erase()).toMatchObject({ code: 0, stdout: 'Erased 2 lives.\n' });
   });
