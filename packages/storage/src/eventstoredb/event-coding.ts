@@ -3,6 +3,7 @@ import streams from '@eventstore/db-client/generated/streams_pb.js';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 
 const JSON_TYPE = 'application/json';
 const BINARY_TYPE = 'application/octet-stream';
@@ -74,6 +75,8 @@ export function streamIdentifier(stream: string): shared.StreamIdentifier {
   return identifier;
 }
 
+const NOTHING: Readonly<Record<string, unknown>> = {};
+
 export type WireEvent = streams.ReadResp.ReadEvent.RecordedEvent;
 
 /** Where an event stands, without looking into it. */
@@ -99,11 +102,11 @@ export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent 
   const metadata = readMetadata(event);
   if (metadata === undefined) return undefined;
   const hasBody = metadata.data !== undefined;
-  return {
+  const decoded = {
     id: event.getId()!.getString(),
     type: event.getMetadataMap().get('type')!,
     version: metadata.version,
-    data: metadata.data ?? (JSON.parse(textOf(event.getData_asU8())) as Record<string, unknown>),
+    data: metadata.data ?? NOTHING,
     ...(hasBody && withBody ? { body: event.getData_asU8() } : {}),
     occurredAtMs: metadata.occurredAtMs,
     actor: metadata.actor,
@@ -111,6 +114,18 @@ export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent 
     causationId: metadata.$causationId,
     ...placeOf(event),
   };
+  if (hasBody) return decoded;
+  try {
+    decoded.data = JSON.parse(textOf(event.getData_asU8())) as Record<string, unknown>;
+  } catch (error) {
+    // Only who asks for them is told.
+    const get = (): never => {
+      const what = `${decoded.type} at ${decoded.position} is damaged: ${(error as Error).message}`;
+      throw new UnreadableEvent(`${what}. ${WHEN_DAMAGED}`, { cause: error });
+    };
+    Object.defineProperty(decoded, 'data', { get, enumerable: false });
+  }
+  return decoded;
 }
 
 /** Whether more events of the same append come after this one. */

@@ -196,7 +196,10 @@ export class EventStoreEventLog implements EventLog, PageReader {
         (event) => decodeEvent(event, false) ?? placeOf(event),
       );
       const own = read.find((event) => 'type' in event);
-      if (own !== undefined) return own === read[0] && revision === 'end' ? own : { ...own, othersBehind: true };
+      if (own !== undefined) {
+        const isLast = own === read[0] && revision === 'end';
+        return isLast ? own : Object.assign(own, { othersBehind: true as const });
+      }
       const earliest = read.at(-1);
       if (earliest === undefined || earliest.revision === 0) return undefined;
       revision = earliest.revision - 1;
