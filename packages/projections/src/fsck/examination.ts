@@ -81,6 +81,8 @@ export interface Examination extends FsckOptions {
   readonly containerOf: (rid: string) => Promise<Container>;
   /** What the read model numbers containers with, by rid. */
   readonly numbers: ReadonlyMap<string, ContainerNumber>;
+  /** Containers that have lost the secret which their items were named with, and up to which position. */
+  readonly namesLost: ReadonlyMap<string, number>;
   /** Births of the rows that are reported as shown after their end. */
   readonly shownAfterEnd: Set<number>;
 }

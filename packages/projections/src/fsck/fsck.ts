@@ -67,7 +67,16 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   };
   const numbers = new Map((await store.containers()).map(({ number, state }) => [state.rid, number]));
   const shownAfterEnd = new Set<number>();
-  const examination: Examination = { ...options, upTo, pace: new Pace(), report, containerOf, numbers, shownAfterEnd };
+  const examination: Examination = {
+    ...options,
+    upTo,
+    pace: new Pace(),
+    report,
+    containerOf,
+    numbers,
+    namesLost: await namesLost(log).catch(noneIfUnreadable),
+    shownAfterEnd,
+  };
   const shown = new Map((await store.catalogEntries()).map((entry) => [streamOfEntry(entry), entry]));
   const unread = new Set(shown.keys());
   /** Streams that go on after `upTo`: none of their events that are read here is the last one. */
@@ -143,10 +152,9 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   await checkContainers([...containers.keys()], examination);
   for (const rid of containers.keys()) await checkRetention(rid, examination);
   let items = 0;
-  const lost = await namesLost(log);
   for (const container of await store.containers()) {
     items += await checkRows(container, examination);
-    await checkLeft(container, lost, examination);
+    await checkLeft(container, examination);
   }
   return { events, items, lives, problems };
 }
@@ -172,6 +180,12 @@ async function* inFull(
     });
     yield* await Promise.all(read);
   }
+}
+
+/** A damaged event is reported where it is met in the walk over the log. */
+function noneIfUnreadable(error: unknown): ReadonlyMap<string, number> {
+  if (error instanceof UnreadableEvent) return new Map();
+  throw error;
 }
 
 /** Of a stream that no part of the examination looks at as a whole. */

@@ -7,24 +7,15 @@ import { BODIES_AT_ONCE, type Examination } from './examination.ts';
 /** Rows of the read models read at a time. */
 const ROWS_AT_ONCE = 1_000;
 
-/**
- * Checks that the log has what the read model lists as having left a container: lists and certificates are made of both.
- *
- * @param namesLost up to which position nobody can tell the names of a container's items, by rid
- */
-export async function checkLeft(
-  { number, state: { rid } }: CatalogContainer,
-  namesLost: ReadonlyMap<string, number>,
-  examination: Examination,
-): Promise<void> {
+/** Checks that the log has what the read model lists as having left a container: lists and certificates are made of both. */
+export async function checkLeft({ number, state: { rid } }: CatalogContainer, examination: Examination): Promise<void> {
   const { store, report, pace, signal } = examination;
-  const namedFrom = namesLost.get(rid) ?? 0;
   const all = { fromMs: 0, toMs: Number.MAX_SAFE_INTEGER, cause: undefined, limit: ROWS_AT_ONCE };
   for (let after: DisappearanceRow | undefined; ;) {
     signal?.throwIfAborted();
     const rows = await store.disappearances(number, { ...all, after });
     for (let start = 0; start < rows.length; start += BODIES_AT_ONCE) {
-      const some = rows.slice(start, start + BODIES_AT_ONCE).filter(({ position }) => position > namedFrom);
+      const some = rows.slice(start, start + BODIES_AT_ONCE);
       const streams = await Promise.all(some.map((row) => streamIfLost(row, rid, examination)));
       for (const stream of streams) {
         if (stream === undefined) continue;
@@ -42,11 +33,13 @@ export async function checkLeft(
 async function streamIfLost(
   { position, partitionKey, id, life }: DisappearanceRow,
   rid: string,
-  { log, naming, upTo }: Examination,
+  { log, naming, namesLost, upTo }: Examination,
 ): Promise<string | undefined> {
   if (position > upTo || (await log.readAt(position)) !== undefined) return undefined;
+  // What it was called is not known any more.
+  if (position <= (namesLost.get(rid) ?? 0)) return undefined;
   try {
-    // One that left with its partition key stands at its last write, which is truncated by the purge.
+    // One that left with its partition key or its container stands at its last write, which is truncated by the purge.
     const stream = itemStream(await naming.itemStreamPrefix(rid, partitionKey, id), life);
     return (await log.readLast(stream)) === undefined ? stream : undefined;
   } catch (error) {
