@@ -115,29 +115,8 @@ export class Holds {
       for (const hold of state.retention.holds) {
         const holdId = vaultHoldId(rid, hold.holdId);
         known.add(holdId);
-        if (!isStanding(hold)) {
-          if (inVault.has(holdId) && (await inLog.lets(hold.holdId))) await vault.releaseHold(holdId);
-          continue;
-        }
-        const wanted = await this.#inVault(rid, hold).catch(unlessDamaged);
-        if (wanted === undefined) {
-          // What it covers is not known any more, unless by the vault.
-          const scope = { kind: 'container', containerRid: rid } as const;
-          if (!inVault.has(holdId))
-            await vault.placeHold({ holdId, containerRid: rid, scope, placedAtMs: hold.placedAtMs });
-          continue;
-        }
-        const { scope: kept, isDamaged } = inVault.get(holdId) ?? {};
-        if (sameJson(wanted.scope, kept)) continue;
-        const recorded = await inLog.standing(hold.holdId);
-        if (kept === undefined && (recorded === undefined || sameJson(recorded, hold))) {
-          await this.#settle(state, hold.holdId);
-          continue;
-        }
-        const { scope, ...placed } = recorded === undefined ? wanted : await this.#inVault(rid, recorded);
-        // An id means one hold for ever, so one of the two is damaged. Which is not known here: what either covers stays.
-        const covered = kept === undefined || isDamaged === true ? scope : widened(scope, kept, rid);
-        if (!sameJson(covered, kept)) await vault.placeHold({ ...placed, scope: covered });
+        if (isStanding(hold)) await this.#keep(state, hold, inVault.get(holdId), inLog);
+        else if (inVault.has(holdId) && (await inLog.lets(hold.holdId))) await vault.releaseHold(holdId);
       }
       for (const { holdId, placedAtMs } of byContainer.get(rid) ?? []) {
         if (known.has(holdId) || !(isAlone || placedAtMs < abandonedMs)) continue;
@@ -148,6 +127,41 @@ export class Holds {
       const isTooHigh = isAlone && inForce > floorSeconds && (await inLog.floorSeconds()) === floorSeconds;
       if (inForce < floorSeconds || isTooHigh) await this.#settleFloor(state);
     }
+  }
+
+  /**
+   * Makes the vault keep what a hold covers that stands.
+   *
+   * @param held what the vault has of it
+   */
+  async #keep(
+    state: ContainerState,
+    hold: StandingHold,
+    held: VaultHold | undefined,
+    inLog: RetentionInLog,
+  ): Promise<void> {
+    const { vault } = this.#parts.ports;
+    const { rid } = state;
+    const wanted = await this.#inVault(rid, hold).catch(unlessDamaged);
+    if (wanted === undefined) {
+      // What it covers is not known any more, unless by the vault.
+      const { placedAtMs } = hold;
+      const scope = { kind: 'container', containerRid: rid } as const;
+      if (held === undefined)
+        await vault.placeHold({ holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs });
+      return;
+    }
+    if (sameJson(wanted.scope, held?.scope)) return;
+    const recorded = await inLog.standing(hold.holdId);
+    if (held === undefined && (recorded === undefined || sameJson(recorded, hold))) {
+      await this.#settle(state, hold.holdId);
+      return;
+    }
+    const placed = recorded === undefined ? wanted : await this.#inVault(rid, recorded);
+    // An id means one hold for ever, so one of the two is damaged. Which is not known here: what either covers stays.
+    const isKnown = held !== undefined && held.isDamaged !== true;
+    const scope = isKnown ? widened(placed.scope, held.scope, rid) : placed.scope;
+    if (!sameJson(scope, held?.scope)) await vault.placeHold({ ...placed, scope });
   }
 
   /**
