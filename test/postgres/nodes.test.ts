@@ -2413,6 +2413,22 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(store.container('db', 'coll').name).toBe('coll');
     }));
 
+  it('send nobody to drop read models that are made of nothing but a log which contradicts itself', () =>
+    inCluster(async (cluster) => {
+      const before = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(before.store);
+      await before.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 60, confirmed: false });
+      await before.close();
+      const log = cluster.log as MemoryEventLog;
+      const twice = log.readLast(containerStream(container.rid))!;
+      const stream = { stream: twice.stream, expectedRevision: twice.revision };
+      await log.append([{ ...stream, events: [{ ...twice, id: crypto.randomUUID() }] }]);
+      await server.run('DROP SCHEMA epitaph_items_v1 CASCADE', cluster.url);
+      await expect(cluster.start({ automaticPurge: false })).rejects.toThrow(
+        /policy versions count up: the event log is damaged/,
+      );
+    }));
+
   it('purge what is due in all other containers, and examine them, where the secret of one is lost', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });

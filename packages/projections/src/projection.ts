@@ -63,6 +63,15 @@ export class PositionWaiters {
     this.#waiters = waiting;
   }
 
+  /** Ends the wait of those who have no end to it: only an operator can put right what is in the way. */
+  giveUp(error: Error): void {
+    this.#waiters = this.#waiters.filter(({ sweepsLeft, reject }) => {
+      if (sweepsLeft !== Number.POSITIVE_INFINITY) return true;
+      reject(error);
+      return false;
+    });
+  }
+
   /** Called once a second; tells those who have waited long enough. */
   sweep(cause: unknown): void {
     this.#waiters = this.#waiters.filter((waiter) => {

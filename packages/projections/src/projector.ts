@@ -86,8 +86,6 @@ export class Projector implements Projection {
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
   #logMarks = new LogMarks();
-  /** Ends a start that waits for what only an operator can put right. */
-  #giveUp: ((error: Error) => void) | undefined;
 
   constructor(options: ProjectorOptions) {
     this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
@@ -123,18 +121,13 @@ export class Projector implements Projection {
    * @throws what stands in the way, unless it passes by itself, like a server that is away
    */
   async start(): Promise<void> {
-    const { promise: fault, reject } = Promise.withResolvers<never>();
-    fault.catch(() => {});
-    this.#giveUp = reject;
     try {
       await this.begin();
       const head = await this.#log.head();
-      if (head > this.#position) await Promise.race([this.#waiters.wait(head, 'endless'), fault]);
+      if (head > this.#position) await this.#waiters.wait(head, 'endless');
     } catch (error) {
       await this.stop();
       throw error;
-    } finally {
-      this.#giveUp = undefined;
     }
   }
 
@@ -212,7 +205,7 @@ export class Projector implements Projection {
   /** The second attempt reads the log strictly, so that the first one's fault may pass. */
   #faulted(error: Error, attempts: number): Observable<unknown> {
     const mayPass = error instanceof StorageUnavailable && !error.isForOperator;
-    if (attempts > 1 && !mayPass) this.#giveUp?.(error);
+    if (attempts > 1 && !mayPass) this.#waiters.giveUp(error);
     return timer(RETRY_DELAY_MS);
   }
 

@@ -2,6 +2,7 @@ import { invariant, InvariantViolation } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { CatalogChange, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { ANYTHING, type ReadModelNews, type SharedReadModels } from '@epitaph/projections/shared-projector.ts';
+import { whenContradictory } from '../contradictory-log.ts';
 import {
   type DedicatedConnection,
   type PostgresDatabase,
@@ -31,12 +32,15 @@ export class PostgresReadModels implements SharedReadModels {
   #unfinished: SharedReadModels['unfinished'];
   #ear: { readonly connection: DedicatedConnection; readonly onNews: (news: ReadModelNews) => void } | undefined;
   #deaf = false;
+  /** They had nothing when they were opened. */
+  readonly #isNew: boolean;
   #hearingAgain: Promise<void> | undefined;
   /** The session on the server that has the right to write; undefined when this process has not. */
   #leadSession: number | undefined;
 
-  private constructor(database: PostgresDatabase, version: number) {
+  private constructor(database: PostgresDatabase, version: number, isNew: boolean) {
     this.#database = database;
+    this.#isNew = isNew;
     this.#current = this.#versionOf(version);
   }
 
@@ -47,7 +51,7 @@ export class PostgresReadModels implements SharedReadModels {
   /** @throws {UnusableServer} for read models that a later version of this program has made, or that nodes of an older one use */
   static async open(database: PostgresDatabase): Promise<PostgresReadModels> {
     await migrate(database, readModelsSchema);
-    const version = await alone(database, async (sql) => {
+    const [version, isNew] = await alone(database, async (sql): Promise<[number, boolean]> => {
       const [used] = await sql.query<{ version: number; schema_version: number }>(
         'SELECT version, schema_version FROM epitaph_read_models.in_use',
       );
@@ -58,17 +62,16 @@ export class PostgresReadModels implements SharedReadModels {
       }
       const isCurrent = used?.schema_version === POSTGRES_READ_MODEL_SCHEMA_VERSION;
       if (isCurrent && (await versions(sql)).includes(used.version)) {
-        await assertWhole(sql, used.version);
-        return used.version;
+        return [used.version, (await checkpointOf(sql, used.version)) === 0];
       }
       if (used !== undefined && !isCurrent) await assertNoOlderNodes(sql);
       // What an older version of this program has projected is projected again, from the log, as is what is not there.
       const fresh = await create(sql);
       await use(sql, fresh);
       if (used !== undefined) await drop(sql, used.version);
-      return fresh;
+      return [fresh, true];
     });
-    const readModels = new PostgresReadModels(database, version);
+    const readModels = new PostgresReadModels(database, version, isNew);
     const unfinished = await unfinishedIn(database);
     if (unfinished !== undefined) {
       const { store } = readModels.#versionOf(unfinished);
@@ -84,7 +87,9 @@ export class PostgresReadModels implements SharedReadModels {
   readonly explained = (error: unknown): unknown => {
     // What is no JSON is damaged, and there is none but that of the read models where nothing else is said of it.
     if (!(error instanceof InvariantViolation || error instanceof SyntaxError)) return error;
-    return unusable(this.#current.version, error.message);
+    return this.#isNew && error instanceof InvariantViolation
+      ? new UnusableServer(`${error.message}: ${whenContradictory()}`)
+      : unusable(this.#current.version, error.message);
   };
 
   async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
@@ -296,8 +301,12 @@ function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Pr
   });
 }
 
-/** @throws {UnusableServer} where a table is missing, or it is not known how far they have come */
-async function assertWhole(sql: Statements, version: number): Promise<void> {
+/**
+ * How far read models have come that are whole.
+ *
+ * @throws {UnusableServer} where a table is missing, or that is not known
+ */
+async function checkpointOf(sql: Statements, version: number): Promise<number> {
   const schema = schemaNameOf(version);
   const rows = await sql.query<{ name: string }>('SELECT tablename AS name FROM pg_tables WHERE schemaname = $1', [
     schema,
@@ -306,8 +315,9 @@ async function assertWhole(sql: Statements, version: number): Promise<void> {
   for (const [, name] of readModelTables(schema).matchAll(/CREATE TABLE \w+\.(\w+)/g)) {
     if (!there.has(name!)) throw unusable(version, `table ${name} is not there`);
   }
-  const [checkpoint] = await sql.query(`SELECT 1 FROM ${schema}.checkpoint`);
+  const [checkpoint] = await sql.query<{ position: number }>(`SELECT position FROM ${schema}.checkpoint`);
   if (checkpoint === undefined) throw unusable(version, 'table checkpoint is empty');
+  return checkpoint.position;
 }
 
 function unusable(version: number, what: string): UnusableServer {

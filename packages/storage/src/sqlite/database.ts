@@ -1,7 +1,6 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
-import { WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { giveToFolderOwner } from './file-owner.ts';
@@ -296,13 +295,6 @@ export function headIn(file: string): number | undefined {
 /** What to do about read models that don't take what the log has. */
 export const whenUnfit = (file: string): string =>
   `${file} does not go with the event log: it is of another copy of the store, or damaged. Stop the store, and delete the file, with its -wal and -shm files: it is built again from the log at the next start.`;
-
-/**
- * What to do about read models that don't take what the log has, though they were made from nothing else: to make them
- * again would end in the same way.
- */
-export const whenContradictory = (position?: number): string =>
-  `the event log is damaged: what it has${position === undefined ? '' : ` at ${position}`} does not go with what it has before that. ${WHEN_DAMAGED}`;
 
 /**
  * Moves everything from a database's journal into its file: until then it has pages with bytes as they were.

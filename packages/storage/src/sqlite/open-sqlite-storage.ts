@@ -17,6 +17,7 @@ import { lastEvents } from '../last-events.ts';
 import { Opened } from '../opened.ts';
 import { SqliteBackup } from './backup.ts';
 import { DataFolder, type OpenLogElsewhere } from './data-folder.ts';
+import { whenContradictory } from '../contradictory-log.ts';
 import {
   hasClearValues,
   headIn,
@@ -25,7 +26,6 @@ import {
   nameOpeningIn,
   openForReading,
   UnusableFile,
-  whenContradictory,
   whenUnfit,
 } from './database.ts';
 import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';

@@ -11,7 +11,8 @@ import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
-import { BUSY_MS, explained, openForWriting, whenContradictory, whenUnfit } from './database.ts';
+import { whenContradictory } from '../contradictory-log.ts';
+import { BUSY_MS, explained, openForWriting, whenUnfit } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PageGaps } from './page-gaps.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
