@@ -58,7 +58,8 @@ it('a delete by partition key that comes while a purge looks whether there are a
   expect((await store.fsck()).problems).toEqual([]);
 });
 
-it('a delete by partition key that comes while a purge looks up the ends that others have left does not make it fail', async () => {
+/** A container with an item of each of two partition keys, of which one was deleted. */
+async function oneOfTwoKeysDeleted() {
   const { store, storage } = await openInlineStore('partition-key-deletes');
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
@@ -69,6 +70,11 @@ it('a delete by partition key that comes while a purge looks up the ends that ot
     await store.writeItem(CALLER, container, 'upsert', item);
   }
   await store.deletePartitionKey(CALLER, container, '["a"]');
+  return { store, storage, container };
+}
+
+it('a delete by partition key that comes while a purge looks up the ends that others have left does not make it fail', async () => {
+  const { store, storage, container } = await oneOfTwoKeysDeleted();
   await store.advanceClock(1_000);
   const rows: ReadModelStore = storage.readModels.current.store;
   const { overdueItems } = rows;
@@ -104,16 +110,7 @@ it('whoever deletes a partition key is named, also where another deletes it agai
 });
 
 it('a delete by partition key is worked off, too, whose container goes before it is', async () => {
-  const { store } = await openInlineStore('partition-key-deletes');
-  await store.createDatabase(CALLER, 'd');
-  await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
-  const container = store.container('d', 'c');
-  for (const pk of ['a', 'b']) {
-    const document = { id: 'x', pk };
-    const item = { id: 'x', partitionKey: JSON.stringify([pk]), document, json: JSON.stringify(document) };
-    await store.writeItem(CALLER, container, 'upsert', item);
-  }
-  await store.deletePartitionKey(CALLER, container, '["a"]');
+  const { store, container } = await oneOfTwoKeysDeleted();
   await store.deleteContainer(CALLER, 'd', 'c');
   expect(await store.runPurge()).toMatchObject({ purged: 2 });
   expect(await store.runPurge()).toMatchObject({ purged: 0 });

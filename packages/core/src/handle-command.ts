@@ -27,7 +27,7 @@ export function givenUp(what: string, conflicts: readonly Conflict[]): Error {
   );
 }
 
-type Conflict = Extract<AppendResult, { readonly kind: 'conflict' }>;
+export type Conflict = Extract<AppendResult, { readonly kind: 'conflict' }>;
 
 const isSame = (one: Conflict, other: Conflict): boolean =>
   one.stream === other.stream &&

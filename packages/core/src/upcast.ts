@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { invariant } from './invariant.ts';
+import { invariant, InvariantViolation } from './invariant.ts';
 import type { RecordedEvent } from './log/recorded-event.ts';
 
 type Data = Readonly<Record<string, unknown>>;
@@ -13,6 +13,21 @@ export class UnreadableEvent extends Error {
 }
 
 export const WHEN_DAMAGED = 'Restore the event log from a backup.';
+
+/** @throws whatever does not say that the log is damaged */
+export function unlessDamaged(error: unknown): undefined {
+  if (error instanceof UnreadableEvent || error instanceof InvariantViolation) return undefined;
+  throw error;
+}
+
+/** Has the data of an event that is damaged throw, so that only who asks for them is told. */
+export function withUnreadableData(event: RecordedEvent, cause: unknown): void {
+  const get = (): never => {
+    const what = `${event.type} at ${event.position} is damaged: ${(cause as Error).message}`;
+    throw new UnreadableEvent(`${what}. ${WHEN_DAMAGED}`, { cause });
+  };
+  Object.defineProperty(event, 'data', { get, enumerable: false });
+}
 
 /** Why the log can't give the data of an event; undefined where it can. */
 export function whyUnreadable(event: RecordedEvent): string | undefined {

@@ -27,8 +27,10 @@ import {
   type RecordedHold,
   type StandingHold,
 } from '@epitaph/core/retention/hold-register.ts';
+import { scopeOfHold } from '@epitaph/core/retention/scope-of-hold.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
+import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import { floorKinds, type VaultHold, widened } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
@@ -36,7 +38,7 @@ import { wait } from '../wait.ts';
 import { isErased, livesOfItem } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Queries } from './queries.ts';
-import { RetentionInLog, unlessDamaged } from './retention-in-log.ts';
+import { RetentionInLog } from './retention-in-log.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 import { ABANDONED_MS, type Retries } from './retries.ts';
 import type { Caller } from './api/common.ts';
@@ -236,7 +238,7 @@ export class Holds {
     const known = this.#known(container, holdId);
     if (known === undefined) throw new Refusal('hold-not-found');
     const hold = await this.#recorded(known);
-    return { ...hold, scope: await this.#scopeOf(hold) };
+    return { ...hold, scope: await scopeOfHold(this.#parts.ports.log, hold) };
   }
 
   async place(caller: Caller, container: ContainerState, holdId: string, request: HoldRequest): Promise<PlacedHold> {
@@ -559,15 +561,8 @@ export class Holds {
   }
 
   async #inVault(rid: string, hold: StandingHold): Promise<VaultHold> {
-    const scope = vaultScope(rid, await this.#scopeOf(hold));
+    const scope = vaultScope(rid, await scopeOfHold(this.#parts.ports.log, hold));
     return { holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs: hold.placedAtMs };
-  }
-
-  /** All that a hold names. The lives of a query's result are in the event alone. */
-  async #scopeOf({ scope, position }: StandingHold): Promise<RecordedScope> {
-    if (scope.kind !== 'query') return scope;
-    const { event } = await this.#readAt(position, 'HoldPlaced');
-    return event.data.scope;
   }
 
   /** What is on record of a hold. A released one is read from the log. */

@@ -3,11 +3,10 @@ import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
-import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { isStanding, type StandingHold } from '@epitaph/core/retention/hold-register.ts';
 import type { Retention } from '@epitaph/core/retention/state.ts';
-import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { unlessDamaged } from '@epitaph/core/upcast.ts';
 
 /** What a container's own stream says is kept, read when it is first asked for. */
 export class RetentionInLog {
@@ -58,10 +57,4 @@ export class RetentionInLog {
   async #fold(): Promise<ContainerState | undefined> {
     return foldContainer(await this.#log.readStream(containerStream(this.#rid)));
   }
-}
-
-/** @throws whatever does not say that the log is damaged */
-export function unlessDamaged(error: unknown): undefined {
-  if (error instanceof UnreadableEvent || error instanceof InvariantViolation) return undefined;
-  throw error;
 }

@@ -1,7 +1,7 @@
 import type { CommandContext } from '../command-context.ts';
-import { givenUp, MAX_ATTEMPTS, newEvent } from '../handle-command.ts';
+import { type Conflict, givenUp, MAX_ATTEMPTS, newEvent } from '../handle-command.ts';
 import { invariant } from '../invariant.ts';
-import type { AppendResult, ExpectedRevision, StreamAppend } from '../log/event-log.ts';
+import type { ExpectedRevision, StreamAppend } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { NewLifeKey } from '../vault/key-vault.ts';
 import { decideUniqueKey } from '../unique-key/decide.ts';
@@ -76,7 +76,7 @@ export async function handleItems(
   const onEnd = (endedAt: number) => {
     ended = { endedAt };
   };
-  const conflicts: Extract<AppendResult, { readonly kind: 'conflict' }>[] = [];
+  const conflicts: Conflict[] = [];
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const drafts = new Drafts(ports, context, newKeys, { ...request, onEnd });
     const decided = await decideAll(drafts, request.steps);

@@ -9,7 +9,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { readUniqueKeyEvent } from '@epitaph/core/unique-key/upcast.ts';
 import { parseUniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
-import { UnreadableEvent, whyUnreadable } from '@epitaph/core/upcast.ts';
+import { unlessDamaged, UnreadableEvent, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { isPurgeRunStream, readPurgeRunEvent } from '../purge/events.ts';
 import { namesLost } from '../purge/vault-copies.ts';
 import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
@@ -74,7 +74,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     report,
     containerOf,
     numbers,
-    namesLost: await namesLost(log).catch(noneIfUnreadable),
+    // A damaged event is reported where it is met in the walk over the log.
+    namesLost: (await namesLost(log).catch(unlessDamaged)) ?? new Map<string, number>(),
     shownAfterEnd,
   };
   const shown = new Map((await store.catalogEntries()).map((entry) => [streamOfEntry(entry), entry]));
@@ -150,7 +151,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   for (const rid of named) await checkSecret(rid, examination);
   await checkDatabases(databases, examination);
   await checkContainers([...containers.keys()], examination);
-  for (const rid of containers.keys()) await checkRetention(rid, examination);
+  await checkRetention(containers.keys(), examination);
   let items = 0;
   for (const container of await store.containers()) {
     items += await checkRows(container, examination);
@@ -180,12 +181,6 @@ async function* inFull(
     });
     yield* await Promise.all(read);
   }
-}
-
-/** A damaged event is reported where it is met in the walk over the log. */
-function noneIfUnreadable(error: unknown): ReadonlyMap<string, number> {
-  if (error instanceof UnreadableEvent) return new Map();
-  throw error;
 }
 
 /** Of a stream that no part of the examination looks at as a whole. */

@@ -1,47 +1,59 @@
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
-import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
-import { invariant } from '@epitaph/core/invariant.ts';
 import { vaultHoldId, vaultScope } from '@epitaph/core/retention/hold-names.ts';
-import { isStanding, type StandingHold } from '@epitaph/core/retention/hold-register.ts';
-import type { RecordedScope } from '@epitaph/core/retention/events.ts';
-import { type FloorKind, floorKinds, type HoldScope, widened } from '@epitaph/core/vault/key-vault.ts';
+import { isStanding } from '@epitaph/core/retention/hold-register.ts';
+import { scopeOfHold } from '@epitaph/core/retention/scope-of-hold.ts';
+import {
+  type ContainerFloors,
+  type FloorKind,
+  floorKinds,
+  type HoldScope,
+  widened,
+} from '@epitaph/core/vault/key-vault.ts';
 import type { Examination } from './examination.ts';
 
-/** Checks that the vault keeps what a container's stream says is kept: all that its holds cover, and for as long as its floors last. */
-export async function checkRetention(rid: string, examination: Examination): Promise<void> {
-  const { log, vault, report, pace, containerOf } = examination;
-  const { state, later, isWhole } = await containerOf(rid);
-  if (state === undefined || !isWhole) return;
-  const stream = containerStream(rid);
-  const kept = new Map((await vault.holds(rid)).map(({ holdId, scope }) => [holdId, scope]));
-  for (const hold of state.retention.holds) {
-    await pace.step();
-    if (!isStanding(hold) || later.some((one) => !stands(one, hold.holdId))) continue;
-    const scope = vaultScope(rid, await scopeOf(hold, examination));
-    const keptScope = kept.get(vaultHoldId(rid, hold.holdId));
-    const differs = keptScope === undefined ? 'do not have it' : difference(scope, keptScope, rid);
-    if (differs !== undefined) report('retention-differs', stream, `the hold ${hold.holdId}: the keys ${differs}`);
-  }
-  const floors = (await vault.floors()).get(rid);
-  const database = await log.readLast(databaseStream(state.databaseRid));
-  const isGone = database?.type === 'DatabaseDeleted';
-  for (const kind of floorKinds) {
-    const seconds = Math.min(...[state, ...later].map((one) => floorOf(one, kind, isGone)));
-    if ((floors?.[kind] ?? 0) < seconds)
-      report('retention-differs', stream, `the ${kind} floor: the keys have it lower`);
+/** Checks that the vault keeps what containers' streams say is kept: all that their holds cover, and for as long as their floors last. */
+export async function checkRetention(rids: Iterable<string>, examination: Examination): Promise<void> {
+  const { log, vault, report, containerOf } = examination;
+  const floors = await vault.floors();
+  for (const rid of rids) {
+    const { state, isWhole } = await containerOf(rid);
+    if (state === undefined || !isWhole) continue;
+    if ((await differences(state, floors.get(rid), examination)).length === 0) continue;
+    // It may have changed since the log was read.
+    const stream = containerStream(rid);
+    const now = foldContainer(await log.readStream(stream));
+    if (now === undefined) continue;
+    for (const difference of await differences(now, (await vault.floors()).get(rid), examination))
+      report('retention-differs', stream, difference);
   }
 }
 
-/** All that a hold names: the lives of a query's result are in its record alone. */
-async function scopeOf({ scope, position }: StandingHold, { log }: Examination): Promise<RecordedScope> {
-  if (scope.kind !== 'query') return scope;
-  const recorded = await log.readAt(position);
-  const event = recorded && readContainerEvent(recorded);
-  invariant(event?.type === 'HoldPlaced', 'a hold has the position of its record');
-  return event.data.scope;
+/** How what the vault keeps of a container differs from what its stream says. */
+async function differences(
+  state: ContainerState,
+  floors: ContainerFloors | undefined,
+  { log, vault, pace }: Examination,
+): Promise<readonly string[]> {
+  const { rid, retention } = state;
+  const found: string[] = [];
+  const kept = new Map((await vault.holds(rid)).map(({ holdId, scope }) => [holdId, scope]));
+  for (const hold of retention.holds) {
+    await pace.step();
+    if (!isStanding(hold)) continue;
+    const keptScope = kept.get(vaultHoldId(rid, hold.holdId));
+    const scope = vaultScope(rid, await scopeOfHold(log, hold));
+    const differs = keptScope === undefined ? 'do not have it' : difference(scope, keptScope, rid);
+    if (differs !== undefined) found.push(`the hold ${hold.holdId}: the keys ${differs}`);
+  }
+  for (const kind of floorKinds) {
+    if ((floors?.[kind] ?? 0) < (await floorOf(state, kind, log)))
+      found.push(`the ${kind} floor: the keys have it lower`);
+  }
+  return found;
 }
 
 /** How what the keys keep differs from what a hold covers; undefined where it does not. */
@@ -51,12 +63,13 @@ function difference(scope: HoldScope, kept: HoldScope, rid: string): string | un
 }
 
 /** Seconds of a floor by what is on record. */
-function floorOf({ status, definition, retention }: ContainerState, kind: FloorKind, isGone: boolean): number {
+async function floorOf(
+  { status, databaseRid, definition, retention }: ContainerState,
+  kind: FloorKind,
+  log: Examination['log'],
+): Promise<number> {
   if (kind === 'retention') return retention.floorSeconds;
-  return isGone || status === 'deleted' ? 0 : feedFloorSeconds(definition);
-}
-
-function stands({ retention }: ContainerState, holdId: string): boolean {
-  const hold = retention.holds.find(holdId);
-  return hold !== undefined && isStanding(hold);
+  const seconds = status === 'deleted' ? 0 : feedFloorSeconds(definition);
+  const isGone = seconds > 0 && (await log.readLast(databaseStream(databaseRid)))?.type === 'DatabaseDeleted';
+  return isGone ? 0 : seconds;
 }

@@ -4,9 +4,8 @@ import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { evolveContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
-import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { streamPages } from '@epitaph/core/log/stream-pages.ts';
-import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import { PurgeFault } from './faults.ts';
 import type { PurgePorts } from './ports.ts';
 
@@ -26,15 +25,11 @@ export class CatalogCheck {
   /** @throws {PurgeFault} when it has it otherwise */
   async assertAgrees(rid: string): Promise<void> {
     if (this.#agreed.has(rid)) return;
-    try {
-      if (!(await this.#agrees(rid))) {
-        throw new PurgeFault(
-          `the read models have the policies or the end of ${containerStream(rid)} otherwise than the event log; nothing of it is recorded or erased until these agree, and fsck says which is damaged`,
-        );
-      }
-    } catch (error) {
-      // What the log can't say is not known better by anybody.
-      if (!(error instanceof UnreadableEvent || error instanceof InvariantViolation)) throw error;
+    // What the log can't say is not known better by anybody.
+    if ((await this.#agrees(rid).catch(unlessDamaged)) === false) {
+      throw new PurgeFault(
+        `the read models have the policies or the end of ${containerStream(rid)} otherwise than the event log; nothing of it is recorded or erased until these agree, and fsck says which is damaged`,
+      );
     }
     this.#agreed.add(rid);
   }

@@ -3,7 +3,7 @@ import streams from '@eventstore/db-client/generated/streams_pb.js';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
-import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
+import { withUnreadableData } from '@epitaph/core/upcast.ts';
 
 const JSON_TYPE = 'application/json';
 const BINARY_TYPE = 'application/octet-stream';
@@ -118,12 +118,7 @@ export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent 
   try {
     decoded.data = JSON.parse(textOf(event.getData_asU8())) as Record<string, unknown>;
   } catch (error) {
-    // Only who asks for them is told.
-    const get = (): never => {
-      const what = `${decoded.type} at ${decoded.position} is damaged: ${(error as Error).message}`;
-      throw new UnreadableEvent(`${what}. ${WHEN_DAMAGED}`, { cause: error });
-    };
-    Object.defineProperty(decoded, 'data', { get, enumerable: false });
+    withUnreadableData(decoded, error);
   }
   return decoded;
 }

@@ -1,7 +1,7 @@
 import type { StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
+import { withUnreadableData } from '@epitaph/core/upcast.ts';
 import type { EventRow } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 
@@ -137,11 +137,7 @@ export function fromRow(row: EventColumns, words: Words): RecordedEvent {
     if (actor === undefined) words.text(actorNumber);
     event.data = withNames(words.names(shape), JSON.parse(data) as unknown[]);
   } catch (error) {
-    const get = (): never => {
-      const what = `${event.type} at ${position} is damaged: ${(error as Error).message}`;
-      throw new UnreadableEvent(`${what}. ${WHEN_DAMAGED}`, { cause: error });
-    };
-    Object.defineProperty(event, 'data', { get, enumerable: false });
+    withUnreadableData(event, error);
   }
   return event;
 }
