@@ -176,20 +176,47 @@ describe('a double as large as integers of 64 bits', () => {
 });
 
 describe('the properties of an item', () => {
-  test('come in the order they were written in, but for names that are whole numbers, which come first', async () => {
-    const docs = `/dbs/shop/colls/${container.id}/docs`;
-    const written = '{"z":1,"2":"b","1":"a","01":"c","4294967295":"d","4294967294":"e","y":1}';
-    const shown = '{"1":"a","2":"b","4294967294":"e","z":1,"01":"c","4294967295":"d","y":1}';
-    const body = `{"id":"order","customer":"ann","by":${written}}`;
+  const docs = () => `/dbs/shop/colls/${container.id}/docs`;
+  const send = (body: string, headers: Record<string, string> = {}, path = docs(), method = 'POST') =>
+    raw(world.endpoint, method, path, { headers: { ...keyHeader('ann'), ...headers }, body });
+  const asQuery = { 'x-ms-documentdb-isquery': 'true' };
+
+  test('come in the order they were written in, names that are whole numbers, too', async () => {
+    const by = '{"z":1,"2":"b","1":"a","01":"c","4294967295":"d","4294967294":[{"y":1,"0":9007199254740993}]}';
+    const operation = (body: string) =>
+      `{"operationType":"Upsert","partitionKey":"[\\"ann\\"]","resourceBody":${body}}`;
+    const item = (id: string) => `{"id":"${id}","customer":"ann","by":${by},"9":1`;
     const answers = [
-      await raw(world.endpoint, 'POST', docs, { headers: keyHeader('ann'), body }),
-      await raw(world.endpoint, 'GET', `${docs}/order`, { headers: keyHeader('ann') }),
-      await raw(world.endpoint, 'POST', docs, {
-        headers: { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true' },
-        body: '{"query":"SELECT * FROM c WHERE c.id = \'order\'"}',
+      await send(`${item('order')}}`),
+      await raw(world.endpoint, 'GET', `${docs()}/order`, { headers: keyHeader('ann') }),
+      await send('{"query":"SELECT * FROM c WHERE c.id = \'order\'"}', asQuery),
+      await raw(world.endpoint, 'GET', docs(), { headers: { ...keyHeader('ann'), 'A-IM': 'Incremental feed' } }),
+      await send(`[${operation(`${item('order')}}`)}]`, {
+        'x-ms-cosmos-is-batch-request': 'true',
+        'x-ms-cosmos-batch-atomic': 'true',
       }),
     ];
-    for (const { text } of answers) expect(text).toContain(`"id":"order","customer":"ann","by":${shown},`);
+    for (const { text } of answers) expect(text).toContain(`${item('order')},"_rid"`);
+    const parts = await send(
+      '{"query":"SELECT c.by, [c.by[\'4294967294\']] AS list FROM c WHERE c.id = \'order\'"}',
+      asQuery,
+    );
+    expect(parts.text).toContain(`{"by":${by},"list":[[{"y":1,"0":9007199254740993}]]}`);
+    const patch = '[{"op":"add","path":"/by/0","value":{"b":1,"3":2}},{"op":"remove","path":"/by/2"}]';
+    const patched = await send(patch, {}, `${docs()}/order`, 'PATCH');
+    const after = by.replace('"2":"b",', '').replace(/\}$/, ',"0":{"b":1,"3":2}}');
+    expect(patched.text).toContain(`{"id":"order","customer":"ann","by":${after},"9":1,"_rid"`);
+  });
+
+  test('that have one character, which is escaped, are never taken for another', async () => {
+    // With which Node.js takes the names after it for this one: https://github.com/nodejs/node/issues/63785
+    await send(String.raw`{"odd":[],"\\":0,"id":"first","customer":"ann","n":{}}`);
+    const document = String.raw`{"odd":1,"\"":2,"id":"second","customer":"ann","\n":{"\t":3}`;
+    const { status, text } = await send(`${document}}`);
+    expect(status).toBe(201);
+    expect(text).toContain(`${document},"_rid"`);
+    const found = await send(String.raw`{"query":"SELECT * FROM c WHERE c['\"'] = 2"}`, asQuery);
+    expect(found.text).toContain(`${document},"_rid"`);
   });
 });
 

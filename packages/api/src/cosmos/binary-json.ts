@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { integerValue } from '@epitaph/query';
+import { integerValue, keepNames } from '@epitaph/query';
 import { badRequest, tooLarge } from './errors.ts';
 
 /**
@@ -85,7 +85,13 @@ class Reader {
     const end = this.#endOfNested(marker & 0x07);
     if (marker < 0xe8) return this.#upTo(end, () => this.value(depthLeft - 1));
     // Not by assignment: `__proto__` is a name like others.
-    return Object.fromEntries(this.#upTo(end, () => [this.#string(), this.value(depthLeft - 1)] as const));
+    const members = this.#upTo(end, () => [this.#string(), this.value(depthLeft - 1)] as const);
+    const object = Object.fromEntries(members);
+    keepNames(
+      object,
+      members.map(([name]) => name),
+    );
+    return object;
   }
 
   #upTo<T>(end: number | undefined, read: () => T): T[] {

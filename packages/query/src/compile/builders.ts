@@ -1,9 +1,12 @@
 import type { Compiled, Frame } from '../run/frame.ts';
 import type { Node } from '../run/node.ts';
+import { isWholeNumberName, keepNames } from '../values/name-order.ts';
 import { isObject, type Json, type JsonObject, setProperty, type Value } from '../values/values.ts';
 
 /** Leaves out what is undefined. */
 export function objectBuilder(properties: readonly { name: string; value: Node }[]): Compiled {
+  const names = properties.map(({ name }) => name);
+  const hasOrder = names.some(isWholeNumberName);
   return (frame) => {
     const result: JsonObject = {};
     for (let index = 0; index < properties.length; index += 1) {
@@ -11,6 +14,7 @@ export function objectBuilder(properties: readonly { name: string; value: Node }
       const computed = value.run(frame);
       if (computed !== undefined) setProperty(result, name, computed);
     }
+    if (hasOrder) keepNames(result, names);
     return result;
   };
 }
@@ -30,7 +34,7 @@ export function withoutNonFinite(value: Value): Value {
   if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
   if (Array.isArray(value)) return value.map((item) => withoutNonFinite(item) as Json);
   if (!isObject(value)) return value;
-  const result: JsonObject = {};
+  const result = { ...value };
   for (const name of Object.keys(value)) setProperty(result, name, withoutNonFinite(value[name]) as Json);
   return result;
 }

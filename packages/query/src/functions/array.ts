@@ -1,3 +1,4 @@
+import { namesOf } from '../values/name-order.ts';
 import {
   compareValues,
   equalValues,
@@ -99,7 +100,7 @@ function choose(...args: Value[]): Value {
 
 function objectToArray(object: Value, keyName: Value = 'k', valueName: Value = 'v'): Value {
   if (!isObject(object) || typeof keyName !== 'string' || typeof valueName !== 'string') return undefined;
-  return Object.keys(object).map((name) => {
+  return namesOf(object).map((name) => {
     const entry: JsonObject = {};
     setProperty(entry, keyName, name);
     setProperty(entry, valueName, object[name] as Json);

@@ -1,3 +1,5 @@
+import { JsonParser } from './json-parser.ts';
+import { namesOf } from './name-order.ts';
 import type { Json } from './values.ts';
 
 const LEAST = -(2n ** 63n);
@@ -35,18 +37,25 @@ export function integerValue(digits: string | bigint): number | bigint {
   return exact >= LEAST && exact <= GREATEST ? exact : rounded;
 }
 
-type Reviver = (name: string, value: unknown, context: { readonly source?: string }) => unknown;
+const INTEGER = /^-?\d+$/;
+const numberValue = (digits: string): number | bigint => (INTEGER.test(digits) ? integerValue(digits) : Number(digits));
 
-const parseWith = JSON.parse as (json: string, reviver: Reviver) => unknown;
+/** A name that is a whole number, or one escaped character, or what looks like one of these. */
+const ODD_NAME = /"(?:0|[1-9]\d{0,9}|\\(?:["\\/bfnrt]|u[\dA-Fa-f]{4}))"\s*:/;
 
-const exactly: Reviver = (_, value, { source }) =>
-  typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source)
-    ? integerValue(source)
-    : value;
+/** Whether `JSON.parse` may lose something of it. */
+const isLossy = (json: string): boolean => mayHaveLongIntegers(json) || ODD_NAME.test(json);
 
-/** Parses JSON without loss to integers of 64 bits: those that no double holds are bigints. */
-export const parseJson = (json: string): Json =>
-  (mayHaveLongIntegers(json) ? parseWith(json, exactly) : JSON.parse(json)) as Json;
+/**
+ * Parses JSON without loss to integers of 64 bits, of which those that no double holds are bigints, to names, and to their
+ * order, which `jsonText` writes them in.
+ *
+ * @throws SyntaxError for what is not valid
+ */
+export function parseJson(json: string): Json {
+  const value = JSON.parse(json) as Json;
+  return isLossy(json) ? (new JsonParser(json, numberValue).value() as Json) : value;
+}
 
 const { rawJSON } = JSON as unknown as { readonly rawJSON: (text: string) => unknown };
 
@@ -54,20 +63,27 @@ const { rawJSON } = JSON as unknown as { readonly rawJSON: (text: string) => unk
 const isLongDouble = (value: unknown): value is number =>
   Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value as number) <= 2 ** 63;
 
-const asDigits = (_: string, value: unknown): unknown =>
+const digitsOf = (value: unknown): unknown =>
   typeof value === 'bigint' || isLongDouble(value) ? rawJSON(String(integerValue(BigInt(value)))) : value;
 
+const asDigits = (_: string, value: unknown): unknown => digitsOf(value);
+
 /** The same for what is only made text again, by whatever makes it: these integers are written as they were. */
-export const parseJsonToShow = (json: string): unknown =>
-  mayHaveLongIntegers(json)
-    ? parseWith(json, (name, value, context) => asDigits(name, exactly(name, value, context)))
-    : JSON.parse(json);
+export function parseJsonToShow(json: string): unknown {
+  return isLossy(json) ? new JsonParser(json, (digits) => digitsOf(numberValue(digits))).value() : JSON.parse(json);
+}
 
 /**
  * JSON of a value that may hold bigints, which are numbers like others there. Doubles are the numbers that they are when it
  * is read with `parseJson`: `JSON.stringify` rounds a large one to digits that a double has, but an integer has others.
+ * Names are in the order that `parseJson` found them in.
  */
 export function jsonText(value: unknown): string {
+  const text = textOf(value);
+  return text !== undefined && ODD_NAME.test(text) ? inOrder(value) : text;
+}
+
+function textOf(value: unknown): string {
   try {
     const text = JSON.stringify(value);
     if (text === undefined || !mayHaveLongIntegers(text)) return text;
@@ -76,4 +92,16 @@ export function jsonText(value: unknown): string {
     if (!(error instanceof TypeError)) throw error;
   }
   return JSON.stringify(value, asDigits);
+}
+
+/** The same text, but for the order of names. */
+function inOrder(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value, asDigits) ?? 'null';
+  if (Array.isArray(value)) return `[${value.map(inOrder).join(',')}]`;
+  const members: string[] = [];
+  for (const name of namesOf(value)) {
+    const member = (value as Readonly<Record<string, unknown>>)[name];
+    if (member !== undefined) members.push(`${JSON.stringify(name)}:${inOrder(member)}`);
+  }
+  return `{${members.join(',')}}`;
 }
