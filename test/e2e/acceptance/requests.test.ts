@@ -208,8 +208,8 @@ describe('the properties of an item', () => {
     expect(patched.text).toContain(`{"id":"order","customer":"ann","by":${after},"9":1,"_rid"`);
   });
 
-  test('that have one character, which is escaped, are never taken for another', async () => {
-    // With which Node.js takes the names after it for this one: https://github.com/nodejs/node/issues/63785
+  test('with escapes in their names are never taken for others', async () => {
+    // After which Node.js takes the names of the next one for this one's: https://github.com/nodejs/node/issues/63785
     await send(String.raw`{"odd":[],"\\":0,"id":"first","customer":"ann","n":{}}`);
     const document = String.raw`{"odd":1,"\"":2,"id":"second","customer":"ann","\n":{"\t":3}`;
     const { status, text } = await send(`${document}}`);

@@ -40,11 +40,15 @@ export function integerValue(digits: string | bigint): number | bigint {
 const INTEGER = /^-?\d+$/;
 const numberValue = (digits: string): number | bigint => (INTEGER.test(digits) ? integerValue(digits) : Number(digits));
 
-/** A name that is a whole number, or one escaped character, or what looks like one of these. */
-const ODD_NAME = /"(?:0|[1-9]\d{0,9}|\\(?:["\\/bfnrt]|u[\dA-Fa-f]{4}))"\s*:/;
+/** Names that are whole numbers, which JavaScript puts before others, or what looks like one. */
+const WHOLE_NUMBER_NAME = /"(?:0|[1-9]\d{0,9})"\s*:/;
+
+/** From the last escape of a name on. */
+const ESCAPED_NAME = /\\.[^"\\]*"\s*:/;
 
 /** Whether `JSON.parse` may lose something of it. */
-const isLossy = (json: string): boolean => mayHaveLongIntegers(json) || ODD_NAME.test(json);
+const isLossy = (json: string): boolean =>
+  mayHaveLongIntegers(json) || WHOLE_NUMBER_NAME.test(json) || (json.includes('\\') && ESCAPED_NAME.test(json));
 
 /**
  * Parses JSON without loss to integers of 64 bits, of which those that no double holds are bigints, to names, and to their
@@ -80,7 +84,7 @@ export function parseJsonToShow(json: string): unknown {
  */
 export function jsonText(value: unknown): string {
   const text = textOf(value);
-  return text !== undefined && ODD_NAME.test(text) ? inOrder(value) : text;
+  return text !== undefined && WHOLE_NUMBER_NAME.test(text) ? inOrder(value) : text;
 }
 
 function textOf(value: unknown): string {
