@@ -36,7 +36,7 @@ describe('names that are whole numbers', () => {
 });
 
 describe('names with escapes', () => {
-  // Node.js takes the first for the second in the same place, if it met that before: https://github.com/nodejs/node/issues/63785
+  // Before 26.12 Node.js takes the first for the second in the same place, if it met that before: https://github.com/nodejs/node/issues/63785
   it.each(
     [
       [String.raw`\"`, String.raw`\\`],

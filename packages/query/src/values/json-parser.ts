@@ -6,7 +6,7 @@ const BACKSLASH = 0x5c;
 
 /**
  * Parses JSON that is known to be valid, for what `JSON.parse` loses: the digits of long integers, the order of names, and,
- * up to Node.js 26 at least, names with escapes: one that begins, as it is written, as another name is that was parsed
+ * before Node.js 26.12, names with escapes: one that begins, as it is written, as another name is that was parsed
  * anywhere before may become that one, `"\n"` the name `\` (https://github.com/nodejs/node/issues/63785).
  */
 export class JsonParser {
