@@ -1,4 +1,4 @@
-import type { Container } from '@azure/cosmos';
+import { type Container, PriorityLevel } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
 import { refusalOf, World } from '../support/world.ts';
@@ -16,6 +16,13 @@ describe('a request that names', () => {
     await container.items.create({ id: 'excluded', customer: 'ann', n: 1 }, { indexingDirective: 'Exclude' });
     const { resources } = await container.items.query('SELECT VALUE c.id FROM c WHERE c.n = 1').fetchAll();
     expect(resources).toEqual(['excluded']);
+  });
+
+  test('a priority and a bucket of throughput are taken and change nothing', async () => {
+    const options = { priorityLevel: PriorityLevel.Low, throughputBucket: 2 };
+    await container.items.create({ id: 'unhurried', customer: 'ann' }, options);
+    const { resource } = await container.item('unhurried', 'ann').read(options);
+    expect(resource).toMatchObject({ id: 'unhurried' });
   });
 
   test('many arrays or a polygon of many points may go beyond what the service sets as its quotas', async () => {
