@@ -196,6 +196,20 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(await refused({ 'ledger-head': 'the last one' })).toContain('nor a number of lines and a hash');
   });
 
+  it('in one line of its own, whatever the manifest or the ledger of others says', async () => {
+    const words = 'x\u001b[2J\u009b31m\nepitaph: Restored.';
+    const log = spoilt('log', (folder) => changeManifest(folder, { part: words }));
+    const strange = ledgerWith(([first, ...lines]) => {
+      const theirs = { ...(JSON.parse(first!) as object), store: words };
+      return `${[JSON.stringify(theirs), ...lines].join('\n')}\n`;
+    });
+    for (const change of [{ log }, { ledger: strange }]) {
+      const said = await refused(change);
+      expect(said).toContain('x\\u001b[2J\\u009b31m\\u000aepitaph: Restored.');
+      expect(said.replace(/\n$/, '')).not.toMatch(/\p{Cc}/u);
+    }
+  });
+
   it('when the ledger is older than the backup, however well its own head agrees', async () => {
     const older = ledgerWith((lines) => `${lines[0]}\n`);
     const { out } = await epitaph(['ledger', older]);

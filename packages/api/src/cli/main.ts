@@ -19,7 +19,7 @@ import { erase, floor, hold, policyGrace, recover, recoveryWindow } from './rete
 import { restore } from './restore-command.ts';
 import { verify } from './verify-command.ts';
 import { ComplaintStream, type ProgressStream } from './progress.ts';
-import { visible } from './visible.ts';
+import { visible, visibleLines } from './visible.ts';
 
 const SERVE = 'Runs the store.';
 const commands: Readonly<Record<string, Command>> = {
@@ -257,8 +257,9 @@ const isOutOfFiles = (error: unknown): error is Error =>
 
 /** One line for what somebody can put right; all of it for a defect. */
 function complain(error: unknown, stderr: ComplaintStream): number {
-  const say = (message: string, code: number): number => {
-    stderr.complain(message);
+  // Copies that were put back, certificates and servers have their words in it, which others may have chosen.
+  const say = (message: string, code: number, show = visible): number => {
+    stderr.complain(show(message));
     return code;
   };
   // By name, so that commands which need no storage don't load it.
@@ -269,16 +270,17 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   if (isDenied(error))
     return say(`${error.message}. Check whose it is, its permissions, and the disk.`, exitCodes.usage);
   if (isOutOfFiles(error)) return say(`${error.message}. Raise the limit (ulimit -n).`, exitCodes.usage);
-  if (error instanceof UsageError || error instanceof BadConfiguration) return say(error.message, exitCodes.usage);
+  if (error instanceof UsageError || error instanceof BadConfiguration)
+    return say(error.message, exitCodes.usage, visibleLines);
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
-  if (error instanceof ServerRefused) return say(visible(`${error.message} (${error.code})`), exitCodes.problem);
+  if (error instanceof ServerRefused) return say(`${error.message} (${error.code})`, exitCodes.problem);
   if (error instanceof StorageUnavailable) {
     // Says itself what to do when the server can be reached.
     if (error.name === 'WorkCutShort') return say(error.message, exitCodes.unreachable);
     if (error.isForOperator) return say(error.message, exitCodes.problem);
     return say(`${error.message.replace(/\.$/, '')}. Try again when it can be reached.`, exitCodes.unreachable);
   }
-  return say(inspect(error), exitCodes.problem);
+  return say(inspect(error), exitCodes.problem, visibleLines);
 }
 
 /** What could not be printed must not pass for printed. Who reads no further, as `head`, need not be told so. */

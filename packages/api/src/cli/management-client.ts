@@ -83,7 +83,12 @@ export class ManagementClient {
   /** @throws ServerUnreachable, ServerRefused */
   async call<T>(method: string, path: string, sent: Sent = {}): Promise<T> {
     const response = await this.#send(method, path, { accept: 'application/json', ...sent });
-    return JSON.parse(await textOf(response)) as T;
+    const text = await textOf(response);
+    try {
+      return JSON.parse(text) as T;
+    } catch {
+      throw notEpitaph(response.statusCode);
+    }
   }
 
   /** Server-sent events until the server ends them. */
@@ -203,11 +208,14 @@ function refusal(status: number, text: string): ServerRefused {
   } catch {
     // No problem details: it isn't our server that answers.
   }
-  return new ServerRefused(
+  return notEpitaph(status);
+}
+
+const notEpitaph = (status = 0): ServerRefused =>
+  new ServerRefused(
     'unknown',
     `What answered, with ${status}, is not Epitaph, or not at this address. Is --endpoint right?`,
   );
-}
 
 async function textOf(response: IncomingMessage): Promise<string> {
   let text = '';

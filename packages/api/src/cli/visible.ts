@@ -7,3 +7,6 @@ const UNSEEN = /[\p{Cc}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]
  */
 export const visible = (line: string): string =>
   line.replaceAll(UNSEEN, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
+/** The same of a text of several lines, such as a stack. */
+export const visibleLines = (text: string): string => text.split('\n').map(visible).join('\n');

@@ -1,5 +1,5 @@
 import { createServer } from 'node:http';
-import { createServer as createNetServer } from 'node:net';
+import { createServer as createNetServer, type AddressInfo } from 'node:net';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -354,6 +354,17 @@ describe('the command line', () => {
     expect((await askWith(fromNpm, 'serve', '8082')).stderr).toContain('serve takes no "8082". npm has kept --port');
     expect((await askWith({ npm_lifecycle_event: 'epitaph' }, 'explain', 'shop')).stderr).not.toContain('npm');
     expect((await askWith(fromNpm, 'explain', 'shop')).stderr).toContain('[options]. npm has kept');
+  });
+
+  test('takes a page that another server answers with for what it is, and shows none of its words', async () => {
+    const page = '\u001b[2J<html>\nepitaph: all is well';
+    const other = createServer((_request, response) => void response.end(page)).listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as AddressInfo;
+    const { code, stdout, stderr } = await ask('clock', '--endpoint', `http://127.0.0.1:${port}`);
+    other.close();
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^epitaph: What answered, with 200, is not Epitaph, .*\n$/);
   });
 
   test('takes the address of the calls for the endpoint, too, and asks whether another one is right', async () => {
