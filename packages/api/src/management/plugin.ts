@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Turns } from '@epitaph/core/turn.ts';
 import { checkJson } from '../cosmos/json.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
@@ -70,6 +71,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       scope.addHook('onSend', (request, reply, payload, next) => next(null, inPieces(request, reply, payload)));
       admitByKey(scope, options.keys);
       readBodiesAsJson(scope);
+      beginOneByOne(scope);
       scope.addHook('preHandler', async (request) => {
         const { database, container } = request.params as { readonly database?: string; readonly container?: string };
         // What is asked here are answers to go by: none leaves out what any node has acknowledged.
@@ -183,6 +185,17 @@ const inWords: Readonly<Record<KeyRole, string>> = {
   read: 'The read-only key',
   write: 'The key',
 };
+
+/**
+ * Has requests begun one at a time, and everything else in between: hundreds may be read at once, and most of them work for
+ * a whole turn before they first let others have theirs. What anyone may ask, as whether the server is alive, is little work.
+ */
+function beginOneByOne(scope: FastifyInstance): void {
+  const beginnings = new Turns();
+  scope.addHook('preHandler', async ({ routeOptions: { config } }) => {
+    if (config.description?.access !== 'anyone') await beginnings.next();
+  });
+}
 
 /** Bodies are JSON whatever their content type says: `curl -d` calls all of them forms. */
 function readBodiesAsJson(scope: FastifyInstance): void {

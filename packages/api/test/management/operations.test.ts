@@ -239,6 +239,29 @@ describe('fsck', () => {
   });
 });
 
+describe('many calls that come at once', () => {
+  test('are begun one at a time, with everything else in between; health waits for none of them', async () => {
+    const order: string[] = [];
+    let isRunning = true;
+    const others = (): void => {
+      order.push('others');
+      if (isRunning) setImmediate(others);
+    };
+    vi.spyOn(world.store, 'clockHeld').mockImplementation(() => void order.push('call'));
+    vi.spyOn(world.store, 'health').mockImplementation(() => {
+      order.push('health');
+      return { ready: true, reasons: [] };
+    });
+    setImmediate(others);
+    await Promise.all([...Array.from({ length: 20 }, () => world.get('/clock')), world.get('/health/ready')]);
+    isRunning = false;
+    const calls = order.filter((what) => what === 'call');
+    expect(calls).toHaveLength(20);
+    expect(order.join(' ')).not.toContain('call call');
+    expect(order.indexOf('health')).toBeLessThan(order.lastIndexOf('call'));
+  });
+});
+
 describe('a server that stops', () => {
   test('lets nobody who follows a rebuild keep it from stopping', async () => {
     const status = { ...world.store.startRebuild('items'), state: 'running' as const };
