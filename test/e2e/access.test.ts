@@ -8,6 +8,7 @@ import {
 } from '@azure/cosmos';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
@@ -616,6 +617,25 @@ describe('a token', () => {
       ),
       { numRuns: 200 },
     );
+  });
+
+  test('that somebody has made up who was given none has nothing made in the vault', async () => {
+    const { database, user } = await shop();
+    const { _rid: rid } = (await user.read()).resource as unknown as { readonly _rid: string };
+    const secrets = (): unknown => {
+      const vault = new DatabaseSync(join(world.folder, 'vault.db'), { readOnly: true });
+      const { count } = vault.prepare('SELECT count(*) AS count FROM secrets').get() as { readonly count: number };
+      vault.close();
+      return count;
+    };
+    const before = secrets();
+    const facts = Buffer.from(JSON.stringify([rid, 0, 'x', 9_999_999_999])).toString('base64url');
+    const authorization = encodeURIComponent(
+      `type=resource&ver=1&sig=${Buffer.alloc(32).toString('base64')};${facts};`,
+    );
+    const target = `/dbs/${encodeURI(database.id)}/colls/orders`;
+    expect((await raw(world.endpoint, 'GET', target, { authorization })).status).toBe(401);
+    expect(secrets()).toBe(before);
   });
 
   test('and its secret are in no file', async () => {

@@ -59,13 +59,14 @@ export class ResourceTokens {
     const { catalog, ports } = this.#parts;
     const user = catalog.entry('user', userRid)?.state;
     const database = user === undefined ? undefined : catalog.databaseByRid(user.databaseRid);
-    // Whose secret to check with is not known any more, or never was.
-    if (user === undefined || database?.status !== 'live') return refused('revoked');
+    const permission = user?.permissions.find((each) => each.birth === birth);
+    // Whose secret to check with is not known any more, or never was. Rids come from names, which a stranger may guess, and
+    // etags do not: whom no permission was shown has no secret made, and is not told by the time it takes which users there are.
+    if (user === undefined || database?.status !== 'live' || permission?.etag !== `"${etag}"`)
+      return refused('revoked');
     const expected = signatureOf(await this.#secret(user.databaseRid), payload);
     if (!timingSafeEqual(expected, signature)) return refused('wrong-signature');
     if (ports.clock.now() >= expiresAt * 1000) return refused('expired');
-    const permission = user.permissions.find((each) => each.birth === birth);
-    if (permission === undefined || permission.etag !== `"${etag}"`) return refused('revoked');
     const container = catalog.containerByRid(permission.target.containerRid)?.state;
     if (container === undefined || catalog.goneAtMs(container) !== null) return refused('revoked');
     return {
