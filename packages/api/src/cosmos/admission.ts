@@ -22,6 +22,8 @@ export interface Admitted {
   readonly consistency: ConsistencyLevel;
   /** The store, or what of it a resource token lets its holder see. */
   readonly store: StoreApi;
+  /** By a resource token, and so for one container, which is known here. */
+  readonly isByToken: boolean;
 }
 
 /** What decides who is let in. */
@@ -83,6 +85,7 @@ export function admit(
     actor: holder.actor,
     consistency,
     store: holder.role === 'read' ? readOnly : store,
+    isByToken: false,
   };
 }
 
@@ -122,7 +125,7 @@ async function admitToken(
   const { method } = request;
   checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, request.raw.headers) });
   const activityId = activityIdOf(request.raw.headers);
-  return { activityId, target, actor: grant.actor, consistency, store: grantedStore(store, grant) };
+  return { activityId, target, actor: grant.actor, consistency, store: grantedStore(store, grant), isByToken: true };
 }
 
 function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {

@@ -89,7 +89,10 @@ export function registerCosmos(app: FastifyInstance, options: CosmosOptions): vo
       const { segments } = admitted.target;
       const container = segments[2] === 'colls' ? segments[3] : undefined;
       const isItself = segments.length <= 4;
-      const settling = store.settleNames(segments[1], container, isItself);
+      // Whoever has a token for one container is not told by the time it takes which others there are: of those that are not
+      // known here, other nodes would be asked.
+      const settling =
+        admitted.isByToken && !isItself ? undefined : store.settleNames(segments[1], container, isItself);
       if (settling !== undefined) await settling;
       const isRenamed = store.whoHas(segments[1], container);
       const cosmos = cosmosRequest(request, reply, admitted, { consistencyPolicy, limits, pages, isRenamed });

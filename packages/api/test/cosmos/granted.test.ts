@@ -6,6 +6,7 @@ import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { call, keyHeader, testServer } from './support/client.ts';
 import { fakeStore } from './support/fake-store.ts';
 
 const ANN = '["ann"]';
@@ -209,6 +210,25 @@ describe('the store of a token’s holder', () => {
     for (const name of ['createDatabase', 'replaceContainer', 'deletePartitionKey', 'history', 'tokens']) {
       expect(() => granted[name]!(), name).toThrow(refusal);
     }
+  });
+});
+
+describe('a request with a token', () => {
+  test('has no other node asked for names that are not known here, which would tell them from those that are', async () => {
+    const settled: (string | undefined)[] = [];
+    const shared: StoreApi = Object.assign(Object.create(store) as StoreApi, {
+      settleNames: (_database: string | undefined, container: string | undefined) => void settled.push(container),
+      verifyResourceToken: async () => ({ ok: true, grant: grantOf({}, false) }),
+    });
+    const app = testServer({ store: shared });
+    const authorization = encodeURIComponent('type=resource&ver=1&sig=x;x;');
+    for (const name of ['others', 'nothing']) {
+      const target = `/dbs/shop/colls/${name}/docs/o1`;
+      expect((await call(app, 'GET', target, { headers: { authorization, ...keyHeader('ann') } })).status).toBe(403);
+      expect(settled).toEqual([]);
+    }
+    await call(app, 'GET', '/dbs/shop/colls/nothing/docs/o1', { headers: keyHeader('ann') });
+    expect(settled).toEqual(['nothing']);
   });
 });
 
