@@ -10,7 +10,8 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { Documents } from '@epitaph/api/store/documents.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { keyHeader, raw } from './support/raw.ts';
@@ -617,6 +618,28 @@ describe('a token', () => {
       ),
       { numRuns: 200 },
     );
+  });
+
+  test('has nothing opened of what it does not cover, whose time would tell of it', async () => {
+    const here = await shop();
+    const { database, container } = here;
+    const own = (await container.item('o1', 'ann').read()).resource as unknown as { readonly _self: string };
+    const theirs = (await container.item('o2', 'bob').read()).resource as unknown as { readonly _self: string };
+    const item = { resource: `${container.url}/docs/o1`, resourcePartitionKey: ['ann'] };
+    const opened = vi.spyOn(Documents.prototype, 'show');
+    for (const definition of [item, { resourcePartitionKey: ['ann'] }]) {
+      const authorization = encodeURIComponent(
+        await permit({ ...here, user: (await database.users.create({ id: crypto.randomUUID() })).user }, definition),
+      );
+      const statusOfRead = async ({ _self: self }: { readonly _self: string }) =>
+        (await raw(world.endpoint, 'GET', `/${self}`, { authorization, headers: keyHeader('ann') })).status;
+      opened.mockClear();
+      expect([await statusOfRead(own), opened.mock.calls.length > 0]).toEqual([200, true]);
+      opened.mockClear();
+      expect(await statusOfRead(theirs)).not.toBe(200);
+      expect(opened).not.toHaveBeenCalled();
+    }
+    opened.mockRestore();
   });
 
   test('that somebody has made up who was given none has nothing made in the vault', async () => {

@@ -102,9 +102,9 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     },
     itemByBirth: async (container, birth) => {
       inContainer(container);
-      const found = await store.itemByBirth(container, birth);
-      // A rid says where the log was, so whoever counts up would otherwise find where others' items began, and which are left.
-      return found !== undefined && isCovered(found) ? found : undefined;
+      // A rid says where the log was, so whoever counts up would otherwise find where others' items began, and which are
+      // left; by the time that it takes to open them, too.
+      return store.itemByBirth(container, birth, isCovered);
     },
     countItems: async (container) => {
       onFeed(container, {});

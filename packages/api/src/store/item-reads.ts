@@ -3,6 +3,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
@@ -83,10 +84,18 @@ export class ItemReads {
     return write === 'truncated' ? undefined : write;
   }
 
-  async byBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined> {
-    const continuation = { kind: 'after', birth: birth - 1 } as const;
-    const { items } = await this.list(container, { maxItemCount: 1, continuation });
-    return items.find((item) => item.birth === birth);
+  async byBirth(
+    container: ContainerState,
+    birth: number,
+    isWanted: (name: ItemName) => boolean = () => true,
+  ): Promise<ShownItem | undefined> {
+    const moment = await this.#parts.moment(container);
+    for await (const { rows, through, isLast } of scanScope(this.#parts, moment, {}, birth - 1, { wanted: 1 })) {
+      const row = rows.find((each) => each.birth === birth);
+      if (row !== undefined) return isWanted(row) ? this.#documents.show(moment.within.state, row) : undefined;
+      if (rows.length > 0 || isLast || through >= birth) return undefined;
+    }
+    return undefined;
   }
 
   /**

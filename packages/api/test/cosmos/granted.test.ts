@@ -31,7 +31,8 @@ const byBirth = [shown('o1', ANN), shown('o2', ANN), shown('o1', BOB)];
 /** What was asked of the store behind the token's; its answers are empty. */
 const reached: unknown[][] = [];
 const store: StoreApi = Object.assign(fakeStore(), {
-  itemByBirth: async (_container: ContainerState, birth: number) => byBirth[birth],
+  itemByBirth: async (_container: ContainerState, birth: number, isWanted = (_name: FoundItem) => true) =>
+    [byBirth[birth]].find((found) => found !== undefined && isWanted(found)),
   ...Object.fromEntries(
     [
       'readItem',

@@ -1,5 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Refusal } from '@epitaph/core/errors.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { AtLeast, Caller, Precondition, Written } from './common.ts';
 import type { Continuation } from './queries-api.ts';
@@ -124,8 +125,16 @@ export interface ItemsApi {
   ): Promise<{ readonly position: number }>;
   /** @throws Refusal item-not-found, session-not-available */
   readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem>;
-  /** The visible item whose life began at a position. */
-  itemByBirth(container: ContainerState, birth: number): Promise<ShownItem | undefined>;
+  /**
+   * The visible item whose life began at a position.
+   *
+   * @param isWanted asked before anything of it is opened; by the names that are on record
+   */
+  itemByBirth(
+    container: ContainerState,
+    birth: number,
+    isWanted?: (name: ItemName) => boolean,
+  ): Promise<ShownItem | undefined>;
   /** How many visible items there are; in large containers as of a moment ago. */
   countItems(container: ContainerState): Promise<number>;
   /** Visible items in order of birth. */
