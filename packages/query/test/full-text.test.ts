@@ -5,6 +5,7 @@ import { rows, valueOf } from './run.ts';
 describe('full-text conditions', () => {
   it.each([
     ["FullTextContains('Red bicycles', 'RED')", true],
+    ["FULLTEXT_CONTAINS('Red bicycles', 'RED')", true],
     ["FullTextContains('Red bicycles', 'bicycle')", false],
     ["FullTextContains('a red, fast bicycle', 'red fast')", true],
     ["FullTextContains('a fast red bicycle', 'red fast')", false],

@@ -13,19 +13,37 @@ import { vectorFunctions } from './vector.ts';
 /** Those that go by the plane in containers of the type "Geometry". */
 export const planarBuiltIns: ReadonlyMap<string, BuiltIn> = new Map(Object.entries(planarFunctions));
 
-/** Names that the .NET client has for functions which the documentation names otherwise. */
+/** Names that the .NET client, or Microsoft's own editor of queries, has for functions which the documentation names otherwise. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   CONTAINSALLCI: 'CONTAINS_ALL_CI',
   CONTAINSALLCS: 'CONTAINS_ALL_CS',
   CONTAINSANYCI: 'CONTAINS_ANY_CI',
   CONTAINSANYCS: 'CONTAINS_ANY_CS',
+  FULLTEXT_CONTAINS: 'FULLTEXTCONTAINS',
+  FULLTEXT_CONTAINS_ALL: 'FULLTEXTCONTAINSALL',
+  FULLTEXT_CONTAINS_ANY: 'FULLTEXTCONTAINSANY',
   INTBITWISEAND: 'INTBITAND',
   INTBITWISELEFTSHIFT: 'INTBITLEFTSHIFT',
   INTBITWISENOT: 'INTBITNOT',
   INTBITWISEOR: 'INTBITOR',
   INTBITWISERIGHTSHIFT: 'INTBITRIGHTSHIFT',
   INTBITWISEXOR: 'INTBITXOR',
+  INTMULTIPLY: 'INTMUL',
   IS_BOOLEAN: 'IS_BOOL',
+  OBJECT_TO_ARRAY: 'OBJECTTOARRAY',
+  SET_DIFFERENCE: 'SETDIFFERENCE',
+  SET_EQUAL: 'SETEQUAL',
+  SET_INTERSECT: 'SETINTERSECT',
+  SET_UNION: 'SETUNION',
+  STRING_EQUALS: 'STRINGEQUALS',
+  STRING_JOIN: 'STRINGJOIN',
+  STRING_SPLIT: 'STRINGSPLIT',
+  STRING_TO_ARRAY: 'STRINGTOARRAY',
+  STRING_TO_BOOLEAN: 'STRINGTOBOOLEAN',
+  STRING_TO_NULL: 'STRINGTONULL',
+  STRING_TO_NUMBER: 'STRINGTONUMBER',
+  STRING_TO_OBJECT: 'STRINGTOOBJECT',
+  TO_STRING: 'TOSTRING',
 };
 
 const documented: BuiltIns = {
