@@ -19,9 +19,21 @@ function ofNumbers(compute: (x: number, y: number) => number): BuiltIn {
   });
 }
 
-/** Half away from zero, unlike Math.round: ROUND(-2.5) is -3. */
-function round(x: number): number {
-  return Math.sign(x) * Math.round(Math.abs(x));
+/**
+ * Half away from zero, unlike Math.round: ROUND(-2.5) is -3. How many digits there are to be behind the point is not in the
+ * documentation of the function, but in Microsoft's editor and in labs of theirs; below zero they count before the point.
+ */
+function round(value: Value, given: Value = 0): Value {
+  const x = numberOf(value);
+  const digits = numberOf(given);
+  if (x === undefined || digits === undefined || !Number.isInteger(digits)) return undefined;
+  const scale = 10 ** Math.abs(digits);
+  const scaled = digits < 0 ? Math.abs(x) / scale : Math.abs(x) * scale;
+  // There is nothing behind that many digits, which may be beyond a double; or nothing left before them.
+  if (scaled >= Number.MAX_SAFE_INTEGER) return x;
+  const rounded = Math.round(scaled);
+  if (rounded === 0) return 0;
+  return finite(Math.sign(x) * (digits < 0 ? rounded * scale : rounded / scale));
 }
 
 /** Integer functions compute in 64 bits and wrap around; a number that isn't whole makes them undefined. */
@@ -89,7 +101,7 @@ export const mathFunctions: BuiltIns = {
   POWER: ofNumbers((x, y) => x ** y),
   RADIANS: ofNumber((x) => (x * Math.PI) / 180),
   RAND: { minArguments: 0, maxArguments: 0, create: () => () => Math.random(), pure: false },
-  ROUND: ofNumber(round),
+  ROUND: pure(1, 2, round),
   SIGN: ofNumber(Math.sign),
   SIN: ofNumber(Math.sin),
   SQRT: ofNumber(Math.sqrt),
