@@ -180,37 +180,36 @@ describe('an examination names what is damaged', () => {
 });
 
 describe('what the read models have otherwise than the log erases nothing before its time', () => {
-  const OF_A_CONTAINER = /otherwise than the event log/v;
-
   it.each([
     {
       what: 'a policy of a container',
       sql: "UPDATE container_entries SET state = json_set(state, '$.defaultTtl', 1) WHERE list = 'policies'",
-      refusal: OF_A_CONTAINER,
     },
     {
       what: 'the recovery window of a container',
       sql: "UPDATE containers SET state = json_set(state, '$.retention.recoveryWindowSeconds', 0)",
-      refusal: OF_A_CONTAINER,
     },
     {
       what: 'that a container is there',
       sql: "UPDATE containers SET state = json_set(state, '$.status', 'deleted', '$.deletedAtMs', 1700000000000)",
-      refusal: OF_A_CONTAINER,
     },
     {
       what: 'that a database is there',
       sql: "UPDATE databases SET state = json_set(state, '$.status', 'deleted', '$.deletedAtMs', 1700000000000)",
-      refusal: OF_A_CONTAINER,
     },
-    { what: 'when an item ended', sql: "UPDATE ended SET ended_at = 5 WHERE id = 'deleted'", refusal: undefined },
-  ])('$what', async ({ sql, refusal }) => {
+    { what: 'when an item ended', sql: "UPDATE ended SET ended_at = 5 WHERE id = 'deleted'" },
+    { what: 'when an item was written', sql: "UPDATE items SET ts = 5 WHERE id = 'live'" },
+    { what: 'when an item is due', sql: "UPDATE items SET ttl = 5, due = 5 WHERE id = 'live'" },
+  ])('$what', async ({ sql }) => {
     const folder = await aStore();
     expect(folder.change('items.v1.db', (database) => database.prepare(sql).run()).changes).toBeGreaterThan(0);
     const store = await folder.open();
     try {
-      const pass = store.runPurge();
-      await (refusal === undefined ? pass : expect(pass).rejects.toThrow(refusal));
+      const { length: before } = (await store.purgeRuns(0, 10)).runs;
+      for (let passes = 0; passes < 2; passes++)
+        await expect(store.runPurge()).rejects.toThrow(/otherwise than the event log/v);
+      // It comes up in each pass; to have a run for each on record would fill the log.
+      expect((await store.purgeRuns(0, 10)).runs.length).toBe(before + 1);
       store.startRebuild('items');
       await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
       await store.runPurge();

@@ -5,7 +5,7 @@ import { handleLife } from '@epitaph/core/item/handle.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import type { ItemState } from '@epitaph/core/item/state.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
-import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { isExpired, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, ItemRow, UnrecordedEnd } from '../read-model-store.ts';
 import { despiteFaults, FAULT_RETRY_MS, PurgeFault } from './faults.ts';
@@ -118,6 +118,7 @@ export class EndRecorder {
         (state, { last }) => {
           assertWritten(state, stream);
           if (state.status === 'live') ({ bytes } = state.lastWrite);
+          if (last?.position === row.position) assertOverdue(state, stream, watermarks(container.state.timeline, atMs));
           const now = this.#ports.catalog().containerByNumber(container.number)!;
           // It may have left with its partition key since the row was read.
           const { partitionKey } = row;
@@ -250,4 +251,15 @@ const placeOf = (row: ItemRow | UnrecordedEnd): number => ('birth' in row ? row.
 /** A life that was projected stands in the log, purged ones by the record of that. Of what does not nothing can be recorded. */
 function assertWritten({ status }: ItemState, stream: string): void {
   if (status === 'none') throw new PurgeFault(`the event log has nothing of ${stream} any more`);
+}
+
+/**
+ * What is overdue by a row of the last write is so by that write, too: it was looked up by these policies, and no later. Were that
+ * not told, it would come up in each pass, and each would be a run on record in which nothing is done.
+ */
+function assertOverdue(state: ItemState, stream: string, marks: Watermarks): void {
+  if (state.status !== 'live' || isExpired(state.lastWrite, marks)) return;
+  throw new PurgeFault(
+    `the read models have the deadline of ${stream} otherwise than the event log, by which it is not over; fsck says which is damaged`,
+  );
 }

@@ -175,7 +175,11 @@ export class PurgeExecutor {
     // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
     // that, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
-    const dying = found.map((life) => this.#withGrace(life)).filter((life) => isDue(life, nowMs()));
+    const dying: Dying[] = [];
+    for (const life of found.map((each) => this.#withGrace(each))) {
+      if (isDue(life, nowMs())) dying.push(life);
+      else if (!hasSameEnd(candidates[life.index]!, life.candidate)) noteFault(life, otherEnd(life.candidate.stream));
+    }
     const { gone, refused, destructions } = await this.#destroyKeys(dying, nowMs, demanded, noteFault);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
     // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
@@ -475,6 +479,15 @@ function byItsEnd(candidate: Candidate, { read, recorded }: LifeReading['last'])
     ? { stream, cause, byPolicyStart }
     : { stream, cause, byPolicyStart, endedAtMs };
 }
+
+const hasSameEnd = (one: Candidate, other: Candidate): boolean =>
+  one.endedAtMs === other.endedAtMs && one.byPolicyStart === other.byPolicyStart;
+
+/** It comes up in each pass, and were none of them told, each would be a run on record in which nothing is done. */
+const otherEnd = (stream: string): PurgeFault =>
+  new PurgeFault(
+    `the read models have the end of ${stream} otherwise than the event log, by which it is not erased yet; fsck says which is damaged`,
+  );
 
 /** @throws {PurgeFault} what one of the lives met; when the erasure of the others is on record */
 function withoutFault(batch: ErasedBatch): ErasedBatch {
