@@ -48,9 +48,10 @@ export class CatalogCheck {
         events += page.length;
       }
       if (recorded === undefined) return false;
-      const database = foldDatabase(await log.readStream(databaseStream(recorded.databaseRid)));
+      const ofDatabase = await log.readStream(databaseStream(recorded.databaseRid));
+      const database = foldDatabase(ofDatabase);
       // What was recorded a moment ago the catalog may not have yet.
-      await projected(position);
+      await projected(Math.max(position, ofDatabase.at(-1)?.position ?? 0));
       const shown = catalog().containerByRid(rid)?.state;
       const within = shown && catalog().databaseByRid(shown.databaseRid);
       if (decisive(recorded, database) === decisive(shown, within)) return true;

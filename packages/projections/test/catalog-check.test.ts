@@ -1,0 +1,133 @@
+import { beforeEach, expect, it } from 'vitest';
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { containerEventVersions } from '@epitaph/core/container/upcast.ts';
+import type { ContainerEvent } from '@epitaph/core/container/events.ts';
+import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import type { DatabaseEvent } from '@epitaph/core/database/events.ts';
+import { foldDatabase } from '@epitaph/core/database/evolve.ts';
+import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { Catalog } from '../src/catalog/catalog.ts';
+import { CatalogCheck } from '../src/purge/catalog-check.ts';
+
+const DATABASE = 'database-Db1';
+const CONTAINER = 'container-Co1';
+
+const OTHERWISE = /otherwise than the event log/v;
+
+let log: MemoryEventLog;
+let catalog: Catalog;
+let reads: string[];
+/** What happens while it is waited for a position to be projected. */
+let meanwhile: () => Promise<void>;
+let check: CatalogCheck;
+
+beforeEach(async () => {
+  log = new MemoryEventLog();
+  reads = [];
+  meanwhile = async () => {};
+  catalog = new Catalog();
+  await record(DATABASE, { type: 'DatabaseCreated', data: { name: 'd' } });
+  await record(CONTAINER, {
+    type: 'ContainerCreated',
+    data: {
+      databaseRid: 'Db1',
+      name: 'c',
+      definition: {
+        partitionKey: { paths: ['/pk'], kind: 'Hash' },
+        indexingPolicy: { indexingMode: 'consistent' },
+      },
+      defaultTtl: 60,
+      policyGraceSeconds: 0,
+    },
+  });
+  project(2);
+  const recorded = log.readStream.bind(log);
+  check = new CatalogCheck({
+    log: Object.assign(new MemoryEventLog(), {
+      readStream: (...asked: Parameters<typeof recorded>) => {
+        reads.push(asked[0]);
+        return recorded(...asked);
+      },
+    }),
+    catalog: () => catalog,
+    projected: async (position) => {
+      project(position);
+      await meanwhile();
+    },
+  });
+});
+
+async function record(stream: string, event: DatabaseEvent | ContainerEvent): Promise<number> {
+  const context: CommandContext = {
+    nowMs: 1_000,
+    actor: 'key:primary',
+    correlationId: 'test',
+    newId: () => crypto.randomUUID(),
+  };
+  const versions: Readonly<Record<string, number>> = { ...databaseEventVersions, ...containerEventVersions };
+  const last = log.readLast(stream);
+  const result = await log.append([
+    {
+      stream,
+      expectedRevision: last?.revision ?? 'no-stream',
+      events: [newEvent(context, event, versions[event.type]!)],
+    },
+  ]);
+  return result.kind === 'appended' ? result.position : Number.NaN;
+}
+
+/** Has the catalog show what is recorded up to a position. */
+function project(position: number): void {
+  const upTo = (stream: string) => log.readStream(stream).filter((event) => event.position <= position);
+  catalog.put({ kind: 'database', number: 1, state: foldDatabase(upTo(DATABASE))! });
+  catalog.put({ kind: 'container', number: 1, state: foldContainer(upTo(CONTAINER))! });
+}
+
+it('a container that the catalog has as the log has it is looked at once', async () => {
+  await check.assertAgrees('Co1');
+  expect(reads).toEqual([CONTAINER, DATABASE]);
+  await check.assertAgrees('Co1');
+  expect(reads.length).toBe(2);
+});
+
+it.each([
+  { what: 'the container', stream: CONTAINER, event: { type: 'ContainerDeleted', data: {} } },
+  { what: 'its database', stream: DATABASE, event: { type: 'DatabaseDeleted', data: {} } },
+] as const)('what was recorded of $what a moment ago is waited for', async ({ stream, event }) => {
+  await record(stream, event);
+  await check.assertAgrees('Co1');
+  expect(catalog.goneAtMs(catalog.containerByRid('Co1')!.state)).toBe(1_000);
+});
+
+it.each([
+  {
+    what: 'the container',
+    stream: CONTAINER,
+    event: { type: 'RecoveryWindowChanged', data: { fromSeconds: 0, toSeconds: 5, reason: 'a test' } },
+  },
+  { what: 'its database', stream: DATABASE, event: { type: 'DatabaseDeleted', data: {} } },
+] as const)('what is recorded of $what meanwhile is no difference', async ({ stream, event }) => {
+  meanwhile = async () => {
+    meanwhile = async () => {};
+    project(await record(stream, event));
+  };
+  await check.assertAgrees('Co1');
+  expect(reads.length).toBe(4);
+});
+
+it('a container that the catalog has otherwise is looked at again until it has it as the log', async () => {
+  const { number, state } = catalog.containerByRid('Co1')!;
+  const damaged = { ...state, policyGraceSeconds: 5 };
+  meanwhile = async () => catalog.put({ kind: 'container', number, state: damaged });
+  for (let looks = 0; looks < 2; looks++) await expect(check.assertAgrees('Co1')).rejects.toThrow(OTHERWISE);
+  meanwhile = async () => {};
+  await check.assertAgrees('Co1');
+  await expect(check.assertAgrees('Co2')).rejects.toThrow(OTHERWISE);
+});
+
+it('a container of which the log can’t be read is left to what the catalog has', async () => {
+  await record(CONTAINER, { type: 'ContainerCreated', data: {} } as unknown as ContainerEvent);
+  await check.assertAgrees('Co1');
+});
