@@ -131,36 +131,64 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       expect(found.filter(({ status }) => status !== 'there')).toEqual([]);
     }));
 
-  it('has the keys of a damaged node as unknown, and finds, makes and destroys all others', () =>
-    inWorld(async (world) => {
-      const vault = await world.open();
-      const lives = await Promise.all(Array.from({ length: 40 }, (_, index) => makeLife(vault, stream(index))));
-      const [first, last] = [lives[0]!, lives[39]!];
-      await server.run(
-        `UPDATE epitaph_vault.nodes SET sealed = set_byte(sealed, 40, get_byte(sealed, 40) # 1)
-         WHERE level = 0 AND number = ${Math.floor(first.keyId / 32)}`,
-        world.url,
-      );
-      const other = await world.open();
-      const statusOf = async ({ keyId, stream: life }: typeof first) => (await other.findKey(keyId, life)).status;
-      expect([await statusOf(first), await statusOf(last)]).toEqual(['unknown', 'there']);
-      // It was given once: nothing says that this is an older copy.
-      expect(await other.lacks([first])).toBe(false);
-      const made = await makeLife(other, stream('made'));
-      const outcomes = await other.destroyKeys([first, last, made]);
-      expect(outcomes.map(({ kind }) => kind)).toEqual(['unknown', 'destroyed', 'destroyed']);
+  const DAMAGED_NODES = [
+    {
+      what: 'damaged',
+      damage: 'UPDATE epitaph_vault.nodes SET sealed = set_byte(sealed, 40, get_byte(sealed, 40) # 1)',
+    },
+    { what: 'lost', damage: 'DELETE FROM epitaph_vault.nodes' },
+  ];
 
-      // What can't be had any more is lost: who restores is told, and may give it up.
-      const keys = [first, last].map((life, position) => ({
-        ...life,
-        isDestroyed: false,
-        item: { id: 'x', partitionKey: '[]' },
-        position,
-      }));
-      expect(await other.unknownOf(keys)).toEqual([keys[0]]);
-      expect(await other.settleRestored(keys)).toEqual({ destroyed: 0, gone: new Set([first.keyId, last.keyId]) });
-      expect([await statusOf(first), await statusOf(lives[38]!)]).toEqual(['destroyed', 'there']);
-    }));
+  it.each(DAMAGED_NODES)(
+    'has the keys of a $what node as unknown, and finds, makes and destroys all others',
+    ({ damage }) =>
+      inWorld(async (world) => {
+        const vault = await world.open();
+        const lives = await Promise.all(Array.from({ length: 40 }, (_, index) => makeLife(vault, stream(index))));
+        const [first, last] = [lives[0]!, lives[39]!];
+        await server.run(`${damage} WHERE level = 0 AND number = ${Math.floor(first.keyId / 32)}`, world.url);
+        const other = await world.open();
+        const statusOf = async ({ keyId, stream: life }: typeof first) => (await other.findKey(keyId, life)).status;
+        expect([await statusOf(first), await statusOf(last)]).toEqual(['unknown', 'there']);
+        // It was given once: nothing says that this is an older copy.
+        expect(await other.lacks([first])).toBe(false);
+        const made = await makeLife(other, stream('made'));
+        const outcomes = await other.destroyKeys([first, last, made]);
+        expect(outcomes.map(({ kind }) => kind)).toEqual(['unknown', 'destroyed', 'destroyed']);
+
+        // What can't be had any more is lost: who restores is told, and may give it up.
+        const keys = [first, last].map((life, position) => ({
+          ...life,
+          isDestroyed: false,
+          item: { id: 'x', partitionKey: '[]' },
+          position,
+        }));
+        expect(await other.unknownOf(keys)).toEqual([keys[0]]);
+        expect(await other.settleRestored(keys)).toEqual({ destroyed: 0, gone: new Set([first.keyId, last.keyId]) });
+        expect([await statusOf(first), await statusOf(lives[38]!)]).toEqual(['destroyed', 'there']);
+      }),
+  );
+
+  it.each(DAMAGED_NODES)(
+    'makes no key behind a node that is $what, until what was behind it is given up',
+    ({ damage }) =>
+      inWorld(async (world) => {
+        const life = await makeLife(await world.open(), stream('one'));
+        await server.run(`${damage} WHERE level = 2`, world.url);
+        const vault = await world.open();
+        await expect(vault.createKey(stream('two'))).rejects.toMatchObject({
+          isForOperator: true,
+          message: expect.stringContaining('damaged where new keys are made'),
+        });
+        const key = { ...life, isDestroyed: false, item: { id: 'x', partitionKey: '[]' }, position: 1 };
+        expect(await vault.unknownOf([key])).toEqual([key]);
+        expect(await vault.settleRestored([key])).toEqual({ destroyed: 0, gone: new Set([life.keyId]) });
+        const made = await makeLife(vault, stream('two'));
+        const other = await world.open();
+        const statuses = [life, made].map(async ({ keyId, stream: of }) => (await other.findKey(keyId, of)).status);
+        expect(await Promise.all(statuses)).toEqual(['destroyed', 'there']);
+      }),
+  );
 
   it('writes over no key where a copy of its tables was put back without the sequence that counts them', () =>
     inWorld(async (world) => {

@@ -151,9 +151,9 @@ export class StoredKeyTree {
           if (isNew) parent!.content.put(slot, (bytes = freshKey()));
           const key: KeyObject = bytes === undefined ? rootKey : asKey(bytes);
           const row = stored.get(name);
-          // A leaf of a block that was taken, in which no key was stored yet.
-          if (row === undefined && !isNew) break;
-          let content = row === undefined ? NodeContent.empty(place) : NodeContent.open(key, place, row.sealed);
+          let content = row && NodeContent.open(key, place, row.sealed);
+          if (row === undefined && isNew) content = NodeContent.empty(place);
+          // Or it is lost: what has a key is stored together with that.
           if (content === undefined) {
             for (const behind of path.slice(index)) damaged.add(placeName(behind));
             if (purpose !== 'make') break;
