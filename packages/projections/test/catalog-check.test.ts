@@ -3,11 +3,14 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { containerEventVersions } from '@epitaph/core/container/upcast.ts';
 import type { ContainerEvent } from '@epitaph/core/container/events.ts';
 import { foldContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState, PartitionKeyDelete, RecordedPolicy } from '@epitaph/core/container/state.ts';
 import type { DatabaseEvent } from '@epitaph/core/database/events.ts';
 import { foldDatabase } from '@epitaph/core/database/evolve.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 import { CatalogCheck } from '../src/purge/catalog-check.ts';
 
@@ -15,6 +18,7 @@ const DATABASE = 'database-Db1';
 const CONTAINER = 'container-Co1';
 
 const OTHERWISE = /otherwise than the event log/v;
+const POLICY: RecordedPolicy = { fromMs: 1_000, defaultTtl: 60, version: 1, setBy: 'key:primary', recordedAtMs: 1_000 };
 
 let log: MemoryEventLog;
 let catalog: Catalog;
@@ -42,7 +46,8 @@ beforeEach(async () => {
       policyGraceSeconds: 0,
     },
   });
-  project(2);
+  await record(CONTAINER, { type: 'PartitionKeyDeleted', data: { partitionKey: '["p"]' } });
+  project(3);
   const recorded = log.readStream.bind(log);
   check = new CatalogCheck({
     log: Object.assign(new MemoryEventLog(), {
@@ -117,13 +122,37 @@ it.each([
   expect(reads.length).toBe(4);
 });
 
-it('a container that the catalog has otherwise is looked at again until it has it as the log', async () => {
-  const { number, state } = catalog.containerByRid('Co1')!;
-  const damaged = { ...state, policyGraceSeconds: 5 };
-  meanwhile = async () => catalog.put({ kind: 'container', number, state: damaged });
+const DELETE: PartitionKeyDelete = { partitionKey: '["p"]', atMs: 1_000, by: 'key:primary', position: 3 };
+
+it.each<{ what: string; container?: Partial<ContainerState>; database?: Partial<DatabaseState> }>([
+  { what: 'that it is there', container: { status: 'deleted' } },
+  { what: 'when it went', container: { deletedAtMs: 5 } },
+  { what: 'where it is', container: { databaseRid: 'Db2' } },
+  { what: 'since when a policy holds', container: { timeline: [{ ...POLICY, fromMs: 5 }] } },
+  { what: 'a policy', container: { timeline: [{ ...POLICY, defaultTtl: 5 }] } },
+  { what: 'which policy it is', container: { timeline: [{ ...POLICY, version: 5 }] } },
+  { what: 'the grace of a policy', container: { policyGraceSeconds: 5 } },
+  { what: 'the recovery window', container: { retention: { ...initialRetention, recoveryWindowSeconds: 5 } } },
+  { what: 'what a partition key was', container: { partitionKeyDeletes: [{ ...DELETE, partitionKey: '["q"]' }] } },
+  { what: 'when a partition key went', container: { partitionKeyDeletes: [{ ...DELETE, atMs: 5 }] } },
+  { what: 'where a partition key went', container: { partitionKeyDeletes: [{ ...DELETE, position: 5 }] } },
+  { what: 'that its database is there', database: { status: 'deleted' } },
+  { what: 'when its database went', database: { deletedAtMs: 5 } },
+])('a container of which the catalog has $what otherwise is looked at until it has it as the log', async (damage) => {
+  meanwhile = async () => {
+    const { number, state } = catalog.containerByRid('Co1')!;
+    const database = { ...catalog.databaseByRid('Db1')!, ...damage.database };
+    catalog.put({ kind: 'database', number: 1, state: database });
+    // What has it in another one finds that, too.
+    catalog.put({ kind: 'database', number: 2, state: { ...database, rid: 'Db2' } });
+    catalog.put({ kind: 'container', number, state: { ...state, ...damage.container } });
+  };
   for (let looks = 0; looks < 2; looks++) await expect(check.assertAgrees('Co1')).rejects.toThrow(OTHERWISE);
   meanwhile = async () => {};
   await check.assertAgrees('Co1');
+});
+
+it('a container of which the log has nothing is not as the catalog has it', async () => {
   await expect(check.assertAgrees('Co2')).rejects.toThrow(OTHERWISE);
 });
 
