@@ -85,17 +85,30 @@ describe('changing the master key', () => {
     await place.close();
   });
 
-  it('keeps the key of a life of which the log has nothing but a damaged write', async () => {
+  it.each([
+    { what: 'whose data are cut short', damage: 'data = substr(data, 1, 20)' },
+    { what: 'whose data are another value', damage: "data = 'null'" },
+    { what: 'of which a word is lost', damage: 'shape = 9999' },
+    { what: 'of which a word is damaged', damage: "shape = (SELECT number FROM words WHERE text = 'key:primary')" },
+  ])('keeps the key of a life of which the log has nothing but a damaged write, $what', async ({ damage }) => {
     const log = new DatabaseSync(join(data, 'log.db'));
     const [event] = log
-      .prepare("SELECT position, data FROM events WHERE body IS NOT NULL AND data LIKE '%item-2\"%'")
-      .all() as { position: number; data: string }[];
-    const put = log.prepare('UPDATE events SET data = ? WHERE position = ?');
-    put.run(event!.data.slice(0, 20), event!.position);
-    expect((await epitaph(['keys', 'rotate-master', '--data', data])).code).toBe(0);
-    put.run(event!.data, event!.position);
+      .prepare("SELECT position, shape, data FROM events WHERE body IS NOT NULL AND data LIKE '%item-2\"%'")
+      .all() as { position: number; shape: number; data: string }[];
+    const { position, shape, data: whole } = event!;
+    log.prepare(`UPDATE events SET ${damage} WHERE position = ?`).run(position);
+    expect(await epitaph(['keys', 'rotate-master', '--data', data])).toMatchObject({ code: 0 });
+    log.prepare('UPDATE events SET shape = ?, data = ? WHERE position = ?').run(shape, whole, position);
     log.close();
     await opensWhole();
+  });
+
+  it('is done where the last erasure on record is damaged', async () => {
+    const log = new DatabaseSync(join(data, 'log.db'));
+    const type = "(SELECT number FROM words WHERE text = 'ItemPurged')";
+    expect(log.prepare(`UPDATE events SET data = 'x' WHERE type = ${type}`).run().changes).toBe(1);
+    log.close();
+    expect(await epitaph(['keys', 'rotate-master', '--data', data])).toMatchObject({ code: 0 });
   });
 
   it('cut short at any step goes on where it was, and opens for nobody until it is done', async () => {

@@ -31,7 +31,7 @@ function* keysIn(
   { after, type = -1 }: { after: number; type?: number | undefined },
 ): Generator<LoggedKey> {
   const head = headOf(log);
-  const words = new Map<number, string[]>();
+  const words = new Map<number, unknown>();
   const word = log.prepare('SELECT text FROM words WHERE number = ?');
   const rows = log.prepare(
     `SELECT position, stream, shape, data, type = ? AS destroyed FROM events
@@ -44,17 +44,21 @@ function* keysIn(
     data: string;
     destroyed: number;
   }>) {
-    let names = words.get(row.shape);
-    if (names === undefined) {
-      names = JSON.parse((word.get(row.shape) as { text: string }).text) as string[];
-      words.set(row.shape, names);
+    if (!words.has(row.shape)) {
+      const stored = word.get(row.shape) as { text: string } | undefined;
+      words.set(row.shape, stored && parsedJson(stored.text));
     }
     const { stream, position, destroyed } = row;
-    const isDestroyed = destroyed === 1;
-    const values = parsedJson(row.data) as unknown[] | undefined;
-    const keyId = values?.[names.indexOf('key')];
-    if (values === undefined) yield { keyId: undefined, stream, position, head, isDestroyed };
-    else if (typeof keyId === 'number') yield { keyId, stream, position, head, isDestroyed };
+    const [names, values] = [words.get(row.shape), parsedJson(row.data)];
+    const keyId: unknown = Array.isArray(names) && Array.isArray(values) ? values[names.indexOf('key')] : undefined;
+    // What a key is told by is left to those who look: one passed over in silence would be taken for one that nobody uses.
+    yield {
+      keyId: typeof keyId === 'number' ? keyId : undefined,
+      stream,
+      position,
+      head,
+      isDestroyed: destroyed === 1,
+    };
   }
 }
 
