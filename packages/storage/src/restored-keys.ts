@@ -1,7 +1,9 @@
 import type { KeysOfLives } from '@epitaph/core/backup/purge-ledger.ts';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog, Leniency } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
@@ -160,16 +162,19 @@ export class LostNames {
 export async function* keysOf(
   log: EventLog,
   leniency: Leniency = {},
+  isAsked: (event: RecordedEvent) => boolean = () => true,
 ): AsyncGenerator<{ keys: RestoredKey[]; position: number; atMs: number }> {
   let position = 0;
   for (;;) {
     const events = await log.readAll(position, BATCH, { withBodies: false, ...leniency });
     if (events.length === 0) return;
     position = events.at(-1)!.position;
-    const keys = events.flatMap(({ type, stream, data, position }): RestoredKey[] => {
-      const { key: keyId, id, partitionKey } = data as Partial<ItemName> & { readonly key?: unknown };
+    const keys = events.flatMap((event): RestoredKey[] => {
+      const { type, stream, position } = event;
+      if (!isAsked(event)) return [];
+      const { key: keyId, id, partitionKey } = event.data as Partial<ItemName> & { readonly key?: unknown };
       const isDestroyed = type === 'ItemPurged';
-      if (typeof keyId !== 'number' || !(isDestroyed || type === 'ItemUpserted' || type === 'ItemRecovered')) return [];
+      if (typeof keyId !== 'number' || !(isDestroyed || isItemWrite(event))) return [];
       return [{ keyId, stream, isDestroyed, item: { id: id!, partitionKey: partitionKey! }, position }];
     });
     yield { keys, position, atMs: events.reduce((last, { occurredAtMs }) => Math.max(last, occurredAtMs), 0) };

@@ -2,6 +2,7 @@ import { createSecretKey, hash, type KeyObject, randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
+import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
@@ -302,10 +303,9 @@ function indexIn(ascending: Float64Array, wanted: number): number | undefined {
 /** Every life that the log has on a server; once for each write. What is truncated may come as well. */
 async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
   const head = await log.head();
-  for await (const { keys } of keysOf(log, { mayBeTruncated: true })) {
-    for (const { keyId, stream, position, isDestroyed } of keys) {
-      if (!isDestroyed) yield { keyId, stream, position, head };
-    }
+  // Others may be damaged, which is in nobody's way here.
+  for await (const { keys } of keysOf(log, { mayBeTruncated: true }, isItemWrite)) {
+    for (const { keyId, stream, position } of keys) yield { keyId, stream, position, head };
   }
 }
 
