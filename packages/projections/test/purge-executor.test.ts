@@ -76,6 +76,8 @@ class Lives {
   copiesKeptUntilMs: number | null = null;
   /** When the container went. */
   goneAtMs: number | null = null;
+  /** When the end of a life is put on record. */
+  endOnRecordAtMs = 3_000;
   readonly erasedPositions: number[] = [];
   projectedUpTo = 0;
   readonly partitionKeyDeletes: PartitionKeyDelete[] = [];
@@ -120,10 +122,13 @@ class Lives {
     return `item-Co1.${item}.0`;
   }
 
-  /** A life of two writes, at 1 s and 2 s; then deleted at 3 s, or expired by a policy that started then, or live. */
+  /**
+   * A life of two writes, at 1 s and 2 s; then deleted at 3 s, or with its partition key, or expired by a policy that started
+   * then, or live.
+   */
   async life(
     item: string,
-    end: 'deleted' | 'expired' | 'live' = 'deleted',
+    end: 'deleted' | 'left' | 'expired' | 'live' = 'deleted',
     uniqueKeys: readonly string[] = [],
   ): Promise<EndedRow> {
     const stream = this.stream(item);
@@ -152,11 +157,12 @@ class Lives {
       policyVersion: 2,
       byPolicyStart: true,
     } as const;
+    const withPartitionKey = end === 'left' ? { withPartitionKey: { atMs: 3_000, by: 'key:primary' } } : {};
     const ends = recorded(
-      this.context(3_000),
+      this.context(this.endOnRecordAtMs),
       end === 'expired'
         ? { type: 'ItemExpired', data: { ...identity, ts: 2, ...expiry } }
-        : { type: 'ItemDeleted', data: { ...identity, ts: 2 } },
+        : { type: 'ItemDeleted', data: { ...identity, ts: 2, ...withPartitionKey } },
     );
     const events = end === 'live' ? written : [...written, ends];
     await this.log.append([{ stream, expectedRevision: 'no-stream', events }]);
@@ -225,6 +231,29 @@ describe('an erasure', () => {
     await lives.erase([four]);
     expect(lives.record('d').data.recoverableUntilMs).toBe(60_000);
   });
+
+  it.each([
+    { end: 'deleted', endedAtMs: 3_500, dueAtMs: 9_500, byPolicyStart: false },
+    { end: 'left', endedAtMs: 3_000, dueAtMs: 9_000, byPolicyStart: false },
+    { end: 'expired', endedAtMs: 3_000, dueAtMs: 10_000, byPolicyStart: true },
+  ] as const)(
+    'of a life that is $end waits from its end on, and not from the record of that, and tells of rows that have another',
+    async ({ end, endedAtMs, dueAtMs, byPolicyStart }) => {
+      const lives = new Lives();
+      lives.endOnRecordAtMs = 3_500;
+      const row = { ...(await lives.life('a', end)), endedAtMs, byPolicyStart };
+      expect(await lives.erase([row], dueAtMs - 1)).toMatchObject({ purged: 0, left: [0], atFault: [] });
+      for (const other of [{ endedAtMs: endedAtMs - 1 }, { byPolicyStart: !byPolicyStart }]) {
+        const { atFault, left, fault } = await lives.erase([{ ...row, ...other }], dueAtMs - 1);
+        expect([atFault, left, fault?.message]).toEqual([
+          [0],
+          [],
+          expect.stringContaining('otherwise than the event log'),
+        ]);
+      }
+      expect(await lives.erase([row], dueAtMs)).toMatchObject({ purged: 1 });
+    },
+  );
 
   it('is told to whoever keeps documents, and is over when readers see it', async () => {
     const lives = new Lives();
