@@ -1,4 +1,6 @@
 import { expect, it } from 'vitest';
+import { recorded } from '@epitaph/core/item/handle.ts';
+import type { ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../src/catalog/catalog.ts';
@@ -43,4 +45,40 @@ it('ends that can’t be recorded, and deletes by partition key that can’t be 
   recorder.forgetFaults(CONTAINER + 1);
   expect([await overdueAt(2), isUnfinishedAt(2)]).toEqual([[3], false]);
   expect([await overdueAt(MINUTE_MS), isUnfinishedAt(MINUTE_MS)]).toEqual([[1], true]);
+});
+
+it('a row that has a deadline otherwise than its write is told, and one of an earlier write is left to the next look', async () => {
+  const log = new MemoryEventLog();
+  const stream = 'item-c.hash.0';
+  const context = (nowMs: number) => ({ nowMs, actor: 'a', correlationId: 'b', newId: () => crypto.randomUUID() });
+  const write = async (ts: number, expectedRevision: ExpectedRevision) => {
+    const data = { id: 'i', partitionKey: '["p"]', ts, ttl: null, policyVersion: 1, bytes: 2, key: 1 };
+    const event = recorded(context(ts * 1000), { type: 'ItemUpserted', data: { ...data, operation: 'upsert' } });
+    await log.append([{ stream, expectedRevision, events: [event] }]);
+  };
+  const policy = { fromMs: 0, defaultTtl: 60, version: 1, setBy: 'a', recordedAtMs: 0 };
+  const state = { rid: 'c', partitionKeyDeletes: [], timeline: [policy] };
+  const container = { number: CONTAINER, state } as unknown as CatalogContainer;
+  const recorder = new EndRecorder({
+    log,
+    naming: { itemStreamPrefix: () => 'item-c.hash' },
+    catalog: () => ({ goneAtMs: () => null, containerByNumber: () => container }),
+    projected: async () => {},
+    commandUnderWay: () => undefined,
+    onExpiriesRecorded: () => {},
+    budget: { spend: () => {} },
+    newId: () => crypto.randomUUID(),
+  } as unknown as PurgePorts);
+  const row = { birth: 1, container: CONTAINER, id: 'i', partitionKey: '["p"]', life: 0, ts: 1, ttl: null, key: 1 };
+  const recordAt = async (position: number, nowMs: number) => {
+    const { recorded: count, atFault } = await recorder.recordExpiries(container, [{ ...row, position }], () => nowMs);
+    return { recorded: count, atFault };
+  };
+  await write(1, 'no-stream');
+  await write(100, 0);
+  expect(await recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 0 });
+  expect(await recordAt(2, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
+  expect(await recordAt(2, 160_000)).toEqual({ recorded: 1, atFault: 0 });
+  // Somebody has put it on record meanwhile.
+  expect(await recordAt(2, 160_000)).toEqual({ recorded: 0, atFault: 0 });
 });
