@@ -8,6 +8,8 @@ import { DEFINITION } from './definition.ts';
 const IDS = ['in-a-key', 'of-a-list', 'of-a-query', 'free'];
 
 const LOSE_HOLDS = "DELETE FROM container_entries WHERE list = 'holds'";
+const ON_SOMETHING_ELSE =
+  "UPDATE container_entries SET state = json_replace(state, '$.scope.prefix', 'x', '$.scope.items[0]', 'x') WHERE list = 'holds'";
 const EMPTY_VAULT = 'DELETE FROM holds; DELETE FROM held_prefixes; DELETE FROM held_lives';
 
 it.each([
@@ -26,12 +28,10 @@ it.each([
       WHERE list = 'holds'`,
     },
   },
+  { what: 'the read models have on something else', damage: { 'items.v1.db': ON_SOMETHING_ELSE } },
   {
-    what: 'the read models have on something else',
-    damage: {
-      'items.v1.db':
-        "UPDATE container_entries SET state = json_replace(state, '$.scope.prefix', 'x', '$.scope.items[0]', 'x') WHERE list = 'holds'",
-    },
+    what: 'the vault has lost, and the read models have on something else,',
+    damage: { 'vault.db': EMPTY_VAULT, 'items.v1.db': ON_SOMETHING_ELSE },
   },
   { what: 'the vault has without the names that it covers', damage: { 'vault.db': 'DELETE FROM held_prefixes' } },
   { what: 'the vault has without the lives that it covers', damage: { 'vault.db': 'DELETE FROM held_lives' } },

@@ -224,3 +224,21 @@ describe('what the read models have otherwise than the log erases nothing before
     }
   });
 });
+
+it('bringing back what a policy took puts no end on record by a policy that the log has otherwise', async () => {
+  const folder = await aStore();
+  const damage = "UPDATE container_entries SET state = json_set(state, '$.defaultTtl', 1) WHERE list = 'policies'";
+  folder.change('items.v1.db', (database) => database.prepare(damage).run());
+  const store = await folder.open();
+  try {
+    const container = store.container('d', 'c');
+    await store.advanceClock(5_000);
+    const recovery = store.recoverPolicy(CALLER, container, 2, { reason: 'mistyped' });
+    await expect(recovery).rejects.toThrow(/otherwise than the event log/v);
+    store.startRebuild('items');
+    await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
+    expect(await store.explain(container, 'live', PK)).toMatchObject({ state: 'live' });
+  } finally {
+    await store.close();
+  }
+});
