@@ -2413,6 +2413,27 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(store.container('db', 'coll').name).toBe('coll');
     }));
 
+  it('put a hold right by its record that can’t be read any more, and keep what both cover where that is another', () =>
+    inCluster(async (cluster) => {
+      const before = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(before.store);
+      const scope = { kind: 'partition-key', partitionKey: PARTITION } as const;
+      await before.store.placeHold(CALLER, container, 'case 7', { reason: 'a test', scope });
+      const placed = await before.storage.vault.holds();
+      await before.close();
+      const holdsAfter = async (damage: string) => {
+        await server.run(`UPDATE epitaph_vault.holds SET ${damage}`, cluster.url);
+        const node = await cluster.start({ automaticPurge: false });
+        const holds = await node.storage.vault.holds();
+        await node.close();
+        return holds;
+      };
+      expect(await holdsAfter('scope = substr(scope, 1, 20)')).toEqual(placed);
+      expect(await holdsAfter("scope = replace(scope, 'item-', 'other-')")).toMatchObject([
+        { scope: { kind: 'container', containerRid: container.rid } },
+      ]);
+    }));
+
   it('send nobody to drop read models that are made of nothing but a log which contradicts itself', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
