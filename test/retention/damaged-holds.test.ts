@@ -101,6 +101,30 @@ it.each([
   }
 });
 
+it.each([
+  { what: 'another container', of: (rid: string) => rid },
+  { what: 'none that there is', of: () => 'x' },
+])('a hold that the vault has under $what keeps what it covers, and is put right by the start', async ({ of }) => {
+  const folder = new DamagedFolder('damaged-holds');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100);
+  const { resource: other } = await store.createContainer(CALLER, 'd', 'other', DEFINITION, 100);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  await store.placeHold(CALLER, container, 'case', { scope: { kind: 'container' }, reason: 'a test' });
+  await store.close();
+  folder.change('vault.db', (vault) => vault.prepare('UPDATE holds SET container = ?').run(of(other.rid)));
+  store = await folder.open();
+  try {
+    await store.advanceClock(200_000);
+    await store.runPurge();
+    expect((await store.explain(container, 'a', PK)).state).toBe('expired');
+    expect((await store.fsck()).problems).toEqual([]);
+  } finally {
+    await store.close();
+  }
+});
+
 const LOSE_FLOOR = "UPDATE containers SET state = json_set(state, '$.retention.floorSeconds', 0)";
 const LOSE_FEED = "UPDATE containers SET state = json_remove(state, '$.definition.changeFeedPolicy')";
 const CUT_SHORT = "UPDATE events SET data = substr(data, 1, 20) WHERE stream LIKE 'container-%' AND revision = 0";

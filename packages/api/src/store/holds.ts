@@ -13,6 +13,7 @@ import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
 import type { RecordedScope, RetentionEvent } from '@epitaph/core/retention/events.ts';
 import {
+  containerOfHold,
   holdIdOf,
   recordedScope,
   vaultHoldId,
@@ -31,7 +32,7 @@ import { scopeOfHold } from '@epitaph/core/retention/scope-of-hold.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import { unlessDamaged } from '@epitaph/core/upcast.ts';
-import { floorKinds, type VaultHold, widened } from '@epitaph/core/vault/key-vault.ts';
+import { floorKinds, type HoldScope, type VaultHold, widened } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { wait } from '../wait.ts';
@@ -106,7 +107,7 @@ export class Holds {
     const { vault } = this.#parts.ports;
     const holds = await vault.holds();
     const inVault = new Map(holds.map((hold) => [hold.holdId, hold]));
-    const byContainer = Map.groupBy(holds, ({ containerRid }) => containerRid);
+    const byContainer = Map.groupBy(holds, containerOfHold);
     const floors = await vault.floors();
     const isAlone = this.#parts.ports.nodes === undefined;
     const abandonedMs = this.#parts.ports.clock.now() - ABANDONED_MS;
@@ -153,7 +154,8 @@ export class Holds {
         await vault.placeHold({ holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs });
       return;
     }
-    if (sameJson(wanted.scope, held?.scope)) return;
+    const isHeld = (scope: HoldScope) => rid === held?.containerRid && sameJson(scope, held.scope);
+    if (isHeld(wanted.scope)) return;
     const recorded = await inLog.standing(hold.holdId);
     if (held === undefined && (recorded === undefined || sameJson(recorded, hold))) {
       await this.#settle(state, hold.holdId);
@@ -163,7 +165,7 @@ export class Holds {
     // An id means one hold for ever, so one of the two is damaged. Which is not known here: what either covers stays.
     const isKnown = held !== undefined && held.isDamaged !== true;
     const scope = isKnown ? widened(placed.scope, held.scope, rid) : placed.scope;
-    if (!sameJson(scope, held?.scope)) await vault.placeHold({ ...placed, scope });
+    if (!isHeld(scope)) await vault.placeHold({ ...placed, scope });
   }
 
   /**
@@ -176,11 +178,11 @@ export class Holds {
   async recordUnknown(context: CommandContext, keysAsOf: number | undefined): Promise<void> {
     const { vault } = this.#parts.ports;
     const holds = await vault.holds();
-    const byContainer = Map.groupBy(holds, ({ containerRid }) => containerRid);
+    const byContainer = Map.groupBy(holds, containerOfHold);
     const floors = await vault.floors();
     const isLost = (rid: string): boolean => this.#parts.catalog.containerByRid(rid) === undefined;
-    for (const { holdId, containerRid } of holds) {
-      if (isLost(containerRid)) await vault.releaseHold(holdId);
+    for (const hold of holds) {
+      if (isLost(containerOfHold(hold))) await vault.releaseHold(hold.holdId);
     }
     for (const rid of [...floors.keys()].filter(isLost)) {
       for (const kind of floorKinds) await vault.setFloor(rid, kind, 0);

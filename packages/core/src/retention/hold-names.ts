@@ -1,5 +1,5 @@
 import { containerPrefix } from '../item/stream-name.ts';
-import type { HoldScope } from '../vault/key-vault.ts';
+import type { HoldScope, VaultHold } from '../vault/key-vault.ts';
 import type { RecordedScope } from './events.ts';
 
 /** A stream's name, or what several begin with, without what all names of the container begin with. */
@@ -61,4 +61,10 @@ export function vaultHoldId(containerRid: string, holdId: string): string {
 /** A hold's id as its container knows it. */
 export function holdIdOf(containerRid: string, idInVault: string): string {
   return idInVault.startsWith(`${containerRid} `) ? idInVault.slice(containerRid.length + 1) : idInVault;
+}
+
+/** The container of a hold that the vault has, by its name: what stands beside that may be damaged. */
+export function containerOfHold({ holdId, containerRid }: Pick<VaultHold, 'holdId' | 'containerRid'>): string {
+  const end = holdId.indexOf(' ');
+  return end < 0 ? containerRid : holdId.slice(0, end);
 }
