@@ -218,6 +218,19 @@ it('finds nothing in an item that leaves before its life is examined, where the 
   expect(await store.fsck()).toMatchObject({ items: 0, problems: [] });
 });
 
+it('finds nothing in a hold that is released, and a floor that is lowered, while it is at work', async () => {
+  const meanwhile = new Meanwhile();
+  const { store, container } = await openWithContainer(meanwhile.onPage);
+  await store.placeHold(CALLER, container, 'case', { scope: { kind: 'container' }, reason: 'a test' });
+  await store.setRetentionFloor(CALLER, container, 100, 'a test');
+  meanwhile.work = async () => {
+    await store.releaseHold(CALLER, container, 'case', 'a test');
+    await store.setRetentionFloor(CALLER, container, 50, 'a test');
+  };
+  expect((await store.fsck()).problems).toEqual([]);
+  expect(meanwhile.work).toBeUndefined();
+});
+
 it('goes on with the read models that a rebuild puts in the place of those it had begun with', async () => {
   const meanwhile = new Meanwhile();
   const { store, put } = await openWithContainer(meanwhile.onPage);
