@@ -226,6 +226,11 @@ it.each([
     const scope = { kind: 'items', items: ['a', 'b'].map((id) => ({ id, partitionKey: PK })) } as const;
     for (const id of ['gone', 'list']) await store.placeHold(CALLER, container, id, { scope, reason: 'a test' });
     await store.releaseHold(CALLER, container, 'gone', 'a test');
+    for (const id of ['a', 'b']) {
+      await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p', tags: ['one', 'two'] }));
+    }
+    const found = { kind: 'query', sql: 'SELECT VALUE t FROM c JOIN t IN c.tags', parameters: [] } as const;
+    await store.placeHold(CALLER, container, 'query', { scope: found, reason: 'a test' });
     await store.setRetentionFloor(CALLER, container, 150, 'a test');
     // For no feed of these is anything kept any more.
     await store.createContainer(CALLER, 'd', 'deleted', definition, -1);

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import { namesLost, VaultCopies } from '../src/purge/vault-copies.ts';
+import { BACKUPS_STREAM, LONGEST_VAULT_KEPT_SECONDS, namesLost, VaultCopies } from '../src/purge/vault-copies.ts';
 
 let log: MemoryEventLog;
 let copies: VaultCopies;
@@ -50,6 +51,21 @@ describe('the copies of the keys', () => {
     const again = await VaultCopies.open(log);
     expect(again.all()).toEqual(known);
     expect(again.recoverableUntilMs(1_000)).toBe(9_000);
+  });
+
+  it('count for as long as they can be kept at most where the record of their beginning can’t be read', async () => {
+    await begin('a', 9_000);
+    const unreadable = (type: string, nowMs: number) =>
+      appendNext(log, BACKUPS_STREAM, () => newEvent(context(nowMs), { type, data: {} }, 1));
+    await unreadable('BackupStarted', 5_000);
+    await unreadable('BackupStarted', 4_000);
+    await unreadable('BackupCompleted', 6_000);
+    const again = await VaultCopies.open(log);
+    expect(again.all().map(({ id }) => id)).toEqual(['a']);
+    const untilMs = 5_000 + LONGEST_VAULT_KEPT_SECONDS * 1000;
+    expect(again.recoverableUntilMs(untilMs - 1)).toBe(untilMs);
+    expect(again.recoverableUntilMs(untilMs)).toBe(null);
+    expect(await namesLost(log)).toEqual(new Map());
   });
 
   it('are no more for a restore, which says up to where names are lost', async () => {
