@@ -470,6 +470,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
+    it.each([
+      { what: 'which of them is in use is lost', damage: 'DELETE FROM epitaph_read_models.in_use' },
+      { what: 'what says which of them is in use is lost', damage: 'DROP SCHEMA epitaph_read_models CASCADE' },
+    ])('are made anew where $what, and nothing is left of those before', ({ damage }) =>
+      inDatabase(async (database, url) => {
+        const before = await PostgresReadModels.open(database);
+        await before.current.store.apply([written(5)], 5, 0);
+        await server.run(damage, url);
+        const { current } = await PostgresReadModels.open(database);
+        expect(await current.store.checkpoint()).toBe(0);
+        const left = "SELECT nspname AS name FROM pg_namespace WHERE nspname ~ '^epitaph_items_v'";
+        expect(await server.run(left, url)).toEqual([{ name: `epitaph_items_v${current.version}` }]);
+      }),
+    );
+
     it('made by an older Epitaph are left alone while nodes of that are at work', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);

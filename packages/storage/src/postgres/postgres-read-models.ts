@@ -65,10 +65,11 @@ export class PostgresReadModels implements SharedReadModels {
         return [used.version, (await checkpointOf(sql, used.version)) === 0];
       }
       if (used !== undefined && !isCurrent) await assertNoOlderNodes(sql);
-      // What an older version of this program has projected is projected again, from the log, as is what is not there.
+      // What an older version of this program has projected is projected again, from the log, as is what is not there. Of any
+      // other nobody would know, nor ever take out what is erased; and where they are counted anew, it has the next one's name.
+      for (const former of await versions(sql)) await drop(sql, former);
       const fresh = await create(sql);
       await use(sql, fresh);
-      if (used !== undefined) await drop(sql, used.version);
       return [fresh, true];
     });
     const readModels = new PostgresReadModels(database, version, isNew);
