@@ -181,6 +181,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           message: expect.stringContaining('damaged where new keys are made'),
         });
         const key = { ...life, isDestroyed: false, item: { id: 'x', partitionKey: '[]' }, position: 1 };
+        expect(await vault.lacks([life])).toBe(false);
         expect(await vault.unknownOf([key])).toEqual([key]);
         expect(await vault.settleRestored([key])).toEqual({ destroyed: 0, gone: new Set([life.keyId]) });
         const made = await makeLife(vault, stream('two'));

@@ -85,6 +85,21 @@ describe('an examination names what is damaged', () => {
       code: 'end-differs',
     },
     {
+      what: 'by which rule it left',
+      sql: "UPDATE disappearances SET rule = 'item-ttl' WHERE id = 'deleted'",
+      code: 'end-differs',
+    },
+    {
+      what: 'after how long it left',
+      sql: "UPDATE disappearances SET ttl = 5 WHERE id = 'deleted'",
+      code: 'end-differs',
+    },
+    {
+      what: 'by which policy it left',
+      sql: "UPDATE disappearances SET policy_version = 1 WHERE id = 'deleted'",
+      code: 'end-differs',
+    },
+    {
       what: 'when it was erased',
       sql: "UPDATE disappearances SET purged_at = 5 WHERE id = 'erased'",
       code: 'end-differs',
