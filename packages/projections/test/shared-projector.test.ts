@@ -4,6 +4,7 @@ import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { turns } from '@epitaph/core/testing/test-framework.ts';
+import { PositionWaiters } from '../src/projection.ts';
 import type { ReadModelStore } from '../src/read-model-store.ts';
 import {
   ANYTHING,
@@ -258,5 +259,24 @@ describe('a node whose read models have gone back, because a standby took the pl
     shared.hears(ANYTHING);
     await expect.poll(() => shared.loads).toBe(loads + 1);
     await shared.projector.close();
+  });
+});
+
+describe('a node that starts', () => {
+  it('tells that the read models are away as that, and not that they are damaged', async () => {
+    const shared = new Shared();
+    shared.asked = Promise.reject(new StorageUnavailable('away'));
+    shared.asked.catch(() => {});
+    await expect(shared.projector.start()).rejects.toThrow(StorageUnavailable);
+    await shared.projector.close();
+  });
+
+  it('waits no longer for what only an operator can put right, which requests wait for as long as for anything', async () => {
+    const waiters = new PositionWaiters();
+    const [start, request] = [waiters.wait(5, 'endless'), waiters.wait(5)];
+    waiters.giveUp(new Error('damaged'));
+    await expect(start).rejects.toThrow('damaged');
+    waiters.reached(5);
+    await request;
   });
 });
