@@ -448,6 +448,9 @@ describe('the log on the server', () => {
     // What is one fact after the other, whatever came before, goes on.
     expect(await appendNext(log, 'item-a.b.0', () => anEvent())).toBeGreaterThan(second!.position);
     expect(await log.readLast('item-a.b.0')).toMatchObject({ revision: 102 });
+    double.log.append('item-a.c.0', -1, [wireEvent()]);
+    await appendNext(log, 'item-a.c.0', () => anEvent());
+    expect(await log.readLast('item-a.c.0')).toMatchObject({ revision: 1 });
   });
 
   test('takes what another program has written into the metadata of a stream, and is no JSON object, for nothing, as the server does', async () => {
