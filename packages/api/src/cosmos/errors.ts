@@ -1,6 +1,7 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
+import { isDamage, PartUnreadable } from '../store/damage.ts';
 
 /** An error as Cosmos DB's clients understand it: a status, a substatus, and a body with code and message. */
 export interface WireShape {
@@ -142,6 +143,8 @@ export function requiredId(id: unknown): string {
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
 
+const DAMAGED = 'What was asked for can not be read, for the event log or the key vault is damaged.';
+
 /** What an error says on the wire, or undefined for a defect, of which clients learn nothing. */
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error instanceof WireError) return { shape: error.shape, message: error.message };
@@ -151,6 +154,10 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
     return { shape: refusalShapes[code], message: shown };
   }
   if (!(error instanceof Error)) return undefined;
+  // What is damaged may be told in words of another's item: those are for the log.
+  if (isDamage(error)) {
+    return { shape: wireShapes.internal, message: error instanceof PartUnreadable ? error.message : DAMAGED };
+  }
   if (error instanceof StorageUnavailable) {
     // What the server said of itself is for the log, not for clients.
     return { shape: refusalShapes['storage-unavailable'], message: errorCodes['storage-unavailable'] };

@@ -5,6 +5,7 @@ import { logUnavailable } from '../http/log-unavailable.ts';
 import type { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { charge } from '../request-units/charge.ts';
+import { damageIn, isDamage } from '../store/damage.ts';
 import { chargeOfError, operationOf } from './charged.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
@@ -31,10 +32,13 @@ export function sendError(
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
-  } else logUnavailable(request, error, { activityId });
+  } else if (isDamage(error)) request.log.error({ activityId }, damageIn(error));
+  else logUnavailable(request, error, { activityId });
   const shape: WireShape = described?.shape ?? wireShapes.internal;
-  const message =
-    described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  const said = described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  const message = isDamage(error)
+    ? `${said} The activity id finds in the log of the server what is to be restored.`
+    : said;
   const { method, cosmos, raw } = request;
   // Who is still sending what is too large reads the answer only if his connection stays; the server discards the rest.
   if (shape.status === 413 && Number(raw.headers['content-length']) <= DISCARDED_BYTES)

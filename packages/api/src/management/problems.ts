@@ -1,11 +1,10 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { UnreadableEvent } from '@epitaph/core/upcast.ts';
-import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { QueryError } from '@epitaph/query';
 import { describeError, refusalShapes, type WireShape } from '../cosmos/errors.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
+import { damageIn, isDamage } from '../store/damage.ts';
 
 /** Bytes of a request's body at most: more than a hold on as many items as one may name, by the longest ids and keys. */
 export const BODY_BYTES = 1024 * 1024;
@@ -17,9 +16,10 @@ export const managementCodes = {
   'route-not-found': 'There is no such route.',
   'projection-not-found': 'There is no projection of that name.',
   'rebuild-not-found': 'No rebuild of this projection was started since the server was.',
-  'purge-fault':
+'purge-fault':
     'The end or the erasure of a life is not possible, for the event log, the key vault or the read models are damaged.',
-  unreadable: 'What is asked for can not be read, for the event log is damaged or was written by a newer version.',
+  unreadable:
+    'What is asked for can not be read, for the event log or the key vault is damaged, or the log was written by a newer version.',
   internal: 'An internal error occurred.',
 } as const;
 
@@ -100,7 +100,7 @@ export function problemOf(error: unknown): Problem | undefined {
   }
   // Streams are named by keyed hashes, so the message tells nobody whose life it is.
   if (error instanceof PurgeFault) return new Problem('purge-fault', error.message);
-  if (error instanceof UnreadableEvent || error instanceof SealBroken) return new Problem('unreadable', error.message);
+  if (isDamage(error)) return new Problem('unreadable', damageIn(error));
   if (error instanceof QueryError) return new Problem('bad-request', queryAtFault(error));
   if (error instanceof Error && 'code' in error && error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
     return new Problem('too-large', `The body of the request has more than ${BODY_BYTES} bytes.`);

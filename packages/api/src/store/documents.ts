@@ -7,11 +7,14 @@ import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
-import type { KeyLookup, KeyUse } from '@epitaph/core/vault/key-vault.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
+import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
+import type { KeyLookup, KeyUse, LifeKey } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import { parseJson, type Json } from '@epitaph/query';
 import { systemPropertiesOf } from './system-properties.ts';
 import type { Measurements } from '../metrics/measurements.ts';
+import { isDamage, PartUnreadable } from './damage.ts';
 import { inThisHeap } from './heap.ts';
 import type { StorePorts } from './parts.ts';
 import type { FoundItem } from './api/items-api.ts';
@@ -104,7 +107,7 @@ export class Documents {
 
   /** The item as a write left it, or undefined when its content went away since the write was looked up. */
   async show({ definition }: ContainerState, row: VersionRow): Promise<FoundItem | undefined> {
-    const decoded = this.#cached(row) ?? (await this.#decode(row));
+    const decoded = this.#cached(row) ?? (await this.#decoded(row));
     if (decoded === undefined) return undefined;
     return {
       ...nameIn(definition, row, decoded),
@@ -140,7 +143,7 @@ export class Documents {
 
   /** The document with its system properties, parsed. Shared: it must not be changed. */
   async parse(container: ContainerState, row: ItemRow, room?: ScanRoom): Promise<Json | undefined> {
-    const decoded = this.#cached(row) ?? room?.get(row.position, this.#evictions) ?? (await this.#decode(row, room));
+    const decoded = this.#cached(row) ?? room?.get(row.position, this.#evictions) ?? (await this.#decoded(row, room));
     if (decoded === undefined) return undefined;
     if (decoded.document === undefined) {
       const document = parseJson(decoded.json) as { [name: string]: Json };
@@ -183,11 +186,22 @@ export class Documents {
       const keep = this.#unlessEvicted(position, room);
       const key = await this.#ports.vault.findKey(keyId, stream);
       if (key.status !== 'there') continue;
-      const json = textOf(this.#ports.sealer.open(key.key, stream, revision, body));
+      const json = this.#openCopy(key.key, { stream, revision, body });
+      // What is damaged here the log may have whole, and who asks for that row alone is told.
+      if (json === undefined) continue;
       const decoded: Decoded = { json, etag: etagOf(eventId), document: undefined };
       if (!keep(decoded)) notLeft.set(position, decoded);
     }
     room?.hold(notLeft, evictions);
+  }
+
+  #openCopy(key: LifeKey, { stream, revision, body }: Omit<RecordedBody, 'id'>): string | undefined {
+    try {
+      return textOf(this.#ports.sealer.open(key, stream, revision, body));
+    } catch (error) {
+      if (error instanceof SealBroken) return undefined;
+      throw error;
+    }
   }
 
   #cached({ position }: VersionRow): Decoded | undefined {
@@ -243,6 +257,22 @@ export class Documents {
     return textOf(this.#ports.sealer.open(found.key, stream, revision, body));
   }
 
+  /** @throws {PartUnreadable} that names the item, for among many it is the one that somebody has to do something about */
+  async #decoded(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
+    try {
+      return await this.#decode(row, room);
+    } catch (error) {
+      if (!isDamage(error)) throw error;
+      const { id, partitionKey } = row;
+      const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, for what the store has of it is damaged.`;
+      // An end can be put on record of what the log has of it: of content that is lost, not of a life that is.
+      const canBeDeleted = !(error instanceof UnreadableEvent);
+      throw new PartUnreadable(canBeDeleted ? `${what} Deleted, it stands in the way of no other.` : what, {
+        cause: error,
+      });
+    }
+  }
+
   async #decode(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
     if (this.#ports.readModels.current.store.sealedBodies !== undefined) {
       await this.prefetch([row]);
@@ -276,7 +306,7 @@ export class Documents {
       await nodes.readModels.look();
       if (!(await isThere())) return;
     }
-    throw new Error(`the event log is damaged: the last write of an item that is there is missing, at ${position}`);
+    throw new UnreadableEvent(`the last write of an item that is there, at ${position}, is missing. ${WHEN_DAMAGED}`);
   }
 
   /**

@@ -7,7 +7,7 @@ import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { etagOf } from '@epitaph/core/item/events.ts';
-import { foldItem, LifeUnreadable } from '@epitaph/core/item/handle.ts';
+import { foldItem } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -16,12 +16,11 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isBeingErased } from '@epitaph/core/retention/state.ts';
-import { UnreadableEvent } from '@epitaph/core/upcast.ts';
-import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
 import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../wait.ts';
+import { isDamage } from './damage.ts';
 import type { Documents } from './documents.ts';
 import type { Erasures } from './erasures.ts';
 import { contentOf, type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
@@ -369,8 +368,7 @@ async function erasureRequested(
 
 /** @throws whatever does not say that what the log or the vault has of one life is damaged */
 function unreadableIfDamaged(error: unknown): 'unreadable' {
-  const isDamage = error instanceof UnreadableEvent || error instanceof LifeUnreadable || error instanceof SealBroken;
-  if (isDamage) return 'unreadable';
+  if (isDamage(error)) return 'unreadable';
   throw error;
 }
 

@@ -6,6 +6,7 @@ import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testKeys, testServer } from './support/client.ts';
@@ -193,6 +194,18 @@ describe('the server', () => {
       err: { message: 'secret detail' },
       activityId: reply.headers['x-ms-activity-id'],
     });
+  });
+
+  test('says of what is damaged that it is, and what it is to the log, without what led there', async () => {
+    const error = vi.fn();
+    const damage = new UnreadableEvent('ItemUpserted at 7 is damaged: Unexpected token in "of another item"');
+    const readItem = () => Promise.reject(damage);
+    const app = await shop({ store: fakeStore({ readItem }), logger: silent({ error }) });
+    const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
+    expect(reply.status).toBe(500);
+    expect(reply.json['message']).toContain('the event log or the key vault is damaged');
+    expect(reply.text).not.toContain('another item');
+    expect(error.mock.calls).toEqual([[{ activityId: reply.headers['x-ms-activity-id'] }, damage.message]]);
   });
 
   test.each([[{}], [{ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } }]])(

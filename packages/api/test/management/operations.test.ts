@@ -9,6 +9,7 @@ import type { Backups } from '@epitaph/api/store/backups.ts';
 import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import { eventsIn, item, openWorld, ORDERS, START_MS, type World } from './world.ts';
@@ -175,7 +176,8 @@ describe('the purge', () => {
   test.each([
     new UnreadableEvent('ItemUpserted at 7 is damaged'),
     new SealBroken('the body of item-rid.name.0 at revision 0 does not open'),
-  ])('says of what the log is damaged for what is the matter, and is no defect: %s', async (error) => {
+    new LifeUnreadable('item-rid.name.0', 'unknown'),
+  ])('says of what the log or the vault is damaged for what is the matter, and is no defect: %s', async (error) => {
     const failing = vi.spyOn(world.store, 'explain').mockRejectedValue(error);
     const response = await world.ask('GET', `${ORDERS}/explain${item('a')}`);
     failing.mockRestore();

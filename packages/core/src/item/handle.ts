@@ -178,6 +178,13 @@ export async function sealedWrite(
   };
 }
 
+/** By what the vault, or the log, says of it. */
+const lacking = {
+  unknown: 'the vault does not know its key. Restore the vault from a backup',
+  destroyed: 'its key is destroyed, and nothing says why',
+  truncated: 'the event log lacks its last write. Restore the event log from a backup',
+} as const;
+
 /** A live item's key is gone or was never in this vault: damage that must be seen, not worked around. */
 export class LifeUnreadable extends Error {
   override readonly name = 'LifeUnreadable';
@@ -185,7 +192,8 @@ export class LifeUnreadable extends Error {
   readonly status: string;
 
   constructor(stream: string, status: string) {
-    super(`the key of ${stream} is ${status} in the vault`);
+    const what = Object.hasOwn(lacking, status) ? lacking[status as keyof typeof lacking] : status;
+    super(`${stream}, a life that is there, can't be read: ${what}.`);
     this.stream = stream;
     this.status = status;
   }
