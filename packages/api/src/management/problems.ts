@@ -16,7 +16,7 @@ export const managementCodes = {
   'route-not-found': 'There is no such route.',
   'projection-not-found': 'There is no projection of that name.',
   'rebuild-not-found': 'No rebuild of this projection was started since the server was.',
-'purge-fault':
+  'purge-fault':
     'The end or the erasure of a life is not possible, for the event log, the key vault or the read models are damaged.',
   unreadable:
     'What is asked for can not be read, for the event log or the key vault is damaged, or the log was written by a newer version.',

@@ -13,6 +13,9 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
+import { unlessDamaged } from '@epitaph/core/upcast.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { isDamage, PartUnreadable } from './damage.ts';
 import type { Documents } from './documents.ts';
 import { lastWriteOf } from './item-lives.ts';
 import type { Moment, StoreParts } from './parts.ts';
@@ -151,8 +154,15 @@ export class ChangeFeeds {
       for (let next = 0; next < events.length;) {
         const group = events.slice(next, next + Math.min(AT_ONCE, maxItemCount - changes.length));
         next += group.length;
-        const made = await Promise.all(group.map((event) => this.#change(moment, request, event)));
+        const made = await Promise.all(
+          group.map((event) => this.#change(moment, request, event).catch((error: unknown) => damaged(event, error))),
+        );
         for (const [index, change] of made.entries()) {
+          if (change instanceof PartUnreadable) {
+            // What comes before it is the reader's. He is told when he asks for what comes next.
+            if (changes.length > 0) return { changes, position, reachedEnd: false, examined };
+            throw change;
+          }
           position = group[index]!.position;
           if (change === undefined) continue;
           changes.push(change);
@@ -177,12 +187,59 @@ export class ChangeFeeds {
     recorded: RecordedEvent,
   ): Promise<FeedChange | undefined> {
     if (notBeforeMs !== undefined && recorded.occurredAtMs < notBeforeMs) return undefined;
-    // Of purges, only those on demand can be the end of a life.
-    if (recorded.type === 'ItemPurged' && recorded.data['cause'] !== 'erasure') return undefined;
-    const event = readItemEvent(recorded);
+    let event: ItemEvent;
+    try {
+      // Of purges, only those on demand can be the end of a life.
+      if (recorded.type === 'ItemPurged' && recorded.data['cause'] !== 'erasure') return undefined;
+      event = readItemEvent(recorded);
+    } catch (error) {
+      if (!isDamage(error)) throw error;
+      return this.#unreadable(moment, { mode, scope }, recorded, error);
+    }
     if (!isInScope(moment.within.state.definition, scope, event.data.partitionKey)) return undefined;
     if (mode === 'latest') return isItemWrite(event) ? this.#latest(moment, recorded, event.data) : undefined;
     return this.#version(moment, recorded, event);
+  }
+
+  /**
+   * What there is to show of an event that can't be read, by what is known of its life without it.
+   *
+   * @throws the error where that does not say
+   */
+  async #unreadable(
+    moment: Moment,
+    { mode, scope }: Pick<ChangeFeedRequest, 'mode' | 'scope'>,
+    recorded: RecordedEvent,
+    error: Error,
+  ): Promise<FeedChange | undefined> {
+    const { log } = this.#parts.ports;
+    const [before, last] = [await log.readBefore(recorded), await log.readLast(recorded.stream)];
+    const birth = await this.#birthIn(recorded);
+    const row = birth === undefined ? undefined : await this.#rowBornAt(moment, birth);
+    const named = row ?? (before && readIfWhole(before)?.data) ?? (last && readIfWhole(last)?.data);
+    if (named !== undefined && !isInScope(moment.within.state.definition, scope, named.partitionKey)) return undefined;
+    const isEnd = (event: RecordedEvent | undefined) => event !== undefined && !isItemWrite(event);
+    if (mode === 'latest') {
+      if (row !== undefined) return this.#latest(moment, recorded, row);
+      // A life that is known from its beginning, or by its end, and has no row: it is not there any more.
+      if (birth !== undefined || isEnd(before) || isEnd(last)) return undefined;
+      throw error;
+    }
+    // After the end of a life nothing comes but its purge, which shows nothing.
+    if (isEnd(before)) return undefined;
+    throw error;
+  }
+
+  /** Where the life of an event began, by its stream alone. */
+  async #birthIn({ stream, revision, position }: RecordedEvent): Promise<number | undefined> {
+    if (revision === 0) return position;
+    const [first] = await this.#parts.ports.log.readStream(stream, { toRevision: 0, withBodies: false });
+    return first?.position;
+  }
+
+  async #rowBornAt({ within }: Moment, birth: number): Promise<ItemRow | undefined> {
+    const [row] = await this.#parts.readModel.allItems(within.number, birth - 1, 1);
+    return row?.birth === birth ? row : undefined;
   }
 
   /**
@@ -192,7 +249,7 @@ export class ChangeFeeds {
   async #latest(
     { within, marks }: Moment,
     recorded: RecordedEvent,
-    data: ItemWritten,
+    data: Pick<ItemWritten, 'partitionKey' | 'id'>,
   ): Promise<FeedChange | undefined> {
     const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row === undefined || row.position !== recorded.position || isExpired(row, marks)) return undefined;
@@ -305,6 +362,27 @@ export class ChangeFeeds {
 /** From when on all is kept at an instant, in milliseconds. */
 const startOf = ({ sinceMs, retentionSeconds }: KeptVersions, nowMs: number): number =>
   Math.max(sinceMs, nowMs - retentionSeconds * 1000);
+
+function readIfWhole(event: RecordedEvent): ItemEvent | undefined {
+  try {
+    return readItemEvent(event);
+  } catch (error) {
+    return unlessDamaged(error);
+  }
+}
+
+/**
+ * What a reader is told who has come to a change that can't be shown: his next page would begin with it, now and for ever.
+ *
+ * @throws whatever says nothing of damage
+ */
+function damaged({ position }: RecordedEvent, error: unknown): PartUnreadable {
+  if (!isDamage(error)) throw error;
+  return new PartUnreadable(
+    `The change at ${position} can not be shown, for what the store has of it is damaged. To go on without it, continue after "${position}", and read the container for what it may have changed.`,
+    { cause: error instanceof PartUnreadable ? error.cause : error },
+  );
+}
 
 const outsideRetention = (): Refusal => new Refusal('bad-request', OUTSIDE_RETENTION);
 
