@@ -920,3 +920,23 @@ describe('what a purge says of the copies of its key', () => {
     await other.dispose();
   });
 });
+
+it('the record of a restore that can not be read keeps no store from its start, no container from its items and no check from the rest', async () => {
+  const other = new Place();
+  let store = await other.open();
+  await store.createDatabase(CALLER, 'db');
+  await store.createContainer(CALLER, 'db', 'before', DEFINITION, -1);
+  await write(store, 'before', 'a');
+  await store.backup(CALLER, { folder: other.file('one'), vaultKeptSeconds: 86_400 });
+  await other.close();
+  const log = new DatabaseSync(other.file('data', 'log.db'));
+  log.exec("UPDATE words SET text = 'StoreRestored' WHERE text = 'BackupCompleted'");
+  log.close();
+  store = await other.open();
+  await store.createContainer(CALLER, 'db', 'after', DEFINITION, -1);
+  for (const name of ['before', 'after']) await write(store, name, 'b');
+  const verified = await store.verifyLog();
+  expect(verified.problems.map(({ code, subject }) => [code, subject])).toEqual([['fact-differs', 'backups']]);
+  expect((await store.fsck()).problems).toMatchObject([{ code: 'unreadable-event', subject: 'backups' }]);
+  await other.dispose();
+});

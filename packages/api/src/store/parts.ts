@@ -8,6 +8,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type ItemTimes, type Watermarks, watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import { type KeyVault, UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
@@ -371,7 +372,9 @@ export class StoreParts {
     await this.confirmCatalog(0);
     const container = this.catalog.containerByRid(containerRid);
     if (container === undefined) return;
-    const lostUpTo = (await namesLost(this.ports.log)).get(containerRid) ?? 0;
+    // Of a restore whose record can't be read none is known to have told: a container with items does without them.
+    const lost = await namesLost(this.ports.log).catch(unlessDamaged);
+    const lostUpTo = lost?.get(containerRid) ?? 0;
     const { readModel } = this;
     const { number } = container;
     const [named] = await readModel.allItems(number, lostUpTo, 1);

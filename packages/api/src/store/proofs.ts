@@ -22,7 +22,7 @@ import {
 } from '@epitaph/core/proof/checkpoint.ts';
 import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { Pace } from '@epitaph/core/turn.ts';
-import { whyUnreadable } from '@epitaph/core/upcast.ts';
+import { unlessDamaged, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
@@ -287,7 +287,8 @@ export class Proofs {
       }
     };
     const pace = new Pace();
-    const lost = await namesLost(this.#parts.ports.log);
+    // Where it can't be read of whose items the names are lost, names prove nothing. That it can't be is told as it comes.
+    const lost = await namesLost(this.#parts.ports.log).catch(unlessDamaged);
     for await (const events of this.#pages(onProgress, signal, pace)) {
       for (const event of events) {
         await pace.step();
@@ -298,7 +299,7 @@ export class Proofs {
           continue;
         }
         const place = parseItemStream(event.stream);
-        if (place !== undefined && event.position > (lost.get(place.containerRid) ?? 0)) {
+        if (place !== undefined && lost !== undefined && event.position > (lost.get(place.containerRid) ?? 0)) {
           // Text, unless it is damaged: then it is no item's name.
           const [id, partitionKey] = [String(event.data['id']), String(event.data['partitionKey'])];
           const prefix = await prefixOf(place.containerRid, partitionKey, id);

@@ -11,7 +11,7 @@ import { readUniqueKeyEvent } from '@epitaph/core/unique-key/upcast.ts';
 import { parseUniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
 import { unlessDamaged, UnreadableEvent, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { isPurgeRunStream, readPurgeRunEvent } from '../purge/events.ts';
-import { namesLost } from '../purge/vault-copies.ts';
+import { BACKUPS_STREAM, namesLost, readBackupEvent } from '../purge/vault-copies.ts';
 import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
 import {
   BODIES_AT_ONCE,
@@ -187,6 +187,7 @@ async function* inFull(
 function readOther(event: RecordedEvent): void {
   if (parseUniqueKeyStream(event.stream) !== undefined) readUniqueKeyEvent(event);
   else if (isPurgeRunStream(event.stream)) readPurgeRunEvent(event);
+  else if (event.stream === BACKUPS_STREAM) readBackupEvent(event);
   else {
     const why = whyUnreadable(event);
     if (why !== undefined) throw new UnreadableEvent(why);

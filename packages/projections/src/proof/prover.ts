@@ -5,7 +5,7 @@ import { sameBytes } from '@epitaph/core/proof/certificate.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { defer, Observable, retry, type Subscription } from 'rxjs';
-import { type RecordedRestore, restoresOf } from '../purge/vault-copies.ts';
+import { readableRestores, type RecordedRestore } from '../purge/vault-copies.ts';
 import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
 import { type ProofStore, TILE_HASHES } from './proof-store.ts';
 
@@ -90,7 +90,8 @@ export class Prover {
   async #isOfThisLog(): Promise<boolean> {
     const { position } = this.#tree;
     if (position > (await this.#log.head())) return false;
-    for (const restore of await restoresOf(this.#log)) {
+    // Where one can't be read the tree is kept: if it is of another log, the check of this one tells that, too.
+    for (const restore of await readableRestores(this.#log)) {
       if (position > restore.logPosition && !(await this.#hasRestore(restore))) return false;
     }
     return true;

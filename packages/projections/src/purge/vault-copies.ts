@@ -2,7 +2,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { parseEvent, UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { parseEvent, unlessDamaged, UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const BACKUPS_STREAM = 'backups';
@@ -45,6 +45,10 @@ type BackupEvent =
 const schemas = { BackupStarted: started, BackupCompleted: completed, BackupFailed: failed, StoreRestored: restored };
 const versions = { BackupStarted: 1, BackupCompleted: 1, BackupFailed: 1, StoreRestored: 1 } as const;
 
+/** @throws {UnreadableEvent} */
+export const readBackupEvent = (event: RecordedEvent): BackupEvent =>
+  parseEvent(event, schemas, versions, {}) as BackupEvent;
+
 /** What a restore has put down in the log: where that is, and up to where the log goes on from the one before. */
 export interface RecordedRestore {
   readonly recorded: RecordedEvent;
@@ -52,22 +56,35 @@ export interface RecordedRestore {
   readonly namesLost: readonly string[];
 }
 
-/** Oldest first. */
-export async function restoresOf(log: EventLog): Promise<RecordedRestore[]> {
+/** Oldest first, without those that can't be read. */
+export async function readableRestores(log: EventLog): Promise<RecordedRestore[]> {
   const restores: RecordedRestore[] = [];
-  for (const recorded of await log.readStream(BACKUPS_STREAM)) {
-    // What can't be read of a backup is in nobody's way here.
-    if (recorded.type !== 'StoreRestored') continue;
-    const { data } = parseEvent(recorded, schemas, versions, {}) as Extract<BackupEvent, { type: 'StoreRestored' }>;
-    restores.push({ recorded, logPosition: data.logPosition, namesLost: data.namesLost ?? [] });
+  for (const recorded of await restoresIn(log)) {
+    try {
+      restores.push(restoreIn(recorded));
+    } catch (error) {
+      unlessDamaged(error);
+    }
   }
   return restores;
 }
 
-/** Up to which position the names of items of some containers can't be made again. */
+const restoresIn = async (log: EventLog): Promise<RecordedEvent[]> =>
+  (await log.readStream(BACKUPS_STREAM)).filter(({ type }) => type === 'StoreRestored');
+
+function restoreIn(recorded: RecordedEvent): RecordedRestore {
+  const { data } = readBackupEvent(recorded) as Extract<BackupEvent, { type: 'StoreRestored' }>;
+  return { recorded, logPosition: data.logPosition, namesLost: data.namesLost ?? [] };
+}
+
+/**
+ * Up to which position the names of items of some containers can't be made again.
+ *
+ * @throws {UnreadableEvent} where a restore's record, which may tell of more, can't be read
+ */
 export async function namesLost(log: EventLog): Promise<ReadonlyMap<string, number>> {
   const lost = new Map<string, number>();
-  for (const { recorded, namesLost } of await restoresOf(log)) {
+  for (const { recorded, namesLost } of (await restoresIn(log)).map(restoreIn)) {
     for (const rid of namesLost) lost.set(rid, recorded.position);
   }
   return lost;
@@ -103,7 +120,7 @@ export class VaultCopies {
     const copies = new VaultCopies(log);
     for (const event of await log.readStream(BACKUPS_STREAM)) {
       try {
-        copies.#evolve(parseEvent(event, schemas, versions, {}) as BackupEvent, event);
+        copies.#evolve(readBackupEvent(event), event);
       } catch (error) {
         if (!(error instanceof UnreadableEvent)) throw error;
         if (event.type !== 'BackupStarted') continue;
