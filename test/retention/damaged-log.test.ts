@@ -137,6 +137,34 @@ it('an item of which the log has lost every event never passes for one that neve
   }
 });
 
+it.each([0, 2])(
+  'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',
+  async (lost) => {
+    const folder = new DamagedFolder('damaged-log');
+    let store = await folder.open();
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    const write = () => store.writeItem(CALLER, container, 'upsert', itemToWrite({ id: 'a', pk: 'p' }));
+    for (let n = 0; n < 3; n++) await write();
+    await store.advanceClock(1_000);
+    const atMs = store.nowMs();
+    await store.advanceClock(1_000);
+    for (let n = 0; n < 3; n++) await write();
+    await store.close();
+    folder.change('log.db', (log) => log.exec(`DELETE FROM events WHERE stream LIKE 'item-%' AND revision = ${lost}`));
+    store = await folder.open();
+    try {
+      const lacks = /^the event log lacks events of item-/;
+      await expect(store.explain(container, 'a', PK, atMs)).rejects.toThrow(lacks);
+      expect((await store.explain(container, 'a', PK)).state).toBe('live');
+      const { problems } = await store.fsck();
+      expect(problems.map(({ code }) => code)).toContain('writes-missing');
+    } finally {
+      await store.close();
+    }
+  },
+);
+
 it('a run that is gone on with looks beyond a life within a recovery window of which an event is cut short', async () => {
   const { store, states, close } = await damaged(cutShort);
   try {

@@ -107,6 +107,26 @@ describe('a life', () => {
     }
   });
 
+  it.each([
+    [3, 0],
+    [300, 0],
+    [300, 100],
+    [600, 300],
+    [600, 256],
+    [1_300, 1_299 - 4],
+  ])(
+    'of %i writes of which the log has lost that of revision %i is read as what is left of it',
+    async (writes, lost) => {
+      for (const ends of [[], ['ItemDeleted']]) {
+        const life = await new Life().written(writes, ...ends);
+        const readStream = life.log.readStream.bind(life.log);
+        life.log.readStream = (stream, part) => readStream(stream, part).filter(({ revision }) => revision !== lost);
+        const left = upTo(writes + ends.length - 1).filter((revision) => revision !== lost);
+        expect(await life.read()).toEqual(left);
+      }
+    },
+  );
+
   it('that goes on meanwhile is read as far as it was', async () => {
     const life = await new Life().written(511);
     let pages = 0;

@@ -16,7 +16,7 @@ import { decodeLedger, firstWriteMs } from '@epitaph/core/item/ledger.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
+import { eventsLost, lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { lastBy } from '@epitaph/core/log/last-by.ts';
@@ -237,12 +237,12 @@ export class Histories {
     const { log } = this.#parts.ports;
     // Its first event that is left was there by then.
     if (events[0]!.occurredAtMs <= atMs) return true;
-    for (let end = events.at(-1)!; ; end = (await log.readLast(stream))!) {
-      const purge = readItemEvent(end);
-      if (purge.type === 'ItemPurged') return firstWriteMs(purge.data.ledger) <= atMs;
-      const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
-      if (first?.revision === 0) return first.occurredAtMs <= atMs;
-    }
+    const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
+    if (first?.revision === 0) return first.occurredAtMs <= atMs;
+    const end = (await log.readLast(stream)) ?? events.at(-1)!;
+    const purge = readItemEvent(end);
+    if (purge.type !== 'ItemPurged') throw eventsLost(end);
+    return firstWriteMs(purge.data.ledger) <= atMs;
   }
 
   /** The facts of a life at an instant and now: of a life that was written often, no other writes matter. */
@@ -251,7 +251,11 @@ export class Histories {
     const [write] = events;
     if (isPurged({ events }) || write!.occurredAtMs <= atMs) return lifeFacts(life, events);
     const earlier = await writeBy(log, stream, write!.revision - 1, atMs);
-    if (earlier === 'truncated') return this.#factsAt({ life, stream, events: await lifeTail(log, stream) }, atMs);
+    if (earlier === 'truncated') {
+      const now = await lifeTail(log, stream);
+      if (now.at(-1)?.type !== 'ItemPurged') throw eventsLost(write!);
+      return lifeFacts(life, now);
+    }
     return lifeFacts(life, earlier === undefined ? events : [earlier, ...events]);
   }
 

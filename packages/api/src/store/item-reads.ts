@@ -2,8 +2,8 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
-import { lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
@@ -81,7 +81,10 @@ export class ItemReads {
     if (last === undefined || !isItemWrite(last)) return undefined;
     if (last.occurredAtMs <= atMs) return last;
     const write = await writeBy(log, stream, last.revision - 1, atMs);
-    return write === 'truncated' ? undefined : write;
+    if (write !== 'truncated') return write;
+    // Unless it was purged meanwhile.
+    if ((await log.readLast(stream))?.position === last.position) throw eventsLost(last);
+    return undefined;
   }
 
   async byBirth(

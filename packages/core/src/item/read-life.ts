@@ -16,6 +16,8 @@ const FACTS_LEFT = 8;
  * Goes through all events of a life that there are, oldest first and without their bodies, a page at a time: it may have
  * been written a million times.
  *
+ * Of a life of which the log has lost events it goes through what is left.
+ *
  * @param begin makes what takes the pages; called anew where the life is truncated in the middle of it
  * @returns what took all of them; undefined for a life that never was
  */
@@ -26,15 +28,17 @@ export async function readLife<Reading>(
   take: (reading: Reading, events: readonly RecordedEvent[]) => MaybePromise<void>,
 ): Promise<Reading | undefined> {
   const pace = new Pace();
-  for (;;) {
+  for (let known = -1; ;) {
     const last = await log.readLast(stream);
     if (last === undefined) return undefined;
     const reading = begin();
-    if (await readThrough(last, reading)) return reading;
+    // What has come to nothing yet, and no purge has come since, is no truncation: more will never be there.
+    if (await readThrough(last, reading, last.position === known)) return reading;
+    known = last.position;
     await pace.step();
   }
 
-  async function readThrough({ revision }: RecordedEvent, reading: Reading): Promise<boolean> {
+  async function readThrough({ revision }: RecordedEvent, reading: Reading, isAllThereIs: boolean): Promise<boolean> {
     if (revision >= PAGE_EVENTS) {
       const fromRevision = revision - FACTS_LEFT;
       const tail = await log.readStream(stream, { fromRevision, withBodies: false });
@@ -46,6 +50,12 @@ export async function readLife<Reading>(
     for (let fromRevision = 0; ; fromRevision += PAGE_EVENTS) {
       const part = { fromRevision, toRevision: fromRevision + PAGE_EVENTS - 1, withBodies: false };
       const events = await log.readStream(stream, part);
+      if (isAllThereIs) {
+        if (events.length > 0) await take(reading, events);
+        if (part.toRevision >= revision) return true;
+        await pace.step();
+        continue;
+      }
       const goesOn = events[0]?.revision === fromRevision;
       // Of a short life that was truncated the first page is all that is left; of any other it is gone in the middle of it.
       if (!goesOn && (fromRevision > 0 || revision >= PAGE_EVENTS)) return fromRevision > revision;
@@ -104,6 +114,12 @@ export async function lifeTail(
 export const writesLost = ({ stream, type, position }: RecordedEvent): UnreadableEvent =>
   new UnreadableEvent(
     `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, for a life begins with a write. ${WHEN_DAMAGED}`,
+  );
+
+/** What is to be told of a life that is not erased, and of which the log has lost some events. */
+export const eventsLost = ({ stream, type, position }: RecordedEvent): UnreadableEvent =>
+  new UnreadableEvent(
+    `the event log lacks events of ${stream} before ${type} at ${position}: it is damaged. ${WHEN_DAMAGED}`,
   );
 
 export async function isWritten(log: Pick<EventLog, 'readLast'>, prefix: string, life: number): Promise<boolean> {
