@@ -469,6 +469,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await expect(opening).rejects.toThrow('copies of different moments, between which keys were destroyed');
       }));
 
+    it('with a floor that is longer than any can be has the longest there can be', () =>
+      inWorld(async (world) => {
+        const vault = await world.open();
+        const row = "('rid', 'retention', 9223372036854775807)";
+        await server.run(`INSERT INTO epitaph_vault.floors (container, kind, seconds) VALUES ${row}`, world.url);
+        expect(await vault.floors()).toEqual(new Map([['rid', { retention: 2_147_483_647 }]]));
+      }));
+
     it('with a user who may not erase is refused unless it is said how long copies are kept', () =>
       inWorld(async (world) => {
         const user = `weak_${process.pid}`;

@@ -96,6 +96,35 @@ it('what comes after lives whose keys are lost is erased, also where these are m
   }
 });
 
+it.each(['floors', 'feed_floors'])(
+  'a floor among the %s that is longer than any can be keeps no store from its start, and is made what is on record',
+  async (table) => {
+    const of = newFolder('damaged-floor');
+    folders.push(of);
+    const { store: before } = await open(of);
+    await before.createDatabase(CALLER, 'd');
+    const feed = { ...DEFINITION, changeFeedPolicy: { retentionDuration: 10 } };
+    const { resource: container } = await before.createContainer(CALLER, 'd', 'c', feed, 100);
+    await before.setRetentionFloor(CALLER, container, 10, 'a while');
+    await before.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    await before.close();
+    const vault = new DatabaseSync(join(of, 'vault.db'));
+    expect(vault.prepare(`UPDATE ${table} SET seconds = 9223372036854775807`).run().changes).toBe(1);
+    vault.close();
+    const { store, storage } = await open(of);
+    try {
+      expect(storage.vault.floors().get(container.rid)).toEqual({ retention: 10, 'change-feed': 660 });
+      for (let pass = 0; pass < 2; pass++) {
+        await store.advanceClock(700_000);
+        await store.runPurge();
+      }
+      expect((await store.explain(container, 'a', PK)).state).toBe('purged');
+    } finally {
+      await store.close();
+    }
+  },
+);
+
 it.each([
   { what: 'is damaged', damage: 'wrapped = zeroblob(length(wrapped))', says: 'does not open with the master key' },
   { what: 'is lost', damage: undefined, says: 'lacks the secret' },

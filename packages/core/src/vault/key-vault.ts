@@ -131,6 +131,9 @@ export type FloorKind = (typeof floorKinds)[number];
 /** The floors of a container that there are, in seconds. */
 export type ContainerFloors = Readonly<Partial<Record<FloorKind, number>>>;
 
+/** What stands in a vault as a longer floor, which nobody can have set, counts as this: it keeps what it covers, and can be reckoned with. */
+export const LONGEST_FLOOR_SECONDS = 2_147_483_647;
+
 /** When the last of a container's floors under a key has passed, in milliseconds, or null when none is in the way. */
 export function floorUntil(
   floors: ContainerFloors,

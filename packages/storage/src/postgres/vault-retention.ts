@@ -9,6 +9,7 @@ import {
   type HoldScope,
   isFloorToSet,
   isOfAnother,
+  LONGEST_FLOOR_SECONDS,
   prefixesOf,
   type SetFloorOptions,
   type VaultHold,
@@ -120,7 +121,7 @@ export async function putFloor(
 
 export async function readFloors(sql: Statements): Promise<ReadonlyMap<string, ContainerFloors>> {
   const rows = await sql.query<{ container: string; kind: FloorKind; seconds: number }>(
-    'SELECT container, kind, seconds FROM epitaph_vault.floors',
+    `SELECT container, kind, least(seconds, ${LONGEST_FLOOR_SECONDS}) AS seconds FROM epitaph_vault.floors`,
   );
   const floors = new Map<string, ContainerFloors>();
   for (const { container, kind, seconds } of rows) {

@@ -11,6 +11,7 @@ import {
   type KeyLookup,
   type KeyUse,
   type KeyVault,
+  LONGEST_FLOOR_SECONDS,
   type NewLifeKey,
   prefixesOf,
   type SetFloorOptions,
@@ -385,8 +386,8 @@ function prepare(database: DatabaseSync) {
     heldLives: database.prepare('SELECT stream FROM held_lives WHERE hold_id = ? ORDER BY stream'),
     heldPrefixes: database.prepare('SELECT prefix FROM held_prefixes WHERE hold_id = ?'),
     floors: database.prepare(
-      `SELECT container, 'retention' AS kind, seconds FROM floors
-       UNION ALL SELECT container, 'change-feed', seconds FROM feed_floors`,
+      `SELECT container, 'retention' AS kind, min(seconds, ${LONGEST_FLOOR_SECONDS}) AS seconds FROM floors
+       UNION ALL SELECT container, 'change-feed', min(seconds, ${LONGEST_FLOOR_SECONDS}) FROM feed_floors`,
     ),
     secret: database.prepare('SELECT wrapped FROM secrets WHERE name = ?'),
   } satisfies Record<string, StatementSync>;

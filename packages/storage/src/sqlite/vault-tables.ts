@@ -11,6 +11,7 @@ import {
   type HoldScope,
   isFloorToSet,
   isOfAnother,
+  LONGEST_FLOOR_SECONDS,
   prefixesOf,
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
@@ -162,8 +163,8 @@ function prepareVault(vault: DatabaseSync) {
     removeHold: vault.prepare('DELETE FROM holds WHERE hold_id = ?'),
     removeHeldLives: vault.prepare('DELETE FROM held_lives WHERE hold_id = ?'),
     findFloors: vault.prepare(
-      `SELECT 'retention' AS kind, seconds FROM floors WHERE container = ?
-       UNION ALL SELECT 'change-feed', seconds FROM feed_floors WHERE container = ?`,
+      `SELECT 'retention' AS kind, min(seconds, ${LONGEST_FLOOR_SECONDS}) AS seconds FROM floors WHERE container = ?
+       UNION ALL SELECT 'change-feed', min(seconds, ${LONGEST_FLOOR_SECONDS}) FROM feed_floors WHERE container = ?`,
     ),
     putFloor: {
       retention: vault.prepare('INSERT OR REPLACE INTO floors (container, seconds) VALUES (?, ?)'),
