@@ -420,6 +420,16 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await version()).toEqual([{ version: 5 }]);
       }));
 
+    it.each([0, 4, -1])('that passes for one of version %i is refused with what to put back', (version) =>
+      inWorld(async (world) => {
+        await world.open();
+        await server.run(`UPDATE epitaph_vault.schema_version SET version = ${version}`, world.url);
+        const opening = world.open();
+        await expect(opening).rejects.toThrow(UnusableServer);
+        await expect(opening).rejects.toThrow(`schema_version says ${version}, and its other tables are of another`);
+      }),
+    );
+
     it('of a later version is refused, and so is a schema that is something else', () =>
       inWorld(async (world) => {
         await world.open();

@@ -42,11 +42,28 @@ export async function migrate(
     }
     if (version === newest) return;
     if (version > 0) await assertNoOlderNodes(sql);
-    for (const step of schema.steps.slice(version)) await sql.query(step);
+    await makeNewer(sql, schema, version);
     if (version === 0) await schema.afterCreation?.(sql);
     await schema.check?.(sql);
     await sql.query(`UPDATE ${schema.name}.schema_version SET version = ${newest}`);
   });
+}
+
+/** @throws {UnusableServer} where what is there is not what the version says */
+async function makeNewer(sql: Statements, { name, what, steps }: Schema, version: number): Promise<void> {
+  try {
+    if (version < 0) throw new Error('there is no such version');
+    for (const step of steps.slice(version)) await sql.query(step);
+  } catch (error) {
+    const { code, message } = error as Error & { readonly code?: unknown };
+    // What a step makes is there already, or what it changes is not.
+    const isOfAnother = version < 0 || (typeof code === 'string' && code.startsWith('42') && code !== '42501');
+    if (!isOfAnother) throw error;
+    throw new UnusableServer(
+      `The ${what} in PostgreSQL (schema ${name}) is not whole: its table schema_version says ${version}, and its other tables are of another version (${message}). Put back a copy of all of its tables.`,
+      { cause: error },
+    );
+  }
 }
 
 /**
