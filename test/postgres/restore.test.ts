@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { type Container, CosmosClient } from '@azure/cosmos';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
@@ -177,6 +178,28 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       await start();
       expect(await explain('kept')).toMatchObject({ state: 'live' });
       await stop();
+    },
+  );
+
+  it(
+    'are not made to go together while the log has an event that can not be read: it is told in words which one, and an older copy goes',
+    { timeout: 60_000 },
+    async () => {
+      await start();
+      await write('kept');
+      const head = await headNow();
+      await stop();
+      const whole = double.log.copy();
+      const metadata = { version: 1, occurredAtMs: 1, actor: 'key:primary', $correlationId: 'a', $causationId: 'a' };
+      const damaged = { id: randomUUID(), type: 'ItemUpserted', contentType: 'application/json' };
+      const bytes = { metadata: Buffer.from(JSON.stringify(metadata)), data: Buffer.from('{"cut') };
+      double.log.append('item-a.b.0', -1, [{ ...damaged, ...bytes }]);
+      expect(refusal(await restore(head))).toEqual([
+        2,
+        expect.stringMatching(/^epitaph: The restore met an event log.*ItemUpserted at \d+ is damaged.*older copy/),
+      ]);
+      double.log = whole;
+      expect(await restore(head)).toMatchObject({ code: 0 });
     },
   );
 

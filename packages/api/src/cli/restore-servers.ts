@@ -3,8 +3,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { formatLedgerHead, type LedgerEntry, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { systemClocks } from '@epitaph/core/clock.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { Destructions } from '@epitaph/projections/purge/destructions.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
+import { UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import {
   finishRestoredVault,
@@ -26,13 +28,28 @@ const POLICY_DELAY_MS = 4_000;
  * record as erased, ends what the log has as live and whose key is gone, and examines all of it. No node opens them
  * before that is done.
  */
-export async function restoreServers(
+export async function restoreServers(invocation: Invocation, servers: RestoredServers): Promise<number> {
+  try {
+    return await makeGoTogether(invocation, servers);
+  } catch (error) {
+    if (!(error instanceof UnreadableEvent)) throw error;
+    const fault = error.message.replace(` ${WHEN_DAMAGED}`, '');
+    throw new UnusableServer(
+      `The restore met an event log that can't be read: ${fault} No node opens log and keys before a restore has ended. An older copy of the log may be whole: put that back, and call it again.`,
+      { cause: error },
+    );
+  }
+}
+
+interface RestoredServers {
+  readonly postgres: string;
+  readonly ledgerHead: LedgerHead;
+  readonly masterKey: string;
+}
+
+async function makeGoTogether(
   { flags, environment, json, print, stderr }: Invocation,
-  {
-    postgres: url,
-    ledgerHead,
-    masterKey,
-  }: { readonly postgres: string; readonly ledgerHead: LedgerHead; readonly masterKey: string },
+  { postgres: url, ledgerHead, masterKey }: RestoredServers,
 ): Promise<number> {
   const eventStore = textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
   if (eventStore === undefined)
