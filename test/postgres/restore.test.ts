@@ -182,6 +182,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
+    'say that proofs are signed with a new key where the copy of the keys lacks the one before',
+    { timeout: 60_000 },
+    async () => {
+      await start();
+      await write('kept');
+      const head = await headNow();
+      await stop();
+      const lose = () => server.run("DELETE FROM epitaph_vault.secrets WHERE name = 'container proof'", url);
+      const told = expect.stringContaining('they are signed with a new key');
+      await lose();
+      for (const expected of [told, expect.not.stringContaining('they are signed with a new key')]) {
+        await start();
+        await stop();
+        expect((await node.finished()).stderr).toEqual(expected);
+      }
+      await lose();
+      expect(await restore(head)).toMatchObject({
+        code: 0,
+        stderr: told,
+      });
+    },
+  );
+
+  it(
     'are not made to go together while the log has an event that can not be read: it is told in words which one, and an older copy goes',
     { timeout: 60_000 },
     async () => {

@@ -113,6 +113,9 @@ async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
   }
 }
 
+/** What all nodes sign proofs with is a secret of the vault under this name, as if of a container. */
+const PROOF_SECRET = 'proof';
+
 /** Keys and read models in PostgreSQL; of this node's own there is only the clock's mark, in its folder. */
 async function openSharedStorage(
   options: EmbeddedStoreOptions,
@@ -133,7 +136,13 @@ async function openSharedStorage(
     // The same log makes the same tree on every node; what they sign it with is the same secret.
     const proofs = new SqliteProofStore(folder.file('proof.db'));
     opened.add(() => proofs.close());
-    const signer = ProofSigner.fromSeed(await storage.vault.containerSecret('proof'));
+    const hadKey = (await storage.vault.secretOf(PROOF_SECRET)) !== undefined;
+    const signer = ProofSigner.fromSeed(await storage.vault.containerSecret(PROOF_SECRET));
+    if (!hadKey && !log.isEmpty) {
+      options.onLoss?.(
+        `The key that proofs are signed with was missing among the keys in PostgreSQL: they are signed with a new key, "${signer.key.name}", from now on. Give auditors its public key (GET /_epitaph/proof/key); or put back the row "container ${PROOF_SECRET}" of epitaph_vault.secrets from a copy, and start all nodes again.`,
+      );
+    }
     return {
       ...storage,
       ledgerHead: () => destructions.head(),

@@ -94,6 +94,7 @@ async function makeGoTogether(
       masterKey,
       eventStore,
       restoring: true,
+      onLoss: (what) => void stderr.write(`epitaph: ${what}\n`),
       automaticPurge: false,
       // Nobody is served, so there is nobody to leave request units to.
       serverless: true,
