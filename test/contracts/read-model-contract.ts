@@ -773,6 +773,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         const all = model.of(container);
         expect(await store.countItems(container)).toBe(all.length);
         expect(await store.allItems(container, 0, 1_000)).toEqual(all);
+        expect(await store.dueOtherwise(container, 0, 1_000_000)).toEqual([]);
         const from = random.pick(all);
         expect(await store.allItems(container, from.birth, 3)).toEqual(
           all.filter((row) => row.birth > from.birth).slice(0, 3),

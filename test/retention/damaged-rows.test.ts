@@ -65,6 +65,7 @@ describe('an examination names what is damaged', () => {
       code: 'entry-differs',
     },
     { what: 'the key of an item', sql: 'UPDATE items SET key = key + 1', code: 'row-differs' },
+    { what: 'when an item is due', sql: 'UPDATE items SET due = 9007199254740990', code: 'row-differs' },
     { what: 'what is to be erased', sql: 'DELETE FROM ended', code: 'end-differs' },
     { what: 'why it is to be erased', sql: "UPDATE ended SET cause = 'expired'", code: 'end-differs' },
     {

@@ -227,6 +227,8 @@ export interface ReadModelStore {
   countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
   /** Items of a container in order of birth, visible or not. */
   allItems(container: ContainerNumber, afterBirth: number, limit: number): MaybePromise<ItemRow[]>;
+  /** The births, within a part of those, of items that are found as due at another time than their row says; for examinations. */
+  dueOtherwise(container: ContainerNumber, afterBirth: number, upToBirth: number): MaybePromise<number[]>;
   countItems(container: ContainerNumber): MaybePromise<number>;
   /** Containers that have items, visible or not, or ended lives, unrecorded ends included: what there is content of. */
   containersWithContent(): MaybePromise<ContainerNumber[]>;

@@ -70,6 +70,15 @@ export async function checkRows(
     }
     items += rows.length;
     const last = rows.at(-1);
+    if (last !== undefined) {
+      for (const birth of await store.dueOtherwise(number, afterBirth, last.birth)) {
+        report(
+          'row-differs',
+          rid,
+          `the read model has the item of birth ${birth} due at another time than its own ttl says`,
+        );
+      }
+    }
     if (hasCopies && (last === undefined || expected.size >= COPIES_OF_AT_ONCE)) {
       const births = { after: from, upTo: last?.birth ?? upTo };
       await checkClearCopies({ number, rid }, births, expected, examination);

@@ -201,6 +201,12 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#items(this.#sql.all, [container, afterBirth, limit]);
   }
 
+  async dueOtherwise(container: number, afterBirth: number, upToBirth: number): Promise<number[]> {
+    const values = [container, afterBirth, upToBirth];
+    const rows = await this.#database.query<{ birth: number }>(this.#sql.dueOtherwise, values);
+    return rows.map(({ birth }) => birth);
+  }
+
   countItems(container: number): Promise<number> {
     return this.#count(this.#sql.count, [container]);
   }

@@ -1,3 +1,4 @@
+import { isDueOtherwise } from '../due.ts';
 import { HOLDS, POLICIES } from '@epitaph/projections/catalog/container-rows.ts';
 import { containersIn } from '../container-scan.ts';
 
@@ -70,6 +71,8 @@ export function readModelStatements(schema: string) {
     countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
     all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 ORDER BY birth LIMIT $3`,
+    dueOtherwise: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $3
+      AND ${isDueOtherwise('IS DISTINCT FROM')}`,
     count: `SELECT count(*) AS count FROM ${items} WHERE container = $1`,
     withContent: `${containersIn(items)} UNION ${containersIn(ended)}`,
     overdueByDefault: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2 ORDER BY ts LIMIT $3`,

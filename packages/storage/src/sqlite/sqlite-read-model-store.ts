@@ -24,7 +24,7 @@ import type {
 import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { containersIn } from '../container-scan.ts';
-import { LAST_DUE, NEVER_DUE } from '../due.ts';
+import { isDueOtherwise, LAST_DUE, NEVER_DUE } from '../due.ts';
 import { toApplyJob } from './read-model-writer-core.ts';
 import { SqliteReadModelSnapshot } from './read-model-snapshot.ts';
 import type { Writer } from './writer.ts';
@@ -200,6 +200,11 @@ export class SqliteReadModelStore implements ReadModelStore {
   allItems(container: number, afterBirth: number, limit: number): ItemRow[] {
     const statement = this.#hasFew(container) ? this.#read.inContainer : this.#read.all;
     return statement.all(container, afterBirth, limit) as unknown as ItemRow[];
+  }
+
+  dueOtherwise(container: number, afterBirth: number, upToBirth: number): number[] {
+    const rows = this.#read.dueOtherwise.all(container, afterBirth, upToBirth) as { birth: number }[];
+    return rows.map(({ birth }) => birth);
   }
 
   countItems(container: number): number {
@@ -428,6 +433,9 @@ function prepare(database: DatabaseSync) {
     ),
     all: database.prepare(
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?`,
+    ),
+    dueOtherwise: database.prepare(
+      `SELECT birth FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? AND ${isDueOtherwise('IS NOT')}`,
     ),
     count: database.prepare('SELECT count(*) AS count FROM items WHERE container = ?'),
     withContent: database.prepare(`${containersIn('items')} UNION ${containersIn('ended')}`),

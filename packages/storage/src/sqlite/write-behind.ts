@@ -162,6 +162,10 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#read((store) => store.allItems(...args), args[0]);
   }
 
+  dueOtherwise(...args: Parameters<ReadModelStore['dueOtherwise']>): ReturnType<ReadModelStore['dueOtherwise']> {
+    return this.#read((store) => store.dueOtherwise(...args), args[0]);
+  }
+
   countItems(container: number): MaybePromise<number> {
     return this.#read((store) => store.countItems(container), container);
   }
