@@ -127,6 +127,13 @@ it('an item of which the log has lost every event never passes for one that neve
   store = await folder.open();
   try {
     await expect(store.explain(container, 'there', PK)).rejects.toThrow('has no event left in the log');
+    for (const operation of [
+      () => store.deleteItem(CALLER, container, 'there', PK),
+      () => store.writeItem(CALLER, container, 'replace', itemToWrite({ id: 'there', pk: 'p' })),
+      () => store.batchItems(CALLER, container, [{ kind: 'delete', id: 'there', partitionKey: PK }]),
+    ]) {
+      await expect(operation()).rejects.toThrow('has no event left in the log');
+    }
     const { problems } = await store.fsck();
     expect(problems.map(({ code, subject }) => [code, subject])).toEqual([
       ['writes-missing', container.rid],

@@ -143,7 +143,7 @@ export function requiredId(id: unknown): string {
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
 
-const DAMAGED = 'What was asked for can not be read, for the event log or the key vault is damaged.';
+const DAMAGED = 'What was asked for is not possible, for the event log or the key vault is damaged.';
 
 /** What an error says on the wire, or undefined for a defect, of which clients learn nothing. */
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {

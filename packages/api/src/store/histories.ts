@@ -27,12 +27,11 @@ import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
-import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
-import type { ContainerNumber, DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
+import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import { assertNotLost, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from './api/history-api.ts';
 
@@ -160,7 +159,7 @@ export class Histories {
     const { log, naming, vault } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     const last = await lastLifeOf(log, prefix);
-    if (last === undefined) await this.#assertNotLost(found.number, name, prefix);
+    if (last === undefined) await assertNotLost(this.#parts, found.number, name, prefix);
     const lives = last === undefined ? [] : await this.#livesAt(prefix, last, atMs);
     const facts = new Map<ItemLife, LifeFacts>();
     for (const life of lives) facts.set(life, await this.#factsAt(life, atMs));
@@ -197,14 +196,6 @@ export class Histories {
       endRecordedAtMs: kept === undefined ? undefined : endRecordedAtMs(kept),
       nowMs,
     });
-  }
-
-  /** An item that is there has been written, though the log has nothing of that any more. */
-  async #assertNotLost(container: ContainerNumber, { partitionKey, id }: ItemName, prefix: string): Promise<void> {
-    const row = await this.#parts.readModel.findItem(container, partitionKey, id);
-    // It may have been written just now.
-    if (row === undefined || (await lastLifeOf(this.#parts.ports.log, prefix)) !== undefined) return;
-    throw new UnreadableEvent(`${prefix}, an item that is there, has no event left in the log. ${WHEN_DAMAGED}`);
   }
 
   async #withdrawnLater({ rid, withdrawnVersion }: ContainerState, atMs: number): Promise<RecordedPolicy | undefined> {

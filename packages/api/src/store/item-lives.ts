@@ -4,6 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { isWritten, lastLife, lifeTail, writesLost } from '@epitaph/core/item/read-life.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
@@ -11,6 +12,8 @@ import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { type ContainerFloors, floorUntil, type KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { StoreParts } from './parts.ts';
 
@@ -53,6 +56,23 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
     yield life;
     await pace.step();
   }
+}
+
+/**
+ * An item that is there has been written, though the log has nothing of that any more.
+ *
+ * @throws {UnreadableEvent} for one that must not pass for none
+ */
+export async function assertNotLost(
+  { rows, ports }: Pick<StoreParts, 'rows' | 'ports'>,
+  container: ContainerNumber,
+  { partitionKey, id }: ItemName,
+  prefix: string,
+): Promise<void> {
+  const row = await rows.find(container, partitionKey, id);
+  // It may have been written just now.
+  if (row === undefined || (await isWritten(ports.log, prefix, row.life))) return;
+  throw new UnreadableEvent(`${prefix}, an item that is there, has no event left in the log. ${WHEN_DAMAGED}`);
 }
 
 /**

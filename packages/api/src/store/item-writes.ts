@@ -33,6 +33,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { wait } from '../wait.ts';
+import { assertNotLost } from './item-lives.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
 import {
@@ -261,7 +262,13 @@ export class ItemWrites {
       let outcome = await carryOut();
       while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
       const { handled, within } = outcome;
-      if (handled.kind === 'refused') return handled;
+      if (handled.kind === 'refused') {
+        const { index, refusal } = handled;
+        if (refusal.code === 'item-not-found') {
+          await assertNotLost(this.#parts, within.number, nameOf(operations[index]!), prefixes[index]!);
+        }
+        return handled;
+      }
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
@@ -487,7 +494,11 @@ export class ItemWrites {
         if (position !== undefined) await this.#parts.projected(position);
         if (decision.kind === 'refused') {
           if (await this.#isOutOfDate(outcome, decision.refusal.reason)) continue;
-          throw itemRefusal(decision.refusal);
+          const refusal = itemRefusal(decision.refusal);
+          if (refusal.code === 'item-not-found') {
+            await assertNotLost(this.#parts, outcome.within.number, { partitionKey, id }, prefix);
+          }
+          throw refusal;
         }
         invariant(position !== undefined, 'an accepted command records something');
         const hadBegun = firstRevision > 0;
