@@ -265,6 +265,19 @@ describe('on a log that appends to one stream at a time', () => {
     expect(world.log.head()).toBe(2);
   });
 
+  it('an expiry that can not be recorded, for another program has written behind the life, is told as that', async () => {
+    const world = new BatchWorld();
+    done(await world.run([world.write('a', 'create')]));
+    world.nowMs += 100_000;
+    const conflict = { kind: 'conflict', stream: 'item-Co1.a.0', expectedRevision: 0, actualRevision: 1 };
+    const log = new Proxy(alone(world.log), {
+      get: (target, name): unknown => (name === 'append' ? () => Promise.resolve(conflict) : Reflect.get(target, name)),
+    });
+    await expect(world.run([world.write('a', 'create')], { log })).rejects.toThrow(
+      'item-Co1.a.0 ends at revision 1 with what this store has not written',
+    );
+  });
+
   it('an expiry is recorded by itself, whatever becomes of the rest', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create')]));

@@ -80,7 +80,10 @@ export async function handleItems(
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const drafts = new Drafts(ports, context, newKeys, { ...request, onEnd });
     const decided = await decideAll(drafts, request.steps);
-    if (decided.kind === 'conflict') continue;
+    if (decided.kind === 'conflict') {
+      conflicts.push(decided);
+      continue;
+    }
     if (decided.kind === 'refused') return { ...decided, ...ended };
     if (decided.kind !== 'done' || request.dryRun === true) return decided;
     const appends = await drafts.appends();
@@ -128,7 +131,7 @@ export async function handleItems(
 async function decideAll(
   drafts: Drafts,
   steps: readonly ItemRequest[],
-): Promise<Exclude<ItemsHandled, { kind: 'spans-streams' }> | { readonly kind: 'conflict' }> {
+): Promise<Exclude<ItemsHandled, { kind: 'spans-streams' }> | Conflict> {
   const done: StepHandled[] = [];
   for (const [index, step] of steps.entries()) {
     let draft = await drafts.current(step);
@@ -158,8 +161,9 @@ async function decideAll(
         done.push({ life, stream, event, revision });
         break;
       }
-      if (decision.kind === 'end-first' && !(await drafts.end(draft, decision.event))) {
-        return { kind: 'conflict' };
+      if (decision.kind === 'end-first') {
+        const conflict = await drafts.end(draft, decision.event);
+        if (conflict !== undefined) return conflict;
       }
       draft = await drafts.next(draft, step);
     }
@@ -247,19 +251,20 @@ class Drafts {
     return added;
   }
 
-  /** Records an end that came before. @returns false when the life has changed meanwhile */
-  async end(draft: Draft, event: ItemEvent): Promise<boolean> {
+  /** Records an end that came before. @returns what the log says when the life has changed meanwhile */
+  async end(draft: Draft, event: ItemEvent): Promise<Conflict | undefined> {
     if (event.type === 'ItemExpired') this.#request.onExpiry?.();
     if (this.#ports.log.spansStreams) {
       this.add(draft, event);
-      return true;
+      return undefined;
     }
     invariant(draft.events.length === 0, 'what was written just now is not overdue');
     const { stream, expectedRevision } = draft;
     const events = [recorded(this.#context, event)];
     const result = await this.#ports.log.append([{ stream, expectedRevision, events }]);
-    if (result.kind === 'appended') this.#request.onEnd(result.position);
-    return result.kind === 'appended';
+    if (result.kind === 'conflict') return result;
+    this.#request.onEnd(result.position);
+    return undefined;
   }
 
   /**
