@@ -85,6 +85,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const databases = new Set<string>();
   /** Containers that have items in the log. */
   const named = new Set<string>();
+  /** Of streams that are never truncated, the revision that comes next. */
+  const nextRevision = new Map<string, number>();
   const leftAfterPurge: string[] = [];
   let position = 0;
   let events = 0;
@@ -117,6 +119,17 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
       try {
         const containerRid = parseContainerStream(stream);
+        if (
+          containerRid !== undefined ||
+          parseDatabaseStream(stream) !== undefined ||
+          foldOfEntry(stream) !== undefined
+        ) {
+          const next = nextRevision.get(stream) ?? 0;
+          if (event.revision !== next) {
+            report('unreadable-event', stream, `the log does not have its event of revision ${next} any more`);
+          }
+          nextRevision.set(stream, event.revision + 1);
+        }
         if (containerRid !== undefined) await containerOf(containerRid);
         else if (parseDatabaseStream(stream) !== undefined) databases.add(stream);
         else if (foldOfEntry(stream) !== undefined) {
