@@ -119,11 +119,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       }
       try {
         const containerRid = parseContainerStream(stream);
-        if (
-          containerRid !== undefined ||
-          parseDatabaseStream(stream) !== undefined ||
-          foldOfEntry(stream) !== undefined
-        ) {
+        if (containerRid !== undefined || isNeverCut(stream)) {
           const next = nextRevision.get(stream) ?? 0;
           if (event.revision !== next) {
             report('unreadable-event', stream, `the log does not have its event of revision ${next} any more`);
@@ -195,6 +191,10 @@ async function* inFull(
     yield* await Promise.all(read);
   }
 }
+
+/** True of other streams that are never truncated, and that nothing is written to behind what another program has. */
+const isNeverCut = (stream: string): boolean =>
+  parseDatabaseStream(stream) !== undefined || foldOfEntry(stream) !== undefined || isPurgeRunStream(stream);
 
 /** Of a stream that no part of the examination looks at as a whole. */
 function readOther(event: RecordedEvent): void {
