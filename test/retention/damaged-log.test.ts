@@ -1,6 +1,9 @@
+import { randomUUID } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { ManualClock } from '@epitaph/core/clock.ts';
+import { openEmbedded } from '../simulation/embedded.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
@@ -291,6 +294,36 @@ it('a policy is recovered from although some of what it took is at fault, and it
     expect(await recover()).toEqual({ recovered: 2, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable: 300 });
     await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: -1, confirmed: true, reason: 'a test' });
     expect(await stateOf('whole-301')).toBe('live');
+  } finally {
+    await store.close();
+  }
+});
+
+it('what is at fault counts once, however long the recovery of a policy takes', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  const before = await folder.open();
+  await before.createDatabase(CALLER, 'd');
+  const { resource: container } = await before.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
+  for (const id of ['damaged', 'whole']) {
+    await before.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  }
+  await before.close();
+  folder.change('log.db', (log) => cutShort(log, itemStreams(log)[0]!));
+  const { store, log, clock } = await openEmbedded({ folder: folder.path, time: 0, newId: randomUUID });
+  try {
+    await store.advanceClock(100_000);
+    await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 5, confirmed: true, reason: 'a test' });
+    const append = log.append.bind(log);
+    log.append = async (...args) => {
+      const appended = await append(...args);
+      if (!args[0].some(({ stream }) => stream.startsWith('item-')) || !(clock instanceof ManualClock)) return appended;
+      // Longer than what is at fault is left alone.
+      clock.advance(61_000);
+      log.append = append;
+      return appended;
+    };
+    const recovered = await store.recoverPolicy(CALLER, container, 2, { reason: 'mistyped' });
+    expect(recovered).toMatchObject({ recovered: 1, unreadable: 1 });
   } finally {
     await store.close();
   }

@@ -30,7 +30,7 @@ it('ends that can’t be recorded, and deletes by partition key that can’t be 
   const failAll = async () => {
     for (const [index, row] of rows.slice(0, 2).entries()) {
       const { atFault, fault } = await recorder.recordExpiries(container, [row], () => index);
-      expect([atFault, fault?.message]).toEqual([1, 'it is lost']);
+      expect([atFault, fault?.message]).toEqual([[row.birth], 'it is lost']);
     }
     const fault = await recorder.completePartitionKeyDeletes(container, 10, () => 0);
     expect(fault?.message).toContain('has nothing of');

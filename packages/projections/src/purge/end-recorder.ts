@@ -32,8 +32,8 @@ type EndRecorderPorts = Pick<
 interface RecordedEnds {
   /** How many ends are on record by it. */
   readonly recorded: number;
-  /** How many of them can't be recorded. */
-  readonly atFault: number;
+  /** Which of them can't be recorded, by where they are set aside. */
+  readonly atFault: readonly number[];
   /** Set where the end of one of them can't be recorded. That of the others is on record. */
   readonly fault: PurgeFault | undefined;
 }
@@ -176,7 +176,7 @@ export class EndRecorder {
   ): Promise<RecordedEnds> {
     let recorded = 0;
     let position = 0;
-    let atFault = 0;
+    const atFault: number[] = [];
     const recordOne = async (row: Row): Promise<void> => {
       const recordedAt = await record(row, await streamOf(this.#ports, container, row));
       if (recordedAt === undefined) return;
@@ -184,7 +184,7 @@ export class EndRecorder {
       position = Math.max(position, recordedAt);
     };
     const fault = await despiteFaults(rows, recordOne, (row) => {
-      atFault += 1;
+      atFault.push(placeOf(row));
       const setAside = this.#setAside.get(container.number) ?? new Map<number, number>();
       this.#setAside.set(container.number, setAside.set(placeOf(row), nowMs() + FAULT_RETRY_MS));
     });

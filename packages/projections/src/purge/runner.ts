@@ -261,13 +261,14 @@ export class PurgeRunner {
     const nowMs = () => clock.now();
     await this.#check.assertAgrees(container.state.rid);
     this.#ends.forgetFaults(container.number);
-    let unreadable = 0;
+    // By their places: what takes long comes upon them once more.
+    const unreadable = new Set<number>();
     for (;;) {
       const candidates = { effectiveNowMs: nowMs(), upToPosition: Number.MAX_SAFE_INTEGER };
       const rows = await this.#ends.overdue(container, candidates, BATCH_SIZE, nowMs());
       const { recorded, atFault } = await this.#ends.recordExpiries(container, rows, nowMs);
-      unreadable += atFault;
-      if (recorded + atFault === 0) return unreadable;
+      for (const place of atFault) unreadable.add(place);
+      if (recorded + atFault.length === 0) return unreadable.size;
     }
   }
 
@@ -519,7 +520,7 @@ export class PurgeRunner {
       expired: expired[index]!.recorded,
       ended: ended[index]!.recorded,
       ...erased[index]!,
-      atFault: expired[index]!.atFault + ended[index]!.atFault + erased[index]!.atFault,
+      atFault: expired[index]!.atFault.length + ended[index]!.atFault.length + erased[index]!.atFault,
     }));
     return { each, fault: [...expired, ...ended].find((met) => met.fault !== undefined)?.fault ?? fault };
   }
