@@ -299,6 +299,25 @@ it('a policy is recovered from although some of what it took is at fault, and it
   }
 });
 
+it('who had an item erased is not told where the log has lost events of its container, and that is said', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  await store.eraseItem(CALLER, container, 'a', PK, { reason: 'asked', requestedBy: 'a' });
+  await store.close();
+  const lose = (log: DatabaseSync) =>
+    log.prepare("DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 1").run().changes;
+  expect(folder.change('log.db', lose)).toBe(1);
+  store = await folder.open();
+  try {
+    await expect(store.explain(container, 'a', PK)).rejects.toThrow(/^the event log lacks events of container-/);
+  } finally {
+    await store.close();
+  }
+});
+
 it('what is at fault counts once, however long the recovery of a policy takes', async () => {
   const folder = new DamagedFolder('damaged-log');
   const before = await folder.open();

@@ -13,7 +13,6 @@ import {
   withPartitionKeyEnd,
 } from '@epitaph/core/history/life.ts';
 import { decodeLedger, firstWriteMs } from '@epitaph/core/item/ledger.ts';
-import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { eventsLost, lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
@@ -271,13 +270,14 @@ export class Histories {
     const stream = containerStream(rid);
     const last = await log.readLast(stream);
     const before = last && (await lastBy(log, stream, last.revision, ({ position }) => position < erased.position));
-    invariant(before !== 'truncated', "a container's stream is never truncated");
+    // The log has lost some of them: the others are gone through.
+    const isDamaged = before === 'truncated';
     const pace = new Pace();
-    for (let toRevision = before?.revision ?? -1; toRevision >= 0; toRevision -= EVENTS_AT_ONCE) {
+    for (let toRevision = (isDamaged ? last : before)?.revision ?? -1; toRevision >= 0; toRevision -= EVENTS_AT_ONCE) {
       const fromRevision = Math.max(0, toRevision - EVENTS_AT_ONCE + 1);
       const page = await log.readStream(stream, { fromRevision, toRevision });
       for (const recorded of page.toReversed()) {
-        if (recorded.type !== 'ErasureRequested') continue;
+        if (recorded.type !== 'ErasureRequested' || recorded.position >= erased.position) continue;
         const event = readContainerEvent(recorded);
         if (event.type !== 'ErasureRequested' || event.data.item !== item) continue;
         const { requestedBy, reason } = event.data;
@@ -286,6 +286,7 @@ export class Histories {
       }
       await pace.step();
     }
+    if (isDamaged) throw eventsLost(last!);
     return undefined;
   }
 
