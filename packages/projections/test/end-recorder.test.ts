@@ -72,7 +72,7 @@ it('a row that has a deadline otherwise than its write is told, and one of an ea
   const row = { birth: 1, container: CONTAINER, id: 'i', partitionKey: '["p"]', life: 0, ts: 1, ttl: null, key: 1 };
   const recordAt = async (position: number, nowMs: number) => {
     const { recorded: count, atFault } = await recorder.recordExpiries(container, [{ ...row, position }], () => nowMs);
-    return { recorded: count, atFault };
+    return { recorded: count, atFault: atFault.length };
   };
   await write(1, 'no-stream');
   await write(100, 0);

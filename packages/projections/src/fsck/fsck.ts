@@ -124,7 +124,9 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           if (event.revision !== next) {
             report('unreadable-event', stream, `the log does not have its event of revision ${next} any more`);
           }
-          nextRevision.set(stream, event.revision + 1);
+          // Of the runs of the purge there are more and more.
+          if (isLast) nextRevision.delete(stream);
+          else nextRevision.set(stream, event.revision + 1);
         }
         if (containerRid !== undefined) await containerOf(containerRid);
         else if (parseDatabaseStream(stream) !== undefined) databases.add(stream);
