@@ -24,6 +24,36 @@ it('a purge records why a life ended as the log has it, whatever is left of that
   }
 });
 
+it('a write ends no life by a policy that the read models alone have', async () => {
+  const folder = new DamagedFolder('damaged-rows');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100_000);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  await store.advanceClock(10_000);
+  await store.close();
+  folder.change('items.v1.db', (rows) =>
+    rows.exec("UPDATE container_entries SET state = json_set(state, '$.defaultTtl', 1) WHERE list = 'policies'"),
+  );
+  store = await folder.open();
+  try {
+    const again = itemToWrite({ id: 'a', pk: 'p', n: 2 });
+    await expect(store.writeItem(CALLER, container, 'create', again)).rejects.toThrow(
+      /nothing of it is recorded or erased/,
+    );
+    await expect(store.deleteItem(CALLER, container, 'a', PK)).rejects.toThrow(/nothing of it is recorded or erased/);
+    // What ends nothing goes on.
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'b', pk: 'p' }));
+    store.startRebuild('items');
+    await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
+    await expect(store.writeItem(CALLER, container, 'create', again)).rejects.toThrow(/exists already/);
+    expect(await store.readItem(container, 'a', PK)).toMatchObject({ id: 'a' });
+    expect((await store.fsck()).problems).toEqual([]);
+  } finally {
+    await store.close();
+  }
+});
+
 /** A folder of a store that is closed, with an item that is live, one that was deleted and one that is erased. */
 async function aStore(): Promise<DamagedFolder> {
   const folder = new DamagedFolder('damaged-rows');

@@ -1,5 +1,6 @@
 import { errorCodes, Refusal, type ErrorCode } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 import { isDamage, PartUnreadable } from '../store/damage.ts';
 
@@ -158,6 +159,8 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
   if (isDamage(error)) {
     return { shape: wireShapes.internal, message: error instanceof PartUnreadable ? error.message : DAMAGED };
   }
+  // Streams are named by keyed hashes, so the message tells nobody whose life it is.
+  if (error instanceof PurgeFault) return { shape: wireShapes.internal, message: error.message };
   if (error instanceof StorageUnavailable) {
     // What the server said of itself is for the log, not for clients.
     return { shape: refusalShapes['storage-unavailable'], message: errorCodes['storage-unavailable'] };

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { logUnavailable } from '../http/log-unavailable.ts';
 import type { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
@@ -32,7 +33,7 @@ export function sendError(
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
     request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
-  } else if (isDamage(error)) request.log.error({ activityId }, damageIn(error));
+  } else if (isDamage(error) || error instanceof PurgeFault) request.log.error({ activityId }, damageIn(error));
   else logUnavailable(request, error, { activityId });
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   const said = described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';

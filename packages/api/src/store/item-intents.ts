@@ -270,7 +270,7 @@ export function factsFor(
 }
 
 /** True for a life that has ended although its own stream does not say so yet. */
-const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
+export const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
   leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
 
 export const nameOf = (operation: ItemOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);

@@ -40,6 +40,7 @@ import {
   deleting,
   factsFor,
   type IntentOf,
+  isGone,
   isWriteCommand,
   ItemIntents,
   type ItemOperation,
@@ -366,7 +367,12 @@ export class ItemWrites {
         dryRun: batch.dryRun,
         onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
         ...(hasUniqueKeys(within.state.definition)
-          ? { holderFacts: (partitionKey, last) => factsFor(within, context.nowMs, partitionKey, last) }
+          ? {
+              holderFacts: async (partitionKey, last) => {
+                await this.#parts.catalogCheck.assertAgrees(within.state.rid);
+                return factsFor(within, context.nowMs, partitionKey, last);
+              },
+            }
           : {}),
       };
       const tried = await unlessTooLate(() => handleItems(this.#parts.ports, context, request));
@@ -595,7 +601,7 @@ export class ItemWrites {
 
   /**
    * The same intent, but followed only if the life has not met its deadline since `nowMs`; else the command is decided
-   * again.
+   * again. A life that is over by what the catalog alone says is not ended: what is erased over that is gone.
    */
   #inTime(
     within: CatalogContainer,
@@ -605,12 +611,17 @@ export class ItemWrites {
   ): ItemRequest['command'] {
     return (state, life) => {
       if (state.status !== 'live') return intent(state, life);
-      const isInTime = () => this.#parts.writing(within, state.lastWrite, nowMs, done);
-      if (!isInTime()) return { kind: 'again' };
+      const { lastWrite } = state;
       const { last } = life;
-      if (this.#parts.ports.nodes === undefined || last === undefined) return intent(state, life);
-      const wanted = { isInTime, intent: (known: LifeAt) => intent(state, known) };
-      return this.#inTimeAmongNodes(within, state.lastWrite, { ...life, last }, { ...wanted, nowMs });
+      const decide = (): ReturnType<ItemRequest['command']> => {
+        const isInTime = () => this.#parts.writing(within, lastWrite, nowMs, done);
+        if (!isInTime()) return { kind: 'again' };
+        if (this.#parts.ports.nodes === undefined || last === undefined) return intent(state, life);
+        const wanted = { isInTime, intent: (known: LifeAt) => intent(state, known) };
+        return this.#inTimeAmongNodes(within, lastWrite, { ...life, last }, { ...wanted, nowMs });
+      };
+      if (!isGone(lastWrite, factsFor(within, nowMs, lastWrite.partitionKey, last))) return decide();
+      return this.#parts.catalogCheck.assertAgrees(within.state.rid).then(decide);
     };
   }
 

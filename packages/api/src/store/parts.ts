@@ -12,6 +12,7 @@ import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import { type KeyVault, UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import { CatalogCheck } from '@epitaph/projections/purge/catalog-check.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
 import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
@@ -81,6 +82,8 @@ export class StoreParts {
   /** For queries and conditions that work long on one document. */
   readonly slowLane: SlowLane;
   readonly projector: Projection;
+  /** For the purge, and for writes that put an expiry on record. */
+  readonly catalogCheck: CatalogCheck;
   /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
   readonly rows: ItemRows;
   readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
@@ -100,6 +103,11 @@ export class StoreParts {
     this.rows = rows;
     this.projector = projector;
     this.slowLane = new SlowLane(ports.monotonicMs);
+    this.catalogCheck = new CatalogCheck({
+      log: ports.log,
+      catalog: () => this.catalog,
+      projected: (position) => this.projected(position),
+    });
   }
 
   get catalog(): Catalog {

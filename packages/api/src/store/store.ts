@@ -231,6 +231,7 @@ export class Store implements StoreApi {
       store: () => ports.readModels.current.store,
       catalog: () => projector.catalog,
       projected: (position) => parts.projected(position),
+      check: parts.catalogCheck,
       commandUnderWay: (container) => parts.busy(container),
       changeUnderWay: (container) => parts.changeUnderWay(container),
       onExpiriesRecorded: (container, atMs) => parts.expirySeen(container, atMs),

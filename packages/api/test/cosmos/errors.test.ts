@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { describeError } from '@epitaph/api/cosmos/errors.ts';
 import { problemDetails, problemOf } from '@epitaph/api/management/problems.ts';
+import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 
 describe('a write that lost against other writers too often', () => {
   const error = new TooMuchContention('20 attempts on item-rid.hash.0 lost against other writers');
@@ -15,5 +16,15 @@ describe('a write that lost against other writers too often', () => {
       status: 503,
       code: 'busy',
     });
+  });
+});
+
+describe('an end that can not be put on record, for something is damaged', () => {
+  const error = new PurgeFault('the read models have the policies of container-rid otherwise than the event log');
+  it('is 500 to clients of Cosmos DB, in words that say so', () => {
+    expect(describeError(error)).toMatchObject({ shape: { status: 500 }, message: error.message });
+  });
+  it('is "purge-fault" to the management plane', () => {
+    expect(problemOf(error)).toMatchObject({ code: 'purge-fault', message: error.message });
   });
 });

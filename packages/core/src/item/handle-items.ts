@@ -3,6 +3,7 @@ import { type Conflict, givenUp, MAX_ATTEMPTS, newEvent } from '../handle-comman
 import { invariant } from '../invariant.ts';
 import type { ExpectedRevision, StreamAppend } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
+import type { MaybePromise } from '../maybe-promise.ts';
 import type { NewLifeKey } from '../vault/key-vault.ts';
 import { decideUniqueKey } from '../unique-key/decide.ts';
 import { evolveUniqueKey, foldUniqueKey } from '../unique-key/evolve.ts';
@@ -30,7 +31,7 @@ export interface ItemsRequest {
    *
    * @param last the holder's last event on record; undefined when its state goes beyond that
    */
-  readonly holderFacts?: (partitionKey: string, last: RecordedEvent | undefined) => OnLife;
+  readonly holderFacts?: (partitionKey: string, last: RecordedEvent | undefined) => MaybePromise<OnLife>;
 }
 
 /** What came of one step. */
@@ -297,7 +298,8 @@ class Drafts {
     if (draft.state.status !== 'live' || !has(draft, uniqueKey)) return false;
     invariant(this.#request.holderFacts !== undefined, 'who writes unique keys can tell when their holders end');
     const last = draft.events.length === 0 ? draft.last : undefined;
-    const end = unrecordedEnd(draft.state, this.#request.holderFacts(draft.state.lastWrite.partitionKey, last));
+    const facts = await this.#request.holderFacts(draft.state.lastWrite.partitionKey, last);
+    const end = unrecordedEnd(draft.state, facts);
     if (end === undefined) return true;
     // The end is recorded together with the value's new holder, so that the log lets only one of two writers have it.
     if (end.type === 'ItemExpired') this.#request.onExpiry?.();

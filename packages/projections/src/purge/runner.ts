@@ -7,7 +7,7 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import type { ReadModelNews } from '../shared-projector.ts';
-import { CatalogCheck } from './catalog-check.ts';
+import type { CatalogCheck } from './catalog-check.ts';
 import { ContainerWork, type Erased, kindOf, type Work } from './container-work.ts';
 import { PurgeControl } from './control.ts';
 import { DueBook, erasureDelayMs } from './due-book.ts';
@@ -42,6 +42,7 @@ export interface PurgeRunnerOptions extends PurgePorts {
   readonly around?: (<Result>(step: 'record' | 'erase', work: () => Promise<Result>) => Promise<Result>) | undefined;
   /** True where other nodes may pause and resume the purge as well, and lower floors: it is asked whether they did. */
   readonly othersControl?: boolean;
+  readonly check: CatalogCheck;
 }
 
 export interface PassResult {
@@ -85,14 +86,13 @@ export class PurgeRunner {
     const { othersControl = false } = options;
     this.#control = new PurgeControl({ ...options, othersControl });
     this.#runs = new PurgeRuns({ ...options, othersControl });
-    this.#check = new CatalogCheck(options);
+    this.#check = options.check;
     this.#work = new ContainerWork({
       ...options,
       othersControl,
       ends: this.#ends,
       executor: this.#executor,
       held: this.#held,
-      check: this.#check,
     });
     this.#around = options.around ?? ((_step, work) => work());
   }
