@@ -64,6 +64,14 @@ const eraseIn = async (container: Container, ...ids: string[]) => {
   await expect.poll(purgedTotal, { timeout: 15_000 }).toBe(before + ids.length);
 };
 const headNow = async () => (await epitaph(['ledger', '--endpoint', node.endpoint])).stdout.trim();
+/** The ledger's head of a store that is closed again, with one item. */
+async function headOfOne(): Promise<string> {
+  await start();
+  await write('kept');
+  const head = await headNow();
+  await stop();
+  return head;
+}
 const copyOfKeys = () => TestServer.dump(url, VAULT);
 const putBack = (keys: string) => TestServer.load(url, VAULT, keys);
 const restore = (head: string, ...more: string[]): Promise<Finished> =>
@@ -163,10 +171,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
     'are not made to go together where the copy of the keys $what the secrets by which items are named',
     { timeout: 60_000 },
     async ({ damage }) => {
-      await start();
-      await write('kept');
-      const head = await headNow();
-      await stop();
+      const head = await headOfOne();
       const keys = copyOfKeys();
       await server.run(`${damage} WHERE name <> 'container proof'`, url);
       expect(refusal(await restore(head, '--accept-lost'))).toEqual([
@@ -185,10 +190,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
     'say that proofs are signed with a new key where the copy of the keys lacks the one before',
     { timeout: 60_000 },
     async () => {
-      await start();
-      await write('kept');
-      const head = await headNow();
-      await stop();
+      const head = await headOfOne();
       const lose = () => server.run("DELETE FROM epitaph_vault.secrets WHERE name = 'container proof'", url);
       const told = expect.stringContaining('they are signed with a new key');
       await lose();
@@ -209,10 +211,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
     'are not made to go together while the log has an event that can not be read: it is told in words which one, and an older copy goes',
     { timeout: 60_000 },
     async () => {
-      await start();
-      await write('kept');
-      const head = await headNow();
-      await stop();
+      const head = await headOfOne();
       const whole = double.log.copy();
       const metadata = { version: 1, occurredAtMs: 1, actor: 'key:primary', $correlationId: 'a', $causationId: 'a' };
       const damaged = { id: randomUUID(), type: 'ItemUpserted', contentType: 'application/json' };
@@ -242,10 +241,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       expect(refusal(await refusedStart())).toEqual(belongsTo(first));
 
       environment = environmentOf(first, double);
-      await start();
-      await write('kept');
-      const head = await headNow();
-      await stop();
+      const head = await headOfOne();
       const keys = copyOfKeys();
       url = await server.newDatabase();
       putBack(keys);

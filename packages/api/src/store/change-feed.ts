@@ -14,11 +14,11 @@ import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { unlessDamaged } from '@epitaph/core/upcast.ts';
-import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { isDamage, PartUnreadable } from './damage.ts';
 import type { Documents } from './documents.ts';
 import { lastWriteOf } from './item-lives.ts';
 import type { Moment, StoreParts } from './parts.ts';
+import { rowBornAt } from './scans.ts';
 import type { ChangeFeedPage, ChangeFeedRequest, FeedChange } from './api/change-feed-api.ts';
 import type { ShownItem } from './api/items-api.ts';
 
@@ -215,7 +215,7 @@ export class ChangeFeeds {
     const { log } = this.#parts.ports;
     const [before, last] = [await log.readBefore(recorded), await log.readLast(recorded.stream)];
     const birth = await this.#birthIn(recorded);
-    const row = birth === undefined ? undefined : await this.#rowBornAt(moment, birth);
+    const row = birth === undefined ? undefined : await rowBornAt(this.#parts, moment.within.number, birth);
     const named = row ?? (before && readIfWhole(before)?.data) ?? (last && readIfWhole(last)?.data);
     if (named !== undefined && !isInScope(moment.within.state.definition, scope, named.partitionKey)) return undefined;
     const isEnd = (event: RecordedEvent | undefined) => event !== undefined && !isItemWrite(event);
@@ -235,11 +235,6 @@ export class ChangeFeeds {
     if (revision === 0) return position;
     const [first] = await this.#parts.ports.log.readStream(stream, { toRevision: 0, withBodies: false });
     return first?.position;
-  }
-
-  async #rowBornAt({ within }: Moment, birth: number): Promise<ItemRow | undefined> {
-    const [row] = await this.#parts.readModel.allItems(within.number, birth - 1, 1);
-    return row?.birth === birth ? row : undefined;
   }
 
   /**

@@ -11,7 +11,7 @@ import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import type { Documents } from './documents.ts';
 import type { StoreParts } from './parts.ts';
 import { MAX_PAGE_CHARACTERS } from './query-page.ts';
-import { scanScope } from './scans.ts';
+import { rowBornAt, scanScope } from './scans.ts';
 import type { AtLeast } from './api/common.ts';
 import type { PastContent } from './api/history-api.ts';
 import type { FoundItem, ItemsPage, ShownItem } from './api/items-api.ts';
@@ -92,13 +92,10 @@ export class ItemReads {
     birth: number,
     isWanted: (name: ItemName) => boolean = () => true,
   ): Promise<ShownItem | undefined> {
-    const moment = await this.#parts.moment(container);
-    for await (const { rows, through, isLast } of scanScope(this.#parts, moment, {}, birth - 1, { wanted: 1 })) {
-      const row = rows.find((each) => each.birth === birth);
-      if (row !== undefined) return isWanted(row) ? this.#documents.show(moment.within.state, row) : undefined;
-      if (rows.length > 0 || isLast || through >= birth) return undefined;
-    }
-    return undefined;
+    const { within, marks } = await this.#parts.moment(container);
+    const row = await rowBornAt(this.#parts, within.number, birth);
+    if (row === undefined || isExpired(row, marks) || !isWanted(row)) return undefined;
+    return this.#documents.show(within.state, row);
   }
 
   /**

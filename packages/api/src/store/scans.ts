@@ -1,7 +1,7 @@
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
-import type { ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
 import { type KeptScan, MAX_SCANNED_ROWS } from './item-rows.ts';
 import type { Moment, StoreParts } from './parts.ts';
 
@@ -28,6 +28,16 @@ interface ScanManners {
   readonly signal?: AbortSignal | undefined;
   /** Called between batches; by default they get a turn there. */
   readonly giveWay?: () => Promise<void>;
+}
+
+/** The row of the item whose life began at a position, visible or not. */
+export async function rowBornAt(
+  { readModel }: Pick<StoreParts, 'readModel'>,
+  container: ContainerNumber,
+  birth: number,
+): Promise<ItemRow | undefined> {
+  const [row] = await readModel.allItems(container, birth - 1, 1);
+  return row?.birth === birth ? row : undefined;
 }
 
 /** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. `wanted`: how many, when that is known. */
