@@ -79,7 +79,7 @@ describe('a query that takes long', () => {
 
   it('does so between the items that it names', async () => {
     await store.createContainer(CALLER, 'db', 'named', DEFINITION, -1);
-    const ids = Array.from({ length: 20_000 }, (_, n) => `"${n}"`).join();
+    const ids = Array.from({ length: 30_000 }, (_, n) => `"${n}"`).join();
     const sql = `SELECT * FROM c WHERE c.id IN (${ids}) AND c.pk = "p"`;
     const { result, turns } = await counted(ask('named', sql));
     expect(result.rows).toEqual([]);
