@@ -274,7 +274,7 @@ describe('a certificate of disposal', () => {
     const { runs } = await store.purgeRuns(0, 10);
     const statements: unknown[] = [];
     for await (const page of store.runCertificates(runs.at(-1)!.id)) {
-      statements.push(...page.map(({ statement }) => statement));
+      statements.push(...page.map((line) => 'statement' in line && line.statement));
       goOn();
       await purge;
     }
@@ -291,6 +291,113 @@ describe('a certificate of disposal', () => {
       ).json();
     expect(await refused('four')).toMatchObject({ status: 409, code: 'not-erased' });
     expect(await refused('nobody')).toMatchObject({ status: 404, code: 'item-not-found' });
+  });
+});
+
+describe('what the log has damaged', () => {
+  const PURGE_OF_TWO = `position = (SELECT max(position) FROM events WHERE data LIKE '%"two"%')`;
+  const EXPIRY_OF_TWO = `position = (SELECT min(position) FROM events WHERE body IS NULL AND data LIKE '%"two"%')`;
+  test.each([
+    [
+      'with a record of its erasure that is cut short',
+      `UPDATE events SET data = substr(data, 1, 20) WHERE ${PURGE_OF_TWO}`,
+      'ItemPurged at \\d+ is damaged',
+    ],
+    [
+      'with a record of its end that is cut short',
+      `UPDATE events SET data = substr(data, 1, 20) WHERE ${EXPIRY_OF_TWO}`,
+      'ItemExpired at \\d+ is damaged',
+    ],
+    [
+      'with a record that was changed',
+      `UPDATE events SET at = at + 1 WHERE ${PURGE_OF_TWO}`,
+      'not what the proof tree has of it',
+    ],
+    ['without the record of its end', `DELETE FROM events WHERE ${EXPIRY_OF_TWO}`, 'lacks events of'],
+    [
+      'without the record of its erasure',
+      `DELETE FROM events WHERE ${PURGE_OF_TWO}`,
+      'lost the record of the erasure of',
+    ],
+  ])(
+    'a life %s keeps nobody else’s certificates back, and lists and bundles say that it has none',
+    async (_, damage, reason) => {
+      const key = file('key', await fetched('/proof/key'));
+      await tamper('log.db', damage);
+      const reasonFor = expect.stringMatching(reason) as string;
+      const lists = [(await ask('certificate', 'shop', 'orders')).stdout];
+      const [run] = (await store.purgeRuns(0, 10)).runs;
+      // What is not there at all, a run can't tell that it erased it.
+      if (!damage.startsWith('DELETE') || !damage.includes('max('))
+        lists.push(await fetched(`/purge/runs/${run!.id}/certificates`));
+      for (const list of lists) {
+        const lines = list
+          .trim()
+          .split('\n')
+          .map((line) => JSON.parse(line) as { readonly format: string });
+        const unproven = lines.filter(({ format }) => format === 'epitaph.unproven/1');
+        expect(unproven).toEqual([
+          {
+            format: 'epitaph.unproven/1',
+            stream: expect.stringMatching(/^item-/) as string,
+            erasedAtMs: expect.any(Number) as number,
+            reason: reasonFor,
+          },
+        ]);
+        const { code, stdout } = await ask('verify', 'certificate', file('list', list), '--public-key', key);
+        expect(code).toBe(1);
+        expect(stdout.match(/^good: life/gm)).toHaveLength(2);
+        expect(stdout.match(/^NOT good: item-\S+, erased at 2026-\S+, is not proven: .*$/gm)).toEqual([reasonFor]);
+      }
+      const bundle = join(folder, 'bundle');
+      expect(await ask('bundle', 'shop', 'orders', '--output', bundle)).toMatchObject({ code: 0 });
+      const verdict = await ask('verify', 'bundle', bundle, '--public-key', key, '--json');
+      expect(JSON.parse(verdict.stdout)).toEqual({ ok: false, facts: 1, certificates: 3, problems: [reasonFor] });
+    },
+  );
+
+  test('of a container, its bundle says what is not proven of it', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    for (const seconds of [1, 2, 3]) await store.setRetentionFloor(caller, container(), seconds, `law ${seconds}`);
+    await tamper('log.db', `UPDATE events SET data = substr(data, 1, 9) WHERE data LIKE '%law 2%'`);
+    const bundle = join(folder, 'bundle');
+    expect(await ask('bundle', 'shop', 'orders', '--output', bundle)).toMatchObject({ code: 0 });
+    const verdict = await ask('verify', 'bundle', bundle, '--public-key', key, '--json');
+    expect(JSON.parse(verdict.stdout)).toEqual({
+      ok: false,
+      facts: 4,
+      certificates: 3,
+      problems: [
+        expect.stringMatching(
+          /^container-facts\/000001\.ndjson: container-\S+ is not proven: RetentionFloor\w+ at \d+ is damaged/,
+        ),
+      ],
+    });
+  });
+
+  test('of a run of the purge is named in their list, and the certificates of what it erased are there', async () => {
+    await store.advanceClock(61_000);
+    await store.runPurge();
+    const [first, second] = (await store.purgeRuns(0, 10)).runs;
+    await tamper(
+      'log.db',
+      `UPDATE events SET data = substr(data, 1, 5) WHERE stream = 'purge-run-${first!.id}' AND revision = 0`,
+    );
+    expect(JSON.parse(await fetched('/purge/runs'))).toEqual({
+      runs: [second],
+      unproven: [
+        {
+          format: 'epitaph.unproven/1',
+          stream: `purge-run-${first!.id}`,
+          reason: expect.stringMatching(/^PurgeRunStarted at \d+ is damaged/) as string,
+        },
+      ],
+    });
+    const lines = (await fetched(`/purge/runs/${first!.id}/certificates`)).trim().split('\n');
+    expect(lines.map((line) => (JSON.parse(line) as { readonly format: string }).format)).toEqual([
+      'epitaph.unproven/1',
+      ...Array.from({ length: 3 }, () => 'epitaph.certificate-of-disposal/2'),
+    ]);
   });
 });
 

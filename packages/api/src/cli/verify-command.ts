@@ -7,7 +7,9 @@ import {
   type CertifiedFact,
   type DisposalCertificate,
   type DisposalStatement,
+  isUnproven,
   sameBytes,
+  type Unproven,
   unprovenFact,
   type Verdict,
   verifyCertificate,
@@ -105,6 +107,7 @@ function certificatesIn(file: string): unknown[] {
 }
 
 function verdictOf(certificate: unknown, key: VerifierKey): Verdict<DisposalStatement> | Verdict<PurgeRunStatement> {
+  if (isUnproven(certificate)) return { ok: false, reason: inPlaceOfProof(certificate) };
   try {
     return (certificate as { readonly format?: unknown } | null)?.format === RUN_CERTIFICATE_FORMAT
       ? verifyRunCertificate(certificate as PurgeRunCertificate, key, checkpointCryptography)
@@ -113,6 +116,10 @@ function verdictOf(certificate: unknown, key: VerifierKey): Verdict<DisposalStat
     return { ok: false, reason: 'It does not have the parts of a certificate.' };
   }
 }
+
+/** What the store itself has said of what it could not prove. */
+const inPlaceOfProof = ({ stream, erasedAtMs, reason }: Unproven): string =>
+  `${stream}${typeof erasedAtMs === 'number' ? `, erased at ${isoTime(erasedAtMs)},` : ''} is not proven: ${reason}`;
 
 const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
   expired: 'expired',
@@ -196,7 +203,8 @@ async function checkBundle(
         signed = openCheckpoint(note, key, checkpointCryptography);
         if (signed === undefined) report('checkpoint.txt is not signed by this key.');
       } else if (/^container-facts[./]/.test(name)) {
-        const facts = lines().map((line) => JSON.parse(line) as CertifiedFact);
+        const facts = lines().map((line) => JSON.parse(line) as CertifiedFact | Unproven);
+        for (const unproven of facts.filter(isUnproven)) report(`${name}: ${inPlaceOfProof(unproven)}`);
         const problem = problemWithFacts(facts, found.facts, signed, manifest);
         found.facts += facts.length;
         if (problem !== undefined) report(`${name}: ${problem}`);
@@ -232,23 +240,30 @@ async function checkBundle(
 
 /** Why facts of a container are not all there were, from its first on or behind so many, each in the tree that was signed. */
 function problemWithFacts(
-  facts: readonly CertifiedFact[],
+  lines: readonly (CertifiedFact | Unproven)[],
   behind: number,
   signed: Checkpoint | undefined,
   manifest: BundleManifest | undefined,
 ): string | undefined {
   if (signed === undefined) return 'there is no signed checkpoint before it.';
-  const stray = unprovenFact(facts, signed, checkpointCryptography);
+  const stray = unprovenFact(
+    lines.filter((line): line is CertifiedFact => !isUnproven(line)),
+    signed,
+    checkpointCryptography,
+  );
   if (stray !== undefined) return `the fact ${stray.type} is not in the tree that was signed.`;
   const stream = containerStream(String(manifest?.container['rid']));
+  const places = lines.map((line) => (isUnproven(line) ? line : line.fact));
   if (
-    facts.length === 0 ||
-    facts.some(({ fact }, index) => fact.stream !== stream || fact.revision !== behind + index)
+    places.length === 0 ||
+    places.some((place, index) => place.stream !== stream || place.revision !== behind + index)
   ) {
     return 'facts of the container are missing, or are of another one.';
   }
+  const [line] = lines as readonly [CertifiedFact | Unproven];
+  if (isUnproven(line)) return undefined;
   // Whose rid that is bundle.json alone would say: who reads it goes by the name.
-  const [{ fact: first }] = facts as readonly [CertifiedFact];
+  const { fact: first } = line;
   const { name, createdAt, createdAtMs } = manifest?.container ?? {};
   const isThat =
     first.data['name'] === name && first.occurredAtMs === createdAtMs && isoTime(first.occurredAtMs) === createdAt;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { throughputSchema } from '@epitaph/core/throughput/throughput.ts';
 import { replayVerdicts } from '@epitaph/core/history/replay.ts';
-import { CERTIFICATE_FORMAT } from '@epitaph/core/proof/certificate.ts';
+import { CERTIFICATE_FORMAT, UNPROVEN_FORMAT } from '@epitaph/core/proof/certificate.ts';
 import { RUN_CERTIFICATE_FORMAT } from '@epitaph/projections/proof/run-certificate.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
 import { problemCodes } from './problems.ts';
@@ -415,6 +415,18 @@ export const certificate = named(
     checkpoint: z.string(),
   }),
 );
+export const unproven = named(
+  'Unproven',
+  z
+    .strictObject({
+      format: z.literal(UNPROVEN_FORMAT),
+      stream: z.string(),
+      erasedAtMs: milliseconds.optional(),
+      revision: count.optional(),
+      reason: z.string(),
+    })
+    .meta({ description: 'Stands where a proof would, of what the event log has damaged.' }),
+);
 const purgeRunStatement = named(
   'PurgeRun',
   z.strictObject({
@@ -430,6 +442,10 @@ const purgeRunStatement = named(
 );
 export const purgeRuns = z.strictObject({
   runs: z.array(purgeRunStatement),
+  unproven: z
+    .array(unproven)
+    .optional()
+    .meta({ description: 'Runs whose record is damaged; absent where there are none.' }),
   next: count.optional().meta({ description: 'What to give as after for the next page; absent after the last.' }),
 });
 const certifiedFacts = z.array(z.strictObject({ fact, leaf: count, path: z.array(z.string()) }));

@@ -140,7 +140,8 @@ ${
 | checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |
 | verifier-key.txt | the key that the checkpoint is signed with, as this store tells it |
 
-There is no content in it.
+There is no content in it. A line with the format \`epitaph.unproven/1\` stands where a fact or a certificate would, and says why there is none:
+the event log is damaged there.
 
 ## Checking it
 

@@ -106,7 +106,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       access: 'audit',
       summary: 'Certificates of disposal for every life of a container that was erased in a period.',
       query: requests.periodQuery,
-      answers: { lines: answers.certificate, headers: earlierContainersHeader },
+      answers: { lines: z.union([answers.certificate, answers.unproven]), headers: earlierContainersHeader },
     },
     async ({ query: { from, to, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
@@ -131,8 +131,12 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     },
     async ({ query: { after = 0, limit = 100 }, reply }) => {
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
-      const { runs, position } = await store.purgeRuns(after, limit, signal);
-      return { runs, ...(position === undefined ? {} : { next: position }) };
+      const { runs, unproven, position } = await store.purgeRuns(after, limit, signal);
+      return {
+        runs,
+        ...(unproven.length === 0 ? {} : { unproven }),
+        ...(position === undefined ? {} : { next: position }),
+      };
     },
   );
 
@@ -143,7 +147,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       url: '/purge/runs/:run/certificates',
       access: 'audit',
       summary: 'The certificate of a purge run, and then those of every life that it erased.',
-      answers: { lines: z.union([answers.runCertificate, answers.certificate]) },
+      answers: { lines: z.union([answers.runCertificate, answers.certificate, answers.unproven]) },
     },
     async ({ request, reply }) => {
       const { run } = requests.read(requests.purgeRunParams, request.params, 'path');

@@ -1,8 +1,9 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { lifeTail } from '@epitaph/core/item/read-life.ts';
+import { eventsLost, lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import {
@@ -11,6 +12,8 @@ import {
   type DisposalCertificate,
   disposalStatement,
   sameBytes,
+  type Unproven,
+  UNPROVEN_FORMAT,
 } from '@epitaph/core/proof/certificate.ts';
 import {
   base64,
@@ -21,8 +24,9 @@ import {
   verifierKeyText,
 } from '@epitaph/core/proof/checkpoint.ts';
 import { type FactLeaf, factLeaf, isPermanentFact } from '@epitaph/core/proof/leaf.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { Pace } from '@epitaph/core/turn.ts';
-import { unlessDamaged, whyUnreadable } from '@epitaph/core/upcast.ts';
+import { UnreadableEvent, unlessDamaged, WHEN_DAMAGED, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { TILE_HASHES } from '@epitaph/projections/proof/proof-store.ts';
@@ -36,10 +40,11 @@ import {
 } from '@epitaph/projections/proof/run-certificate.ts';
 import { purgeRunStream } from '@epitaph/projections/purge/events.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
+import { isDamage } from './damage.ts';
 import type { StoreParts } from './parts.ts';
 import { isPurged, itemLife, lastErasedLife } from './item-lives.ts';
 import type { ScanProgress } from './api/history-api.ts';
-import type { CertifiedPeriod, LogVerification, TreeSnapshot } from './api/proofs-api.ts';
+import type { CertifiedPeriod, LogVerification, ProofsApi, TreeSnapshot } from './api/proofs-api.ts';
 
 const PAGE_EVENTS = 1_000;
 const PAGE_ROWS = 1_000;
@@ -125,7 +130,7 @@ export class Proofs {
     container: ContainerState,
     { fromMs = 0, toMs = Number.POSITIVE_INFINITY, tree }: CertifiedPeriod,
     signal?: AbortSignal,
-  ): AsyncGenerator<readonly DisposalCertificate[]> {
+  ): AsyncGenerator<readonly (DisposalCertificate | Unproven)[]> {
     const { catalog, ports } = this.#parts;
     const found = catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
@@ -137,13 +142,18 @@ export class Proofs {
     for (let after: { readonly purgedAtMs: number; readonly position: number } | undefined; ;) {
       const period = { fromMs, toMs: Math.min(toMs, Number.MAX_SAFE_INTEGER), after, limit: PAGE_ROWS };
       const rows = await this.#parts.readModel.erasures(number, period);
-      for (const { partitionKey, id, life } of rows) {
+      for (const { partitionKey, id, life, purgedAtMs } of rows) {
         signal?.throwIfAborted();
-        const prefix = await ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
-        const events = await lifeTail(ports.log, itemStream(prefix, life));
-        const last = events.at(-1);
-        if (last?.type !== 'ItemPurged' || last.position > within.position) continue;
-        yield [await this.#certificateOf(events, within.size)];
+        const stream = itemStream(await ports.naming.itemStreamPrefix(container.rid, partitionKey, id), life);
+        const certified = await orUnproven({ stream, erasedAtMs: purgedAtMs! }, async () => {
+          const events = await lifeTail(ports.log, stream);
+          const last = events.at(-1);
+          if (last?.type !== 'ItemPurged') {
+            throw new UnreadableEvent(`the event log has lost the record of the erasure of ${stream}. ${WHEN_DAMAGED}`);
+          }
+          return last.position > within.position ? undefined : this.#certificateOf(events, within.size);
+        });
+        if (certified !== undefined) yield [certified];
         await pace.step();
       }
       const last = rows.at(-1);
@@ -165,32 +175,35 @@ export class Proofs {
     { rid }: ContainerState,
     tree: TreeSnapshot,
     signal?: AbortSignal,
-  ): AsyncGenerator<readonly CertifiedFact[]> {
+  ): AsyncGenerator<readonly (CertifiedFact | Unproven)[]> {
     for await (const page of streamPages(this.#parts.ports.log, containerStream(rid), signal)) {
       const facts = page.filter(({ position }) => position <= tree.position);
       if (facts.length === 0) return;
-      yield await this.#prove(facts, tree.size);
+      const proven: (CertifiedFact | Unproven)[] = [];
+      for (const fact of facts) {
+        const { stream, revision } = fact;
+        proven.push(await orUnproven({ stream, revision }, () => this.#prove([fact], tree.size)[0]!));
+      }
+      yield proven;
     }
   }
 
   /** Purge runs in the order of the log, after a position; `position` is where the next page goes on. */
-  async purgeRuns(
-    after: number,
-    limit: number,
-    signal?: AbortSignal,
-  ): Promise<{ readonly runs: readonly PurgeRunStatement[]; readonly position: number | undefined }> {
+  async purgeRuns(after: number, limit: number, signal?: AbortSignal): ReturnType<ProofsApi['purgeRuns']> {
     const { log } = this.#parts.ports;
     // The read model says where they are, and the log what they are: so it costs no more than there are on the page.
     await this.#parts.seen('head');
     const found = await this.#parts.readModel.purgeRuns(after, limit + 1);
     const page = found.slice(0, limit);
     const runs: PurgeRunStatement[] = [];
+    const unproven: Unproven[] = [];
     for (const { stream } of page) {
       signal?.throwIfAborted();
-      const statement = purgeRunStatement(await log.readStream(stream));
-      if (statement !== undefined) runs.push(statement);
+      const found = await orUnproven({ stream }, async () => statementOfRun(stream, await log.readStream(stream)));
+      if ('format' in found) unproven.push(found);
+      else runs.push(found);
     }
-    return { runs, position: found.length > limit ? page.at(-1)!.position : undefined };
+    return { runs, unproven, position: found.length > limit ? page.at(-1)!.position : undefined };
   }
 
   /**
@@ -201,20 +214,22 @@ export class Proofs {
   async *runCertificates(
     id: string,
     signal?: AbortSignal,
-  ): AsyncGenerator<readonly (PurgeRunCertificate | DisposalCertificate)[]> {
+  ): AsyncGenerator<readonly (PurgeRunCertificate | DisposalCertificate | Unproven)[]> {
     const { log } = this.#parts.ports;
-    const events = await log.readStream(purgeRunStream(id));
-    const statement = purgeRunStatement(events);
-    if (statement === undefined) throw new Refusal('purge-run-not-found');
+    const stream = purgeRunStream(id);
+    const events = await log.readStream(stream);
+    if (events.length === 0) throw new Refusal('purge-run-not-found');
     const { size, position: readTo } = await this.treeNow();
-    yield [
-      {
+    const certified = await orUnproven({ stream }, (): PurgeRunCertificate => {
+      const statement = statementOfRun(stream, events);
+      return {
         format: RUN_CERTIFICATE_FORMAT,
         statement,
-        facts: await this.#prove(events, size),
+        facts: this.#prove(events, size),
         checkpoint: this.#sign(size),
-      },
-    ];
+      };
+    });
+    yield [certified];
     // Of a run that is not over, up to where the tree is: it goes on erasing.
     const end = events[1]?.position ?? readTo + 1;
     const pace = new Pace();
@@ -226,30 +241,27 @@ export class Proofs {
       const erasures = page.filter(
         (event) => event.type === 'ItemPurged' && event.actor === 'system:purge' && event.position < end,
       );
-      for (const { stream } of erasures) {
+      for (const { stream, occurredAtMs } of erasures) {
         signal?.throwIfAborted();
-        yield [await this.#certificateOf(await lifeTail(log, stream), size)];
+        const ofLife = { stream, erasedAtMs: occurredAtMs };
+        yield [await orUnproven(ofLife, async () => this.#certificateOf(await lifeTail(log, stream), size))];
         await pace.step();
       }
     }
   }
 
-  async #certificateOf(events: readonly RecordedEvent[], size: number): Promise<DisposalCertificate> {
+  #certificateOf(events: readonly RecordedEvent[], size: number): DisposalCertificate {
     const facts = events.filter(isPermanentFact);
-    return {
-      format: CERTIFICATE_FORMAT,
-      statement: disposalStatement(facts.map(factLeaf), this.#use().cryptography)!,
-      facts: await this.#prove(facts, size),
-      checkpoint: this.#sign(size),
-    };
+    // Says of each that is damaged what is.
+    for (const fact of facts) readItemEvent(fact);
+    const statement = disposalStatement(facts.map(factLeaf), this.#use().cryptography);
+    if (statement === undefined) throw eventsLost(events.at(-1)!);
+    return { format: CERTIFICATE_FORMAT, statement, facts: this.#prove(facts, size), checkpoint: this.#sign(size) };
   }
 
-  async #prove(facts: readonly RecordedEvent[], size: number): Promise<CertifiedFact[]> {
-    const proven = await this.#use().prover.prove(
-      facts.map(({ position }) => position),
-      size,
-    );
-    return proven.map(({ leaf, path }, index) => ({ fact: factLeaf(facts[index]!), leaf, path: path.map(base64) }));
+  #prove(facts: readonly RecordedEvent[], size: number): CertifiedFact[] {
+    const proven = this.#use().prover.prove(facts, size);
+    return proven.map(({ event, leaf, path }) => ({ fact: factLeaf(event), leaf, path: path.map(base64) }));
   }
 
   /** Every permanent fact as it is in the tree, in order. */
@@ -366,6 +378,26 @@ export class Proofs {
     }
     return { ...this.#proof, proof: this.#proof, prover: this.#prover };
   }
+}
+
+/** A proof, or what stands in its place where the log is damaged: nobody else's is kept back for it. */
+async function orUnproven<Proof>(
+  of: Omit<Unproven, 'format' | 'reason'>,
+  prove: () => MaybePromise<Proof>,
+): Promise<Proof | Unproven> {
+  try {
+    return await prove();
+  } catch (error) {
+    if (!isDamage(error)) throw error;
+    return { format: UNPROVEN_FORMAT, ...of, reason: error.message };
+  }
+}
+
+/** @throws {UnreadableEvent} where the log has its record damaged */
+function statementOfRun(stream: string, events: readonly RecordedEvent[]): PurgeRunStatement {
+  const statement = purgeRunStatement(events);
+  if (statement !== undefined) return statement;
+  throw new UnreadableEvent(`the event log has no whole record of ${stream}. ${WHEN_DAMAGED}`);
 }
 
 function noSuchSize(size: number): Refusal {

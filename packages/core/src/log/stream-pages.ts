@@ -10,16 +10,18 @@ const PAGE_EVENTS = 32;
  * looks for something in it holds up nobody.
  */
 export async function* streamPages(
-  log: Pick<EventLog, 'readStream'>,
+  log: Pick<EventLog, 'readStream' | 'readLast'>,
   stream: string,
   signal?: AbortSignal,
 ): AsyncGenerator<readonly RecordedEvent[]> {
   const pace = new Pace();
   for (let fromRevision = 0; ; fromRevision += PAGE_EVENTS) {
     signal?.throwIfAborted();
-    const events = await log.readStream(stream, { fromRevision, toRevision: fromRevision + PAGE_EVENTS - 1 });
+    const toRevision = fromRevision + PAGE_EVENTS - 1;
+    const events = await log.readStream(stream, { fromRevision, toRevision });
     if (events.length > 0) yield events;
-    if (events.length < PAGE_EVENTS) return;
+    // A page is short at the end, and where the log has lost events: what is behind these is there all the same.
+    if (events.length < PAGE_EVENTS && ((await log.readLast(stream))?.revision ?? -1) <= toRevision) return;
     await pace.step();
   }
 }

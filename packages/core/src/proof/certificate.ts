@@ -70,6 +70,22 @@ export interface DisposalCertificate {
   readonly checkpoint: string;
 }
 
+export const UNPROVEN_FORMAT = 'epitaph.unproven/1';
+
+/** Stands in a list where a proof would, of what the log has damaged: so the list says that it lacks one, and goes on. */
+export interface Unproven {
+  readonly format: typeof UNPROVEN_FORMAT;
+  readonly stream: string;
+  /** Of an erasure: when it was, in milliseconds. */
+  readonly erasedAtMs?: number;
+  /** Of a fact of a container: its place in the stream. */
+  readonly revision?: number;
+  readonly reason: string;
+}
+
+export const isUnproven = (line: unknown): line is Unproven =>
+  (line as { readonly format?: unknown } | null)?.format === UNPROVEN_FORMAT;
+
 /**
  * The statement that the facts of one life support, which are all that it has besides its writes.
  *

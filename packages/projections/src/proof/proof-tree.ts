@@ -9,6 +9,7 @@ import {
   treeHash,
 } from '@epitaph/core/proof/merkle-tree.ts';
 import { canonicalJson } from '@epitaph/core/canonical-json.ts';
+import { sameBytes } from '@epitaph/core/proof/certificate.ts';
 import { factLeaf } from '@epitaph/core/proof/leaf.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
@@ -127,6 +128,20 @@ export class ProofTree {
   tileAt(position: number): { readonly firstLeaf: number; readonly firstPosition: number } | undefined {
     const tile = this.#store.tileAt(position);
     return tile && { firstLeaf: tile.number * TILE_HASHES, firstPosition: tile.firstPosition };
+  }
+
+  /**
+   * The number of the leaf of a fact by its hash, undefined where none is like it. Not by counting facts: behind one that
+   * the log has lost, or one more that it has, these have other numbers than the leaves.
+   */
+  leafOf(position: number, hash: Uint8Array): number | undefined {
+    const tile = this.#store.tileAt(position);
+    if (tile === undefined) return undefined;
+    for (let at = 0; at < tile.hashes.length; at += HASH_BYTES) {
+      if (sameBytes(tile.hashes.subarray(at, at + HASH_BYTES), hash))
+        return tile.number * TILE_HASHES + at / HASH_BYTES;
+    }
+    return undefined;
   }
 
   /** Hashes of complete subtrees, which never change; each tile is read once. */

@@ -1,9 +1,9 @@
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { sameBytes } from '@epitaph/core/proof/certificate.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { defer, Observable, retry, type Subscription } from 'rxjs';
 import { readableRestores, type RecordedRestore } from '../purge/vault-copies.ts';
 import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
@@ -12,8 +12,6 @@ import { type ProofStore, TILE_HASHES } from './proof-store.ts';
 /** Events without a fact among them after which the tree's place in the log is written down all the same. */
 const MARK_EVERY_EVENTS = 10_000;
 const PAGE_EVENTS = 1_000;
-/** Tiles whose facts are kept for further proofs. */
-const KEPT_TILES = 16;
 /** How long it waits after a fault before it reads on from where the tree stands. */
 const RETRY_DELAY_MS = 1_000;
 
@@ -39,7 +37,6 @@ export class Prover {
   #gathered: Leaf[] = [];
   #seen: number;
   #unmarked = 0;
-  readonly #tiles = new GenerationCache<number, readonly RecordedEvent[]>(KEPT_TILES);
   #waiters: {
     readonly position: number;
     readonly resolve: () => void;
@@ -171,43 +168,21 @@ export class Prover {
     for (const { reject } of this.#waiters.splice(0)) reject(error);
   }
 
-  /** Proves that the facts at these positions, in order, are in the tree of a size. */
-  async prove(positions: readonly number[], size: number): Promise<ProvenFact[]> {
-    const proven: ProvenFact[] = [];
-    for (const position of positions) {
-      const found = await this.#find(position);
-      if (found === undefined || found.leaf >= size) throw new Error(`the fact at ${position} is not in the tree`);
-      proven.push({ ...found, path: this.#tree.inclusion(found.leaf, size) });
-    }
-    return proven;
-  }
-
-  /** Counts from the first leaf of the tile; positions of facts are in the log alone. */
-  async #find(position: number): Promise<{ readonly event: RecordedEvent; readonly leaf: number } | undefined> {
-    const tile = this.#tree.tileAt(position);
-    if (tile === undefined) return undefined;
-    const placeIn = (facts: readonly RecordedEvent[] = []) => {
-      const index = facts.findIndex((event) => event.position === position);
-      return index < 0 ? undefined : { event: facts[index]!, leaf: tile.firstLeaf + index };
-    };
-    // The last tile may have grown since it was read.
-    return placeIn(this.#tiles.get(tile.firstLeaf)) ?? placeIn(await this.#factsOf(tile));
-  }
-
-  /** The facts whose leaves are in a tile, in order. */
-  async #factsOf({ firstLeaf, firstPosition }: { readonly firstLeaf: number; readonly firstPosition: number }) {
-    // Where there is no event, not every log can be read from.
-    const first = await this.#log.readAt(firstPosition);
-    const facts: RecordedEvent[] = first === undefined ? [] : [first];
-    for (let after = firstPosition; facts.length < TILE_HASHES;) {
-      const events = await this.#log.readAll(after, PAGE_EVENTS, { withBodies: false });
-      if (events.length === 0) break;
-      facts.push(...events.filter((event) => isPermanentFact(event)).slice(0, TILE_HASHES - facts.length));
-      after = events.at(-1)!.position;
-    }
-    // Who proves one fact often proves its neighbours next.
-    this.#tiles.set(firstLeaf, facts);
-    return facts;
+  /**
+   * Proves that facts are in the tree of a size.
+   *
+   * @throws {UnreadableEvent} for one that is not as it was recorded
+   */
+  prove(facts: readonly RecordedEvent[], size: number): ProvenFact[] {
+    return facts.map((event) => {
+      const leaf = this.#tree.leafOf(event.position, factHash(event));
+      if (leaf === undefined || leaf >= size) {
+        throw new UnreadableEvent(
+          `${event.type} at ${event.position} is damaged: it is not what the proof tree has of it. ${WHEN_DAMAGED}`,
+        );
+      }
+      return { event, leaf, path: this.#tree.inclusion(leaf, size) };
+    });
   }
 
   #take(events: readonly RecordedEvent[]): void {

@@ -1,5 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { CertifiedFact, DisposalCertificate } from '@epitaph/core/proof/certificate.ts';
+import type { CertifiedFact, DisposalCertificate, Unproven } from '@epitaph/core/proof/certificate.ts';
 import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import type { PurgeRunCertificate, PurgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
 import type { ScanProgress } from './history-api.ts';
@@ -53,33 +53,42 @@ export interface ProofsApi {
   certificate(container: ContainerState, id: string, partitionKey: string, life?: number): Promise<DisposalCertificate>;
   /** The tree of facts as it is now, for proofs that are to go together. */
   proofTree(): Promise<TreeSnapshot>;
-  /** The certificates of every life of a container that was erased in a period, in order of erasure, in pages. */
+  /**
+   * The certificates of every life of a container that was erased in a period, in order of erasure, in pages. Of one whose
+   * record is damaged it says that there is none.
+   */
   certificates(
     container: ContainerState,
     period: CertifiedPeriod,
     signal?: AbortSignal,
-  ): AsyncGenerator<readonly DisposalCertificate[]>;
-  /** Everything on record of a container itself, each fact with its proof, a few at a time. */
+  ): AsyncGenerator<readonly (DisposalCertificate | Unproven)[]>;
+  /** Everything on record of a container itself, each fact with its proof, or why it has none, a few at a time. */
   containerFacts(
     container: ContainerState,
     tree: TreeSnapshot,
     signal?: AbortSignal,
-  ): AsyncGenerator<readonly CertifiedFact[]>;
+  ): AsyncGenerator<readonly (CertifiedFact | Unproven)[]>;
   /** Purge runs after a position of the log; `position` is where the next page goes on, undefined after the last. */
   purgeRuns(
     after: number,
     limit: number,
     signal?: AbortSignal,
-  ): Promise<{ readonly runs: readonly PurgeRunStatement[]; readonly position: number | undefined }>;
+  ): Promise<{
+    readonly runs: readonly PurgeRunStatement[];
+    /** Those of which the log has a record that is damaged. */
+    readonly unproven: readonly Unproven[];
+    readonly position: number | undefined;
+  }>;
   /**
-   * The certificate of a purge run, and then those of every life that it erased, in pages.
+   * The certificate of a purge run, and then those of every life that it erased, in pages. Of one whose record is damaged it
+   * says that there is none.
    *
    * @throws Refusal purge-run-not-found, from the first page
    */
   runCertificates(
     runId: string,
     signal?: AbortSignal,
-  ): AsyncGenerator<readonly (PurgeRunCertificate | DisposalCertificate)[]>;
+  ): AsyncGenerator<readonly (PurgeRunCertificate | DisposalCertificate | Unproven)[]>;
   /** Every permanent fact as it is in the tree, in order, in pages. */
   facts(signal?: AbortSignal): AsyncGenerator<readonly FactLeaf[]>;
   verifyLog(onProgress?: (progress: ScanProgress) => void, signal?: AbortSignal): Promise<LogVerification>;
