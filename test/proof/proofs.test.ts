@@ -349,6 +349,11 @@ describe('what the log has damaged', () => {
         expect(stdout.match(/^good: life/gm)).toHaveLength(2);
         expect(stdout.match(/^NOT good: item-\S+, erased at 2026-\S+, is not proven: .*$/gm)).toEqual([reasonFor]);
       }
+      expect(await ask('certificate', 'shop', 'orders', 'two', '--partition-key', SECRET)).toMatchObject({
+        code: 1,
+        stdout: '',
+        stderr: expect.stringMatching(/^epitaph: .*Restore the event log from a backup\. \(unreadable\)\n$/) as string,
+      });
       const bundle = join(folder, 'bundle');
       expect(await ask('bundle', 'shop', 'orders', '--output', bundle)).toMatchObject({ code: 0 });
       const verdict = await ask('verify', 'bundle', bundle, '--public-key', key, '--json');

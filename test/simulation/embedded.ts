@@ -94,6 +94,10 @@ export class FaultyLog implements EventLog {
     return this.#log.readLast(stream);
   }
 
+  hasLostEnd(stream: string): ReturnType<NonNullable<EventLog['hasLostEnd']>> {
+    return this.#log.hasLostEnd?.(stream) ?? false;
+  }
+
   readAt(position: number): ReturnType<EventLog['readAt']> {
     return this.#log.readAt(position);
   }

@@ -23,6 +23,7 @@ import {
   isPurged,
   type ItemLife,
   lastLifeOf,
+  itemLife,
   livesOfItem,
   retentionUntil,
 } from './item-lives.ts';
@@ -102,7 +103,7 @@ export class Erasures {
   ): Promise<ErasureOutcome> {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
-    if ((await log.readLast(`${prefix}.0`)) === undefined) {
+    if ((await itemLife(log, prefix, 0)) === undefined) {
       throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
     }
     const item = withoutContainer(container.rid, prefix);

@@ -5,7 +5,7 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { isWritten, lastLife, lifeTail, writesLost } from '@epitaph/core/item/read-life.ts';
+import { endLost, isWritten, lastLife, lifeTail, writesLost } from '@epitaph/core/item/read-life.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -28,7 +28,9 @@ export interface ItemLife {
 export async function itemLife(log: EventLog, prefix: string, life: number): Promise<ItemLife | undefined> {
   const stream = itemStream(prefix, life);
   const events = await lifeTail(log, stream);
-  return events.length === 0 ? undefined : { life, stream, events };
+  if (events.length > 0) return { life, stream, events };
+  if ((await log.hasLostEnd?.(stream)) === true) throw endLost(stream);
+  return undefined;
 }
 
 /**
@@ -71,7 +73,7 @@ export async function assertNotLost(
 ): Promise<void> {
   const row = await rows.find(container, partitionKey, id);
   // It may have been written just now.
-  if (row === undefined || (await isWritten(ports.log, prefix, row.life))) return;
+  if (row === undefined || (await ports.log.readLast(itemStream(prefix, row.life))) !== undefined) return;
   throw new UnreadableEvent(`${prefix}, an item that is there, has no event left in the log. ${WHEN_DAMAGED}`);
 }
 

@@ -49,6 +49,7 @@ export class Observer {
       append,
       readStream: (stream, options) => log.readStream(stream, options),
       readLast: (stream) => log.readLast(stream),
+      ...(log.hasLostEnd === undefined ? {} : { hasLostEnd: (stream: string) => log.hasLostEnd!(stream) }),
       readBefore: (event) => log.readBefore(event),
       readAt: (position) => log.readAt(position),
       readBody: (position) => log.readBody(position),

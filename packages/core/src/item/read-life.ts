@@ -122,15 +122,22 @@ export const eventsLost = ({ stream, type, position }: RecordedEvent): Unreadabl
     `the event log lacks events of ${stream} before ${type} at ${position}: it is damaged. ${WHEN_DAMAGED}`,
   );
 
-export async function isWritten(log: Pick<EventLog, 'readLast'>, prefix: string, life: number): Promise<boolean> {
-  return (await log.readLast(itemStream(prefix, life))) !== undefined;
+/** What is to be told of a life of which the log has lost the last event. */
+export const endLost = (stream: string): UnreadableEvent =>
+  new UnreadableEvent(`the event log has lost the last event of ${stream}: it is damaged. ${WHEN_DAMAGED}`);
+
+type LifeEnds = Pick<EventLog, 'readLast' | 'hasLostEnd'>;
+
+export async function isWritten(log: LifeEnds, prefix: string, life: number): Promise<boolean> {
+  const stream = itemStream(prefix, life);
+  return (await log.readLast(stream)) !== undefined || (await log.hasLostEnd?.(stream)) === true;
 }
 
 /**
  * The number of an item's last life. Lives are without gaps, so doubling steps from a life that is known to have been
  * written find it in O(log lives) looks.
  */
-export async function lastLife(log: Pick<EventLog, 'readLast'>, prefix: string, known: number): Promise<number> {
+export async function lastLife(log: LifeEnds, prefix: string, known: number): Promise<number> {
   let low = known;
   let step = 1;
   for (; await isWritten(log, prefix, low + step); step *= 2) low += step;

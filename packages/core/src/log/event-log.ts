@@ -135,6 +135,12 @@ export interface EventLog {
   /** The last event of a stream without its body, or undefined if it has never been written. */
   readLast(stream: string): MaybePromise<RecordedEvent | undefined>;
 
+  /**
+   * True of a stream of which the log has lost the last event: {@link readLast} finds none, and what was written must not pass
+   * for what never was. Absent where a log can't tell.
+   */
+  readonly hasLostEnd?: (stream: string) => MaybePromise<boolean>;
+
   /** The event before one in its stream, without its body; undefined for the first, or if it was truncated. */
   readBefore(event: Pick<RecordedEvent, 'stream' | 'revision' | 'position'>): MaybePromise<RecordedEvent | undefined>;
 

@@ -273,6 +273,10 @@ export class SqliteEventLog implements EventLog {
     return event;
   }
 
+  hasLostEnd(stream: string): boolean {
+    return this.#end(stream) > 0 && this.readLast(stream) === undefined;
+  }
+
   readBefore({ position }: Pick<RecordedEvent, 'position'>): RecordedEvent | undefined {
     const row = this.#read.facts.get(position) as unknown as EventColumns | undefined;
     if (row === undefined || row[3] === 0) return undefined;
