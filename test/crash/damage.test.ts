@@ -440,8 +440,9 @@ describe('a file that is damaged', () => {
       log.close();
     });
     const container = store.container('db', 'c');
-    const entries = await store.history(container, 'b', '["p"]');
-    expect(entries.map(({ position }) => position)).not.toContain(3);
+    const history = store.history(container, 'b', '["p"]');
+    if (sql.includes('previous')) expect((await history).map(({ position }) => position)).not.toContain(3);
+    else await expect(history).rejects.toThrow('lost the last event');
     await expect(store.contentAt(container, 'b', '["p"]', { revision: 0 })).rejects.toThrow('no such write');
     expect((await store.fsck()).problems.map(({ code }) => code)).toContain('writes-missing');
   });
