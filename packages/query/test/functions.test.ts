@@ -137,6 +137,7 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ['ROUND(1650, -2)', 1700],
     ['ROUND(1, -400)', 0],
     ['ROUND(0.1, 400)', 0.1],
+    ['ROUND(0, 400)', 0],
     ['ROUND(1e300, 20)', 1e300],
     ['ROUND(1.5, 0.5)', undefined],
     ["ROUND(1.5, '1')", undefined],

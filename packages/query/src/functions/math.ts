@@ -32,7 +32,8 @@ function round(value: Value, given: Value = 0): Value {
   // There is nothing behind that many digits, which may be beyond a double; or nothing left before them.
   if (scaled >= Number.MAX_SAFE_INTEGER) return x;
   const rounded = Math.round(scaled);
-  if (rounded === 0) return 0;
+  // Times what is beyond a double, zero is no number.
+  if (x === 0 || rounded === 0) return 0;
   return finite(Math.sign(x) * (digits < 0 ? rounded * scale : rounded / scale));
 }
 
