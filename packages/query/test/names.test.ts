@@ -11,6 +11,7 @@ describe('names that are whole numbers', () => {
     '{"z":1,"2":"b","1":"a","01":"c","4294967295":"d","4294967294":"e","y":1}',
     '{"$type":"System.Collections.Generic.Dictionary","10":{"$type":"Order","7":[],"lines":[{"b":1,"0":2}]},"9":null}',
     '[{"a":{"1":9007199254740993,"0":1.5},"0":-0.5}]',
+    '{"a":1,"4294967294":2}',
     '{"a\\"2":{},"__proto__":{"x":true,"1":false},"":"\\"1\\":","0":[[{"b":"\\\\","3":1}]]}',
   ])('stay where they were written: %s', (json) => {
     expect(again(json)).toBe(json);
@@ -30,9 +31,16 @@ describe('names that are whole numbers', () => {
     expect(texts('SELECT VALUE {"b": c.id, "2": c.by["1"], "1": c.none, "0": 1} FROM c')).toEqual([
       '{"b":"a","2":{"y":1,"0":2},"0":1}',
     ]);
-    expect(texts('SELECT VALUE ObjectToArray(c.by, "k", "v")[1].k FROM c')).toEqual(['"2"']);
+    expect(texts('SELECT VALUE {"b": Infinity, "2": [c.by["1"], NaN]} FROM c')).toEqual([
+      '{"b":"Infinity","2":[{"y":1,"0":2},"NaN"]}',
+    ]);
+    expect(texts('SELECT VALUE ObjectToArray(c.by, "k", "v")[0].k FROM c')).toEqual(['"z"']);
     expect(texts('SELECT VALUE StringToObject(\'{"b":1,"0":2}\') FROM c')).toEqual(['{"b":1,"0":2}']);
   });
+});
+
+it('of an object with a name that is a whole number, what is undefined is left out, as of any other', () => {
+  expect(jsonText({ a: undefined, b: [undefined], '1': 2 })).toBe('{"1":2,"b":[null]}');
 });
 
 describe('names with escapes', () => {

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { decodeBinaryJson } from '@epitaph/api/cosmos/binary-json.ts';
 import { WireError } from '@epitaph/api/cosmos/errors.ts';
+import { jsonText } from '@epitaph/query';
 import { call, DOCS, keyHeader, shop } from './support/client.ts';
 
 const DEPTH = 128;
@@ -85,6 +86,10 @@ describe('binary JSON', () => {
   ];
   test.each(written)('%s is what the .NET client has written', (text, base64) => {
     expect(decodeBinaryJson(Buffer.from(base64, 'base64'), DEPTH)).toEqual(JSON.parse(text));
+  });
+
+  test('keeps the order of names, of those that are whole numbers, too', () => {
+    expect(jsonText(decode(0xea, 6, 0x81, 0x62, 1, 0x81, 0x32, 2))).toBe('{"b":1,"2":2}');
   });
 
   test('that is cut short anywhere, or goes on, is refused with 400', () => {
