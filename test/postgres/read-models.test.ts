@@ -485,11 +485,26 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it('made by an older Epitaph are left alone while nodes of that are at work', () =>
+    it('of which it is lost which are in use are told as that by nodes at work, which go on with those made anew', () =>
+      inDatabase(async (database, url) => {
+        const node = await PostgresReadModels.open(database);
+        await server.run('DELETE FROM epitaph_read_models.in_use', url);
+        for (const ask of [() => node.look(), () => node.openUnfinished()]) {
+          await expect(ask()).rejects.toThrow(UnusableServer);
+          await expect(ask()).rejects.toThrow(/in_use is empty.*Start a node again/);
+        }
+        const { current } = await PostgresReadModels.open(database);
+        expect(await node.look()).toMatchObject({ version: current.version });
+      }));
+
+    it.each([
+      { what: 'made by an older Epitaph', change: 'UPDATE epitaph_read_models.in_use SET schema_version = 0' },
+      { what: 'of which it is lost which are in use', change: 'DELETE FROM epitaph_read_models.in_use' },
+    ])('$what are left alone while nodes of an older one are at work', ({ change }) =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
         await before.current.store.apply([written(5)], 5);
-        await server.run('UPDATE epitaph_read_models.in_use SET schema_version = 0', url);
+        await server.run(change, url);
         const nodeOf = async (version: string) => {
           const { connection } = await database.dedicated(async (sql) => {
             await sql.query(`SET application_name = '${version}'`);
@@ -506,7 +521,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const again = await PostgresReadModels.open(database);
         expect(await again.current.store.checkpoint()).toBe(0);
         await same.close();
-      }));
+      }),
+    );
   });
 
   describe('the plans of the statements that run on every tick, scan and preview', () => {

@@ -64,7 +64,8 @@ export class PostgresReadModels implements SharedReadModels {
       if (isCurrent && (await versions(sql)).includes(used.version)) {
         return [used.version, (await checkpointOf(sql, used.version)) === 0];
       }
-      if (used !== undefined && !isCurrent) await assertNoOlderNodes(sql);
+      // Where it is not known which one is in use, it may be of any version.
+      if (!isCurrent) await assertNoOlderNodes(sql);
       // What an older version of this program has projected is projected again, from the log, as is what is not there. Of any
       // other nobody would know, nor ever take out what is erased; and where they are counted anew, it has the next one's name.
       for (const former of await versions(sql)) await drop(sql, former);
@@ -337,21 +338,26 @@ async function create(sql: Statements): Promise<number> {
 
 /** A version later than the one in use is a rebuild that was cut short: what a swap has left behind is earlier. */
 async function unfinishedIn(sql: Statements): Promise<number | undefined> {
-  const [row] = await sql.query<{ nspname: string; used: number }>(
-    `SELECT nspname, (SELECT version FROM epitaph_read_models.in_use) AS used FROM pg_namespace
+  const used = await versionInUse(sql);
+  const [row] = await sql.query<{ nspname: string }>(
+    `SELECT nspname FROM pg_namespace
      WHERE nspname ~ '^epitaph_items_v[0-9]+$' AND obj_description(oid, 'pg_namespace') = $1
      ORDER BY substr(nspname, ${schemaNameOf(0).length})::bigint DESC LIMIT 1`,
     [MADE_BY],
   );
   const version = row === undefined ? 0 : versionOfSchema(row.nspname);
-  return row !== undefined && version > row.used ? version : undefined;
+  return version > used ? version : undefined;
 }
 
 const versionOfSchema = (name: string): number => Number(name.slice(schemaNameOf(0).length - 1));
 
+/** @throws {UnusableServer} where that is lost: nobody may go on with the one that he has, for another may have swapped it */
 async function versionInUse(sql: Statements): Promise<number> {
   const [used] = await sql.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
-  return used!.version;
+  if (used !== undefined) return used.version;
+  throw new UnusableServer(
+    'The read models in PostgreSQL are damaged (epitaph_read_models.in_use is empty: which of them is in use is not known any more). Start a node again: it makes others from the log, and all nodes go on with those.',
+  );
 }
 
 async function use(sql: Statements, version: number): Promise<void> {
