@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import { openEmbedded } from '../simulation/embedded.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
@@ -130,7 +130,9 @@ it('an item of which the log has lost every event never passes for one that neve
   store = await folder.open();
   try {
     for (const id of ['there', 'erased']) {
-      await expect(store.explain(container, id, PK)).rejects.toThrow('the event log has lost the last event of item-');
+      for (const tell of [() => store.explain(container, id, PK), () => store.history(container, id, PK)]) {
+        await expect(tell()).rejects.toThrow(/has no event left in the log|has lost the last event of item-/);
+      }
     }
     for (const operation of [
       () => store.deleteItem(CALLER, container, 'there', PK),
@@ -179,6 +181,59 @@ it('of an item of which the log has lost the last event of an erased life nothin
   }
 });
 
+describe.each([
+  { what: 'as it is', definition: DEFINITION },
+  { what: 'by pseudonyms', definition: { ...DEFINITION, epitaph: { pseudonymousIds: true } } },
+])('an item that is there, kept $what, never passes for one that has left', ({ definition }) => {
+  it.each([
+    { lost: 2, says: /has no event left in the log|has lost the last event of .*\.2/ },
+    { lost: 1, says: /^the event log has lost the last event of .*\.1/ },
+    { lost: 0, says: /^the event log has (?:lost the last event|nothing) of .*\.0/ },
+  ])('where the log has lost every event of its life $lost', async ({ lost, says }) => {
+    const folder = new DamagedFolder('damaged-log');
+    let store = await folder.open();
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, null);
+    let atMs = 0;
+    for (let life = 0; life < 3; life += 1) {
+      if (life > 0) await store.deleteItem(CALLER, container, 'there', PK);
+      if (life === 2) atMs = store.nowMs();
+      await store.advanceClock(1_000);
+      await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'there', pk: 'p' }));
+    }
+    await store.writeItem(CALLER, container, 'upsert', itemToWrite({ id: 'other', pk: 'p' }));
+    await store.close();
+    folder.change('log.db', (log) => {
+      const [{ stream: there }] = log.prepare("SELECT stream FROM events WHERE stream LIKE 'item-%.2'").all() as [
+        { stream: string },
+      ];
+      log.prepare('DELETE FROM events WHERE stream = ?').run(there.replace(/2$/, String(lost)));
+    });
+    store = await folder.open();
+    try {
+      await expect(store.history(container, 'there', PK)).rejects.toThrow(says);
+      await expect(
+        store.eraseItem(CALLER, container, 'there', PK, { reason: 'a test', requestedBy: 'Ann' }),
+      ).rejects.toThrow(says);
+      const remove = { kind: 'delete', id: 'there', partitionKey: PK } as const;
+      const batch = () =>
+        store.batchItems(CALLER, container, [{ kind: 'read', id: 'other', partitionKey: PK }, remove]);
+      if (lost === 2) {
+        await expect(store.explain(container, 'there', PK)).rejects.toThrow(says);
+        await expect(batch()).rejects.toThrow(says);
+        await expect(store.deleteItem(CALLER, container, 'there', PK)).rejects.toThrow(says);
+      } else {
+        expect((await store.explain(container, 'there', PK)).state).toBe('live');
+        await expect(store.explain(container, 'there', PK, atMs)).rejects.toThrow(says);
+        if (lost === 1) expect(await batch()).toMatchObject({ kind: 'done' });
+        else await expect(batch()).rejects.toThrow(says);
+      }
+    } finally {
+      await store.close();
+    }
+  });
+});
+
 it.each([0, 2])(
   'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',
   async (lost) => {
@@ -198,6 +253,10 @@ it.each([0, 2])(
     try {
       const lacks = /^the event log lacks events of item-/;
       await expect(store.explain(container, 'a', PK, atMs)).rejects.toThrow(lacks);
+      const content = store.contentAt(container, 'a', PK, { atMs });
+      // The write that counts then is the one of revision 2.
+      if (lost === 2) await expect(content).rejects.toThrow(lacks);
+      else await expect(content).resolves.toMatchObject({ revision: 2 });
       expect((await store.explain(container, 'a', PK)).state).toBe('live');
       const { problems } = await store.fsck();
       expect(problems.map(({ code }) => code)).toContain('writes-missing');

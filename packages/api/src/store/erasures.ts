@@ -6,6 +6,7 @@ import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { invariant, InvariantViolation } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
@@ -15,9 +16,11 @@ import { isStanding } from '@epitaph/core/retention/hold-register.ts';
 import type { RetentionEvent } from '@epitaph/core/retention/events.ts';
 import type { PendingErasure } from '@epitaph/core/retention/state.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import { wait } from '../wait.ts';
 import { RESTORE } from './backups.ts';
 import {
+  assertNoneBehind,
   endWhatIsOver,
   isErased,
   isPurged,
@@ -104,6 +107,8 @@ export class Erasures {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
     if ((await itemLife(log, prefix, 0)) === undefined) {
+      const name = await this.#parts.recordedName(container, { id, partitionKey });
+      await this.#assertNoneBehind(container.rid, name, prefix, 0);
       throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
     }
     const item = withoutContainer(container.rid, prefix);
@@ -344,17 +349,25 @@ export class Erasures {
     // What a crash came after was erased by this request all the same.
     let erasedBefore = 0;
     const { log, vault } = this.#parts.ports;
+    let last: ItemLife | undefined;
     for await (const life of livesOfItem(log, prefix)) {
+      last = life;
       // The order of turns is known only while the requests wait. Of a late one, another node may have carried it out
       // by now, and the item may have been written anew. What was destroyed in its turn is still to be recorded.
       const isLeft = isLate && !isPurged(life) && !(await isErased(vault, life));
-      if (isLeft && (await hasBegunAfter(log, life, requestedAt, lastBefore))) break;
+      if (isLeft && (await hasBegunAfter(log, life, requestedAt, lastBefore))) {
+        last = undefined;
+        break;
+      }
       if (!isOnRecord) lastLife = life.life;
       if (!isPurged(life)) left.push(life);
       else if (life.events.at(-1)!.position < requestedAt) alreadyErasedLives += 1;
       else erasedBefore += 1;
       if (isPurged(life) && life.events.some(isItemWrite)) untruncated.push(life);
     }
+    // Of what the log has lost it is not known which keys to destroy: an erasure that leaves it must not pass for done.
+    const name = last && nameIn(last);
+    if (last !== undefined && name !== undefined) await this.#assertNoneBehind(rid, name, prefix, last.life + 1);
     const standing = await this.#standing(context, rid, left);
     if (standing !== undefined)
       return { kept: standing, isOnRecord, lastLife, erasedLives: erasedBefore, alreadyErasedLives };
@@ -376,6 +389,10 @@ export class Erasures {
     // The vault has the last word: a hold may have come since it was asked.
     const kept = keptBy(rid, batch.refused);
     return { kept, isOnRecord, lastLife, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
+  }
+
+  #assertNoneBehind(rid: string, name: ItemName, prefix: string, life: number): Promise<void> {
+    return assertNoneBehind(this.#parts, this.#parts.catalog.containerByRid(rid)!.number, name, prefix, life);
   }
 
   /**
@@ -435,6 +452,15 @@ export class Erasures {
 /** Whether an erasure that ended so is settled, or was never asked for; readers who lag, say, only put it off. */
 const isOutcome = (error: unknown): boolean =>
   error instanceof Refusal && (error.code === 'held' || error.code === 'item-not-found');
+
+/** Whose life it is, by its last event; undefined where that is damaged. */
+function nameIn({ events }: ItemLife): ItemName | undefined {
+  try {
+    return readItemEvent(events.at(-1)!).data;
+  } catch (error) {
+    return unlessDamaged(error);
+  }
+}
 
 /**
  * Of a life that is not purged, whose first write is there: whether it was written anew after a request. What came back of a

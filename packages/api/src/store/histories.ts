@@ -30,7 +30,16 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import { assertNotLost, isPurged, type ItemLife, itemLife, lastLifeOf, retentionUntil } from './item-lives.ts';
+import {
+  assertNoneBehind,
+  assertNotLost,
+  isPurged,
+  type ItemLife,
+  itemLife,
+  lastLifeOf,
+  lifeLost,
+  retentionUntil,
+} from './item-lives.ts';
 import type { StoreParts } from './parts.ts';
 import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from './api/history-api.ts';
 
@@ -73,7 +82,11 @@ export class Histories {
       const fromRevision = life === firstLife ? afterRevision + 1 : 0;
       const part = { life, stream: itemStream(prefix, life), fromRevision };
       const found = await this.#lifeHistory(container, name, part, wanted - entries.length);
-      if (found === undefined) break;
+      if (found === undefined) {
+        const within = this.#parts.catalog.containerByRid(container.rid);
+        if (within !== undefined) await assertNoneBehind(this.#parts, within.number, name, prefix, life);
+        break;
+      }
       for (const [revision, entry] of found) {
         if (entries.length === limit) return { entries, continuation: last };
         entries.push(entry);
@@ -158,8 +171,9 @@ export class Histories {
     const name = await this.#parts.recordedName(container, { id, partitionKey: key });
     const { log, naming, vault } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    const last = await lastLifeOf(log, prefix);
-    if (last === undefined) await assertNotLost(this.#parts, found.number, name, prefix);
+    const known = await assertNotLost(this.#parts, found.number, name, prefix);
+    const last = await lastLifeOf(log, prefix, known);
+    await assertNoneBehind(this.#parts, found.number, name, prefix, last === undefined ? 0 : last.life + 1);
     const lives = last === undefined ? [] : await this.#livesAt(prefix, last, atMs);
     const facts = new Map<ItemLife, LifeFacts>();
     for (const life of lives) facts.set(life, await this.#factsAt(life, atMs));
@@ -219,7 +233,10 @@ export class Histories {
         high = life.life - 1;
       }
       const middle = Math.floor((low + high) / 2);
-      if (low <= high) life = (await itemLife(this.#parts.ports.log, prefix, middle))!;
+      if (low > high) break;
+      const inMiddle = await itemLife(this.#parts.ports.log, prefix, middle);
+      if (inMiddle === undefined) throw lifeLost(prefix, middle);
+      life = inMiddle;
     }
     return begun === undefined || begun === last ? [last] : [begun, last];
   }

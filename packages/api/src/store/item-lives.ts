@@ -36,10 +36,12 @@ export async function itemLife(log: EventLog, prefix: string, life: number): Pro
 /**
  * The last life of an item. It is searched for, since an item may have had a million, like a lock that is taken again
  * and again.
+ *
+ * @param known one of its lives: of those before it the log may have lost one
  */
-export async function lastLifeOf(log: EventLog, prefix: string): Promise<ItemLife | undefined> {
-  if (!(await isWritten(log, prefix, 0))) return undefined;
-  return itemLife(log, prefix, await lastLife(log, prefix, 0));
+export async function lastLifeOf(log: EventLog, prefix: string, known = 0): Promise<ItemLife | undefined> {
+  if (!(await isWritten(log, prefix, known))) return undefined;
+  return itemLife(log, prefix, await lastLife(log, prefix, known));
 }
 
 /** The last life of an item that is on record as erased; if there is none, its first. */
@@ -63,19 +65,45 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
 /**
  * An item that is there has been written, though the log has nothing of that any more.
  *
- * @throws {UnreadableEvent} for one that must not pass for none
+ * @returns the life of the item that is there
+ * @throws {UnreadableEvent} for one that must not pass for none, or for one that has left
  */
 export async function assertNotLost(
   { rows, ports }: Pick<StoreParts, 'rows' | 'ports'>,
   container: ContainerNumber,
   { partitionKey, id }: ItemName,
   prefix: string,
-): Promise<void> {
+): Promise<number | undefined> {
   const row = await rows.find(container, partitionKey, id);
   // It may have been written just now.
-  if (row === undefined || (await ports.log.readLast(itemStream(prefix, row.life))) !== undefined) return;
+  if (row === undefined || (await ports.log.readLast(itemStream(prefix, row.life))) !== undefined) return row?.life;
   throw new UnreadableEvent(`${prefix}, an item that is there, has no event left in the log. ${WHEN_DAMAGED}`);
 }
+
+/**
+ * That the lives of an item before one that the log does not have are all that it had: lives are numbered without gaps.
+ *
+ * @throws {UnreadableEvent} where there are later ones, or the item is there by a later one: they must not pass for none
+ */
+export async function assertNoneBehind(
+  parts: Pick<StoreParts, 'rows' | 'ports'>,
+  container: ContainerNumber,
+  name: ItemName,
+  prefix: string,
+  life: number,
+): Promise<void> {
+  const { log } = parts.ports;
+  const known = (await assertNotLost(parts, container, name, prefix)) ?? -1;
+  const isFollowed = known > life || (await isWritten(log, prefix, life + 1));
+  // It may have begun just now.
+  if (isFollowed && (await log.readLast(itemStream(prefix, life))) === undefined) throw lifeLost(prefix, life);
+}
+
+/** What is to be told of a life of which the log has lost every event. */
+export const lifeLost = (prefix: string, life: number): UnreadableEvent =>
+  new UnreadableEvent(
+    `the event log has nothing of ${itemStream(prefix, life)}, and later lives of the item. ${WHEN_DAMAGED}`,
+  );
 
 /**
  * Records how a life ended that is live by its own stream, if it has ended by its deadline or with its partition key.

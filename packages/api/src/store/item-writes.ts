@@ -33,7 +33,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { wait } from '../wait.ts';
-import { assertNotLost } from './item-lives.ts';
+import { assertNoneBehind, assertNotLost } from './item-lives.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
 import {
@@ -266,7 +266,8 @@ export class ItemWrites {
       if (handled.kind === 'refused') {
         const { index, refusal } = handled;
         if (refusal.code === 'item-not-found') {
-          await assertNotLost(this.#parts, within.number, nameOf(operations[index]!), prefixes[index]!);
+          // A batch looks for an item from its first life on.
+          await assertNoneBehind(this.#parts, within.number, nameOf(operations[index]!), prefixes[index]!, 0);
         }
         return handled;
       }
