@@ -24,29 +24,50 @@ it('a purge records why a life ended as the log has it, whatever is left of that
   }
 });
 
-it('a write ends no life by a policy that the read models alone have', async () => {
+it.each([
+  {
+    what: 'a policy',
+    damage: "UPDATE container_entries SET state = json_set(state, '$.defaultTtl', 1) WHERE list = 'policies'",
+  },
+  {
+    what: 'a delete by partition key',
+    damage: `UPDATE containers SET state = json_set(state, '$.partitionKeyDeletes',
+      json('[{"partitionKey":"[\\"p\\"]","atMs":1,"position":1000,"by":"key:primary"}]'))`,
+  },
+])('a write ends no life by $what that the read models alone have', async ({ damage }) => {
   const folder = new DamagedFolder('damaged-rows');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 100_000);
-  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  const definition = { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } };
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, 100_000);
+  const { resource: plain } = await store.createContainer(CALLER, 'd', 'plain', DEFINITION, 100_000);
+  for (const within of [container, plain]) {
+    await store.writeItem(CALLER, within, 'create', itemToWrite({ id: 'a', pk: 'p', email: 'a' }));
+  }
   await store.advanceClock(10_000);
   await store.close();
-  folder.change('items.v1.db', (rows) =>
-    rows.exec("UPDATE container_entries SET state = json_set(state, '$.defaultTtl', 1) WHERE list = 'policies'"),
-  );
+  folder.change('items.v1.db', (rows) => rows.exec(damage));
   store = await folder.open();
   try {
     const again = itemToWrite({ id: 'a', pk: 'p', n: 2 });
-    await expect(store.writeItem(CALLER, container, 'create', again)).rejects.toThrow(
-      /nothing of it is recorded or erased/,
-    );
-    await expect(store.deleteItem(CALLER, container, 'a', PK)).rejects.toThrow(/nothing of it is recorded or erased/);
+    const itsEmail = itemToWrite({ id: 'c', pk: 'p', email: 'a' });
+    for (const ending of [
+      () => store.writeItem(CALLER, plain, 'create', again),
+      () => store.deleteItem(CALLER, plain, 'a', PK),
+      () => store.writeItem(CALLER, container, 'create', again),
+      () => store.writeItem(CALLER, container, 'create', itsEmail),
+    ]) {
+      await expect(ending()).rejects.toThrow(/nothing of it is recorded or erased/);
+    }
     // What ends nothing goes on.
-    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'b', pk: 'p' }));
+    const other = itemToWrite({ id: 'b', pk: 'q' });
+    for (let n = 0; n < 2; n += 1) await store.writeItem(CALLER, plain, 'upsert', other);
     store.startRebuild('items');
     await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
-    await expect(store.writeItem(CALLER, container, 'create', again)).rejects.toThrow(/exists already/);
+    await expect(store.writeItem(CALLER, plain, 'create', again)).rejects.toThrow(/exists already/);
+    await expect(store.writeItem(CALLER, container, 'create', itsEmail)).rejects.toMatchObject({
+      code: 'unique-key-taken',
+    });
     expect(await store.readItem(container, 'a', PK)).toMatchObject({ id: 'a' });
     expect((await store.fsck()).problems).toEqual([]);
   } finally {

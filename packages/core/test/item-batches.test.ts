@@ -278,6 +278,20 @@ describe('on a log that appends to one stream at a time', () => {
     );
   });
 
+  it('a life that was written to before its expiry came to the log is decided on anew, and none begins beside it', async () => {
+    const world = new BatchWorld();
+    done(await world.run([world.write('a', 'create')]));
+    world.nowMs += 100_000;
+    const inTime = async () => {
+      world.nowMs -= 100_000;
+      done(await world.run([world.write('a', 'upsert')]));
+      world.nowMs += 100_000;
+    };
+    done(await world.run([world.write('a', 'create')], { log: raced(alone(world.log), inTime) }));
+    expect(world.typesOf('a')).toEqual(['ItemUpserted', 'ItemUpserted', 'ItemExpired']);
+    expect(world.typesOf('a', 1)).toEqual(['ItemUpserted']);
+  });
+
   it('an expiry is recorded by itself, whatever becomes of the rest', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create')]));
