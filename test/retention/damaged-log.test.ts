@@ -234,6 +234,26 @@ describe.each([
   });
 });
 
+it('an erasure is not done of an item that has left while the log lacks a life before the last', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  for (let life = 0; life < 3; life += 1) {
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    await store.deleteItem(CALLER, container, 'a', PK);
+  }
+  await store.close();
+  folder.change('log.db', (log) => log.exec("DELETE FROM events WHERE stream LIKE 'item-%.1'"));
+  store = await folder.open();
+  try {
+    const erased = store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'Ann' });
+    await expect(erased).rejects.toThrow(/^the event log has nothing of .*\.1, and later lives of the item/);
+  } finally {
+    await store.close();
+  }
+});
+
 it.each([0, 2])(
   'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',
   async (lost) => {
