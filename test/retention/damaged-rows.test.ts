@@ -34,7 +34,7 @@ it.each([
     damage: `UPDATE containers SET state = json_set(state, '$.partitionKeyDeletes',
       json('[{"partitionKey":"[\\"p\\"]","atMs":1,"position":1000,"by":"key:primary"}]'))`,
   },
-])('a write ends no life by $what that the read models alone have', async ({ damage }) => {
+])('a write or an erasure ends no life by $what that the read models alone have', async ({ damage }) => {
   const folder = new DamagedFolder('damaged-rows');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -44,6 +44,7 @@ it.each([
   for (const within of [container, plain]) {
     await store.writeItem(CALLER, within, 'create', itemToWrite({ id: 'a', pk: 'p', email: 'a' }));
   }
+  await store.writeItem(CALLER, plain, 'create', itemToWrite({ id: 'e', pk: 'p' }));
   await store.advanceClock(10_000);
   await store.close();
   folder.change('items.v1.db', (rows) => rows.exec(damage));
@@ -51,11 +52,13 @@ it.each([
   try {
     const again = itemToWrite({ id: 'a', pk: 'p', n: 2 });
     const itsEmail = itemToWrite({ id: 'c', pk: 'p', email: 'a' });
+    const erase = () => store.eraseItem(CALLER, plain, 'e', PK, { reason: 'a test', requestedBy: 'Ann' });
     for (const ending of [
       () => store.writeItem(CALLER, plain, 'create', again),
       () => store.deleteItem(CALLER, plain, 'a', PK),
       () => store.writeItem(CALLER, container, 'create', again),
       () => store.writeItem(CALLER, container, 'create', itsEmail),
+      erase,
     ]) {
       await expect(ending()).rejects.toThrow(/nothing of it is recorded or erased/);
     }
@@ -69,6 +72,8 @@ it.each([
       code: 'unique-key-taken',
     });
     expect(await store.readItem(container, 'a', PK)).toMatchObject({ id: 'a' });
+    await erase();
+    expect((await store.history(plain, 'e', PK)).map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemPurged']);
     expect((await store.fsck()).problems).toEqual([]);
   } finally {
     await store.close();

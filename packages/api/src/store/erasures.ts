@@ -339,6 +339,8 @@ export class Erasures {
     // While a request has no outcome nothing is brought back of its item, but by a node that does not know of it.
     const lastBefore = when.lastLife ?? (isOnRecord ? -1 : Number.POSITIVE_INFINITY);
     let lastLife = -1;
+    // By what the catalog alone says nothing has ended: the record of that would stay.
+    await this.#parts.catalogCheck.assertAgrees(rid);
     // Whether the item has expired is decided by the policy of this instant: no other begins at it any more.
     this.#parts.expirySeen(this.#parts.catalog.containerByRid(rid)!.number, context.nowMs);
     await this.#endWhatIsOver(context, rid, prefix);

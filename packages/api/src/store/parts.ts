@@ -82,7 +82,7 @@ export class StoreParts {
   /** For queries and conditions that work long on one document. */
   readonly slowLane: SlowLane;
   readonly projector: Projection;
-  /** For the purge, and for writes that put an expiry on record. */
+  /** For the purge, and for writes and erasures that put an end on record. */
   readonly catalogCheck: CatalogCheck;
   /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
   readonly rows: ItemRows;
