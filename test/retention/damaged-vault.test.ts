@@ -4,6 +4,7 @@ import { afterAll, expect, it } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
+import { DamagedFolder } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
 
@@ -219,3 +220,61 @@ it('what went with a container whose secret is lost is told, and passes for no l
     await store.close();
   }
 });
+
+it.each([
+  {
+    what: 'the key',
+    file: 'vault.db',
+    damage: 'DELETE FROM keys WHERE id = (SELECT min(id) FROM keys)',
+    cause: 'the vault does not know its key',
+    canBeDeleted: true,
+  },
+  {
+    what: 'the content',
+    file: 'log.db',
+    damage:
+      'UPDATE events SET body = substr(body, 1, 20) WHERE position = (SELECT min(position) FROM events WHERE body IS NOT NULL)',
+    cause: 'does not open',
+    canBeDeleted: true,
+  },
+  {
+    what: 'the last write',
+    file: 'log.db',
+    damage: 'UPDATE events SET body = NULL WHERE position = (SELECT min(position) FROM events WHERE body IS NOT NULL)',
+    cause: 'the last write of an item that is there',
+    canBeDeleted: false,
+  },
+])(
+  'an item of which $what is lost is named to who reads it, and deleted where that helps',
+  async ({ file, damage, cause, canBeDeleted }) => {
+    const damaged = new DamagedFolder('damaged-vault');
+    let store = await damaged.open();
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    for (const id of ['lost', 'whole']) {
+      await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+    }
+    await store.close();
+    expect(damaged.change(file, (database) => database.prepare(damage).run().changes)).toBe(1);
+    store = await damaged.open();
+    try {
+      const reads = [
+        () => store.readItem(container, 'lost', PK),
+        () => store.listItems(container, { maxItemCount: 10 }),
+      ];
+      for (const read of reads) {
+        await expect(read()).rejects.toMatchObject({
+          message: expect.stringMatching(/^The item "lost" with the partition key \["p"\] can not be read/),
+          cause: { message: expect.stringContaining(cause) },
+        });
+        const told = await read().then(String, String);
+        expect(told.includes('Deleted, it stands in the way of no other.')).toBe(canBeDeleted);
+      }
+      if (!canBeDeleted) return;
+      await store.deleteItem(CALLER, container, 'lost', PK);
+      expect((await store.listItems(container, { maxItemCount: 10 })).items.map(({ id }) => id)).toEqual(['whole']);
+    } finally {
+      await store.close();
+    }
+  },
+);

@@ -7,6 +7,8 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { PartUnreadable } from '@epitaph/api/store/damage.ts';
+import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testKeys, testServer } from './support/client.ts';
@@ -196,17 +198,27 @@ describe('the server', () => {
     });
   });
 
-  test('says of what is damaged that it is, and what it is to the log, without what led there', async () => {
-    const error = vi.fn();
-    const damage = new UnreadableEvent('ItemUpserted at 7 is damaged: Unexpected token in "of another item"');
-    const readItem = () => Promise.reject(damage);
-    const app = await shop({ store: fakeStore({ readItem }), logger: silent({ error }) });
-    const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
-    expect(reply.status).toBe(500);
-    expect(reply.json['message']).toContain('the event log or the key vault is damaged');
-    expect(reply.text).not.toContain('another item');
-    expect(error.mock.calls).toEqual([[{ activityId: reply.headers['x-ms-activity-id'] }, damage.message]]);
-  });
+  const damage = new UnreadableEvent('ItemUpserted at 7 is damaged: Unexpected token in "of another item"');
+  const part = new PartUnreadable('The item "1" can not be read.', { cause: damage });
+  const fault = new PurgeFault('the read models have the policies of container-rid otherwise than the event log');
+  test.each([
+    { error: damage, says: 'the event log or the key vault is damaged', logged: damage.message, isToRestore: true },
+    { error: part, says: part.message, logged: `${part.message} ${damage.message}`, isToRestore: true },
+    { error: fault, says: fault.message, logged: fault.message, isToRestore: false },
+  ])(
+    'says of what is damaged that it is, and what it is to the log, without what led there: $logged',
+    async ({ error: thrown, says, logged, isToRestore }) => {
+      const error = vi.fn();
+      const readItem = () => Promise.reject(thrown);
+      const app = await shop({ store: fakeStore({ readItem }), logger: silent({ error }) });
+      const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
+      expect(reply.status).toBe(500);
+      expect(reply.json['message']).toContain(says);
+      expect(String(reply.json['message']).includes('what is to be restored')).toBe(isToRestore);
+      expect(reply.text).not.toContain('another item');
+      expect(error.mock.calls).toEqual([[{ activityId: reply.headers['x-ms-activity-id'] }, logged]]);
+    },
+  );
 
   test.each([[{}], [{ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } }]])(
     'goes on after a defect in an operation of a bulk, in a container with %j',

@@ -9,6 +9,7 @@ import type { Backups } from '@epitaph/api/store/backups.ts';
 import type { Scavenging } from '@epitaph/api/store/scavenging.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { PartUnreadable } from '@epitaph/api/store/damage.ts';
 import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
@@ -183,6 +184,15 @@ describe('the purge', () => {
     failing.mockRestore();
     expect(response.statusCode).toBe(500);
     expect(response.json()).toMatchObject({ code: 'unreadable', detail: error.message });
+  });
+
+  test('says of a part that can not be read what of it is damaged, too', async () => {
+    const cause = new UnreadableEvent('ItemUpserted at 7 is damaged.');
+    const error = new PartUnreadable('The item "a" can not be read.', { cause });
+    const failing = vi.spyOn(world.store, 'explain').mockRejectedValue(error);
+    const response = await world.ask('GET', `${ORDERS}/explain${item('a')}`);
+    failing.mockRestore();
+    expect(response.json()).toMatchObject({ code: 'unreadable', detail: `${error.message} ${cause.message}` });
   });
 
   test('does nothing while it is paused, and goes on after', async () => {
