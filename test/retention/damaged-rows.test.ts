@@ -227,7 +227,7 @@ describe('an examination names what is damaged', () => {
     }
   });
 
-  it.each(['container', 'database', 'purge-run'])(
+  it.each(['container', 'database', 'user', 'purge-run'])(
     'that of a %s an event is lost, though the rest can be read',
     async (kind) => {
       const folder = await aStore();
@@ -235,6 +235,13 @@ describe('an examination names what is damaged', () => {
       if (kind === 'database') {
         const store = await folder.open();
         await store.deleteDatabase(CALLER, 'empty');
+        await store.close();
+      }
+      if (kind === 'user') {
+        const store = await folder.open();
+        const { rid } = store.database('empty');
+        await store.createUser(CALLER, rid, 'u', 'create');
+        await store.deleteUser(CALLER, rid, 'u');
         await store.close();
       }
       folder.change('log.db', (database) => database.exec(lost));
