@@ -429,6 +429,33 @@ it('who had an item erased is not told where the log has lost events of its cont
   }
 });
 
+it('who had an item erased is found among what the log has left of its container, and no later one is taken for him', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  let atMs = 0;
+  for (const requestedBy of ['Ann', 'Bob']) {
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    await store.eraseItem(CALLER, container, 'a', PK, { reason: 'asked', requestedBy });
+    if (requestedBy === 'Ann') atMs = store.nowMs();
+    await store.advanceClock(1_000);
+  }
+  await store.close();
+  // That the first request was carried out.
+  const lose = (log: DatabaseSync) =>
+    log.prepare("DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 2").run().changes;
+  expect(folder.change('log.db', lose)).toBe(1);
+  store = await folder.open();
+  try {
+    expect((await store.explain(container, 'a', PK)).sentence).toContain('requested by "Bob"');
+    const lacks = /^the event log lacks events of container-/;
+    await expect(store.explain(container, 'a', PK, atMs)).rejects.toThrow(lacks);
+  } finally {
+    await store.close();
+  }
+});
+
 it('what is at fault counts once, however long the recovery of a policy takes', async () => {
   const folder = new DamagedFolder('damaged-log');
   const before = await folder.open();
