@@ -143,6 +143,28 @@ for (const writers of ['inline', 'threads'] as const) {
       expect(rows).not.toContain(later.keyId);
     });
 
+    it('are found again after a kill by what they have sealed, where the rest of the write is damaged', async () => {
+      const storage = await folder.open({ writers });
+      const lives = await spareLives(storage, 20);
+      copyAsKilled(folder.path, killed.path);
+      const log = new DatabaseSync(join(killed.path, 'log.db'));
+      const damaged = ['life-3', 'life-19'].map((name) => ({
+        name,
+        ...(log.prepare('SELECT position, data FROM events WHERE stream = ?').get(streamOf(name)) as {
+          position: number;
+          data: string;
+        }),
+      }));
+      const put = log.prepare('UPDATE events SET data = ? WHERE position = ?');
+      for (const { position } of damaged) put.run('[', position);
+      await killed.open({ writers });
+      await killed.close();
+      for (const { position, data } of damaged) put.run(data, position);
+      log.close();
+      const again = await killed.open({ writers });
+      for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
+    });
+
     it('stay readable however many lives follow, killed at any time', async () => {
       const storage = await folder.open({ writers });
       const lives: Life[] = [];

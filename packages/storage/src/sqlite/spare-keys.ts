@@ -1,6 +1,8 @@
-import type { KeyObject } from 'node:crypto';
+import { createSecretKey, type KeyObject } from 'node:crypto';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
+import { GcmBodySealer, type SecretLifeKey } from '../crypto/gcm-body-sealer.ts';
 import { KEY_BYTES, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import type { StepHook } from './placed-crash.ts';
 import { isZero } from './is-zero.ts';
@@ -123,7 +125,8 @@ const isIn = ({ first, keys }: Batch, id: number): boolean => id >= first && id 
 
 /**
  * After a crash: gives each spare key that the log knows a life of a row of its own, and destroys the others. Where the
- * master key is another one, which is noticed elsewhere, all stay as they are.
+ * master key is another one, which is noticed elsewhere, all stay as they are. Of a write that is damaged so that it does not
+ * say which key it has, its body does: a backup of the log may have the rest.
  */
 export function recoverSpareKeys(
   { log, vault }: { readonly log: DatabaseSync; readonly vault: DatabaseSync },
@@ -145,12 +148,22 @@ export function recoverSpareKeys(
   const from = Math.min(...batches.map(({ position }) => position));
   vault.exec('BEGIN IMMEDIATE');
   try {
-    for (const { keyId, stream } of livesIn(log, from)) {
-      if (keyId === undefined) continue;
+    const give = (keyId: number, stream: string): void => {
       const key = spare.get(keyId);
-      if (key === undefined) continue;
+      if (key === undefined) return;
       spare.delete(keyId);
       if (find.get(keyId) === undefined) tables.addKey(keyId, stream, key);
+    };
+    const damaged: number[] = [];
+    for (const { keyId, stream, position } of livesIn(log, from)) {
+      if (keyId === undefined) damaged.push(position);
+      else give(keyId, stream);
+    }
+    const written = log.prepare('SELECT stream, revision, body FROM events WHERE position = ?');
+    for (const position of damaged) {
+      const event = written.get(position) as unknown as Written;
+      const keyId = keyThatOpens(spare, event);
+      if (keyId !== undefined) give(keyId, event.stream);
     }
     for (const { slot } of batches) empty.run(slot);
     step('spare keys: before commit');
@@ -161,6 +174,26 @@ export function recoverSpareKeys(
   }
   for (const key of spare.values()) key.fill(0);
   step('spare keys: after commit');
+}
+
+interface Written {
+  readonly stream: string;
+  readonly revision: number;
+  readonly body: Uint8Array;
+}
+
+function keyThatOpens(keys: ReadonlyMap<number, Buffer>, { stream, revision, body }: Written): number | undefined {
+  const sealer = new GcmBodySealer();
+  for (const [keyId, bytes] of keys) {
+    try {
+      const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
+      sealer.open(key, stream, revision, body);
+      return keyId;
+    } catch (error) {
+      if (!(error instanceof SealBroken)) throw error;
+    }
+  }
+  return undefined;
 }
 
 /** The highest number of a spare key that a vault has; 0 where there is none, or the master key is another one. */
