@@ -228,6 +228,9 @@ describe('a request with a token', () => {
       expect((await call(app, 'GET', target, { headers: { authorization, ...keyHeader('ann') } })).status).toBe(403);
       expect(settled).toEqual([]);
     }
+    // Of the container itself it is sure by what others have made of it, whether or not it is known.
+    await call(app, 'GET', '/dbs/shop/colls/others', { headers: { authorization } });
+    expect(settled.splice(0)).toEqual(['others']);
     await call(app, 'GET', '/dbs/shop/colls/nothing/docs/o1', { headers: keyHeader('ann') });
     expect(settled).toEqual(['nothing']);
   });
