@@ -35,3 +35,27 @@ it('an item that is over its deadline is not found by its rid, either', async ()
   await store.advanceClock(20_000);
   expect(await store.itemByBirth(container, item.birth)).toBe(undefined);
 });
+
+it('what an item was is told from its ledger where it is purged at that moment', async () => {
+  const { store, storage } = await openInlineStore('told-expiry');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 20);
+  const write = () => store.writeItem(CALLER, container, 'upsert', itemToWrite({ id: 'a', pk: 'p' }));
+  await write();
+  const atMs = store.nowMs();
+  await store.advanceClock(1_000);
+  await write();
+  const { log } = storage;
+  const readStream = log.readStream.bind(log);
+  log.readStream = async (stream, part) => {
+    // Its first write is asked for, which shows that it had begun by then.
+    if (stream.startsWith('item-') && part?.toRevision === 0) {
+      log.readStream = readStream;
+      await store.advanceClock(30_000);
+      await store.runPurge();
+    }
+    return readStream(stream, part);
+  };
+  expect((await store.explain(container, 'a', '["p"]', atMs)).state).toBe('live');
+  expect((await store.explain(container, 'a', '["p"]')).state).toBe('purged');
+});
