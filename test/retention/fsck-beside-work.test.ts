@@ -218,6 +218,32 @@ it('finds nothing in an item that leaves before its life is examined, where the 
   expect(await store.fsck()).toMatchObject({ items: 0, problems: [] });
 });
 
+it('finds nothing in a database that is deleted while it is at work, where the read models are behind', async () => {
+  const { store } = await openWithContainer(() => {});
+  const { apply } = SqliteReadModelStore.prototype;
+  const examined = Promise.withResolvers<void>();
+  const behind = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementation(async function (
+    this: unknown,
+    ...what
+  ) {
+    await examined.promise;
+    return apply.apply(this as SqliteReadModelStore, what);
+  });
+  const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
+  const leaving = store.deleteDatabase(CALLER, 'd');
+  try {
+    await vi.waitFor(() => expect(recorded).toHaveResolved());
+    expect((await store.fsck()).problems).toEqual([]);
+  } finally {
+    examined.resolve();
+    await leaving;
+    behind.mockRestore();
+    recorded.mockRestore();
+  }
+  expect(store.listDatabases()).toEqual([]);
+  expect((await store.fsck()).problems).toEqual([]);
+});
+
 it('finds nothing in a hold that is released, and a floor that is lowered, while it is at work', async () => {
   const meanwhile = new Meanwhile();
   const { store, container } = await openWithContainer(meanwhile.onPage);
