@@ -4,6 +4,7 @@ import { Store } from '@epitaph/api/store/store.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
@@ -242,6 +243,23 @@ it('finds nothing in a database that is deleted while it is at work, where the r
   }
   expect(store.listDatabases()).toEqual([]);
   expect((await store.fsck()).problems).toEqual([]);
+});
+
+it('fails where the key vault can not be reached for a moment, and says of no life that it is damaged', async () => {
+  const away = new StorageUnavailable('the key vault is away');
+  let asked = 0;
+  const { store, put } = await openWithContainer(
+    () => {},
+    undefined,
+    () => {
+      asked += 1;
+      if (asked === 1) throw away;
+    },
+  );
+  for (const id of ['a', 'b']) await put({ id, pk: 'p' });
+  asked = 0;
+  await expect(store.fsck()).rejects.toBe(away);
+  expect(await store.fsck()).toMatchObject({ lives: 2, problems: [] });
 });
 
 it('finds nothing in a hold that is released, and a floor that is lowered, while it is at work', async () => {

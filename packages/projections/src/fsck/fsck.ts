@@ -5,6 +5,7 @@ import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { readUniqueKeyEvent } from '@epitaph/core/unique-key/upcast.ts';
@@ -139,6 +140,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           if (isLast && (await examineLife(event, examination)).hasWritesAfterPurge) leftAfterPurge.push(stream);
         } else readOther(event);
       } catch (error) {
+        // A server that can't be reached just now says nothing of what it has.
+        if (error instanceof StorageUnavailable && !error.isForOperator) throw error;
         report('unreadable-event', stream, (error as Error).message);
       }
     }
