@@ -100,6 +100,19 @@ it('a run of the purge in whose midst a container goes records as expired what h
   expect(await problemsOf(store)).toEqual([]);
 });
 
+it('the purge has nothing to complain of in a container that goes while it puts on record that a delete by partition key is worked off', async () => {
+  const { store, container, slow } = await nineSecondsOn('PartitionKeyDeleteCompleted');
+  await store.deletePartitionKey(CALLER, container, '["p"]');
+  const waits = slow.begin();
+  const purged = store.runPurge();
+  await waits;
+  await store.deleteContainer(CALLER, 'd', 'c');
+  slow.end();
+  expect(await purged).toMatchObject({ purged: 1 });
+  expect(await store.purgeStatus()).toMatchObject({ faults: 0, awaitingErasure: 0 });
+  expect(await problemsOf(store)).toEqual([]);
+});
+
 it('the purge records no expiry of what left with its partition key before it, though the record of that was still on its way', async () => {
   const { store, container } = await purgedDuring('PartitionKeyDeleted', (of, within) =>
     of.deletePartitionKey(CALLER, within, '["p"]'),

@@ -222,6 +222,8 @@ export class EndRecorder {
       const context = stepContext(this.#ports, nowMs());
       const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
       const handled = await handleContainer(log, context, state.rid, command);
+      // It went in the meantime, and what was pending with it.
+      if (handled.state?.status === 'deleted') return;
       if (handled.position !== undefined) await this.#ports.projected(handled.position);
       // Another node may have done so, of which this one has not heard.
       else if (this.#ports.confirmCatalog === undefined) {
