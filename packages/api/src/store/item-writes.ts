@@ -669,12 +669,26 @@ export class ItemWrites {
     const known =
       birth ??
       this.#births.get(stream) ??
-      (await this.#parts.rows.find(within.number, partitionKey, id))?.birth ??
-      // Another writer may have ended this life meanwhile; the answer then is about what was written all the same.
+      (await this.#recordedBirth(within, { id, partitionKey }, stream)) ??
       position ??
       this.#parts.headPosition();
     this.#births.set(stream, known);
     return known;
+  }
+
+  /**
+   * Another writer may have ended the life meanwhile, and begun the next, which then has the row; the answer is about what was
+   * written all the same. Undefined where the life was purged, too.
+   */
+  async #recordedBirth(
+    within: CatalogContainer,
+    { id, partitionKey }: ItemName,
+    stream: string,
+  ): Promise<number | undefined> {
+    const row = await this.#parts.rows.find(within.number, partitionKey, id);
+    if (row !== undefined && row.life === parseItemStream(stream)!.life) return row.birth;
+    const [first] = await this.#parts.ports.log.readStream(stream, { toRevision: 0, withBodies: false });
+    return first?.position;
   }
 
   async #resultOf(
