@@ -107,6 +107,36 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
     },
   );
 
+  it.each([
+    ['ahead of', 1],
+    ['behind', -1],
+  ])(
+    'hides, erases and stamps nothing by the clock of a node that is 90 seconds %s the others',
+    { timeout: 60_000 },
+    async (_, sign) => {
+      const url = await server.newDatabase();
+      const right = await serve(['--data', temporaryFolder(), '--policy-grace', '0'], environment(url));
+      const { database } = await clientOf(right).databases.create({ id: 'shop' });
+      const { container } = await database.containers.create({ id: 'sessions', partitionKey: '/id', defaultTtl: 60 });
+      await container.items.create({ id: 'a' });
+      const shift = `const { now } = Date; Date.now = () => now() + ${sign * 90_000};`;
+      const wrong = await serve(['--data', temporaryFolder()], {
+        ...environment(url),
+        NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(shift)}`,
+      });
+      const there = clientOf(wrong).database('shop').container('sessions');
+      expect((await there.item('a', 'a').read()).statusCode).toBe(200);
+      expect(toldToRetry(await there.items.create({ id: 'b' }).catch((error: unknown) => error))).toBe(true);
+      const asked = await raw(wrong.endpoint, 'GET', '/_epitaph/health/ready');
+      expect(asked.status).toBe(503);
+      expect(asked.text).toMatch(/the clock is held: .*PostgreSQL's clock.*clocks-differ/);
+      // Time for several looks of the purge, which both may do.
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      expect((await container.item('a', 'a').read()).statusCode).toBe(200);
+      expect((await container.items.create({ id: 'b' })).statusCode).toBe(201);
+    },
+  );
+
   it(
     'ends with 2 and one line on a log with events whose keys are in another database',
     { timeout: 60_000 },

@@ -77,6 +77,8 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
             sources: systemClocks,
             mark,
             maxDowntimeMs: (options.maxDowntimeSeconds ?? Number.POSITIVE_INFINITY) * 1000,
+            // Two nodes are then within half of the delay, by which policies allow for clocks that differ.
+            ...(options.shared === undefined ? {} : { mayDifferMs: options.shared.policyDelayMs / 4 }),
           });
     return await Store.open({
       ...options,
@@ -148,7 +150,7 @@ async function openSharedStorage(
       ledgerHead: () => destructions.head(),
       proof: { store: proofs, signer, cryptography: checkpointCryptography },
       log: log.log,
-      nodes: { readModels: storage.readModels, roles, policyDelayMs },
+      nodes: { readModels: storage.readModels, roles, policyDelayMs, commonMs: () => storage.nowMs() },
       highWaterMark: folder.highWaterMark(),
       close: async () => {
         await log.log.close();

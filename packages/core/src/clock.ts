@@ -38,7 +38,7 @@ export interface HighWaterMark {
 
 /** Why a guarded clock holds: what it saw, in milliseconds. */
 export interface ClockJump {
-  readonly reason: 'wall-clock-jumped' | 'recorded-time-ahead' | 'stopped-for-long';
+  readonly reason: 'wall-clock-jumped' | 'recorded-time-ahead' | 'stopped-for-long' | 'clocks-differ';
   readonly wallMs: number;
   readonly expectedMs: number;
 }
@@ -53,6 +53,14 @@ export interface GuardedClockOptions {
   readonly leaseMs?: number;
   /** How far a start may be from the time last used, in milliseconds; any time by default. */
   readonly maxDowntimeMs?: number;
+  /** How far the wall clock may be from the one that several nodes have in common, in milliseconds; 5,000 at most. */
+  readonly mayDifferMs?: number;
+}
+
+/** What a clock on another machine was found to say: it took a moment to come here. */
+export interface CommonTime {
+  readonly earliestMs: number;
+  readonly latestMs: number;
 }
 
 /**
@@ -68,6 +76,7 @@ export class GuardedClock implements Clock {
   readonly #mark: HighWaterMark;
   readonly #leaseMs: number;
   readonly #maxDowntimeMs: number;
+  readonly #mayDifferMs: number;
   #savedMs: number;
   /** The mark that is on its way to the disk. */
   #renewing: Promise<void> | undefined;
@@ -75,12 +84,15 @@ export class GuardedClock implements Clock {
   #anchorWallMs: number;
   #anchorMonotonicMs: number;
   #jump: ClockJump | undefined;
+  /** By how much the wall clock is ahead of the common one and right for all that, as an operator says. */
+  #acceptedAheadMs = 0;
 
   constructor(options: GuardedClockOptions) {
     this.#sources = options.sources;
     this.#mark = options.mark;
     this.#leaseMs = options.leaseMs ?? 1_000;
     this.#maxDowntimeMs = options.maxDowntimeMs ?? Number.POSITIVE_INFINITY;
+    this.#mayDifferMs = Math.min(options.mayDifferMs ?? TOLERANCE_MS, TOLERANCE_MS);
     this.#savedMs = options.mark.initialMs;
     this.#usedMs = options.mark.initialMs;
     this.#anchorWallMs = this.#sources.wallMs();
@@ -96,16 +108,26 @@ export class GuardedClock implements Clock {
   /** Time is held where it was used last, as the wall clock may be wrong. */
   #goOnFrom(usedMs: number, wallMs: number): void {
     this.#jump = { reason: 'stopped-for-long', wallMs, expectedMs: usedMs };
-    this.#anchorWallMs = usedMs;
+    this.#anchor(usedMs);
+  }
+
+  #expectedMs(): number {
+    return this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
+  }
+
+  /** From here on the wall clock is expected to go on from that time. */
+  #anchor(atMs: number): void {
+    this.#anchorWallMs = atMs;
     this.#anchorMonotonicMs = this.#sources.monotonicMs();
   }
 
   now(): number {
     const wallMs = this.#sources.wallMs();
-    const expectedMs = this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
+    const expectedMs = this.#expectedMs();
     const aheadMs = wallMs - expectedMs;
-    const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : TOLERANCE_MS;
-    if (aheadMs > mayBeAheadMs || -aheadMs > TOLERANCE_MS) {
+    const toleranceMs = this.#jump?.reason === 'clocks-differ' ? this.#mayDifferMs : TOLERANCE_MS;
+    const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : toleranceMs;
+    if (aheadMs > mayBeAheadMs || -aheadMs > toleranceMs) {
       this.#jump ??= { reason: 'wall-clock-jumped', wallMs, expectedMs: Math.floor(expectedMs) };
       this.#use(Math.floor(expectedMs));
       return this.#usedMs;
@@ -116,8 +138,7 @@ export class GuardedClock implements Clock {
       if (agrees) this.#jump = undefined;
     }
     // Slow drift (NTP slewing) is followed: the anchor moves with every reading that was within tolerance.
-    this.#anchorWallMs = wallMs;
-    this.#anchorMonotonicMs = this.#sources.monotonicMs();
+    this.#anchor(wallMs);
     this.#use(wallMs);
     return this.#usedMs;
   }
@@ -152,6 +173,27 @@ export class GuardedClock implements Clock {
     this.#use(atMs);
   }
 
+  /**
+   * Tells the clock what the one says that all nodes ask. Where the wall clock is too far from that, time is held and goes
+   * on along the common one: what this node records and erases is recorded and erased for all of them. A long stop is
+   * another question, which only an operator can answer.
+   */
+  observeCommon({ earliestMs, latestMs }: CommonTime): void {
+    // Nobody is given the wall clock's time before it is known to be near the common one.
+    const wallMs = this.#sources.wallMs();
+    const isLongStop = this.#jump?.reason === 'stopped-for-long';
+    if (isLongStop && wallMs - this.#expectedMs() > this.#maxDowntimeMs) return;
+    const apartMs = (ownMs: number) => Math.max(ownMs - latestMs, earliestMs - ownMs);
+    const differs = [wallMs, wallMs - this.#acceptedAheadMs].every((ownMs) => apartMs(ownMs) > this.#mayDifferMs);
+    if (differs) {
+      this.#jump = { reason: 'clocks-differ', wallMs, expectedMs: earliestMs };
+      this.#anchor(earliestMs);
+    } else if (this.#jump?.reason === 'clocks-differ') {
+      this.#jump = undefined;
+      this.#anchor(wallMs);
+    }
+  }
+
   /** Time is at least this from now on; see {@link ManualClock.raise}. */
   raise(atMs: number): void {
     this.#use(atMs);
@@ -159,8 +201,10 @@ export class GuardedClock implements Clock {
 
   /** An operator says that the wall clock is right as it is now. What was used before is still never taken back. */
   confirm(): void {
-    this.#anchorWallMs = this.#sources.wallMs();
-    this.#anchorMonotonicMs = this.#sources.monotonicMs();
+    const wallMs = this.#sources.wallMs();
+    // It is the common clock that is wrong, and may be so by as much from now on.
+    if (this.#jump?.reason === 'clocks-differ') this.#acceptedAheadMs = wallMs - this.#expectedMs();
+    this.#anchor(wallMs);
     this.#jump = undefined;
   }
 

@@ -33,7 +33,7 @@ class Machine {
     this.savesSoon = savesSoon;
   }
 
-  start(options: Pick<GuardedClockOptions, 'leaseMs' | 'maxDowntimeMs'> = {}): GuardedClock {
+  start(options: Pick<GuardedClockOptions, 'leaseMs' | 'maxDowntimeMs' | 'mayDifferMs'> = {}): GuardedClock {
     const mark: HighWaterMark = {
       initialMs: this.savedMs,
       save: (markMs) => {
@@ -263,6 +263,107 @@ describe('the guarded clock', () => {
     it('holds neither after a shorter stop, nor in a new folder', () => {
       expect(started(29 * DAY_MS).clock.jump()).toBe(undefined);
       expect(new Machine().start({ maxDowntimeMs: 0 }).jump()).toBe(undefined);
+    });
+  });
+
+  describe('of one of several nodes, which have a clock in common', () => {
+    /** A node whose clock is ahead, and what the common one says to it. */
+    const started = (aheadMs: number) => {
+      const machine = new Machine();
+      machine.wall = START_MS + aheadMs;
+      const clock = machine.start({ mayDifferMs: 1_000 });
+      const commonMs = () => START_MS + (machine.monotonic - 1_000);
+      const look = (tookMs = 0) => clock.observeCommon({ earliestMs: commonMs() - tookMs, latestMs: commonMs() });
+      return { machine, clock, commonMs, look };
+    };
+
+    it.each([90_000, -90_000, 1_500, -1_500])(
+      'holds where it is %d ms ahead at a start, and goes on along the common one',
+      (aheadMs) => {
+        const { machine, clock, commonMs, look } = started(aheadMs);
+        look();
+        expect(clock.jump()).toEqual({ reason: 'clocks-differ', wallMs: machine.wall, expectedMs: commonMs() });
+        expect(clock.now()).toBe(commonMs());
+        machine.pass(60_000);
+        expect(clock.now()).toBe(commonMs());
+        look();
+        expect(clock.jump()?.reason).toBe('clocks-differ');
+      },
+    );
+
+    it('goes on by itself when it is put right', () => {
+      const { machine, clock, commonMs, look } = started(90_000);
+      look();
+      machine.pass(2_000, -90_000);
+      expect(clock.jump()).toBe(undefined);
+      expect(clock.now()).toBe(commonMs());
+      machine.pass(1_000, 3_000);
+      expect(clock.jump(), 'from then on the tolerance is the usual one').toBe(undefined);
+    });
+
+    it('goes on by itself when the common one is put right', () => {
+      const { machine, clock, look } = started(90_000);
+      look();
+      clock.observeCommon({ earliestMs: machine.wall - 200, latestMs: machine.wall });
+      expect(clock.jump()).toBe(undefined);
+      expect(clock.now()).toBe(machine.wall);
+    });
+
+    it('is held for no more than the answer leaves no doubt of', () => {
+      const { clock, look } = started(1_500);
+      look(600);
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+      const slow = started(-1_500);
+      slow.look(600);
+      expect(slow.clock.jump()).toBe(undefined);
+    });
+
+    it('holds when it drifts away, and shows no time that was used again', () => {
+      const { machine, clock, commonMs, look } = started(0);
+      for (let second = 0; second < 5; second++) {
+        machine.pass(1_000, 200);
+        look();
+        expect(clock.jump()).toBe(undefined);
+      }
+      const usedMs = clock.now();
+      machine.pass(1_000, 200);
+      look();
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+      expect(clock.now()).toBe(usedMs);
+      machine.pass(1_000, 200);
+      expect(clock.now()).toBe(commonMs());
+    });
+
+    it('is believed against the common one when an operator confirms, for as long as they differ by as much', () => {
+      const { machine, clock, commonMs, look } = started(90_000);
+      look();
+      machine.pass(500);
+      clock.confirm();
+      expect(clock.now()).toBe(machine.wall);
+      machine.pass(1_000, 500);
+      look();
+      expect(clock.jump()).toBe(undefined);
+      clock.observeCommon({ earliestMs: commonMs() + 45_000, latestMs: commonMs() + 45_000 });
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+      clock.observeCommon({ earliestMs: machine.wall, latestMs: machine.wall });
+      expect(clock.jump(), 'the common one was put right').toBe(undefined);
+    });
+
+    it('leaves a long stop for the operator, whatever the common one says, and holds again once that is answered', () => {
+      const machine = new Machine();
+      const before = machine.start();
+      before.now();
+      before.close();
+      machine.pass(1_000, 400 * 86_400_000);
+      const clock = machine.start({ maxDowntimeMs: 86_400_000, mayDifferMs: 1_000 });
+      const common = { earliestMs: machine.wall - 90_000, latestMs: machine.wall - 90_000 };
+      clock.observeCommon(common);
+      expect(clock.jump()?.reason).toBe('stopped-for-long');
+      // Other nodes were at work: the stop counts for nothing, and the clock is wrong for all that.
+      clock.observeRecorded(machine.wall - 90_000);
+      clock.observeCommon(common);
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+      expect(clock.now()).toBe(machine.wall - 90_000);
     });
   });
 

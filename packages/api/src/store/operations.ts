@@ -226,4 +226,5 @@ const expected: Readonly<Record<ClockJump['reason'], string>> = {
   'wall-clock-jumped': 'expected was',
   'recorded-time-ahead': 'and the store has used times up to',
   'stopped-for-long': 'and the store was last in use, longer ago than --max-downtime allows, at',
+  'clocks-differ': "and PostgreSQL's clock, which all nodes have in common, said",
 };

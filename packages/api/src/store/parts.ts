@@ -49,6 +49,8 @@ export interface SeveralNodes {
    * clocks may differ by the other half.
    */
   readonly policyDelayMs: number;
+  /** What a clock says that all nodes can ask; see `GuardedClock.observeCommon`. */
+  readonly commonMs?: () => Promise<number>;
 }
 
 /** What a node does besides answering requests, which every node does. */

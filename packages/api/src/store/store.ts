@@ -22,6 +22,7 @@ import { type BackupParts, Backups, type RestoredFrom } from './backups.ts';
 import { CatalogCommands } from './catalog-commands.ts';
 import { ChangeFeeds } from './change-feed.ts';
 import { ClientEncryptionKeys } from './client-encryption-keys.ts';
+import { CommonClock } from './common-clock.ts';
 import { Documents } from './documents.ts';
 import { Erasures } from './erasures.ts';
 import { FeedFloors } from './feed-floors.ts';
@@ -86,6 +87,7 @@ interface OpenedParts {
   readonly measurements: Measurements;
   readonly observer: Observer;
   readonly copies: VaultCopies;
+  readonly commonClock: CommonClock;
 }
 
 /** The whole store behind one object; see {@link StoreApi} for what each method does. */
@@ -116,6 +118,7 @@ export class Store implements StoreApi {
   readonly #scavenging: Scavenging;
   readonly #observer: Observer;
   readonly #backups: Backups;
+  readonly #commonClock: CommonClock;
   readonly #closePorts: () => Promise<void>;
   #underWay = 0;
   readonly #whenIdle: (() => void)[] = [];
@@ -123,7 +126,18 @@ export class Store implements StoreApi {
   private constructor(
     options: StoreOptions,
     parts: StoreParts,
-    { purge, documents, queries, floors, retries, requestUnits, measurements, observer, copies }: OpenedParts,
+    {
+      purge,
+      documents,
+      queries,
+      floors,
+      retries,
+      requestUnits,
+      measurements,
+      observer,
+      copies,
+      commonClock,
+    }: OpenedParts,
   ) {
     const { onFault = () => {} } = options;
     this.requestUnits = requestUnits;
@@ -167,6 +181,7 @@ export class Store implements StoreApi {
       measurements,
       options,
     );
+    this.#commonClock = commonClock;
     this.#closePorts = options.closePorts;
   }
 
@@ -189,6 +204,7 @@ export class Store implements StoreApi {
       newId: options.newId ?? (() => crypto.randomUUID()),
     };
     await observeLast(ports.log, clock);
+    const commonClock = new CommonClock(clock, ports.nodes, monotonicMs);
     const documents = new Documents(ports, measurements);
     const rows = new ItemRows(() => ports.readModels.current.store, ports.readModels);
     const projector = projectorOf(ports, {
@@ -254,6 +270,7 @@ export class Store implements StoreApi {
       around: (step, work) => observer.purgeStep(step, work),
     });
     try {
+      await commonClock.start();
       await projector.start().catch((error: unknown) => {
         throw ports.readModels.explained?.(error) ?? error;
       });
@@ -279,11 +296,13 @@ export class Store implements StoreApi {
         measurements,
         observer,
         copies,
+        commonClock,
       });
       await store.#begin(options, floors);
       return store;
     } catch (error) {
       // These work on by themselves, and would keep the process alive.
+      commonClock.stop();
       await retries.stop();
       await purge.stop();
       await projector.close();
@@ -544,6 +563,7 @@ export class Store implements StoreApi {
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#queries.stop();
     await this.#proofs.stop();
+    this.#commonClock.stop();
     await this.#parts.projector.close();
     // Before the ports close: the folder is still this process's own.
     if (this.#clock instanceof GuardedClock) this.#clock.close();

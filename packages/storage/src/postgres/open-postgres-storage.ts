@@ -26,6 +26,8 @@ export interface PostgresStorage {
   readonly sealer: BodySealer;
   readonly naming: ItemNaming;
   readonly readModels: PostgresReadModels;
+  /** What the server's clock says, in milliseconds. */
+  nowMs(): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -58,11 +60,19 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
     const naming = new HashedItemNaming(vault);
     vault.onConnectionLost(() => naming.forget());
     const close = () => opened.close();
-    return { vault, sealer: new GcmBodySealer(), naming, readModels, close };
+    return { vault, sealer: new GcmBodySealer(), naming, readModels, nowMs: () => nowMs(database), close };
   } catch (error) {
     await opened.close();
     throw error;
   }
+}
+
+async function nowMs(database: PostgresDatabase): Promise<number> {
+  // Of the statement, not of the transaction's begin.
+  const [row] = await database.query<{ now_ms: number }>(
+    'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms',
+  );
+  return row!.now_ms;
 }
 
 /** Keys, read models and log go together: with another log's keys nothing opens, and its positions mean other events. */
