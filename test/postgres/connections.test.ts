@@ -1,12 +1,17 @@
 import { createSecretKey } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { ANYTHING, type ReadModelNews, SharedProjector } from '@epitaph/projections/shared-projector.ts';
-import { openDatabase, type PostgresDatabase, type Statements } from '@epitaph/storage/postgres/database.ts';
+import {
+  openDatabase,
+  type PostgresDatabase,
+  type Statements,
+  UnusableServer,
+} from '@epitaph/storage/postgres/database.ts';
 import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
 import { openPostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
 import { pause } from '@epitaph/storage/patience.ts';
@@ -14,6 +19,7 @@ import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.t
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
 import { Cluster } from './nodes.ts';
+import { Pooler, type Pooling } from './pooler.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 /** Within a beat and its timeout a dead connection is noticed, and after ten idle seconds the pool has none left. */
@@ -51,6 +57,46 @@ const lock = (sql: Statements) => sql.query<{ got: boolean }>('SELECT pg_try_adv
 
 // At once, each in a database of its own: they wait far more than they work.
 const CONCURRENT = { timeout: 90_000, concurrent: true };
+
+describe.skipIf(whyNoPostgres !== undefined)(`a pooler before the server${skipReason}`, CONCURRENT, () => {
+  it.each<[Pooling, RegExp]>([
+    ['drops what sessions are to be like', /does not pass on what a session is to be like: .*lock_timeout = '10s'/],
+    ['gives one session to all, by transaction', /gives a session to others after each transaction, with its locks/],
+  ])('that %s is refused when the store is opened', async (pooling, reason) => {
+    const url = await server.newDatabase();
+    const pooler = await Pooler.to(url, pooling);
+    try {
+      const refusal = openDatabase(pooler.url(url));
+      await expect(refusal).rejects.toThrow(UnusableServer);
+      await expect(refusal).rejects.toThrow(reason);
+    } finally {
+      await pooler.close();
+    }
+  });
+
+  it('will do where it keeps sessions apart and the role has what it drops', async () => {
+    const url = new URL(await server.newDatabase());
+    url.username = 'pooled';
+    const settings = {
+      default_transaction_isolation: 'read committed',
+      synchronous_commit: 'on',
+      lock_timeout: '10s',
+      idle_in_transaction_session_timeout: '20s',
+    };
+    await server.run('CREATE ROLE pooled LOGIN');
+    for (const [name, value] of Object.entries(settings)) {
+      await server.run(`ALTER ROLE pooled SET ${name} = '${value}'`);
+    }
+    const pooler = await Pooler.to(url.href, 'drops what sessions are to be like');
+    try {
+      const database = await openDatabase(pooler.url(url.href));
+      await expect(database.query('SELECT 1 AS one')).resolves.toEqual([{ one: 1 }]);
+      await database.close();
+    } finally {
+      await pooler.close();
+    }
+  });
+});
 
 describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReason}`, CONCURRENT, () => {
   it('fail soon when the server is gone without a word, and not when it takes long to answer', ({ expect }) =>

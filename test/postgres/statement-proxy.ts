@@ -98,14 +98,14 @@ export class StatementProxy {
   }
 }
 
-interface Frame {
+export interface Frame {
   readonly type: string;
   readonly isStatement: boolean;
   readonly bytes: Buffer;
 }
 
 /** Cuts a stream of the protocol into messages. A client's first one has no type. */
-class Frames {
+export class Frames {
   readonly #onFrame: (frame: Frame) => void;
   #isTyped: boolean;
   #rest = Buffer.alloc(0);

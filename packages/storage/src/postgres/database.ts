@@ -361,15 +361,58 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
         `PostgreSQL at ${place} is version ${Math.floor(Number(row!.version) / 10_000)}; ${OLDEST_SERVER} is the oldest that will do.`,
       );
     }
+    await assertOwnSessions(database, place);
     return database;
   } catch (error) {
     await database.close();
     if (error instanceof UnusableServer) throw error;
+    if (isOfAPool(error)) throw pooled(place, `refuses what is needed (${error.message})`, error);
     const [message, cause] = [`PostgreSQL at ${place} can't be used: ${plainReason(error)}`, { cause: error }];
     throw error instanceof StorageUnavailable && !(error instanceof AccessRefused)
       ? new StorageUnavailable(message, cause)
       : new UnusableServer(message, cause);
   }
+}
+
+/**
+ * What pools connections between here and the server may drop what a session is to be like, and give one to others as soon
+ * as a transaction has ended, with its locks: two nodes would have the vault to themselves at once.
+ */
+async function assertOwnSessions(database: PostgresDatabase, place: string): Promise<void> {
+  const { connection } = await database.dedicated(async () => {});
+  try {
+    const settings = await connection.query<{ name: keyof typeof SESSION; value: string }>(
+      'SELECT name, current_setting(name) AS value FROM unnest($1::text[]) AS name',
+      [Object.keys(SESSION).filter((name) => !name.startsWith('tcp_'))],
+    );
+    const dropped = settings.filter(({ name, value }) => value !== SESSION[name]);
+    if (dropped.length > 0) {
+      const wanted = dropped.map(({ name }) => `${name} = '${SESSION[name]}'`).join(', ');
+      throw pooled(place, `does not pass on what a session is to be like: ${wanted}`);
+    }
+    const sessionOf = async (sql: Statements) =>
+      (await sql.query<{ session: number }>('SELECT pg_backend_pid() AS session'))[0]!.session;
+    const own = await sessionOf(connection);
+    const isShared = await database.transaction(
+      async (sql) => (await sessionOf(sql)) === own || (await sessionOf(connection)) !== own,
+    );
+    if (isShared) throw pooled(place, 'gives a session to others after each transaction, with its locks');
+  } finally {
+    await connection.close();
+  }
+}
+
+function pooled(place: string, what: string, cause?: unknown): UnusableServer {
+  return new UnusableServer(
+    `What pools connections to PostgreSQL at ${place} ${what}. Connect to the server itself; docs/operations.md says what else will do.`,
+    { cause },
+  );
+}
+
+/** What PgBouncer alone says; or of a prepared statement that went with another session, or that another client has made. */
+function isOfAPool(error: unknown): error is Error {
+  const { code, message } = error as { code?: string; message?: string };
+  return code === '42P05' || code === '26000' || /unsupported startup parameter|pooling mode/.test(message ?? '');
 }
 
 const SESSION = {
