@@ -65,33 +65,43 @@ describe('an etag', () => {
       ['patch', (container, options) => container.item('a', 'ann').patch([...increment], options), 200],
       ['delete', (container, options) => container.item('a', 'ann').delete(options), 204],
     ];
-  test('that a proxy has made weak, for it has compressed the answer, names the same version', async () => {
-    const { container, etag, stale } = await written();
-    const coll = `/dbs/shop/colls/${container.id}`;
-    const weak = (given: unknown) => `W/${String(given)}`;
-    const again = async (target: string, headers: Readonly<Record<string, string>> = {}) => {
-      const first = await raw(world.endpoint, 'GET', target, { headers });
-      const known = { ...headers, 'if-none-match': weak(first.headers['etag']) };
-      return (await raw(world.endpoint, 'GET', target, { headers: known })).status;
-    };
-    const offers = (await raw(world.endpoint, 'GET', '/offers')).json?.['Offers'] as readonly { readonly id: string }[];
-    expect(await again(`${coll}/docs/a`, keyHeader('ann'))).toBe(304);
-    expect(await again(`${coll}/docs`, { ...keyHeader('ann'), 'a-im': 'Incremental feed' })).toBe(304);
-    for (const target of ['/dbs/shop', coll, `${coll}/pkranges`, `/offers/${offers[0]!.id}`]) {
-      expect(await again(target), target).toBe(304);
-    }
-    const replace = (named: string) =>
-      raw(world.endpoint, 'PUT', `${coll}/docs/a`, {
-        headers: { ...keyHeader('ann'), 'if-match': named },
-        body: JSON.stringify(total(3)),
-      });
-    expect((await replace(weak(stale))).status).toBe(412);
-    const replaced = await replace(weak(etag));
-    expect(replaced.status).toBe(200);
-    const operations = [{ operationType: 'Delete', id: 'a', ifMatch: weak(replaced.headers['etag']) }] as const;
-    const { result } = await container.items.batch([...operations], 'ann');
-    expect(result).toMatchObject([{ statusCode: 204 }]);
-  });
+  const changed: [string, (given: unknown) => string][] = [
+    ['made weak', (given) => `W/${String(given)}`],
+    ['named after gzip', (given) => String(given).replace(/"$/, '-gzip"')],
+    ['named after Brotli', (given) => String(given).replace(/"$/, '-br"')],
+    ['named after gzip, and made weak', (given) => `W/${String(given).replace(/"$/, '--gzip"')}`],
+  ];
+  test.each(changed)(
+    'that a proxy has %s, for it has compressed the answer, names the same version',
+    async (_, alter) => {
+      const { container, etag, stale } = await written();
+      const coll = `/dbs/shop/colls/${container.id}`;
+      const again = async (target: string, headers: Readonly<Record<string, string>> = {}) => {
+        const first = await raw(world.endpoint, 'GET', target, { headers });
+        const known = { ...headers, 'if-none-match': alter(first.headers['etag']) };
+        return (await raw(world.endpoint, 'GET', target, { headers: known })).status;
+      };
+      const offers = (await raw(world.endpoint, 'GET', '/offers')).json?.['Offers'] as readonly {
+        readonly id: string;
+      }[];
+      expect(await again(`${coll}/docs/a`, keyHeader('ann'))).toBe(304);
+      expect(await again(`${coll}/docs`, { ...keyHeader('ann'), 'a-im': 'Incremental feed' })).toBe(304);
+      for (const target of ['/dbs/shop', coll, `${coll}/pkranges`, `/offers/${offers[0]!.id}`]) {
+        expect(await again(target), target).toBe(304);
+      }
+      const replace = (named: string) =>
+        raw(world.endpoint, 'PUT', `${coll}/docs/a`, {
+          headers: { ...keyHeader('ann'), 'if-match': named },
+          body: JSON.stringify(total(3)),
+        });
+      expect((await replace(alter(stale))).status).toBe(412);
+      const replaced = await replace(alter(etag));
+      expect(replaced.status).toBe(200);
+      const operations = [{ operationType: 'Delete', id: 'a', ifMatch: alter(replaced.headers['etag']) }] as const;
+      const { result } = await container.items.batch([...operations], 'ann');
+      expect(result).toMatchObject([{ statusCode: 204 }]);
+    },
+  );
 
   test.each(writes)('in If-Match lets a %s through only while it is the present one', async (_name, write, status) => {
     const { container, etag, stale } = await written();

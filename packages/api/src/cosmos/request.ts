@@ -70,12 +70,18 @@ export function partitionKeyHeader(headers: IncomingHttpHeaders): string | undef
   return isUtf8(bytes) ? bytes.toString() : text;
 }
 
+/** How an etag ends that a proxy has given the name of its compression; none of ours does. */
+const COMPRESSED = /--?(?:gzip|br|zstd|deflate)"$/;
+
 /**
- * The etag that a condition names. A proxy that compresses answers makes their etags weak on the way (`W/"…"`); here each
- * names one version of one resource all the same.
+ * The etag that a condition names. A proxy that compresses answers makes their etags weak on the way (`W/"…"`), as nginx
+ * does, or puts the way of compression at their end (`"…-gzip"`), as Apache and Caddy do, and takes neither back when it
+ * passes a condition on; here each names one version of one resource all the same.
+ *
+ * @source https://httpd.apache.org/docs/2.4/mod/mod_deflate.html#deflatealteretag
  */
 export const etagIn = (condition: string | undefined): string | undefined =>
-  condition?.startsWith('W/"') === true ? condition.slice(2) : condition;
+  (condition?.startsWith('W/"') === true ? condition.slice(2) : condition)?.replace(COMPRESSED, '"');
 
 export const ifNoneMatchOf = (headers: IncomingHttpHeaders): string | undefined => etagIn(headers['if-none-match']);
 
