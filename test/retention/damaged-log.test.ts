@@ -248,7 +248,7 @@ it('an erasure is not done of an item that has left while the log lacks a life b
   store = await folder.open();
   try {
     const erased = store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'Ann' });
-    await expect(erased).rejects.toThrow(/^the event log has nothing of .*\.1, and later lives of the item/);
+    await expect(erased).rejects.toThrow(/^the event log has (?:lost the last event|nothing) of .*\.1/);
   } finally {
     await store.close();
   }
