@@ -693,6 +693,10 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     await hold('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'found'", parameters: [] });
     await write(store, 'by law', 'y');
     await hold('key', { kind: 'partition-key', partitionKey: '["p"]' }, 'by law');
+    // Whose it is its name says.
+    const vault = new DatabaseSync(other.file('data', 'vault.db'));
+    expect(vault.prepare("UPDATE holds SET container = 'x' WHERE hold_id LIKE '% key'").run().changes).toBe(1);
+    vault.close();
     await hold('all', { kind: 'container' }, 'lowered');
     await floor('by law', 1_000);
     await floor('raised', 500);
