@@ -2413,6 +2413,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(store.container('db', 'coll').name).toBe('coll');
     }));
 
+  it('show an item whose sealed copy in the read models is damaged as the log has it', () =>
+    inCluster(async (cluster) => {
+      const before = await cluster.start({ automaticPurge: false });
+      const container = await makeContainer(before.store);
+      for (const id of ['a', 'b']) await write(before, id);
+      const { version } = before.storage.readModels.current;
+      await before.close();
+      const damage = `UPDATE epitaph_items_v${version}.items SET body = substr(body, 1, 20) WHERE id = 'a'`;
+      await server.run(damage, cluster.url);
+      const { store } = await cluster.start({ automaticPurge: false });
+      const { items } = await store.listItems(container, { maxItemCount: 10 });
+      expect(items.map(({ id }) => id)).toEqual(['a', 'b']);
+      expect(await store.readItem(container, 'a', PARTITION)).toMatchObject({ id: 'a' });
+    }));
+
   it('put a hold right by its record that can’t be read any more, and keep what both cover where that is another', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
