@@ -26,12 +26,13 @@ it('an expiry that a reader was told of stays, although a write that was decided
   await expect(store.readItem(container, 'old', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
 });
 
-it('an item that is over its deadline is not found by its rid, either', async () => {
+it('an item is found by its rid until its deadline, and by no other rid', async () => {
   const { store } = await openInlineStore('told-expiry');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 20);
   const { resource: item } = await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
   expect(await store.itemByBirth(container, item.birth)).toMatchObject({ id: 'a' });
+  expect(await store.itemByBirth(container, item.birth - 1)).toBe(undefined);
   await store.advanceClock(20_000);
   expect(await store.itemByBirth(container, item.birth)).toBe(undefined);
 });
