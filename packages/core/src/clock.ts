@@ -46,10 +46,17 @@ export interface ClockJump {
 /** Drift between wall and monotonic clock from which on time is held, in milliseconds. */
 const TOLERANCE_MS = 5_000;
 
+/** Leases last so many times as long as the disk takes for a mark: they are renewed when half of one is over. */
+const DISK_TIMES_A_LEASE = 4;
+/** The longest lease: after a crash time stands still for what is left of it, and isn't held. */
+const MAX_LEASE_MS = TOLERANCE_MS;
+/** What is left of the longest time that the disk took, with each mark that takes less. */
+const FORGOTTEN_TO = 0.9;
+
 export interface GuardedClockOptions {
   readonly sources: ClockSources;
   readonly mark: HighWaterMark;
-  /** How far ahead of the time used the mark is persisted; 1,000 ms by default. */
+  /** How far ahead of the time used the mark is persisted, while the disk is quick; 1,000 ms by default. */
   readonly leaseMs?: number;
   /** How far a start may be from the time last used, in milliseconds; any time by default. */
   readonly maxDowntimeMs?: number;
@@ -78,6 +85,8 @@ export class GuardedClock implements Clock {
   readonly #maxDowntimeMs: number;
   readonly #mayDifferMs: number;
   #savedMs: number;
+  /** How long the disk took for a mark lately. */
+  #diskMs = 0;
   /** The mark that is on its way to the disk. */
   #renewing: Promise<void> | undefined;
   #usedMs: number;
@@ -216,13 +225,29 @@ export class GuardedClock implements Clock {
   #use(atMs: number): void {
     if (atMs <= this.#usedMs) return;
     // Durable first: when saving fails, this time was not given to anybody, and the next reading saves again.
-    if (atMs > this.#savedMs) this.#save(atMs + this.#leaseMs);
-    else if (atMs > this.#savedMs - this.#leaseMs / 2) this.#renew(atMs + this.#leaseMs);
+    const leaseMs = this.#presentLeaseMs();
+    if (atMs > this.#savedMs) this.#save(atMs + leaseMs);
+    else if (atMs > this.#savedMs - leaseMs / 2) this.#renew(atMs + leaseMs);
     this.#usedMs = atMs;
   }
 
+  /**
+   * Longer where the disk is slow. A mark that is over when the disk has it would make every reading wait for another, and
+   * with it all that this thread does, down to saying that it is alive.
+   */
+  #presentLeaseMs(): number {
+    const needed = Math.ceil(Math.min(this.#diskMs * DISK_TIMES_A_LEASE, MAX_LEASE_MS));
+    return Math.max(this.#leaseMs, needed);
+  }
+
+  #tookSince(monotonicMs: number): void {
+    this.#diskMs = Math.max(this.#sources.monotonicMs() - monotonicMs, this.#diskMs * FORGOTTEN_TO);
+  }
+
   #save(markMs: number): void {
+    const begunMs = this.#sources.monotonicMs();
     this.#mark.save(markMs);
+    this.#tookSince(begunMs);
     this.#savedMs = markMs;
     this.#renewing = undefined;
   }
@@ -230,8 +255,10 @@ export class GuardedClock implements Clock {
   /** Ahead of need, so that nobody has to wait for the disk. */
   #renew(markMs: number): void {
     if (this.#renewing !== undefined) return;
+    const begunMs = this.#sources.monotonicMs();
     const renewing: Promise<void> | undefined = this.#mark.saveSoon?.(markMs).then(
       () => {
+        this.#tookSince(begunMs);
         // What was saved since is what counts.
         if (this.#renewing !== renewing) return;
         this.#savedMs = markMs;
