@@ -129,18 +129,26 @@ it('an item of which the log has lost every event never passes for one that neve
   });
   store = await folder.open();
   try {
+    const isLost = /has no event left in the log|has lost the last event of item-/;
     for (const id of ['there', 'erased']) {
       for (const tell of [() => store.explain(container, id, PK), () => store.history(container, id, PK)]) {
-        await expect(tell()).rejects.toThrow(/has no event left in the log|has lost the last event of item-/);
+        await expect(tell()).rejects.toThrow(isLost);
       }
     }
     for (const operation of [
       () => store.deleteItem(CALLER, container, 'there', PK),
       () => store.writeItem(CALLER, container, 'replace', itemToWrite({ id: 'there', pk: 'p' })),
+      () => store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'there', pk: 'p' })),
+      () => store.writeItem(CALLER, container, 'upsert', itemToWrite({ id: 'there', pk: 'p' })),
       () => store.batchItems(CALLER, container, [{ kind: 'delete', id: 'there', partitionKey: PK }]),
+      () => store.history(container, 'there', PK),
+      () => store.recoverItem(CALLER, container, 'there', PK, { reason: 'a test' }),
+      () => store.eraseItem(CALLER, container, 'there', PK, { reason: 'a test', requestedBy: 'ann' }),
     ]) {
       await expect(operation()).rejects.toThrow('has no event left in the log');
     }
+    // Had the item been begun anew, its container could not be read, nor the store started, any more.
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'other', pk: 'p' }));
     const { problems } = await store.fsck();
     expect(problems.map(({ code, subject }) => [code, subject])).toEqual([
       ['writes-missing', container.rid],
@@ -253,6 +261,48 @@ it('an erasure is not done of an item that has left while the log lacks a life b
     await store.close();
   }
 });
+
+it.each([0, 1])(
+  'an item whose life %i the log has lost is neither erased as far as it is seen, nor begun anew',
+  async (lost) => {
+    const folder = new DamagedFolder('damaged-log');
+    let store = await folder.open();
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    await store.setRecoveryWindow(CALLER, container, 1_000_000, 'a test');
+    const create = (n: number) => store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p', n }));
+    for (const n of [0, 1, 2]) {
+      await create(n);
+      if (n < 2) await store.deleteItem(CALLER, container, 'a', PK);
+    }
+    await store.close();
+    folder.change('log.db', (log) => {
+      for (const [table, column] of [
+        ['events', 'stream'],
+        ['streams', 'name'],
+      ])
+        log.exec(`DELETE FROM ${table} WHERE ${column} LIKE 'item-%.${lost}'`);
+    });
+    store = await folder.open();
+    try {
+      const erase = () => store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'ann' });
+      const isLost = new RegExp(`^the event log has nothing of item-[^ ]+[.]${lost}, and later lives`);
+      await expect(erase()).rejects.toThrow(isLost);
+      expect((await store.explain(container, 'a', PK)).state).toBe('live');
+      const isRefused = lost === 0 ? isLost : /exists already/;
+      await expect(create(3)).rejects.toThrow(isRefused);
+      // All of it is there as it was, and nothing says otherwise.
+      const { json } = await store.readItem(container, 'a', PK);
+      expect(JSON.parse(json)).toMatchObject({ n: 2 });
+      const onRecord = (await store.containerHistory(container)).map(({ type }) => type);
+      expect(onRecord).not.toContain('ErasureCompleted');
+      await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'other', pk: 'p' }));
+      expect((await store.fsck()).problems.map(({ code }) => code)).toContain('gap-in-lives');
+    } finally {
+      await store.close();
+    }
+  },
+);
 
 it.each([0, 2])(
   'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',

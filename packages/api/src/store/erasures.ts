@@ -27,6 +27,7 @@ import {
   type ItemLife,
   lastLifeOf,
   itemLife,
+  lifeLost,
   livesOfItem,
   retentionUntil,
 } from './item-lives.ts';
@@ -352,13 +353,14 @@ export class Erasures {
     let erasedBefore = 0;
     const { log, vault } = this.#parts.ports;
     let last: ItemLife | undefined;
+    let isLookedThrough = true;
     for await (const life of livesOfItem(log, prefix)) {
       last = life;
       // The order of turns is known only while the requests wait. Of a late one, another node may have carried it out
       // by now, and the item may have been written anew. What was destroyed in its turn is still to be recorded.
       const isLeft = isLate && !isPurged(life) && !(await isErased(vault, life));
       if (isLeft && (await hasBegunAfter(log, life, requestedAt, lastBefore))) {
-        last = undefined;
+        isLookedThrough = false;
         break;
       }
       if (!isOnRecord) lastLife = life.life;
@@ -368,8 +370,9 @@ export class Erasures {
       if (isPurged(life) && life.events.some(isItemWrite)) untruncated.push(life);
     }
     // Of what the log has lost it is not known which keys to destroy: an erasure that leaves it must not pass for done.
-    const name = last && nameIn(last);
-    if (last !== undefined && name !== undefined) await this.#assertNoneBehind(rid, name, prefix, last.life + 1);
+    if (last === undefined) throw lifeLost(prefix, 0);
+    const name = nameIn(last);
+    if (isLookedThrough && name !== undefined) await this.#assertNoneBehind(rid, name, prefix, last.life + 1);
     const standing = await this.#standing(context, rid, left);
     if (standing !== undefined)
       return { kept: standing, isOnRecord, lastLife, erasedLives: erasedBefore, alreadyErasedLives };

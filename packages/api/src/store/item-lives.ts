@@ -63,7 +63,7 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
 }
 
 /**
- * An item that is there has been written, though the log has nothing of that any more.
+ * An item that is there has been written, though the log may have nothing of that any more.
  *
  * @returns the life of the item that is there
  * @throws {UnreadableEvent} for one that must not pass for none, or for one that has left

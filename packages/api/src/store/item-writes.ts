@@ -33,7 +33,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { wait } from '../wait.ts';
-import { assertNoneBehind, assertNotLost } from './item-lives.ts';
+import { assertNoneBehind } from './item-lives.ts';
 import type { Documents } from './documents.ts';
 import { inThisHeap } from './heap.ts';
 import {
@@ -263,14 +263,7 @@ export class ItemWrites {
       let outcome = await carryOut();
       while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
       const { handled, within } = outcome;
-      if (handled.kind === 'refused') {
-        const { index, refusal } = handled;
-        if (refusal.code === 'item-not-found') {
-          // A batch looks for an item from its first life on.
-          await assertNoneBehind(this.#parts, within.number, nameOf(operations[index]!), prefixes[index]!, 0);
-        }
-        return handled;
-      }
+      if (handled.kind === 'refused') return handled;
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
@@ -356,7 +349,7 @@ export class ItemWrites {
       return {
         prefix: batch.prefixes[index]!,
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
-        command: this.#inTime(within, context.nowMs, batch.done, (state, life) => {
+        command: this.#inTime(within, nameOf(operation), context.nowMs, batch.done, (state, life) => {
           reached = index;
           return intent(state, life);
         }),
@@ -476,7 +469,7 @@ export class ItemWrites {
           prefix,
           isLikelyNew,
           lifeHint: () => this.#lifeHint(within, partitionKey, id),
-          command: this.#inTime(within, context.nowMs, done, intent),
+          command: this.#inTime(within, { id, partitionKey }, context.nowMs, done, intent),
         };
         const handled = await unlessTooLate(() => handleItem(this.#parts.ports, context, request));
         if (handled === undefined) return undefined;
@@ -501,11 +494,7 @@ export class ItemWrites {
         if (position !== undefined) await this.#parts.projected(position);
         if (decision.kind === 'refused') {
           if (await this.#isOutOfDate(outcome, decision.refusal.reason)) continue;
-          const refusal = itemRefusal(decision.refusal);
-          if (refusal.code === 'item-not-found') {
-            await assertNotLost(this.#parts, outcome.within.number, { partitionKey, id }, prefix);
-          }
-          throw refusal;
+          throw itemRefusal(decision.refusal);
         }
         invariant(position !== undefined, 'an accepted command records something');
         const hadBegun = firstRevision > 0;
@@ -602,15 +591,23 @@ export class ItemWrites {
 
   /**
    * The same intent, but followed only if the life has not met its deadline since `nowMs`; else the command is decided
-   * again. A life that is over by what the catalog alone says is not ended: what is erased over that is gone.
+   * again. A life that is over by what the catalog alone says is not ended: what is erased over that is gone. And none is
+   * begun that has been there, and that the log has lost: the read models would take it for a second item of that name, and
+   * could not go on.
    */
   #inTime(
     within: CatalogContainer,
+    name: ItemName,
     nowMs: number,
     done: Promise<unknown>,
     intent: ItemRequest['command'],
   ): ItemRequest['command'] {
     return (state, life) => {
+      if (state.status === 'none') {
+        if (this.#parts.rows.find(within.number, name.partitionKey, name.id) === undefined) return intent(state, life);
+        const { prefix } = parseItemStream(life.stream)!;
+        return assertNoneBehind(this.#parts, within.number, name, prefix, life.life).then(() => intent(state, life));
+      }
       if (state.status !== 'live') return intent(state, life);
       const { lastWrite } = state;
       const { last } = life;

@@ -23,7 +23,7 @@ import { wait } from '../wait.ts';
 import { isDamage } from './damage.ts';
 import type { Documents } from './documents.ts';
 import type { Erasures } from './erasures.ts';
-import { contentOf, type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
+import { assertNoneBehind, contentOf, type ItemLife, itemLife, lastLifeOf } from './item-lives.ts';
 import { ERASURE_LOOK_MS, ERASURE_LOOKS, type ItemWrites } from './item-writes.ts';
 import type { StoreParts } from './parts.ts';
 import { recordRetention } from './retention-record.ts';
@@ -180,6 +180,8 @@ export class Recoveries {
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
     const last = await lastLifeOf(log, prefix);
     if (last === undefined) {
+      const name = await this.#parts.recordedName(container, { id, partitionKey });
+      await assertNoneBehind(this.#parts, this.#parts.catalog.containerByRid(container.rid)!.number, name, prefix, 0);
       throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
     }
     const isThere = !(await this.#hasEnded(container, last));
