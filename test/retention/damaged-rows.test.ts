@@ -227,6 +227,69 @@ describe('an examination names what is damaged', () => {
     }
   });
 
+  it.each([
+    {
+      what: 'a user is missing',
+      file: 'items.v1.db',
+      sql: "DELETE FROM catalog_entries WHERE state LIKE '%ann%'",
+      code: 'entry-differs',
+    },
+    {
+      what: 'a user has another name',
+      file: 'items.v1.db',
+      sql: "UPDATE catalog_entries SET state = replace(state, 'ann', 'eve')",
+      code: 'entry-differs',
+    },
+    {
+      what: 'all of a user is lost',
+      file: 'log.db',
+      sql: "DELETE FROM events WHERE stream LIKE 'user-%'",
+      code: 'entry-without-reason',
+    },
+    {
+      what: 'an expiry is recorded a second late',
+      file: 'log.db',
+      sql: "UPDATE events SET data = replace(data, (ts + 5) || '000', (ts + 6) || '000') FROM (SELECT at / 1000 AS ts FROM events WHERE position = 1) WHERE data LIKE '%item-ttl%'",
+      code: 'wrong-deadline',
+    },
+    {
+      what: 'a value of a unique key that an item has is free',
+      file: 'log.db',
+      sql: "DELETE FROM events WHERE stream LIKE 'unique-%' AND data LIKE '%' || (SELECT stream FROM events WHERE data LIKE '%live%') || '%'",
+      code: 'unique-key-not-held',
+    },
+    {
+      what: 'the key of what is on record as erased is there',
+      file: 'vault.db',
+      sql: 'UPDATE keys SET wrapped = (SELECT wrapped FROM keys WHERE id = 2) WHERE id = 1',
+      code: 'key-not-destroyed',
+    },
+  ])('that what is on record is not so: $what', async ({ file, sql, code }) => {
+    const folder = new DamagedFolder('damaged-rows');
+    let store = await folder.open();
+    const { resource: database } = await store.createDatabase(CALLER, 'd');
+    const definition = { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/id'] }] } };
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, -1);
+    await store.createUser(CALLER, database.rid, 'ann', 'create');
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'erased', pk: 'p' }));
+    await store.deleteItem(CALLER, container, 'erased', PK);
+    await store.runPurge();
+    await store.setRecoveryWindow(CALLER, container, 1_000, 'a test');
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'live', pk: 'p' }));
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'expired', pk: 'p', ttl: 5 }));
+    await store.advanceClock(10_000);
+    await store.runPurge();
+    await store.createDatabase(CALLER, 'last');
+    await store.close();
+    expect(folder.change(file, (damaged) => damaged.prepare(sql).run()).changes).toBeGreaterThan(0);
+    store = await folder.open();
+    try {
+      expect((await store.fsck()).problems.map((problem) => problem.code)).toContain(code);
+    } finally {
+      await store.close();
+    }
+  });
+
   it.each(['container', 'database', 'user', 'purge-run'])(
     'that of a %s an event is lost, though the rest can be read',
     async (kind) => {
