@@ -281,6 +281,31 @@ describe('a certificate of disposal', () => {
     expect(statements).toMatchObject([{ id: runs.at(-1)!.id, completedAtMs: null, purged: null }]);
   });
 
+  test('is given once for each of more lives than are looked up at a time, all of which were erased at the same instant', async () => {
+    const ids = Array.from({ length: 1_100 }, (_, index) => `many ${index}`);
+    await Promise.all(ids.map(write));
+    await store.advanceClock(61_000);
+    await store.runPurge();
+    const lines = (await fetched(`/dbs/shop/colls/orders/certificates?from=${store.nowMs()}`)).trim().split('\n');
+    const certified = lines.map((line) => (JSON.parse(line) as DisposalCertificate).statement);
+    // With the item that was there before.
+    expect(new Set(certified.map(({ stream }) => stream)).size).toBe(ids.length + 1);
+    expect(certified.length).toBe(ids.length + 1);
+    expect(new Set(certified.map(({ erasedAtMs }) => erasedAtMs))).toEqual(new Set([store.nowMs()]));
+  });
+
+  test('of a format that is not known is not good, whatever it says', async () => {
+    const key = file('key', await fetched('/proof/key'));
+    const certificate = JSON.parse(await certificateOf('one')) as DisposalCertificate;
+    for (const unknown of [{ ...certificate, format: 'epitaph.certificate-of-disposal/3' }, {}, [], 'good']) {
+      const verdict = await ask('verify', 'certificate', file('other', JSON.stringify(unknown)), '--public-key', key);
+      expect(verdict).toMatchObject({
+        code: 1,
+        stdout: expect.stringMatching(/^NOT good: .*of a known format/) as string,
+      });
+    }
+  });
+
   test('is not given while the content is there, nor for what never was', async () => {
     const refused = async (id: string) =>
       (await ask('history', 'shop', 'orders')).code === 0 &&
