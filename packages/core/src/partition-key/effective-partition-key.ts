@@ -34,8 +34,8 @@ const MARK = { undefined: 0x00, null: 0x01, false: 0x02, true: 0x03, number: 0x0
  */
 export function effectivePartitionKey(definition: Definition, partitionKey: string): EffectivePartitionKey {
   const components = JSON.parse(partitionKey) as readonly unknown[];
-  if (definition.kind === 'MultiHash') return components.map((component) => hashV2([component])).join('');
-  return definition.version === 2 ? hashV2(components) : hashV1(components[0]);
+  if (definition.kind === 'MultiHash') return components.map(hashV2).join('');
+  return definition.version === 2 ? hashV2(components[0]) : hashV1(components[0]);
 }
 
 /**
@@ -74,9 +74,8 @@ export function rememberedEffectivePartitionKey(definition: Definition, partitio
   return key;
 }
 
-function hashV2(components: readonly unknown[]): EffectivePartitionKey {
-  const bytes = components.map((component) => marked(component, MARK.end));
-  const hash = murmurHash128SecondHalfFirst(bytes.length === 1 ? bytes[0]! : concatenated(bytes));
+function hashV2(component: unknown): EffectivePartitionKey {
+  const hash = murmurHash128SecondHalfFirst(marked(component, MARK.end));
   // The two highest bits are kept free, so that every hash is below "FF".
   return (Number.parseInt(hash[0]!, 16) & 0x3).toString(16) + hash.slice(1);
 }
@@ -141,16 +140,6 @@ function encodedNumber(value: number): readonly number[] {
   if (bytes.length === 2) bytes.push(0);
   else bytes[bytes.length - 1]! &= 0xfe;
   return bytes;
-}
-
-function concatenated(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }
 
 const hex = (bytes: readonly number[]): string =>
