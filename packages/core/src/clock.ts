@@ -142,9 +142,12 @@ export class GuardedClock implements Clock {
       return this.#usedMs;
     }
     if (this.#jump !== undefined) {
-      const agrees =
-        this.#jump.reason !== 'recorded-time-ahead' || this.#usedMs <= wallMs + this.#leaseMs + TOLERANCE_MS;
-      if (agrees) this.#jump = undefined;
+      const { reason } = this.#jump;
+      const mayHaveUsedMore = reason === 'recorded-time-ahead' || reason === 'clocks-differ';
+      if (!mayHaveUsedMore || this.#usedMs <= wallMs + this.#leaseMs + TOLERANCE_MS) this.#jump = undefined;
+      else if (reason === 'clocks-differ') {
+        this.#jump = { reason: 'recorded-time-ahead', wallMs, expectedMs: this.#usedMs };
+      }
     }
     // Slow drift (NTP slewing) is followed: the anchor moves with every reading that was within tolerance.
     this.#anchor(wallMs);
@@ -197,10 +200,7 @@ export class GuardedClock implements Clock {
     if (differs) {
       this.#jump = { reason: 'clocks-differ', wallMs, expectedMs: earliestMs };
       this.#anchor(earliestMs);
-    } else if (this.#jump?.reason === 'clocks-differ') {
-      this.#jump = undefined;
-      this.#anchor(wallMs);
-    }
+    } else if (this.#jump?.reason === 'clocks-differ') this.#anchor(wallMs);
   }
 
   /** Time is at least this from now on; see {@link ManualClock.raise}. */

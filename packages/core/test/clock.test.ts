@@ -352,6 +352,21 @@ describe('the guarded clock', () => {
       expect(clock.jump(), 'the common one was put right').toBe(undefined);
     });
 
+    it('is held for what was used before, where that is well ahead of both', () => {
+      const machine = new Machine();
+      machine.savedMs = START_MS + 60_000;
+      machine.wall = START_MS - 30_000;
+      const clock = machine.start({ mayDifferMs: 1_000 });
+      const look = () => clock.observeCommon({ earliestMs: START_MS, latestMs: START_MS });
+      look();
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+      machine.wall = START_MS;
+      look();
+      expect(clock.jump()).toEqual({ reason: 'recorded-time-ahead', wallMs: START_MS, expectedMs: START_MS + 60_000 });
+      machine.pass(55_000);
+      expect(clock.jump()).toBe(undefined);
+    });
+
     it('leaves a long stop for the operator, whatever the common one says, and holds again once that is answered', () => {
       const machine = new Machine();
       const before = machine.start();
