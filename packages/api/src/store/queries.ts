@@ -125,14 +125,14 @@ export class Queries {
     };
     const chargeRest = this.#requestUnits.later(container);
     let told: Work = { examined: 0, extraWork: 0 };
-    const untold = ({ examined, extraWork }: Work): Work => {
-      // A run that was begun anew has fewer for a while.
-      const since = {
-        examined: Math.max(0, examined - told.examined),
-        extraWork: Math.max(0, extraWork - told.extraWork),
+    const untold = (worked: Work): Work => {
+      const before = told;
+      // A run that was begun anew has less for a while: what it does once more is told once.
+      told = {
+        examined: Math.max(before.examined, worked.examined),
+        extraWork: Math.max(before.extraWork, worked.extraWork),
       };
-      told = { examined, extraWork };
-      return since;
+      return { examined: told.examined - before.examined, extraWork: told.extraWork - before.extraWork };
     };
     return {
       page: make(),
