@@ -25,12 +25,13 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
 import { isBeingErased } from '@epitaph/core/retention/state.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
-import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { wait } from '../wait.ts';
 import { assertNoneBehind } from './item-lives.ts';
@@ -604,9 +605,11 @@ export class ItemWrites {
   ): ItemRequest['command'] {
     return (state, life) => {
       if (state.status === 'none') {
-        if (this.#parts.rows.find(within.number, name.partitionKey, name.id) === undefined) return intent(state, life);
-        const { prefix } = parseItemStream(life.stream)!;
-        return assertNoneBehind(this.#parts, within.number, name, prefix, life.life).then(() => intent(state, life));
+        const row = this.#parts.rows.find(within.number, name.partitionKey, name.id);
+        // Mostly there is none, and the log isn't asked.
+        return row === undefined
+          ? intent(state, life)
+          : this.#beginning(within, name, row, life, () => intent(state, life));
       }
       if (state.status !== 'live') return intent(state, life);
       const { lastWrite } = state;
@@ -621,6 +624,20 @@ export class ItemWrites {
       if (!isGone(lastWrite, factsFor(within, nowMs, lastWrite.partitionKey, last))) return decide();
       return this.#parts.catalogCheck.assertAgrees(within.state.rid).then(decide);
     };
+  }
+
+  /** Begins a life, unless the item has been there by it: of several nodes that is known only from their server. */
+  async #beginning(
+    within: CatalogContainer,
+    name: ItemName,
+    row: MaybePromise<ItemRow | undefined>,
+    { stream, life }: LifeAt,
+    intent: () => ReturnType<ItemRequest['command']>,
+  ): Promise<Awaited<ReturnType<ItemRequest['command']>>> {
+    if ((await row) !== undefined) {
+      await assertNoneBehind(this.#parts, within.number, name, parseItemStream(stream)!.prefix, life);
+    }
+    return intent();
   }
 
   /**
