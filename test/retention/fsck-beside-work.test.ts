@@ -179,11 +179,8 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
   ).toEqual([]);
 });
 
-it('finds nothing in an item that leaves before its life is examined, where the read models are behind', async () => {
-  const { store, container, put } = await openWithContainer(() => {});
-  for (let write = 0; write < 2; write++) await put({ id: 'a', pk: 'p' });
-  // From here on its row is in the file.
-  expect(await store.fsck()).toMatchObject({ items: 1, problems: [] });
+/** From here on nothing comes to the read models, until all is examined. */
+function keepReadModelsBehind() {
   const { apply } = SqliteReadModelStore.prototype;
   const examined = Promise.withResolvers<void>();
   const behind = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementation(async function (
@@ -193,6 +190,15 @@ it('finds nothing in an item that leaves before its life is examined, where the 
     await examined.promise;
     return apply.apply(this as SqliteReadModelStore, what);
   });
+  return { examined, behind };
+}
+
+it('finds nothing in an item that leaves before its life is examined, where the read models are behind', async () => {
+  const { store, container, put } = await openWithContainer(() => {});
+  for (let write = 0; write < 2; write++) await put({ id: 'a', pk: 'p' });
+  // From here on its row is in the file.
+  expect(await store.fsck()).toMatchObject({ items: 1, problems: [] });
+  const { examined, behind } = keepReadModelsBehind();
   const { readStream } = SqliteEventLog.prototype;
   let leaving: Promise<unknown> | undefined;
   const read = vi.spyOn(SqliteEventLog.prototype, 'readStream').mockImplementation(async function (
@@ -221,15 +227,7 @@ it('finds nothing in an item that leaves before its life is examined, where the 
 
 it('finds nothing in a database that is deleted while it is at work, where the read models are behind', async () => {
   const { store } = await openWithContainer(() => {});
-  const { apply } = SqliteReadModelStore.prototype;
-  const examined = Promise.withResolvers<void>();
-  const behind = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementation(async function (
-    this: unknown,
-    ...what
-  ) {
-    await examined.promise;
-    return apply.apply(this as SqliteReadModelStore, what);
-  });
+  const { examined, behind } = keepReadModelsBehind();
   const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
   const leaving = store.deleteDatabase(CALLER, 'd');
   try {

@@ -15,7 +15,7 @@ import {
 import { decodeLedger, firstWriteMs } from '@epitaph/core/item/ledger.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { endLost, eventsLost, lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
+import { assertEndNotLost, eventsLost, lifeTail, writeBy } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { lastBy } from '@epitaph/core/log/last-by.ts';
@@ -109,8 +109,10 @@ export class Histories {
   ): Promise<(readonly [place: number, entry: HistoryEntry])[] | undefined> {
     const { log } = this.#parts.ports;
     const known = await log.readLast(stream);
-    if (known === undefined && (await log.hasLostEnd?.(stream)) === true) throw endLost(stream);
-    if (known === undefined) return undefined;
+    if (known === undefined) {
+      await assertEndNotLost(log, stream);
+      return undefined;
+    }
     const toRevision = most === Number.POSITIVE_INFINITY ? undefined : fromRevision + most - 1;
     const part = known.type === 'ItemPurged' ? {} : { fromRevision, toRevision };
     let events = await log.readStream(stream, { ...part, withBodies: false });

@@ -5,7 +5,7 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
-import { endLost, isWritten, lastLife, lifeTail, writesLost } from '@epitaph/core/item/read-life.ts';
+import { assertEndNotLost, isWritten, lastLife, lifeTail, writesLost } from '@epitaph/core/item/read-life.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
@@ -29,7 +29,7 @@ export async function itemLife(log: EventLog, prefix: string, life: number): Pro
   const stream = itemStream(prefix, life);
   const events = await lifeTail(log, stream);
   if (events.length > 0) return { life, stream, events };
-  if ((await log.hasLostEnd?.(stream)) === true) throw endLost(stream);
+  await assertEndNotLost(log, stream);
   return undefined;
 }
 

@@ -199,9 +199,9 @@ export class Proofs {
     const unproven: Unproven[] = [];
     for (const { stream } of page) {
       signal?.throwIfAborted();
-      const found = await orUnproven({ stream }, async () => statementOfRun(stream, await log.readStream(stream)));
-      if ('format' in found) unproven.push(found);
-      else runs.push(found);
+      const run = await orUnproven({ stream }, async () => statementOfRun(stream, await log.readStream(stream)));
+      if ('format' in run) unproven.push(run);
+      else runs.push(run);
     }
     return { runs, unproven, position: found.length > limit ? page.at(-1)!.position : undefined };
   }

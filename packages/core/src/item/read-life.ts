@@ -122,9 +122,11 @@ export const eventsLost = ({ stream, type, position }: RecordedEvent): Unreadabl
     `the event log lacks events of ${stream} before ${type} at ${position}: it is damaged. ${WHEN_DAMAGED}`,
   );
 
-/** What is to be told of a life of which the log has lost the last event. */
-export const endLost = (stream: string): UnreadableEvent =>
-  new UnreadableEvent(`the event log has lost the last event of ${stream}: it is damaged. ${WHEN_DAMAGED}`);
+/** @throws {UnreadableEvent} for a life that was written, and of which the log finds nothing because its last event is lost */
+export async function assertEndNotLost(log: Pick<EventLog, 'hasLostEnd'>, stream: string): Promise<void> {
+  if ((await log.hasLostEnd?.(stream)) !== true) return;
+  throw new UnreadableEvent(`the event log has lost the last event of ${stream}: it is damaged. ${WHEN_DAMAGED}`);
+}
 
 type LifeEnds = Pick<EventLog, 'readLast' | 'hasLostEnd'>;
 
