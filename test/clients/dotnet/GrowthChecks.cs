@@ -40,6 +40,7 @@ internal static class GrowthChecks
             await first.StopAsync();
             await second.StopAsync();
             await WriteAsync(180, 20);
+            for (var n = 0; n < 5; n += 1) await leases.UpsertItemAsync(new { id = "of no lease" });
             long left = 0;
             using var states = container.GetChangeFeedEstimator("grow", leases).GetCurrentStateIterator();
             while (states.HasMoreResults) left += (await states.ReadNextAsync()).Sum(state => state.EstimatedLag);

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { effectivePartitionKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { keyHeader, raw } from '../support/raw.ts';
 import { statusOf, World } from '../support/world.ts';
-import { documentsOf, from, ids, page, readOn, type LatestItem } from './support.ts';
+import { documentsOf, estimated, from, ids, keeping, page, readOn, type LatestItem } from './support.ts';
 
 let world: World;
 beforeAll(async () => {
@@ -287,6 +287,54 @@ describe('over bare HTTP', () => {
     const reply = await page(world, container.id, { 'x-ms-cosmos-changefeed-wire-format-version': '2021-09-15' });
     expect(reply.json?.['Documents']).toEqual([{ current: plain, metadata: { lsn: plain!._lsn, crts: plain!._ts } }]);
     expect(plain).toMatchObject({ id: 'a', n: 2 });
+  });
+
+  test.for<[string, Record<string, string>]>([
+    ['latest versions', {}],
+    ['all versions and deletes', { 'a-im': 'Full-Fidelity Feed' }],
+  ])(
+    'by the first change of what is left of %s an estimator counts what is left, and nothing else',
+    async ([_, mode]) => {
+      const { items, id } = await world.container(keeping(60));
+      const other = await world.container();
+      const start = await page(world, id, { ...mode, 'if-none-match': '*' });
+      const ask = (continuation: unknown) =>
+        page(world, id, { ...mode, 'if-none-match': String(continuation), 'x-ms-max-item-count': '1' });
+      const left = async (continuation: unknown) => estimated(await ask(continuation));
+      expect(await left(start.headers['etag'])).toBe(0);
+
+      for (let n = 0; n < 30; n += 1) {
+        await other.items.create({ id: `o${n}`, customer: 'ann' });
+        if (n % 10 === 0) await items.create({ id: `i${n}`, customer: 'ann' });
+      }
+      expect(await left(start.headers['etag'])).toBe(3);
+      await items.upsert({ id: 'i0', customer: 'ann', n: 2 });
+      await items.create({ id: 'later', customer: 'bob' });
+      await other.items.create({ id: 'last', customer: 'ann' });
+
+      const counts: number[] = [];
+      let reply = await ask(start.headers['etag']);
+      for (; reply.status === 200; reply = await ask(reply.headers['etag'])) counts.push(estimated(reply));
+      expect(counts).toEqual('a-im' in mode ? [5, 4, 3, 2, 1] : [4, 3, 2, 1]);
+      expect(estimated(reply)).toBe(0);
+      // From an earlier place again, and of one partition key alone.
+      expect(await left(start.headers['etag'])).toBe(counts[0]);
+      const bob = { ...mode, 'if-none-match': String(start.headers['etag']), 'x-ms-max-item-count': '1' };
+      expect(estimated(await page(world, id, { ...bob, 'x-ms-documentdb-partitionkey': '["bob"]' }))).toBe(1);
+    },
+  );
+
+  test('what an estimator counts leaves out what has left', async () => {
+    const container = await world.container({ defaultTtl: -1 });
+    for (const id of ['a', 'b', 'c']) await container.items.create({ id, customer: 'ann' });
+    await container.items.create({ id: 'd', customer: 'ann', ttl: 10 });
+    await container.item('b', 'ann').delete();
+    const ask = async () => estimated(await page(world, container.id, { 'x-ms-max-item-count': '1' }));
+    expect(await ask()).toBe(3);
+    await world.advance(20_000);
+    await container.item('a', 'ann').delete();
+    await world.restart();
+    expect(await ask()).toBe(1);
   });
 
   test('a page ends where its documents get large, and goes on from there', async () => {

@@ -92,3 +92,14 @@ export function page(
 
 export const documentsOf = (reply: RawReply): readonly LatestItem[] =>
   (reply.json?.['Documents'] ?? []) as readonly LatestItem[];
+
+/**
+ * What an estimator says of an answer: how far its first change is behind its session.
+ *
+ * @source `ChangeFeedEstimatorIterator` of the .NET client
+ */
+export function estimated(reply: RawReply): number {
+  const session = Number(/(\d+)$/.exec(String(reply.headers['x-ms-session-token']))?.[1]);
+  const [first] = (reply.json?.['Documents'] ?? []) as readonly Partial<LatestItem & Version>[];
+  return first === undefined ? 0 : session - (first._lsn ?? first.metadata!.lsn) + 1;
+}

@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { parseHttpDate } from '../http/http-date.ts';
-import type { ChangeFeedRequest, FeedChange, FeedStart } from '../store/api/change-feed-api.ts';
+import type { ChangeFeedPage, ChangeFeedRequest, FeedChange, FeedStart } from '../store/api/change-feed-api.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import { charge } from '../request-units/charge.ts';
 import { withSystemProperties } from '../store/system-properties.ts';
@@ -21,19 +21,27 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const { store, segments } = request;
   const mode = modeOf(request);
   const scope = scopeOf(request, container);
+  const maxItemCount = pageSizeOf(request);
   const page = await store.readChangeFeed(container, {
     mode,
     start: startOf(request),
     notBeforeMs: modifiedSinceOf(request),
     scope,
-    maxItemCount: pageSizeOf(request),
+    maxItemCount,
+    // Estimators look at the first change alone.
+    countsLeft: maxItemCount === 1,
     atLeast: await atLeastOf(request),
     signal: request.signal(),
   });
   const headers = {
     etag: `"${page.position}"`,
     'x-ms-item-count': String(page.changes.length),
-    ...containerHeaders(segments[1]!, container, store.headPosition(), answeringRangeId(request, container, scope)),
+    ...containerHeaders(
+      segments[1]!,
+      container,
+      sessionPosition(page, store.headPosition()),
+      answeringRangeId(request, container, scope),
+    ),
   };
   if (page.changes.length === 0 && page.reachedEnd) {
     return { status: 304, body: null, charge: charge.refusedRead, headers };
@@ -43,6 +51,16 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
   const body = `{"_rid":"${container.rid}","Documents":[${documents}],"_count":${page.changes.length}}`;
   return { status: 200, body, charge: charge.changeFeed(page.changes.length, Buffer.byteLength(body)), headers };
 }
+
+/**
+ * The position that the session of an answer has come to. Behind a single change it is as far as changes are left: estimators take
+ * the one from the other, and would count what is written to other containers and ranges. Whoever has read that change
+ * reads it in that session, too; clients go by the furthest that they have been told.
+ *
+ * @source `ChangeFeedEstimatorIterator` of the .NET client, `IncrementalChangeFeedProcessorImpl.getEstimatedLag` of the Java client
+ */
+const sessionPosition = ({ position, left }: ChangeFeedPage, head: number): number =>
+  left === undefined ? head : position + left;
 
 function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {
   const text = headerText(headers, 'a-im') ?? '';

@@ -14,6 +14,7 @@ import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { unlessDamaged } from '@epitaph/core/upcast.ts';
+import { ChangesLeft } from './changes-left.ts';
 import { isDamage, PartUnreadable } from './damage.ts';
 import type { Documents } from './documents.ts';
 import { lastWriteOf } from './item-lives.ts';
@@ -41,6 +42,11 @@ const SECOND_MS = 1_000;
 /** What clients look for when they come too late, or ask for more than was ever kept. */
 const OUTSIDE_RETENTION = 'You must read the change feed from within the retention period.';
 
+interface Look extends ChangeFeedPage {
+  /** Before the first change nothing stands up to here. */
+  readonly quietUpTo: number;
+}
+
 /**
  * Change feeds, read from the log itself: a page is a look through the events behind a position, and its
  * continuation the position that the look has come to. So a feed neither misses nor repeats anything, however much is
@@ -49,6 +55,7 @@ const OUTSIDE_RETENTION = 'You must read the change feed from within the retenti
 export class ChangeFeeds {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
+  readonly #left: ChangesLeft;
   /** Where lives began, for those that have no row any more. */
   readonly #births = new GenerationCache<string, number>(BIRTHS);
   /** By the definition, from which alone they follow: other commands on a container leave that object as it is. */
@@ -57,6 +64,7 @@ export class ChangeFeeds {
   constructor(parts: StoreParts, documents: Documents) {
     this.#parts = parts;
     this.#documents = documents;
+    this.#left = new ChangesLeft(parts.ports.log);
   }
 
   async read(container: ContainerState, request: ChangeFeedRequest): Promise<ChangeFeedPage> {
@@ -67,7 +75,14 @@ export class ChangeFeeds {
     const after = await this.#start(moment, request, upTo);
     if (request.start.kind === 'now') return { changes: [], position: upTo, reachedEnd: true, examined: 0 };
     const scope = await this.#parts.recordedScope(moment.within.state, request.scope);
-    return this.#page(moment, { ...request, scope }, after, upTo);
+    const feed = { ...request, scope };
+    const begin = request.countsLeft === true ? this.#left.start(moment, feed, after) : after;
+    const { quietUpTo, ...page } = await this.#page(moment, feed, begin, upTo);
+    if (request.countsLeft !== true) return page;
+    this.#left.foundNothing(moment, feed, after, quietUpTo);
+    if (page.changes.length === 0) return page;
+    const left = await this.#left.count(moment, feed, after, upTo);
+    return { ...page, left: Math.max(0, left - page.changes.length) };
   }
 
   /** Waits for what the request has seen before. A continuation beyond the log's end is from another log. */
@@ -132,7 +147,7 @@ export class ChangeFeeds {
     return kept;
   }
 
-  async #page(moment: Moment, request: ChangeFeedRequest, after: number, upTo: number): Promise<ChangeFeedPage> {
+  async #page(moment: Moment, request: ChangeFeedRequest, after: number, upTo: number): Promise<Look> {
     const { log, monotonicMs } = this.#parts.ports;
     const { maxItemCount, signal } = request;
     const prefix = containerPrefix(moment.within.state.rid);
@@ -141,6 +156,14 @@ export class ChangeFeeds {
     let characters = 0;
     let examined = 0;
     let position = after;
+    let quietUpTo: number | undefined;
+    const look = (reachedEnd: boolean): Look => ({
+      changes,
+      position,
+      reachedEnd,
+      examined,
+      quietUpTo: quietUpTo ?? position,
+    });
     // A full page takes at least this many events; where most are of other containers, more and more are looked at in
     // one go.
     let scanned = Math.min(SCAN_SIZE, Math.max(AT_ONCE, maxItemCount));
@@ -160,25 +183,25 @@ export class ChangeFeeds {
         for (const [index, change] of made.entries()) {
           if (change instanceof PartUnreadable) {
             // What comes before it is the reader's. He is told when he asks for what comes next.
-            if (changes.length > 0) return { changes, position, reachedEnd: false, examined };
+            if (changes.length > 0) return look(false);
             throw change;
           }
+          if (change !== undefined) quietUpTo ??= position;
           position = group[index]!.position;
           if (change === undefined) continue;
           changes.push(change);
           characters += sizeOf(change);
           if (changes.length >= maxItemCount || characters >= MAX_PAGE_CHARACTERS || monotonicMs() > untilMs) {
-            return { changes, position, reachedEnd: false, examined };
+            return look(false);
           }
         }
       }
       // The read models may have more by another node, of which this one's log has not heard: that is for the next page.
-      if (part.position <= position && part.events.length === 0)
-        return { changes, position, reachedEnd: true, examined };
+      if (part.position <= position && part.events.length === 0) return look(true);
       position = Math.min(upTo, Math.max(position, part.position));
       await turn();
     }
-    return { changes, position, reachedEnd: position >= upTo, examined };
+    return look(position >= upTo);
   }
 
   async #change(

@@ -22,6 +22,8 @@ export interface ChangeFeedRequest {
   readonly scope: Scope;
   /** The most changes of a page. */
   readonly maxItemCount: number;
+  /** Asks for {@link ChangeFeedPage.left}. */
+  readonly countsLeft?: boolean | undefined;
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -60,6 +62,11 @@ export interface ChangeFeedPage {
   readonly reachedEnd: boolean;
   /** Events that were looked at. */
   readonly examined: number;
+  /**
+   * About how many changes come after this page: as many as there are up to some thousands, else rather too many. Absent where
+   * nobody asked, and of a page without changes.
+   */
+  readonly left?: number;
 }
 
 export interface ChangeFeedApi {
