@@ -33,6 +33,13 @@ export interface Limits {
   readonly defaultPageItems: number;
   /** From the first byte of a request to the last of its body. */
   readonly requestTimeoutMs: number;
+  /**
+   * How long a connection may be idle. Longer than clients keep one, so that it is they who end it: a request that meets a
+   * connection which is being closed fails, and a write of which nobody knows whether it was done is not sent again.
+   *
+   * @source 90 s in Go (`IdleConnTimeout` of `http.DefaultTransport`) and Rust (`pool_idle_timeout` of reqwest), two minutes in .NET
+   *   before 6 (`PooledConnectionIdleTimeout`), less elsewhere
+   */
   readonly keepAliveTimeoutMs: number;
 }
 
@@ -54,7 +61,7 @@ export const defaultLimits: Limits = {
   pageItems: 1000,
   defaultPageItems: 1000,
   requestTimeoutMs: 30_000,
-  keepAliveTimeoutMs: 72_000,
+  keepAliveTimeoutMs: 130_000,
 };
 
 /** Files that the store has open itself, and some that it may open. */
