@@ -80,6 +80,8 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   });
   app.server.maxConnections = limits.connections;
+  // Clients that are made for each request leave theirs behind. Whoever comes next finds room, health checks among them.
+  app.server.on('drop', () => app.server.closeIdleConnections());
   if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));

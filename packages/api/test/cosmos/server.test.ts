@@ -414,6 +414,24 @@ describe('the server', () => {
     socket.destroy();
   });
 
+  test('lets go of idle connections for new ones where there may be no more', async () => {
+    const port = await listening(testServer({ limits: { connections: 3 } }));
+    const head = 'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n';
+    const busy = connect(port, '127.0.0.1', () => busy.write(head.slice(0, -2)));
+    const idle = Array.from({ length: 2 }, () => connect(port, '127.0.0.1'));
+    for (const socket of idle) {
+      socket.write(head);
+      expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 404 /);
+    }
+    const ends = Promise.all(idle.map((socket) => once(socket, 'close')));
+    await exchange(port, head).catch(() => {});
+    await ends;
+    expect(await exchange(port, `${head.slice(0, -2)}connection: close\r\n\r\n`)).toMatch(/^HTTP\/1\.1 404 /);
+    busy.write('\r\n');
+    expect(String((await once(busy, 'data'))[0])).toMatch(/^HTTP\/1\.1 404 /);
+    busy.destroy();
+  });
+
   test('refuses a body before it is read when the request isn’t let in', async () => {
     const port = await listening(testServer());
     const head = 'POST /dbs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1000000\r\n\r\n';
