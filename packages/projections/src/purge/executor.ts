@@ -192,7 +192,10 @@ export class PurgeExecutor {
     for (const { index } of refused) left.delete(index);
     const record = async (life: Gone): Promise<void> => {
       const ended = demandedNow === undefined ? life : await this.#recordEnd(life, demandedNow);
-      const recorded = await this.#recordPurge(ended, nowMs, demandedNow);
+      const recorded = await this.#recordPurge(ended, nowMs, demandedNow).catch((error: unknown) => {
+        if (!(error instanceof PurgeFault)) this.truncations.doubt(life.candidate.stream);
+        throw error;
+      });
       left.delete(life.index);
       purged += 1;
       position = Math.max(position, recorded.position);

@@ -445,6 +445,8 @@ export class PurgeRunner {
         }
       }
     }
+    const late = await this.#executor.truncations.finishInDoubt(nowMs());
+    fault ??= late;
     await this.#executor.truncations.done();
     // The run stays open: what there is to do in it is not done.
     if (fault !== undefined) {

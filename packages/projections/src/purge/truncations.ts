@@ -3,6 +3,7 @@ import { decideUniqueKey } from '@epitaph/core/unique-key/decide.ts';
 import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import { uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
 import { Pace } from '@epitaph/core/turn.ts';
+import { despiteFaults, type PurgeFault } from './faults.ts';
 import { type LifeReading, readFacts } from './life-reading.ts';
 import { type PurgePorts, stepContext } from './ports.ts';
 
@@ -10,6 +11,8 @@ import { type PurgePorts, stepContext } from './ports.ts';
 export class Truncations {
   readonly #ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId' | 'projected'>;
   readonly #under = new Set<Promise<void>>();
+  /** Lives whose purge may come on record though who recorded it was told of a fault, also after all was looked through. */
+  readonly #inDoubt = new Set<string>();
   #fault: { readonly error: unknown } | undefined;
   /** Between which positions every life that is on record as purged is truncated. */
   #looked = { from: 0, upTo: 0 };
@@ -72,14 +75,35 @@ export class Truncations {
     }
   }
 
-  /** Truncates what is left of a life, if it is on record as purged. */
-  async finishLife(stream: string, nowMs: number): Promise<void> {
+  /** Told of a life whose purge could not be recorded, as far as is known. */
+  doubt(stream: string): void {
+    this.#inDoubt.add(stream);
+  }
+
+  /**
+   * Truncates those lives in doubt that are on record as purged.
+   *
+   * @returns the first fault that was met, when all others are done
+   */
+  finishInDoubt(nowMs: number): Promise<PurgeFault | undefined> {
+    return despiteFaults([...this.#inDoubt], async (stream) => {
+      if (await this.finishLife(stream, nowMs)) this.#inDoubt.delete(stream);
+    });
+  }
+
+  /**
+   * Truncates what is left of a life, if it is on record as purged.
+   *
+   * @returns whether it is
+   */
+  async finishLife(stream: string, nowMs: number): Promise<boolean> {
     const { log, sealer, projected } = this.#ports;
     const reading = await readFacts(log, sealer, stream);
-    if (reading?.last.read.type !== 'ItemPurged') return;
+    if (reading?.last.read.type !== 'ItemPurged') return false;
     // To whoever finds its row and not its writes, the log is damaged. Another attempt may have recorded it.
     await projected(reading.last.recorded.position);
     await this.truncate(stream, reading, nowMs);
+    return true;
   }
 
   /** Removes a purged life's writes from the log; its permanent facts stay. */
