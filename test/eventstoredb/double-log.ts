@@ -19,6 +19,9 @@ export class InvalidPosition extends Error {
   override readonly name = 'InvalidPosition';
 }
 
+/** The metadata of a stream that was deleted. */
+const DELETED = '{"$tb":9223372036854775807}';
+
 /** After so many events of the store the server writes one of its own, so that nobody counts on being alone. */
 const SYSTEM_EVENT_EVERY = 5;
 
@@ -64,7 +67,8 @@ export class DoubleLog {
       const last = there.at(-1);
       if (last !== undefined && there.every((record) => record !== undefined)) return { kind: 'appended', last };
     }
-    if (expected !== current) return { kind: 'wrong-version', current };
+    if (expected === -1 && this.#isDeleted(stream)) this.#writeMetadata(stream, `{"$tb":${current + 1}}`);
+    else if (expected !== current) return { kind: 'wrong-version', current };
     let last: DoubleRecord | undefined;
     for (const event of events) last = this.#write(stream, event);
     this.#written += 1;
@@ -83,6 +87,31 @@ export class DoubleLog {
     this.#end += 80 + stream.length + event.type.length + event.metadata.length + event.data.length;
     for (const listener of this.#listeners) listener(record);
     return record;
+  }
+
+  /**
+   * As an operator deletes one, softly: nothing of it is shown, and what is appended to it as to a new one goes on behind
+   * what it had.
+   *
+   * @source EventStoreDB's documentation, "Deleting streams and events": the next event has the number after the last one
+   */
+  deleteStream(stream: string): void {
+    this.#writeMetadata(stream, DELETED);
+  }
+
+  #isDeleted(stream: string): boolean {
+    const last = this.#streams.get(`$$${stream}`)?.records.at(-1);
+    return last !== undefined && Buffer.from(last.data).toString() === DELETED;
+  }
+
+  #writeMetadata(stream: string, metadata: string): void {
+    this.#write(`$$${stream}`, {
+      id: crypto.randomUUID(),
+      type: '$metadata',
+      contentType: 'application/json',
+      metadata: new Uint8Array(0),
+      data: Buffer.from(metadata),
+    });
   }
 
   #systemEvent(): void {

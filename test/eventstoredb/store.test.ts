@@ -146,6 +146,41 @@ test('what another program has written to streams of items makes nothing of them
   ]);
 });
 
+test('a stream that somebody has deleted takes nothing more, and what comes to it keeps no other item from anybody', async () => {
+  const container = await world.container();
+  for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
+  await container.item('a', 'ann').delete();
+  await world.purge();
+  const { stream } = double.log.readForwards(undefined).find(({ type }) => type === 'ItemPurged')!;
+  double.log.deleteStream(stream);
+
+  const told = async () => {
+    for (const what of ['explain', 'history']) {
+      const target = `/dbs/shop/colls/c1/${what}?id=a&partitionKey=["ann"]`;
+      expect(await world.manage('GET', target)).toMatchObject({
+        status: 500,
+        body: { detail: expect.stringContaining(`lost the last event of ${stream}`) },
+      });
+    }
+  };
+  await told();
+  expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(500);
+  await container.items.upsert({ id: 'b', customer: 'ann', n: 2 });
+  await container.items.create({ id: 'c', customer: 'ann' });
+  expect(await sightings(container, ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+  expect(double.log.readStream(stream)).toEqual([]);
+  await told();
+  await world.restart();
+  expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+  const problem = { code: 'writes-missing', subject: stream, message: expect.any(String) };
+  expect(await world.fsck()).toEqual([problem]);
+  await world.manage('POST', '/projections/items/rebuild');
+  await expect
+    .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body, { timeout: 20_000 })
+    .toMatchObject({ state: 'done' });
+  expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+});
+
 test('a schedule scavenges what was purged, when so long ago the last one began and there is something to take', async () => {
   await world.end();
   double.log = new DoubleLog();

@@ -11,7 +11,10 @@ import { after } from '../patience.ts';
 export type AppendAnswer =
   | {
       readonly kind: 'appended';
-      /** Of the last event, where the server told. */ readonly position: number | undefined;
+      /** Of the last event, where the server told. */
+      readonly position: number | undefined;
+      /** Of the last event. */
+      readonly revision: number;
     }
   | { readonly kind: 'conflict'; readonly actualRevision: ExpectedRevision }
   /** It came to the server after the instant that was given, or an earlier one of the same did not and was answered to nobody. */
@@ -213,7 +216,8 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
     const position = success.getPosition()?.getCommitPosition();
     // An idempotent answer may come without one.
     const known = position !== undefined && /^[1-9]\d{0,18}$/.test(position);
-    return { kind: 'appended', position: known ? exactNumber(position) : undefined };
+    const revision = exactNumber(success.getCurrentRevision());
+    return { kind: 'appended', position: known ? exactNumber(position) : undefined, revision };
   }
   const error = response.getError();
   const details = error?.getDetails();

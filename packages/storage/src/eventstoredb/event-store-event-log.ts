@@ -18,6 +18,7 @@ import type {
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import type { LogOwner } from '../log-owner.ts';
 import { BatchAppender } from './batch-appender.ts';
 import { CatchUpSubscription, type Page, type PageOptions, type PageReader } from './catch-up-subscription.ts';
@@ -128,14 +129,15 @@ export class EventStoreEventLog implements EventLog, PageReader {
       return taken;
     }
     if (answer.kind === 'appended') {
-      this.#revisions.set(append.stream, revisionOf(append.expectedRevision) + append.events.length);
+      const revision = revisionOf(expectedRevision) + append.events.length;
+      if (answer.revision > revision && expectedRevision === 'no-stream') await this.#assertNotRevived(append, answer);
+      this.#revisions.set(append.stream, revision);
       if (append.events.length === 1 && answer.position !== undefined) {
         return { kind: 'appended', position: answer.position, firstPositions: [answer.position] };
       }
       const recorded = await this.#recorded(append);
       if (recorded !== undefined) return recorded;
       const last = await this.#lastPlace(stream);
-      const revision = revisionOf(expectedRevision) + append.events.length;
       invariant(
         last !== undefined && last.revision > revision,
         `an append to ${stream} was answered, but is not there`,
@@ -148,6 +150,22 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const mayBeThere = actualRevision !== 'no-stream' && actualRevision > revisionOf(expectedRevision);
     const recorded = mayBeThere ? await this.#recorded(append) : undefined;
     return recorded ?? { kind: 'conflict', stream, expectedRevision, actualRevision };
+  }
+
+  /**
+   * A stream that an operator has deleted is none to the server, which then numbers what is appended behind what was there. The store
+   * has nothing to go on with such an event, nor its read models: it is hidden as the others are.
+   *
+   * @source EventStoreDB's documentation, "Deleting streams and events": soft delete
+   * @throws {UnreadableEvent} for such a stream
+   */
+  async #assertNotRevived(append: StreamAppend, { revision }: { readonly revision: number }): Promise<void> {
+    const { stream } = append;
+    if ((await this.#recorded(append)) !== undefined) return;
+    await this.#hide(stream, revision + 1);
+    throw new UnreadableEvent(
+      `${stream} has been deleted from the event store by another program, with ${revision + 1 - append.events.length} events. ${WHEN_DAMAGED}`,
+    );
   }
 
   /** The append as it stands in its stream, or undefined if something else, or nothing, stands there. */
@@ -185,6 +203,12 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const last = await this.#lastOwn(stream);
     this.#known(last);
     return last;
+  }
+
+  /** What has been truncated has an end that stays, so a stream that was and has none was deleted by another program. */
+  async hasLostEnd(stream: string): Promise<boolean> {
+    const { before } = await this.#truncation(stream);
+    return before > 0 && (await this.#lastOwn(stream)) === undefined;
   }
 
   /** The last event that is the store's own: another program may have written behind it, which makes nothing of it untrue. */
@@ -396,6 +420,10 @@ export class EventStoreEventLog implements EventLog, PageReader {
       if (last === undefined) return;
       invariant(beforeRevision <= last.revision, 'the last event of a stream is never truncated');
     }
+    await this.#hide(stream, beforeRevision);
+  }
+
+  async #hide(stream: string, beforeRevision: number): Promise<void> {
     // Most streams have no metadata yet, so that is not asked first.
     for (let found: Truncation = NOTHING_SAID; found.before < beforeRevision; found = await this.#truncation(stream)) {
       const { metadata, revision } = found;
