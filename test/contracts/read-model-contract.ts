@@ -552,6 +552,22 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       }
     });
 
+    testFilled('knows the last life of each item of which there is content, ended or not', async (store, model) => {
+      const lives = [...model.items.values(), ...model.ended.values(), ...model.unrecorded.values()];
+      for (const container of CONTAINERS) {
+        for (const partitionKey of PARTITIONS) {
+          for (let at = 0; at < 15; at++) {
+            const id = `item ${at}`;
+            const ofItem = lives.filter((one) => one.container === container && one.id === id);
+            const known = ofItem.filter((one) => one.partitionKey === partitionKey).map(({ life }) => life);
+            expect(await store.lastLife(container, partitionKey, id)).toBe(
+              known.length === 0 ? undefined : Math.max(...known),
+            );
+          }
+        }
+      }
+    });
+
     testFilled('counts and lists items by spans of their times', async (store, model, random) => {
       for (const container of CONTAINERS) {
         for (let round = 0; round < 20; round++) {

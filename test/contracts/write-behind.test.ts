@@ -97,7 +97,9 @@ describe('read models that are written behind', () => {
     await store.apply([written('a', 2, 1), written('b', 3)], 3);
     expect(await find(store, 'a')).toMatchObject({ birth: 1, position: 2, ts: 2 });
     expect(await find(store, 'b')).toMatchObject({ birth: 3, position: 3 });
+    expect(await store.lastLife(1, '["p"]', 'b')).toBe(1);
     expect(await find(store, 'c')).toBeUndefined();
+    expect(await store.lastLife(1, '["p"]', 'c')).toBeUndefined();
     await store.apply([{ kind: 'log-mark', position: 3, atMs: 1_000 }], 3);
     await sleep(5);
     expect(behind.told).toEqual([]);

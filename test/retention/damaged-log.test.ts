@@ -304,6 +304,77 @@ it.each([0, 1])(
   },
 );
 
+/** A store with an item that has left, of some lives of which the log has lost everything since. */
+async function leftWithout(
+  lost: readonly number[],
+  { lives, isPurged = false }: { lives: number; isPurged?: boolean },
+) {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  for (let life = 0; life < lives; life += 1) {
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    await store.deleteItem(CALLER, container, 'a', PK);
+  }
+  if (isPurged) await store.runPurge();
+  await store.createDatabase(CALLER, 'last');
+  await store.close();
+  folder.change('log.db', (log) => {
+    for (const life of lost) {
+      log.exec(`DELETE FROM events WHERE stream LIKE 'item-%.${life}'`);
+      log.exec(`DELETE FROM streams WHERE name LIKE 'item-%.${life}'`);
+    }
+  });
+  store = await folder.open();
+  const reopened = async () => {
+    await store.close();
+    return folder.open();
+  };
+  return { store, container, reopened };
+}
+
+it.each([
+  { lives: 1, lost: [0] },
+  { lives: 2, lost: [0] },
+  { lives: 3, lost: [1] },
+  { lives: 3, lost: [0, 1] },
+])(
+  'an item that has left, and of whose $lives lives the log has lost $lost, is not begun anew, and all others go on',
+  async ({ lives, lost }) => {
+    const { store, container, reopened } = await leftWithout(lost, { lives });
+    const remove = () => store.deleteItem(CALLER, container, 'a', PK);
+    const write = (id: string, operation: 'create' | 'upsert') =>
+      store.writeItem(CALLER, container, operation, itemToWrite({ id, pk: 'p' }));
+    const isLost = /^the event log has nothing of item-|^item-.* has no event left in the log/;
+    for (const operation of [() => write('a', 'create'), () => write('a', 'upsert'), remove]) {
+      await expect(operation()).rejects.toThrow(isLost);
+    }
+    if (lives === 1) await expect(store.explain(container, 'a', PK)).rejects.toThrow(isLost);
+    await write('other', 'create');
+    const again = await reopened();
+    try {
+      expect(JSON.parse((await again.readItem(container, 'other', PK)).json)).toMatchObject({ id: 'other' });
+    } finally {
+      await again.close();
+    }
+  },
+);
+
+it('an item that was begun anew in place of a life that the log has lost does not come to have two lives at once', async () => {
+  const { store, container, reopened } = await leftWithout([1], { lives: 3, isPurged: true });
+  const create = () => store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  // Where it is purged nothing but the log knows of the third.
+  await create();
+  const isLost = /^the event log has no end of item-[^ ]+[.]1, and later lives/;
+  for (const operation of [create, () => store.deleteItem(CALLER, container, 'a', PK)]) {
+    await expect(operation()).rejects.toThrow(isLost);
+  }
+  await expect(store.history(container, 'a', PK)).rejects.toThrow(isLost);
+  const again = await reopened();
+  await again.close();
+});
+
 it.each([0, 2])(
   'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',
   async (lost) => {

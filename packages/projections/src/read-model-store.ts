@@ -222,6 +222,8 @@ export interface ReadModelStore {
 
   /** The row of an item, whether or not it has expired by now. */
   findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;
+  /** The highest number of an item's lives of which there is content, ended or not; undefined for none. */
+  lastLife(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<number | undefined>;
   /** Items that the watermarks leave visible, in order of birth. */
   scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
   countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;

@@ -63,40 +63,60 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
 }
 
 /**
- * An item that is there has been written, though the log may have nothing of that any more.
+ * An item that is there, or that has left and is not erased, has been written, though the log may have nothing of that any
+ * more.
  *
- * @returns the life of the item that is there
+ * @returns its last life that the read models know
  * @throws {UnreadableEvent} for one that must not pass for none, or for one that has left
  */
 export async function assertNotLost(
-  { rows, ports }: Pick<StoreParts, 'rows' | 'ports'>,
+  parts: Pick<StoreParts, 'readModel' | 'ports'>,
+  container: ContainerNumber,
+  name: ItemName,
+  prefix: string,
+): Promise<number | undefined> {
+  return (await lastKnown(parts, container, name, prefix))?.life;
+}
+
+async function lastKnown(
+  { readModel, ports }: Pick<StoreParts, 'readModel' | 'ports'>,
   container: ContainerNumber,
   { partitionKey, id }: ItemName,
   prefix: string,
-): Promise<number | undefined> {
-  const row = await rows.find(container, partitionKey, id);
+): Promise<{ readonly life: number; readonly last: RecordedEvent } | undefined> {
+  const life = await readModel.lastLife(container, partitionKey, id);
+  if (life === undefined) return undefined;
   // It may have been written just now.
-  if (row === undefined || (await ports.log.readLast(itemStream(prefix, row.life))) !== undefined) return row?.life;
-  throw new UnreadableEvent(`${prefix}, an item that is there, has no event left in the log. ${WHEN_DAMAGED}`);
+  const last = await ports.log.readLast(itemStream(prefix, life));
+  if (last !== undefined) return { life, last };
+  throw new UnreadableEvent(
+    `${prefix}, an item of which there is content, has no event left in the log. ${WHEN_DAMAGED}`,
+  );
 }
 
 /**
  * That the lives of an item before one that the log does not have are all that it had: lives are numbered without gaps.
  *
- * @throws {UnreadableEvent} where there are later ones, or the item is there by a later one: they must not pass for none
+ * @throws {UnreadableEvent} where there are later ones, or the read models know a later one: they must not pass for none
  */
 export async function assertNoneBehind(
-  parts: Pick<StoreParts, 'rows' | 'ports'>,
+  parts: Pick<StoreParts, 'readModel' | 'ports'>,
   container: ContainerNumber,
   name: ItemName,
   prefix: string,
   life: number,
 ): Promise<void> {
   const { log } = parts.ports;
-  const known = (await assertNotLost(parts, container, name, prefix)) ?? -1;
-  const isFollowed = known > life || (await isWritten(log, prefix, life + 1));
+  const known = await lastKnown(parts, container, name, prefix);
+  const isFollowed = (known !== undefined && known.life > life) || (await isWritten(log, prefix, life + 1));
   // It may have begun just now.
   if (isFollowed && (await log.readLast(itemStream(prefix, life))) === undefined) throw lifeLost(prefix, life);
+  // A life that others come after has ended: what is written otherwise is one that the log had lost, and that was begun anew.
+  if (known === undefined || known.life >= life - 1 || !isItemWrite(known.last)) return;
+  if (await isWritten(log, prefix, life - 1))
+    throw new UnreadableEvent(
+      `the event log has no end of ${known.last.stream}, and later lives of the item. ${WHEN_DAMAGED}`,
+    );
 }
 
 /** What is to be told of a life of which the log has lost every event. */

@@ -31,7 +31,7 @@ import { isBeingErased } from '@epitaph/core/retention/state.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
-import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { wait } from '../wait.ts';
 import { assertNoneBehind } from './item-lives.ts';
@@ -605,11 +605,11 @@ export class ItemWrites {
   ): ItemRequest['command'] {
     return (state, life) => {
       if (state.status === 'none') {
-        const row = this.#parts.rows.find(within.number, name.partitionKey, name.id);
+        const known = this.#parts.readModel.lastLife(within.number, name.partitionKey, name.id);
         // Mostly there is none, and the log isn't asked.
-        return row === undefined
+        return known === undefined
           ? intent(state, life)
-          : this.#beginning(within, name, row, life, () => intent(state, life));
+          : this.#beginning(within, name, known, life, () => intent(state, life));
       }
       if (state.status !== 'live') return intent(state, life);
       const { lastWrite } = state;
@@ -630,11 +630,13 @@ export class ItemWrites {
   async #beginning(
     within: CatalogContainer,
     name: ItemName,
-    row: MaybePromise<ItemRow | undefined>,
+    known: MaybePromise<number | undefined>,
     { stream, life }: LifeAt,
     intent: () => ReturnType<ItemRequest['command']>,
   ): Promise<Awaited<ReturnType<ItemRequest['command']>>> {
-    if ((await row) !== undefined) {
+    // Where it is the one before, that has ended by the log.
+
+    if (![undefined, life - 1].includes(await known)) {
       await assertNoneBehind(this.#parts, within.number, name, parseItemStream(stream)!.prefix, life);
     }
     return intent();

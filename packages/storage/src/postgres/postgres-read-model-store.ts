@@ -143,6 +143,12 @@ export class PostgresReadModelStore implements ReadModelStore {
     return row;
   }
 
+  async lastLife(container: number, partitionKey: string, id: string): Promise<number | undefined> {
+    const values = [container, nameDigest(partitionKey, id)];
+    const [row] = await this.#database.query<{ life: number | null }>(this.#sql.lastLife, values);
+    return row!.life ?? undefined;
+  }
+
   async sealedBodies(container: number, births: readonly number[]): Promise<SealedWrite[]> {
     const values = [container, births, MAX_FETCHED_BYTES];
     return this.#database.query(this.#sql.bodies, values) as unknown as Promise<SealedWrite[]>;

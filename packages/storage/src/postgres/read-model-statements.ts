@@ -50,6 +50,8 @@ export function readModelStatements(schema: string) {
       UNION ALL SELECT number, kind, NULL, NULL, state FROM ${schema}.catalog_entries WHERE changed > $1
       ORDER BY number, list, place`,
     item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
+    lastLife: `SELECT max(life) AS life FROM (SELECT life FROM ${items} WHERE container = $1 AND name_digest = $2
+      UNION ALL SELECT max(life) FROM ${ended} WHERE container = $1 AND name_digest = $2) AS lives`,
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
       (SELECT *, sum(octet_length(body)) OVER (ORDER BY birth) - octet_length(body) AS before FROM ${items}
       WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL) AS wanted WHERE before < $3`,

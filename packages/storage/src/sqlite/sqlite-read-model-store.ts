@@ -93,6 +93,11 @@ export class SqliteReadModelStore implements ReadModelStore {
     return this.#read.item.get(container, partitionKey, id) as ItemRow | undefined;
   }
 
+  lastLife(container: number, partitionKey: string, id: string): number | undefined {
+    const name = [container, partitionKey, id];
+    return (this.#read.lastLife.get(...name, ...name) as { life: number | null }).life ?? undefined;
+  }
+
   scanItems(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
     if (scan.clear === undefined) return this.#scan(container, scan);
     const found = scanByClear(this.#clearIndex(container), scan).then((rows) => rows ?? this.#scan(container, scan));
@@ -381,6 +386,11 @@ function prepare(database: DatabaseSync) {
     ),
     entries: database.prepare('SELECT number, kind, state FROM catalog_entries ORDER BY number'),
     item: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND partition_key = ? AND id = ?`),
+    lastLife: database.prepare(
+      `SELECT max(life) AS life FROM
+         (SELECT life FROM items WHERE container = ? AND partition_key = ? AND id = ?
+          UNION ALL SELECT max(life) FROM ended WHERE container = ? AND partition_key = ? AND id = ?)`,
+    ),
     // By the primary key, so that rows come in order of birth without a sort.
     visible: database.prepare(
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ?

@@ -134,6 +134,13 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return row ?? this.#read((store) => store.findItem(container, partitionKey, id), container);
   }
 
+  /** Ends never wait, and a life that does is a later one than all that have ended. */
+  lastLife(container: number, partitionKey: string, id: string): MaybePromise<number | undefined> {
+    const name = rowName(container, partitionKey, id);
+    const waiting = this.#waiting.items.get(name) ?? this.#moving.items.get(name);
+    return waiting?.change.life ?? this.#store.lastLife(container, partitionKey, id);
+  }
+
   checkpoint(): MaybePromise<number> {
     return this.#read((store) => store.checkpoint());
   }
