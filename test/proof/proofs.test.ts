@@ -431,6 +431,35 @@ describe('what the log has damaged', () => {
   });
 });
 
+describe('of a run of the purge whose record the log has lost', () => {
+  const tamperedRun = async (revision: number) => {
+    await store.advanceClock(61_000);
+    await store.runPurge();
+    const { id } = (await store.purgeRuns(0, 10)).runs[0]!;
+    await tamper('log.db', `DELETE FROM events WHERE stream = 'purge-run-${id}' AND revision = ${revision}`);
+    return id;
+  };
+
+  test('from its start, no certificates are given of what other runs erased', async () => {
+    const id = await tamperedRun(0);
+    const lines = (await fetched(`/purge/runs/${id}/certificates`)).trim().split('\n');
+    expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual([
+      {
+        format: 'epitaph.unproven/1',
+        stream: `purge-run-${id}`,
+        reason: expect.stringMatching(/^the event log has no whole record of/) as string,
+      },
+    ]);
+  });
+
+  test('at its end, it is not said that there is no such run', async () => {
+    const id = await tamperedRun(1);
+    const pages = store.runCertificates(id);
+    await expect(pages.next()).rejects.toThrow(`the event log has lost the last event of purge-run-${id}`);
+    await expect(store.runCertificates('unknown').next()).rejects.toThrow('No purge run of that id');
+  });
+});
+
 describe('the whole log', () => {
   test('is as it was recorded, and has grown from what was signed earlier, over a restart and a new tree', async () => {
     const key = file('key', await fetched('/proof/key'));

@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { eventsLost, lifeTail } from '@epitaph/core/item/read-life.ts';
+import { assertEndNotLost, eventsLost, lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
@@ -218,7 +218,11 @@ export class Proofs {
     const { log } = this.#parts.ports;
     const stream = purgeRunStream(id);
     const events = await log.readStream(stream);
-    if (events.length === 0) throw new Refusal('purge-run-not-found');
+    const [started] = events;
+    if (started === undefined) {
+      await assertEndNotLost(log, stream);
+      throw new Refusal('purge-run-not-found');
+    }
     const { size, position: readTo } = await this.treeNow();
     const certified = await orUnproven({ stream }, (): PurgeRunCertificate => {
       const statement = statementOfRun(stream, events);
@@ -230,10 +234,12 @@ export class Proofs {
       };
     });
     yield [certified];
+    // From where it erased is lost with its start: what came after its end is not its own.
+    if (started.revision > 0) return;
     // Of a run that is not over, up to where the tree is: it goes on erasing.
     const end = events[1]?.position ?? readTo + 1;
     const pace = new Pace();
-    for (let position = events[0]!.position; position < end;) {
+    for (let { position } = started; position < end;) {
       signal?.throwIfAborted();
       const page = await log.readAll(position, PAGE_EVENTS, { withBodies: false });
       if (page.length === 0) return;
