@@ -319,6 +319,9 @@ describe('the guarded clock', () => {
       const slow = started(-1_500);
       slow.look(600);
       expect(slow.clock.jump()).toBe(undefined);
+      const ahead = started(900);
+      ahead.look(600);
+      expect(ahead.clock.jump()).toBe(undefined);
     });
 
     it('holds when it drifts away, and shows no time that was used again', () => {
