@@ -8,46 +8,55 @@ import { DEFINITION } from './definition.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 21, 10);
 
-it('a write is answered with the beginning of its life, also where another has ended that by the answer, after a restart', async () => {
-  const folder = newFolder('answered-births');
-  const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
-  let { store } = await open();
-  onTestFinished(async () => {
+it.each([
+  { what: 'ended that', isBegunAnew: false },
+  { what: 'ended that and begun the next', isBegunAnew: true },
+])(
+  'a write is answered with the beginning of its life, also where another has $what by the answer, after a restart',
+  async ({ isBegunAnew }) => {
+    const folder = newFolder('answered-births');
+    const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
+    let { store } = await open();
+    onTestFinished(async () => {
+      await store.close();
+      removeFolder(folder);
+    });
+    await store.createDatabase(CALLER, 'd');
+    await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    const write = (operation: 'create' | 'replace', id = 'a') =>
+      store.writeItem(CALLER, store.container('d', 'c'), operation, itemToWrite({ id, pk: 'p' }));
+    const { resource: created } = await write('create');
+    // Where lives began that were written to lately is in memory.
     await store.close();
-    removeFolder(folder);
-  });
-  await store.createDatabase(CALLER, 'd');
-  await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
-  const write = (operation: 'create' | 'replace', id = 'a') =>
-    store.writeItem(CALLER, store.container('d', 'c'), operation, itemToWrite({ id, pk: 'p' }));
-  const { resource: created } = await write('create');
-  // Where lives began that were written to lately is in memory.
-  await store.close();
-  ({ store } = await open());
-  const { apply } = SqliteReadModelStore.prototype;
-  const goesOn = Promise.withResolvers<void>();
-  const slow = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementationOnce(async function (
-    this: unknown,
-    ...what
-  ) {
-    await goesOn.promise;
-    return apply.apply(this as SqliteReadModelStore, what);
-  });
-  const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
-  try {
-    const other = write('create', 'b');
-    await vi.waitFor(() => expect(slow).toHaveBeenCalled());
-    // What is recorded from here on is projected at once.
-    const replacing = write('replace');
-    await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(2));
-    const deleting = store.deleteItem(CALLER, store.container('d', 'c'), 'a', '["p"]');
-    await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(3));
-    goesOn.resolve();
-    const [{ resource: replaced }] = await Promise.all([replacing, deleting, other]);
-    expect(replaced.birth).toBe(created.birth);
-  } finally {
-    goesOn.resolve();
-    slow.mockRestore();
-    recorded.mockRestore();
-  }
-});
+    ({ store } = await open());
+    const { apply } = SqliteReadModelStore.prototype;
+    const goesOn = Promise.withResolvers<void>();
+    const slow = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementationOnce(async function (
+      this: unknown,
+      ...what
+    ) {
+      await goesOn.promise;
+      return apply.apply(this as SqliteReadModelStore, what);
+    });
+    const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
+    try {
+      const other = write('create', 'b');
+      await vi.waitFor(() => expect(slow).toHaveBeenCalled());
+      // What is recorded from here on is projected at once.
+      const replacing = write('replace');
+      await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(2));
+      const deleting = store.deleteItem(CALLER, store.container('d', 'c'), 'a', '["p"]');
+      await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(3));
+      const beginning = isBegunAnew ? write('create') : undefined;
+      // Sent for the first life as well, of which the log has more.
+      if (isBegunAnew) await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(5));
+      goesOn.resolve();
+      const [{ resource: replaced }] = await Promise.all([replacing, deleting, other, beginning]);
+      expect(replaced.birth).toBe(created.birth);
+    } finally {
+      goesOn.resolve();
+      slow.mockRestore();
+      recorded.mockRestore();
+    }
+  },
+);
