@@ -95,6 +95,8 @@ export class GuardedClock implements Clock {
   #jump: ClockJump | undefined;
   /** By how much the wall clock is ahead of the common one and right for all that, as an operator says. */
   #acceptedAheadMs = 0;
+  /** What the common clock said last that went with this node's, or with what it had said before that. */
+  #commonKnown: { readonly atMs: number; readonly monotonicMs: number } | undefined;
 
   constructor(options: GuardedClockOptions) {
     this.#sources = options.sources;
@@ -124,6 +126,12 @@ export class GuardedClock implements Clock {
     return this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
   }
 
+  /** What the common clock says by now unless it has jumped; undefined before it was asked. */
+  #commonExpectedMs(): number | undefined {
+    const known = this.#commonKnown;
+    return known && known.atMs + (this.#sources.monotonicMs() - known.monotonicMs);
+  }
+
   /** From here on the wall clock is expected to go on from that time. */
   #anchor(atMs: number): void {
     this.#anchorWallMs = atMs;
@@ -138,7 +146,9 @@ export class GuardedClock implements Clock {
     const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : toleranceMs;
     if (aheadMs > mayBeAheadMs || -aheadMs > toleranceMs) {
       this.#jump ??= { reason: 'wall-clock-jumped', wallMs, expectedMs: Math.floor(expectedMs) };
-      this.#use(Math.floor(expectedMs));
+      // It may be the common clock that has jumped, and what is used once never comes back.
+      const commonMs = this.#jump.reason === 'clocks-differ' ? this.#commonExpectedMs() : undefined;
+      this.#use(Math.floor(Math.min(expectedMs, commonMs ?? expectedMs)));
       return this.#usedMs;
     }
     if (this.#jump !== undefined) {
@@ -187,8 +197,8 @@ export class GuardedClock implements Clock {
 
   /**
    * Tells the clock what the one says that all nodes ask. Where the wall clock is too far from that, time is held and goes
-   * on along the common one: what this node records and erases is recorded and erased for all of them. A long stop is
-   * another question, which only an operator can answer.
+   * on along the common one, as far as that itself has not jumped since it was right: what this node records and erases is
+   * recorded and erased for all of them. A long stop is another question, which only an operator can answer.
    */
   observeCommon({ earliestMs, latestMs }: CommonTime): void {
     // Nobody is given the wall clock's time before it is known to be near the common one.
@@ -197,6 +207,10 @@ export class GuardedClock implements Clock {
     if (isLongStop && wallMs - this.#expectedMs() > this.#maxDowntimeMs) return;
     const apartMs = (ownMs: number) => Math.max(ownMs - latestMs, earliestMs - ownMs);
     const differs = [wallMs, wallMs - this.#acceptedAheadMs].every((ownMs) => apartMs(ownMs) > this.#mayDifferMs);
+    const hasJumped = apartMs(this.#commonExpectedMs() ?? latestMs) > this.#mayDifferMs;
+    if (!differs || !hasJumped) {
+      this.#commonKnown = { atMs: latestMs, monotonicMs: this.#sources.monotonicMs() };
+    }
     if (differs) {
       this.#jump = { reason: 'clocks-differ', wallMs, expectedMs: earliestMs };
       this.#anchor(earliestMs);

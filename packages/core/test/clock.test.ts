@@ -355,6 +355,59 @@ describe('the guarded clock', () => {
       expect(clock.jump(), 'the common one was put right').toBe(undefined);
     });
 
+    it('uses no time of a common one that has jumped ahead, and is as it was when that is put right', () => {
+      const { machine, clock, look } = started(200);
+      look();
+      const wrong = () => machine.wall + 86_400_000;
+      for (let second = 0; second < 60; second++) {
+        machine.pass(1_000);
+        clock.observeCommon({ earliestMs: wrong(), latestMs: wrong() });
+        expect(clock.jump()).toEqual({ reason: 'clocks-differ', wallMs: machine.wall, expectedMs: wrong() });
+        expect(clock.now()).toBeLessThanOrEqual(machine.wall);
+      }
+      expect(clock.now(), 'time goes on').toBeGreaterThan(START_MS + 59_000);
+      look();
+      expect(clock.jump()).toBe(undefined);
+      expect(clock.now()).toBe(machine.wall);
+      machine.pass(1_000);
+      clock.observeCommon({ earliestMs: wrong(), latestMs: wrong() });
+      clock.now();
+      clock.confirm();
+      expect(clock.now(), 'by its own').toBe(machine.wall);
+      machine.pass(1_000);
+      clock.observeCommon({ earliestMs: wrong(), latestMs: wrong() });
+      expect(clock.jump()).toBe(undefined);
+      expect(clock.now()).toBe(machine.wall);
+    });
+
+    it('goes on along the common one also where both had been set to another time together', () => {
+      const { machine, clock, commonMs, look } = started(0);
+      look();
+      const laterMs = () => commonMs() + 3_600_000;
+      machine.wall = laterMs();
+      clock.confirm();
+      clock.observeCommon({ earliestMs: laterMs(), latestMs: laterMs() });
+      expect(clock.jump()).toBe(undefined);
+      machine.pass(1_000, 90_000);
+      clock.observeCommon({ earliestMs: laterMs(), latestMs: laterMs() });
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+      expect(clock.now()).toBe(laterMs());
+    });
+
+    it('goes on along the common one for as long as it is held, also where the monotonic one is slower', () => {
+      const { machine, clock, commonMs, look } = started(90_000);
+      look();
+      for (let second = 0; second < 100; second++) {
+        machine.pass(1_000);
+        const atMs = commonMs() + second * 20;
+        clock.observeCommon({ earliestMs: atMs, latestMs: atMs });
+        expect(clock.now()).toBeGreaterThanOrEqual(atMs - 20);
+      }
+      clock.observeCommon({ earliestMs: commonMs() + 86_400_000, latestMs: commonMs() + 86_400_000 });
+      expect(clock.now(), 'but not where it jumps').toBeLessThan(commonMs() + 2_100);
+      expect(clock.jump()?.reason).toBe('clocks-differ');
+    });
+
     it('is held for what was used before, where that is well ahead of both', () => {
       const machine = new Machine();
       machine.savedMs = START_MS + 60_000;
