@@ -375,6 +375,35 @@ it('an item that was begun anew in place of a life that the log has lost does no
   await again.close();
 });
 
+it.each([
+  { what: 'lost how an erased life ended', damage: "DELETE FROM events WHERE stream LIKE 'item-%.0' AND revision = 2" },
+  {
+    what: 'cut its last write short',
+    damage: "UPDATE events SET data = substr(data, 1, 9) WHERE stream LIKE 'item-%.1'",
+  },
+])('a hold is placed on an item of which the log has $what, and keeps it', async ({ damage }) => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  const create = () => store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  await create();
+  await store.deleteItem(CALLER, container, 'a', PK);
+  await store.runPurge();
+  await create();
+  await store.createDatabase(CALLER, 'last');
+  await store.close();
+  folder.change('log.db', (log) => log.exec(damage));
+  store = await folder.open();
+  try {
+    const scope = { kind: 'items', items: [{ id: 'a', partitionKey: PK }] } as const;
+    expect(await store.placeHold(CALLER, container, 'h', { scope, reason: 'case 7' })).toMatchObject({ placed: true });
+  } finally {
+    await store.close();
+  }
+  expect(folder.change('vault.db', (vault) => vault.prepare('SELECT * FROM holds').all())).toHaveLength(1);
+});
+
 it.each([0, 2])(
   'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',
   async (lost) => {

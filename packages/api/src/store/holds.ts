@@ -499,7 +499,7 @@ export class Holds {
   }
 
   /**
-   * How many lives in a scope were erased before the vault had the hold.
+   * How many lives in a scope were erased before the vault had the hold, as far as the log can say.
    *
    * @param partitionKey of a scope that is one, where it is known; its name alone is in all the container's lives
    */
@@ -510,8 +510,13 @@ export class Holds {
     switch (scope.kind) {
       case 'items':
         for (const item of scope.items) {
-          for await (const life of livesOfItem(log, withContainer(rid, item))) {
-            if (await isErased(vault, life)) count += 1;
+          try {
+            for await (const life of livesOfItem(log, withContainer(rid, item))) {
+              if (await isErased(vault, life)) count += 1;
+            }
+          } catch (error) {
+            // What the log has damaged is to be kept like all else, and most of all then.
+            unlessDamaged(error);
           }
         }
         return count;
