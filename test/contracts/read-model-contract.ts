@@ -18,6 +18,7 @@ import type {
   DisappearanceRow,
   EndedRow,
   ItemRow,
+  ItemScan,
   PartDigest,
   ReadModelChange,
   ReadModelStore,
@@ -914,8 +915,11 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       },
     );
 
-    test('pages through a container of many items among others as through one of few', async ({ store }) => {
+    test('pages through a container of many items among others, and a part of it, as through one of few', async ({
+      store,
+    }) => {
       const births = { 2: [] as number[], 3: [] as number[] };
+      const inPart = { 2: [] as number[], 3: [] as number[] };
       const changes: ReadModelChange[] = CONTAINERS.map((number) => ({
         kind: 'container',
         number,
@@ -923,11 +927,13 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       }));
       for (let position = 4; position < 1_200; position++) {
         const container = position % 100 === 0 ? 3 : 2;
+        const isInPart = position % 10 !== 1;
         births[container].push(position);
+        if (isInPart) inPart[container].push(position);
         changes.push({
           kind: 'item-written',
           container,
-          partitionKey: '["a"]',
+          partitionKey: isInPart ? '["a","b"]' : '["b","a"]',
           id: `${position}`,
           life: 0,
           revision: 0,
@@ -941,15 +947,19 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       await store.apply(changes, 1_200);
       const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
       for (const container of CONTAINERS) {
-        for (const page of [
-          (afterBirth: number) => store.scanItems(container, { afterBirth, limit: 7, marks }),
-          (afterBirth: number) => store.allItems(container, afterBirth, 7),
-        ]) {
+        const scanned = (part: Pick<ItemScan, 'partitionKey' | 'prefix'>) => (afterBirth: number) =>
+          store.scanItems(container, { ...part, afterBirth, limit: 7, marks });
+        for (const [page, expected] of [
+          [scanned({}), births],
+          [scanned({ partitionKey: '["a","b"]' }), inPart],
+          [scanned({ prefix: '["a"]' }), inPart],
+          [(afterBirth: number) => store.allItems(container, afterBirth, 7), births],
+        ] as const) {
           const found: number[] = [];
           for (let rows = await page(0); rows.length > 0; rows = await page(found.at(-1)!)) {
             found.push(...rows.map(({ birth }) => birth));
           }
-          expect(found).toEqual(births[container]);
+          expect(found).toEqual(expected[container]);
         }
       }
     });

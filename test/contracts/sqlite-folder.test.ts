@@ -19,7 +19,9 @@ import {
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { DestroyRequest, HoldScope } from '@epitaph/core/vault/key-vault.ts';
+import type { ItemRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { DataFolder, FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { giveToFolderOwner } from '@epitaph/storage/sqlite/file-owner.ts';
@@ -703,6 +705,84 @@ describe('the plans of the statements that run on every tick and preview', () =>
       expect(plan, sql).toMatch(/^SEARCH/);
       expect(plan, sql).not.toMatch(/SCAN|TEMP B-TREE/);
     }
+  });
+});
+
+describe('read models of many items', () => {
+  const NONE = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+
+  /** Read models, in which each container has items of one partition key from a birth on. */
+  async function filled(
+    containers: readonly { container: number; partitionKey: string; from: number; items: number }[],
+  ): Promise<ReadModelStore> {
+    const { store } = (await folder.open({ writers: 'inline', logMayBeOlder: true })).readModels.current;
+    const changes = containers.flatMap(({ container, partitionKey, from, items }) =>
+      Array.from({ length: items }, (_, index) => {
+        const position = from + index;
+        const item = { container, partitionKey, id: `${position}`, life: 0, revision: 0 };
+        return {
+          kind: 'item-written',
+          ...item,
+          position,
+          ts: 1,
+          ttl: null,
+          key: position,
+          unreadableTtl: false,
+        } as const;
+      }),
+    );
+    await store.apply(changes, Math.max(...changes.map(({ position }) => position)));
+    return store;
+  }
+
+  it("a container that begins or ends far from others' items is searched in turns with others, and its beginning once", async () => {
+    // given: it is between items of another, which a million births lie before and behind
+    const other = { container: 2, partitionKey: '["a"]' };
+    const store = await filled([
+      { ...other, from: 3, items: 10 },
+      { container: 7, partitionKey: '["a"]', from: 1_000_001, items: 12_000 },
+      { ...other, from: 2_000_001, items: 10 },
+    ]);
+    const pages = {
+      scan: (afterBirth: number) => store.scanItems(7, { afterBirth, limit: 1, marks: NONE }),
+      all: (afterBirth: number) => store.allItems(7, afterBirth, 1),
+    };
+    const birthsOf = async (rows: MaybePromise<readonly ItemRow[]>) => (await rows).map(({ birth }) => birth);
+    // when
+    const atFirst = pages.scan(0);
+    // then: others have their turn on the way
+    expect(atFirst).toBeInstanceOf(Promise);
+    expect(await birthsOf(atFirst)).toEqual([1_000_001]);
+    for (const page of Object.values(pages)) {
+      const again = page(0);
+      expect(again).not.toBeInstanceOf(Promise);
+      expect(await birthsOf(again)).toEqual([1_000_001]);
+      const behind = page(1_012_000);
+      expect(behind).toBeInstanceOf(Promise);
+      expect(await birthsOf(behind)).toEqual([]);
+    }
+    expect(store.dueOtherwise(7, 1_000_001, 2_000_010)).toBeInstanceOf(Promise);
+    expect(store.dueOtherwise(2, 0, 2_000_010)).not.toBeInstanceOf(Promise);
+  });
+
+  it('a page of a partition key takes no longer where it has many items', { timeout: 60_000 }, async () => {
+    const [many, few] = ['["many"]', '["few"]'] as const;
+    const store = await filled([
+      { container: 2, partitionKey: few, from: 3, items: 300 },
+      { container: 2, partitionKey: many, from: 1_000, items: 60_000 },
+    ]);
+    const times: Record<string, number[]> = { [few]: [], [many]: [] };
+    // Side by side, so that what else the machine does falls on both.
+    for (let round = 0; round < 31; round++) {
+      for (const partitionKey of [few, many]) {
+        const startedMs = performance.now();
+        const rows = await store.scanItems(2, { partitionKey, afterBirth: 0, limit: 100, marks: NONE });
+        times[partitionKey]!.push(performance.now() - startedMs);
+        expect(rows.length).toBe(100);
+      }
+    }
+    const median = (numbers: readonly number[]) => numbers.toSorted((left, right) => left - right)[15]!;
+    expect(median(times[many]!)).toBeLessThan(median(times[few]!) * 5);
   });
 });
 

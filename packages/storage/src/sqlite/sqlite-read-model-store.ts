@@ -6,6 +6,7 @@ import { invariant } from '@epitaph/core/invariant.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import { Turns } from '@epitaph/core/turn.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import { type ContainerEntry, containersOf } from '@epitaph/projections/catalog/container-rows.ts';
 import type {
@@ -31,8 +32,14 @@ import type { Writer } from './writer.ts';
 
 /** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
 const LEAST_BY_NAME = 64;
-/** Items of a container that are sorted for every page; with more of them one page's worth is found soon enough. */
+/** Items of a container that are looked at each by itself, rather than found among all others'. */
 const FEW_ITEMS = 1_000;
+/** Items of a container that are always found among all others': there may be fewer of these than births. */
+const MANY_ITEMS = 20_000;
+/** Births, of all containers, that are gone through before others get their turn: takes some milliseconds where each has a row. */
+const BIRTHS_AT_ONCE = 100_000;
+
+const walks = new Turns();
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
 export class SqliteReadModelStore implements ReadModelStore {
@@ -40,7 +47,9 @@ export class SqliteReadModelStore implements ReadModelStore {
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
   /** Those that take several steps, and are under way. */
-  readonly #scans = new Set<Promise<ItemRow[]>>();
+  readonly #scans = new Set<Promise<unknown>>();
+  /** Births up to which a container has no items, and never will: those of new ones are higher. */
+  readonly #noneUpTo = new Map<number, number>();
 
   constructor(writer: Writer, database: DatabaseSync) {
     this.#writer = writer;
@@ -100,28 +109,95 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   scanItems(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
     if (scan.clear === undefined) return this.#scan(container, scan);
-    const found = scanByClear(this.#clearIndex(container), scan).then((rows) => rows ?? this.#scan(container, scan));
-    this.#scans.add(found);
-    return found.finally(() => this.#scans.delete(found));
+    return this.#underWay(
+      scanByClear(this.#clearIndex(container), scan).then((rows) => rows ?? this.#scan(container, scan)),
+    );
   }
 
-  #scan(container: number, scan: ItemScan): ItemRow[] {
-    const { partitionKey, prefix, afterBirth, limit, marks } = scan;
-    if (partitionKey !== undefined) {
+  #underWay<Result>(scan: Promise<Result>): Promise<Result> {
+    this.#scans.add(scan);
+    return scan.finally(() => this.#scans.delete(scan));
+  }
+
+  #scan(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
+    const { partitionKey, prefix, marks } = scan;
+    const [ts, due] = secondBounds(marks);
+    if (partitionKey !== undefined || prefix !== undefined) {
+      const { from, to } = keysOf(scan);
+      if (this.#isLarge(container, scan)) {
+        return this.#inOrderOfBirth(container, scan, (after, upTo, limit) =>
+          this.#read.visibleNamed.all(container, from, to, after, upTo, ts, due, limit),
+        );
+      }
+      if (partitionKey === undefined) return this.#visibleByName(this.#read.inPrefix, [container, from, to], scan);
       return this.#visibleByName(this.#read.inPartition, [container, partitionKey], scan);
     }
-    if (prefix !== undefined) {
-      const { from, to } = keysBeginningWith(prefix);
-      return this.#visibleByName(this.#read.inPrefix, [container, from, to], scan);
-    }
-    if (this.#hasFew(container)) return this.#visibleByName(this.#read.inContainer, [container], scan);
-    const [ts, due] = secondBounds(marks);
-    return this.#read.visible.all(container, afterBirth, ts, due, limit) as unknown as ItemRow[];
+    if (!this.#isLarge(container, scan)) return this.#visibleByName(this.#read.inContainer, [container], scan);
+    return this.#inOrderOfBirth(container, scan, (after, upTo, limit) =>
+      this.#read.visible.all(container, after, upTo, ts, due, limit),
+    );
   }
 
-  /** True for a container whose few items are better looked up by its name than found among all others' in order of birth. */
-  #hasFew(container: number): boolean {
-    return (this.#read.countFew.get(container, FEW_ITEMS) as { count: number }).count < FEW_ITEMS;
+  /**
+   * Rows of a container found among those of all, in order of birth: at most so many after a birth. Millions of others'
+   * may lie before and between them: where the container begins is looked for once, and others get their turn on the way.
+   */
+  #inOrderOfBirth<Row = ItemRow>(
+    container: number,
+    { afterBirth, upToBirth = this.#lastBirth(), limit }: BirthSpan,
+    find: (after: number, upTo: number, limit: number) => unknown[],
+  ): MaybePromise<Row[]> {
+    const noneUpTo = this.#noneUpTo.get(container) ?? 0;
+    const found: Row[] = [];
+    let at = Math.max(afterBirth, noneUpTo);
+    let isBeforeFirst = afterBirth <= noneUpTo;
+    const step = (): boolean => {
+      const upTo = Math.min(at + BIRTHS_AT_ONCE, upToBirth);
+      if (isBeforeFirst) {
+        const first = this.#read.firstBirth.get(container, at, upTo) as { birth: number } | undefined;
+        if (first === undefined) at = upTo;
+        else {
+          isBeforeFirst = false;
+          at = first.birth - 1;
+          this.#noneUpTo.set(container, at);
+        }
+      } else {
+        for (const row of find(at, upTo, limit - found.length)) found.push(row as Row);
+        at = upTo;
+      }
+      return found.length >= limit || at >= upToBirth;
+    };
+    // Where the container begins is mostly known: then a page of it is found at once.
+    const begins = isBeforeFirst;
+    if (step() || (begins && !isBeforeFirst && step())) return found;
+    return this.#underWay(this.#inTurns(step).then(() => found));
+  }
+
+  async #inTurns(step: () => boolean): Promise<void> {
+    do await walks.next();
+    while (!step());
+  }
+
+  #lastBirth(): number {
+    return (this.#read.lastBirth.get() as { birth: number | null }).birth ?? 0;
+  }
+
+  /**
+   * True for a container, or a part of it, of which a page is found sooner among the items of all than by the index of
+   * names, which gives all births of it to be sorted for each page.
+   */
+  #isLarge(container: number, { limit, ...part }: Pick<ItemScan, 'limit' | 'partitionKey' | 'prefix'>): boolean {
+    // Of so many, if they are spread evenly, as many are sorted for a page as are passed for one.
+    const many = Math.ceil(Math.sqrt(Math.max(limit, LEAST_BY_NAME) * this.#lastBirth()));
+    if (part.partitionKey === undefined && part.prefix === undefined) {
+      return this.#has(container, Math.min(many, MANY_ITEMS));
+    }
+    const { from, to } = keysOf(part);
+    return (this.#read.countNamed.get(container, from, to, many) as { count: number }).count >= many;
+  }
+
+  #has(container: number, items: number): boolean {
+    return (this.#read.countUpTo.get(container, items) as { count: number }).count >= items;
   }
 
   /** The index by name alone finds the births to look at, in order; expiry is then judged row by row. */
@@ -163,9 +239,8 @@ export class SqliteReadModelStore implements ReadModelStore {
             birthsOf(sql.clearAtPoint.all(container, path, clearBytes(from), after, limit)),
           ),
         ),
-      countNamed: ({ partitionKey, prefix = '' }, limit) => {
-        const { from, to } =
-          partitionKey === undefined ? keysBeginningWith(prefix) : { from: partitionKey, to: `${partitionKey}\0` };
+      countNamed: ({ partitionKey, prefix }, limit) => {
+        const { from, to } = keysOf({ partitionKey, prefix });
         return (sql.countNamed.get(container, from, to, limit) as { count: number }).count;
       },
       among: (births, scan) => this.#visibleAmong(births, scan),
@@ -202,14 +277,26 @@ export class SqliteReadModelStore implements ReadModelStore {
     return (this.#read.countVisible.get(container, ts, container, due) as { count: number }).count;
   }
 
-  allItems(container: number, afterBirth: number, limit: number): ItemRow[] {
-    const statement = this.#hasFew(container) ? this.#read.inContainer : this.#read.all;
-    return statement.all(container, afterBirth, limit) as unknown as ItemRow[];
+  allItems(container: number, afterBirth: number, limit: number): MaybePromise<ItemRow[]> {
+    if (!this.#isLarge(container, { limit })) {
+      return this.#read.inContainer.all(container, afterBirth, limit) as unknown as ItemRow[];
+    }
+    return this.#inOrderOfBirth(container, { afterBirth, limit }, (after, upTo, most) =>
+      this.#read.all.all(container, after, upTo, most),
+    );
   }
 
-  dueOtherwise(container: number, afterBirth: number, upToBirth: number): number[] {
-    const rows = this.#read.dueOtherwise.all(container, afterBirth, upToBirth) as { birth: number }[];
-    return rows.map(({ birth }) => birth);
+  dueOtherwise(container: number, afterBirth: number, upToBirth: number): MaybePromise<number[]> {
+    const birthsOf = (rows: readonly { readonly birth: number }[]) => rows.map(({ birth }) => birth);
+    if (!this.#has(container, FEW_ITEMS)) {
+      const rows = this.#read.dueOtherwiseOfFew.all(container, afterBirth, upToBirth);
+      return birthsOf(rows as { birth: number }[]);
+    }
+    const span = { afterBirth, upToBirth: Math.min(upToBirth, this.#lastBirth()), limit: Number.POSITIVE_INFINITY };
+    const found = this.#inOrderOfBirth<{ birth: number }>(container, span, (after, upTo) =>
+      this.#read.dueOtherwise.all(container, after, upTo),
+    );
+    return found instanceof Promise ? found.then(birthsOf) : birthsOf(found);
   }
 
   countItems(container: number): number {
@@ -362,6 +449,19 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 }
 
+interface BirthSpan extends Pick<ItemScan, 'afterBirth' | 'limit'> {
+  /** Up to the last birth by default. */
+  readonly upToBirth?: number;
+}
+
+/** What the partition keys of a scan lie between. */
+function keysOf({ partitionKey, prefix = '' }: Pick<ItemScan, 'partitionKey' | 'prefix'>): {
+  readonly from: string;
+  readonly to: string;
+} {
+  return partitionKey === undefined ? keysBeginningWith(prefix) : { from: partitionKey, to: `${partitionKey}\0` };
+}
+
 function states<State>(statement: StatementSync): { number: number; state: State }[] {
   return (statement.all() as { number: number; state: string }[]).map(({ number, state }) => ({
     number,
@@ -393,9 +493,17 @@ function prepare(database: DatabaseSync) {
     ),
     // By the primary key, so that rows come in order of birth without a sort.
     visible: database.prepare(
-      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ?
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ?
          AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
     ),
+    visibleNamed: database.prepare(
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND partition_key >= ? AND partition_key < ?
+         AND birth > ? AND birth <= ? AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
+    ),
+    firstBirth: database.prepare(
+      'SELECT birth FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? ORDER BY birth LIMIT 1',
+    ),
+    lastBirth: database.prepare('SELECT max(birth) AS birth FROM items'),
     // The index holds the births too, so what is sorted is numbers, and only rows that are wanted are fetched.
     inPartition: database.prepare(
       `SELECT ${ITEM} FROM items WHERE birth IN
@@ -413,7 +521,7 @@ function prepare(database: DatabaseSync) {
          (SELECT birth FROM items INDEXED BY items_by_name WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?)
        ORDER BY birth`,
     ),
-    countFew: database.prepare(
+    countUpTo: database.prepare(
       `SELECT count(*) AS count FROM (SELECT 1 FROM items INDEXED BY items_by_name WHERE container = ? LIMIT ?)`,
     ),
     countClear: database.prepare(
@@ -442,10 +550,14 @@ function prepare(database: DatabaseSync) {
             + (SELECT count(*) FROM items WHERE container = ? AND due > ?) AS count`,
     ),
     all: database.prepare(
-      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?`,
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? ORDER BY birth LIMIT ?`,
     ),
     dueOtherwise: database.prepare(
       `SELECT birth FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? AND ${isDueOtherwise('IS NOT')}`,
+    ),
+    dueOtherwiseOfFew: database.prepare(
+      `SELECT birth FROM items INDEXED BY items_by_name
+       WHERE container = ? AND birth > ? AND birth <= ? AND ${isDueOtherwise('IS NOT')}`,
     ),
     count: database.prepare('SELECT count(*) AS count FROM items WHERE container = ?'),
     withContent: database.prepare(`${containersIn('items')} UNION ${containersIn('ended')}`),
