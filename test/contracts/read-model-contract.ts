@@ -795,6 +795,9 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         expect(await store.allItems(container, from.birth, 3)).toEqual(
           all.filter((row) => row.birth > from.birth).slice(0, 3),
         );
+        expect(await store.allItems(container, from.birth - 1, 3, from.birth)).toEqual([from]);
+        const last = random.pick(all).birth;
+        expect(await store.allItems(container, 0, 1_000, last)).toEqual(all.filter(({ birth }) => birth <= last));
       }
       expect(await store.countItems(99)).toBe(0);
     });
@@ -954,6 +957,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
           [scanned({ partitionKey: '["a","b"]' }), inPart],
           [scanned({ prefix: '["a"]' }), inPart],
           [(afterBirth: number) => store.allItems(container, afterBirth, 7), births],
+          [(afterBirth: number) => store.allItems(container, afterBirth, 7, 1_199), births],
         ] as const) {
           const found: number[] = [];
           for (let rows = await page(0); rows.length > 0; rows = await page(found.at(-1)!)) {

@@ -761,6 +761,16 @@ describe('read models of many items', () => {
       expect(behind).toBeInstanceOf(Promise);
       expect(await birthsOf(behind)).toEqual([]);
     }
+    // One birth is looked at as it is: clients name items by it, long after these have left.
+    for (const [birth, births] of [
+      [500, []],
+      [1_000_003, [1_000_003]],
+      [1_500_000, []],
+    ] as const) {
+      const one = store.allItems(7, birth - 1, 1, birth);
+      expect(one).not.toBeInstanceOf(Promise);
+      expect(await birthsOf(one)).toEqual(births);
+    }
     expect(store.dueOtherwise(7, 1_000_001, 2_000_010)).toBeInstanceOf(Promise);
     expect(store.dueOtherwise(2, 0, 2_000_010)).not.toBeInstanceOf(Promise);
   });

@@ -227,8 +227,8 @@ export interface ReadModelStore {
   /** Items that the watermarks leave visible, in order of birth. */
   scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
   countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
-  /** Items of a container in order of birth, visible or not. */
-  allItems(container: ContainerNumber, afterBirth: number, limit: number): MaybePromise<ItemRow[]>;
+  /** Items of a container in order of birth, visible or not; up to the last by default. */
+  allItems(container: ContainerNumber, afterBirth: number, limit: number, upToBirth?: number): MaybePromise<ItemRow[]>;
   /** The births, within a part of those, of items that are found as due at another time than their row says; for examinations. */
   dueOtherwise(container: ContainerNumber, afterBirth: number, upToBirth: number): MaybePromise<number[]>;
   countItems(container: ContainerNumber): MaybePromise<number>;

@@ -36,8 +36,8 @@ export async function rowBornAt(
   container: ContainerNumber,
   birth: number,
 ): Promise<ItemRow | undefined> {
-  const [row] = await readModel.allItems(container, birth - 1, 1);
-  return row?.birth === birth ? row : undefined;
+  const [row] = await readModel.allItems(container, birth - 1, 1, birth);
+  return row;
 }
 
 /** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. `wanted`: how many, when that is known. */

@@ -203,8 +203,13 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#count(this.#sql.countVisible, [container, ...secondBounds(marks)]);
   }
 
-  allItems(container: number, afterBirth: number, limit: number): Promise<ItemRow[]> {
-    return this.#items(this.#sql.all, [container, afterBirth, limit]);
+  allItems(
+    container: number,
+    afterBirth: number,
+    limit: number,
+    upToBirth = Number.MAX_SAFE_INTEGER,
+  ): Promise<ItemRow[]> {
+    return this.#items(this.#sql.all, [container, afterBirth, limit, upToBirth]);
   }
 
   async dueOtherwise(container: number, afterBirth: number, upToBirth: number): Promise<number[]> {

@@ -72,7 +72,7 @@ export function readModelStatements(schema: string) {
       AND (path, value, birth) > ($2, $3, $4) ORDER BY path, value, birth LIMIT $5`,
     countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
-    all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 ORDER BY birth LIMIT $3`,
+    all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $4 ORDER BY birth LIMIT $3`,
     dueOtherwise: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $3
       AND ${isDueOtherwise('IS DISTINCT FROM')}`,
     count: `SELECT count(*) AS count FROM ${items} WHERE container = $1`,

@@ -277,11 +277,19 @@ export class SqliteReadModelStore implements ReadModelStore {
     return (this.#read.countVisible.get(container, ts, container, due) as { count: number }).count;
   }
 
-  allItems(container: number, afterBirth: number, limit: number): MaybePromise<ItemRow[]> {
-    if (!this.#isLarge(container, { limit })) {
-      return this.#read.inContainer.all(container, afterBirth, limit) as unknown as ItemRow[];
+  allItems(
+    container: number,
+    afterBirth: number,
+    limit: number,
+    upToBirth = this.#lastBirth(),
+  ): MaybePromise<ItemRow[]> {
+    const span = { afterBirth, upToBirth, limit };
+    // A few births are looked at as they are, however many items there are.
+    if (upToBirth - afterBirth > LEAST_BY_NAME && !this.#isLarge(container, span)) {
+      const rows = this.#read.inContainer.all(container, afterBirth, limit) as unknown as ItemRow[];
+      return rows.filter(({ birth }) => birth <= upToBirth);
     }
-    return this.#inOrderOfBirth(container, { afterBirth, limit }, (after, upTo, most) =>
+    return this.#inOrderOfBirth(container, span, (after, upTo, most) =>
       this.#read.all.all(container, after, upTo, most),
     );
   }
