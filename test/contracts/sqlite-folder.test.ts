@@ -706,6 +706,13 @@ describe('the plans of the statements that run on every tick and preview', () =>
       expect(plan, sql).not.toMatch(/SCAN|TEMP B-TREE/);
     }
   });
+
+  it('go on with lists in the middle of an instant, at which a million may have left, by time and position', async () => {
+    const plans = await plansOf((sql) => /FROM (?:ended|disappearances) .*position\)? > /.test(sql));
+    expect(plans.length).toBe(3);
+    for (const { sql, plan } of plans)
+      expect(plan, sql).toMatch(/at=\? AND position>\?|\(ended_at,position\)>\(\?,\?\)/);
+  });
 });
 
 describe('read models of many items', () => {

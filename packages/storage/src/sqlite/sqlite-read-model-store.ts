@@ -398,32 +398,31 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   disappearances(
     container: number,
-    { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
+    { fromMs, toMs, cause: given, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
   ): DisappearanceRow[] {
-    return this.#read.disappearances.all(
-      container,
-      fromMs,
-      toMs,
-      after?.atMs ?? fromMs,
-      after?.position ?? -1,
-      cause ?? null,
-      cause ?? null,
-      limit,
-    ) as unknown as DisappearanceRow[];
+    const { leftAt, leftAfter } = this.#read;
+    const cause = given ?? null;
+    return pageInTime(
+      { fromMs, toMs, after: after && [after.atMs, after.position], limit },
+      {
+        at: (atMs, position, most) => leftAt.all(container, atMs, position, cause, cause, most),
+        behind: (afterMs, beforeMs, most) => leftAfter.all(container, afterMs, beforeMs, cause, cause, most),
+      },
+    );
   }
 
   erasures(
     container: number,
     { fromMs, toMs, after, limit }: Parameters<ReadModelStore['erasures']>[1],
   ): DisappearanceRow[] {
-    return this.#read.erasures.all(
-      container,
-      fromMs,
-      toMs,
-      after?.purgedAtMs ?? fromMs,
-      after?.position ?? -1,
-      limit,
-    ) as unknown as DisappearanceRow[];
+    const { erasedAt, erasedAfter } = this.#read;
+    return pageInTime(
+      { fromMs, toMs, after: after && [after.purgedAtMs, after.position], limit },
+      {
+        at: (atMs, position, most) => erasedAt.all(container, atMs, position, most),
+        behind: (afterMs, beforeMs, most) => erasedAfter.all(container, afterMs, beforeMs, most),
+      },
+    );
   }
 
   countErased(container: number, partitionKey?: string): number {
@@ -455,6 +454,24 @@ export class SqliteReadModelStore implements ReadModelStore {
     if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
   }
+}
+
+/**
+ * A page of rows of a period, in order of time and position, after one of them. What is left of its instant is looked up
+ * by itself: of the index, SQLite takes the time alone to go on by, and all of a million that left at once may be of one.
+ */
+function pageInTime<Row>(
+  page: { fromMs: number; toMs: number; after: readonly [atMs: number, position: number] | undefined; limit: number },
+  rows: {
+    at: (atMs: number, afterPosition: number, limit: number) => unknown[];
+    behind: (afterMs: number, beforeMs: number, limit: number) => unknown[];
+  },
+): Row[] {
+  const { fromMs, toMs, after, limit } = page;
+  if (after === undefined || after[0] < fromMs) return rows.behind(fromMs - 1, toMs, limit) as Row[];
+  const found = after[0] < toMs ? rows.at(...after, limit) : [];
+  if (found.length < limit) found.push(...rows.behind(after[0], toMs, limit - found.length));
+  return found as Row[];
 }
 
 interface BirthSpan extends Pick<ItemScan, 'afterBirth' | 'limit'> {
@@ -620,13 +637,21 @@ function prepare(database: DatabaseSync) {
     countEnded: database.prepare(
       'SELECT count(*) AS count FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ?',
     ),
-    disappearances: database.prepare(
-      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND at >= ? AND at < ? AND (at, position) > (?, ?)
+    leftAt: database.prepare(
+      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND at = ? AND position > ?
+         AND (? IS NULL OR cause = ?) ORDER BY position LIMIT ?`,
+    ),
+    leftAfter: database.prepare(
+      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND at > ? AND at < ?
          AND (? IS NULL OR cause = ?) ORDER BY at, position LIMIT ?`,
     ),
-    erasures: database.prepare(
-      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND purged_at >= ? AND purged_at < ?
-         AND (purged_at, position) > (?, ?) ORDER BY purged_at, position LIMIT ?`,
+    erasedAt: database.prepare(
+      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND purged_at = ? AND position > ?
+         ORDER BY position LIMIT ?`,
+    ),
+    erasedAfter: database.prepare(
+      `SELECT ${DISAPPEARANCE} FROM disappearances WHERE container = ? AND purged_at > ? AND purged_at < ?
+         ORDER BY purged_at, position LIMIT ?`,
     ),
     countErased: database.prepare(
       'SELECT count(*) AS count FROM disappearances WHERE container = ? AND purged_at IS NOT NULL',
