@@ -275,6 +275,44 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       await lead!.release();
     }));
 
+  it('all items of a partition key leave at once by statements of a few thousand: one of millions is given up by the server', () =>
+    inDatabase(async (database) => {
+      // given
+      const readModels = await PostgresReadModels.open(database);
+      const lead = await readModels.lead(() => {});
+      const { store } = readModels.current;
+      const many = Array.from({ length: 11_000 }, (_, index) => written(index + 5));
+      const expired = written(20_000, { ttl: 1 });
+      const other = written(20_001, { partitionKey: '["b"]' });
+      await store.apply([...many, expired, other], 20_001);
+      await database.query(`
+        CREATE TABLE sizes (rows bigint NOT NULL);
+        CREATE FUNCTION note_size() RETURNS trigger LANGUAGE plpgsql AS
+          'BEGIN INSERT INTO public.sizes SELECT count(*) FROM taken; RETURN NULL; END';
+        CREATE TRIGGER note_size AFTER INSERT ON epitaph_items_v1.ended REFERENCING NEW TABLE AS taken
+          FOR EACH STATEMENT EXECUTE FUNCTION note_size()`);
+      // when
+      const atMs = (1_700_000_000 + 10) * 1000;
+      const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: atMs };
+      const deleted = {
+        kind: 'partition-key-deleted',
+        container: 2,
+        partitionKey: '["a"]',
+        atMs,
+        actor: 'a',
+        marks,
+      } as const;
+      await store.apply([deleted], 20_002);
+      // then
+      const left = await store.allItems(2, 0, 10);
+      expect(left.map(({ birth }) => birth)).toEqual([20_000, 20_001]);
+      expect(await store.countEnded(2, false, atMs)).toBe(many.length);
+      const sizes = await database.query<{ rows: number }>('SELECT rows FROM sizes WHERE rows > 0');
+      expect(Math.max(...sizes.map(({ rows }) => rows))).toBeLessThanOrEqual(5_000);
+      expect(sizes.reduce((sum, { rows }) => sum + rows, 0)).toBe(many.length);
+      await lead!.release();
+    }));
+
   it('gives large bodies a few at a time, the first ones, and always one', () =>
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;

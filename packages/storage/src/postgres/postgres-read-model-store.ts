@@ -32,6 +32,8 @@ import { ReadModelWriter } from './read-model-writer.ts';
 
 /** Bytes of bodies that are fetched at a time, besides one. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
+/** Items that a statement takes out with their partition key: all of millions at once take longer than any may. */
+const PARTITION_PIECE = 5_000;
 
 /** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
 export class CheckpointMoved extends StorageUnavailable {}
@@ -91,7 +93,11 @@ export class PostgresReadModelStore implements ReadModelStore {
         const { container, partitionKey, atMs, actor, marks } = then;
         const key = [container, partitionDigest(partitionKey), toStored(partitionKey)];
         const values = [...key, ...secondBounds(marks), atMs, actor];
-        await sql.query(this.#sql.deletePartition, values);
+        for (let after: number | null = 0; after !== null;) {
+          const piece: readonly unknown[] = [...values, after, PARTITION_PIECE];
+          const gone = await sql.query<{ lastBirth: number | null }>(this.#sql.deletePartition, piece);
+          after = gone[0]!.lastBirth;
+        }
       }
       await this.#announce?.(sql, changes);
     });

@@ -150,17 +150,21 @@ export function readModelStatements(schema: string) {
       JOIN unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS g (container, name_digest, life)
       ON e.container = g.container AND e.name_digest = g.name_digest AND e.life = g.life WHERE e.stream IS NULL`,
     deletePartition: `WITH gone AS (
-        DELETE FROM ${items} WHERE container = $1 AND partition_digest = $2 AND partition_key = $3
-          AND ((due IS NULL AND ts > $4) OR due > $5)
+        DELETE FROM ${items} WHERE container = $1 AND birth = ANY (ARRAY(
+          SELECT birth FROM ${items} WHERE container = $1 AND partition_digest = $2 AND partition_key = $3
+            AND birth > $8 AND ((due IS NULL AND ts > $4) OR due > $5) ORDER BY birth LIMIT $9
+        ))
         RETURNING container, partition_key, id, life, position, name_digest, birth
       ), cleared AS (
         DELETE FROM ${schema}.item_clear AS c USING gone WHERE c.container = gone.container AND c.birth = gone.birth
       ), shown AS (
         INSERT INTO ${schema}.disappearances (position, container, partition_key, id, life, cause, at, recorded_at, actor)
         SELECT position, container, partition_key, id, life, 'deleted', $6, $6, $7 FROM gone
+      ), unrecorded AS (
+        INSERT INTO ${ended} (container, partition_key, id, life, position, cause, ended_at, by_policy_start, name_digest)
+        SELECT container, partition_key, id, life, position, 'deleted', $6, false, name_digest FROM gone
       )
-      INSERT INTO ${ended} (container, partition_key, id, life, position, cause, ended_at, by_policy_start, name_digest)
-      SELECT container, partition_key, id, life, position, 'deleted', $6, false, name_digest FROM gone`,
+      SELECT max(birth) AS "lastBirth" FROM gone`,
     purgeEnded: `WITH gone AS (
         DELETE FROM ${ended} AS e USING unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[])
           WITH ORDINALITY AS g (container, name_digest, life, purged_at, index)
