@@ -82,6 +82,8 @@ export class Projector implements Projection {
   #position = 0;
   #catalog = new Catalog();
   #error: Error | undefined;
+  /** A batch is being applied that takes as long as there are items of a partition key: nothing lags, however long that is. */
+  #takesLong = false;
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
@@ -175,7 +177,10 @@ export class Projector implements Projection {
       retry({ delay: (error: Error, attempts) => this.#faulted(error, attempts), resetOnSuccess: true }),
     );
     this.#subscriptions = new Subscription();
-    this.#subscriptions.add(interval(1_000).subscribe(() => this.#waiters.sweep(this.#error)));
+    const sweep = () => {
+      if (!this.#takesLong) this.#waiters.sweep(this.#error);
+    };
+    this.#subscriptions.add(interval(1_000).subscribe(sweep));
     this.#subscriptions.add(stream.subscribe());
   }
 
@@ -195,7 +200,7 @@ export class Projector implements Projection {
   /**
    * Resolves when readers see everything up to a position.
    *
-   * @throws {ProjectionLag} after a few seconds in which that did not happen
+   * @throws {ProjectionLag} after a few seconds in which that did not happen, not counting those of a delete by partition key
    */
   waitFor(position: number): Promise<void> | undefined {
     if (position <= this.#position) return undefined;
@@ -253,6 +258,7 @@ export class Projector implements Projection {
       made.push(...this.#logMarks.after(events));
       const changes = await this.#clearCopies.addTo(made, this.#catalog);
       this.#onApplying(changes);
+      this.#takesLong = changes.some(({ kind }) => kind === 'partition-key-deleted');
       await this.#around(events.length, () => this.#store().apply(changes, position, this.#position));
       this.#error = undefined;
       this.#onApplied(changes);
@@ -262,6 +268,7 @@ export class Projector implements Projection {
       this.#onFailed();
       throw error;
     } finally {
+      this.#takesLong = false;
       done();
     }
   }
