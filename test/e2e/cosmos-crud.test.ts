@@ -132,6 +132,12 @@ describe('the JavaScript client, unmodified', () => {
         item.patch({ condition: 'FROM c WHERE c.total > 100', operations: [{ op: 'set', path: '/total', value: 0 }] }),
       ),
     ).toBe(412);
+    // Nobody can give a condition parameters: one that reads any is refused, and not a condition that fails.
+    expect(
+      await statusOf(
+        item.patch({ condition: 'FROM c WHERE c.total > @p', operations: [{ op: 'set', path: '/total', value: 0 }] }),
+      ),
+    ).toBe(400);
     expect((await item.delete()).statusCode).toBe(204);
     expect((await item.read()).statusCode).toBe(404);
     expect(await statusOf(item.delete())).toBe(404);

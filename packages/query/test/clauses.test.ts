@@ -91,7 +91,7 @@ describe('SELECT', () => {
     else expect(rows(sql, families)).toEqual(expected);
   });
 
-  it('binds parameters anywhere, with undefined for one without a value', () => {
+  it('binds parameters anywhere, with undefined for one without a value and one that is not given', () => {
     const parameters = [
       { name: '@id', value: 'smith' },
       { name: '@n', value: 2 },
@@ -103,6 +103,8 @@ describe('SELECT', () => {
     expect(rows('SELECT TOP @n VALUE c.id FROM c', families, parameters)).toEqual(['andersen', 'wakefield']);
     expect(rows('SELECT VALUE c.id FROM c OFFSET @n LIMIT @n', families, parameters)).toEqual(['smith']);
     expect(rows('SELECT VALUE @none', [], parameters)).toEqual([]);
+    expect(rows('SELECT @nowhere AS v, IS_DEFINED(@nowhere) AS d', [], parameters)).toEqual([{ d: false }]);
+    expect(rows('SELECT VALUE c.id FROM c WHERE c.id = @nowhere', families)).toEqual([]);
     expect(rows('SELECT VALUE @o.a[0]', [], parameters)).toEqual([1]);
     expect(rows('SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id)', families, parameters)).toEqual([
       'andersen',

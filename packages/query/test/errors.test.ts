@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseQuery, QueryError } from '../src/index.ts';
+import { parseQuery, planQuery, QueryError } from '../src/index.ts';
 import { rows } from './run.ts';
 
 function errorOf(sql: string): QueryError {
@@ -66,8 +66,7 @@ describe('errors', () => {
     ['SELECT ABS(1, 2)', 'SC2008'],
     ['SELECT *', 'SC2040'],
     ['SELECT * FROM c JOIN x IN c.list', 'SC2040'],
-    ['SELECT @p', 'SC2107'],
-    ['SELECT TOP @p * FROM c', 'SC2107'],
+    ['SELECT TOP @p * FROM c', 'SC2110'],
     ['SELECT TOP 1.5 * FROM c', 'SC2110'],
     ["SELECT REGEXMATCH('a', '(?=a)')", 'SC2110'],
     ['SELECT udf.tax(c.a) FROM c', 'SC2201'],
@@ -92,6 +91,11 @@ describe('errors', () => {
   it('says in the service’s words where a score of texts may stand', () => {
     const words = 'The FullTextScore function is only allowed in the ORDER BY RANK clause.';
     expect(errorOf("SELECT FullTextScore(c.a, 'x') FROM c").message).toContain(words);
+  });
+
+  it('refuses a parameter that is not given, where whoever asks needs all of them', () => {
+    const plan = () => planQuery(parseQuery('SELECT * FROM c WHERE c.a = @p'), [], { needsParameters: true });
+    expect(plan).toThrow("The parameter '@p' is used but not given.");
   });
 
   it('needs a time for the functions of the current one, which is a fault of the caller and not of the query', () => {

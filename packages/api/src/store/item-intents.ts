@@ -162,7 +162,10 @@ export class ItemIntents {
         const condition =
           patch.condition === undefined
             ? undefined
-            : planQuery(parseCondition(patch.condition), [], planOptionsOf(within.state.definition));
+            : planQuery(parseCondition(patch.condition), [], {
+                ...planOptionsOf(within.state.definition),
+                needsParameters: true,
+              });
         const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
         // Whoever asks for the etag of another state must hear so, though the patch fits the present one even less. On a

@@ -155,13 +155,14 @@ export class Queries {
    *
    * @returns undefined when they are more than `most`
    * @throws Refusal bad-request for a query whose rows don't come from one document each
+   * @throws QueryError for one that lacks a parameter: it would find nothing, or all, without a word of it
    */
   async rowsOf(
     container: ContainerState,
     request: Pick<QueryRequest, 'sql' | 'parameters'>,
     most: number,
   ): Promise<ItemRow[] | undefined> {
-    const plan = planOf(request, container);
+    const plan = planOf(request, container, { needsParameters: true });
     if (!plan.streaming || !plan.readsDocuments || plan.top !== undefined || plan.limit !== undefined) {
       throw new Refusal(
         'bad-request',
@@ -467,9 +468,10 @@ function aboutOf({ rid }: ContainerState, request: QueryRequest): string {
 function planOf(
   { sql, parameters }: Pick<QueryRequest, 'sql' | 'parameters'>,
   { definition }: ContainerState,
-  query: Query = parseQuery(sql),
+  { query = parseQuery(sql), needsParameters = false }: { readonly query?: Query; readonly needsParameters?: boolean },
 ): QueryPlan {
-  return planQuery(query, parameters as readonly QueryParameter[], planOptionsOf(definition));
+  const options = { ...planOptionsOf(definition), needsParameters };
+  return planQuery(query, parameters as readonly QueryParameter[], options);
 }
 
 /**
@@ -481,12 +483,12 @@ function planToPage(
   container: ContainerState,
   parsed: Query,
 ): { readonly plan: QueryPlan; readonly bounds: Bounds | undefined } {
-  const plan = planOf(request, container, parsed);
+  const plan = planOf(request, container, { query: parsed });
   const count = plan.top ?? plan.limit;
   if (count === undefined || plan.orderBy.length > 0 || plan.program.grouping !== undefined) {
     return { plan, bounds: undefined };
   }
-  const unbounded = planOf(request, container, { ...plan.query, ...NO_BOUNDS });
+  const unbounded = planOf(request, container, { query: { ...plan.query, ...NO_BOUNDS } });
   const from = plan.offset ?? 0;
   return unbounded.asOffered && request.continuation?.kind !== 'skip'
     ? { plan: unbounded, bounds: { from, to: from + count } }

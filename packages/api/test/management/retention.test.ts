@@ -124,6 +124,12 @@ describe('a legal hold', () => {
       expect(await place('q', { query: { query } })).toMatchObject({ status: 400, body: { code: 'bad-request' } });
     }
     expect(await place('q', { query: { query: 'SELEKT' } })).toMatchObject({ status: 400 });
+    // Undefined, as it is in clients' queries, it would have the hold cover nothing, or all, with no word of it.
+    const lacking = { query: 'SELECT * FROM c WHERE c.total > @least' };
+    expect(await place('q', { query: lacking })).toMatchObject({
+      status: 400,
+      body: { detail: expect.stringContaining("The parameter '@least' is used but not given.") },
+    });
     expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
     expect(await world.store.hold(orders(), 'q').catch((error: unknown) => error)).toMatchObject({
       code: 'hold-not-found',

@@ -55,6 +55,7 @@ export class Compiler {
   readonly #parameters: ReadonlyMap<string, Value>;
   readonly #vectorEmbeddings: readonly VectorEmbedding[];
   readonly #isPlanar: boolean;
+  readonly #needsParameters: boolean;
   /** Queries of computed properties, by their names. */
   readonly #computed: ReadonlyMap<string, string>;
   /** Those that the query reads, compiled: it may read one thousands of times. */
@@ -86,9 +87,10 @@ export class Compiler {
     parameters: ReadonlyMap<string, Value>,
     vectorEmbeddings: readonly VectorEmbedding[],
     computed: ReadonlyMap<string, string>,
-    isPlanar: boolean,
+    { isPlanar, needsParameters }: { readonly isPlanar: boolean; readonly needsParameters: boolean },
   ) {
     this.#isPlanar = isPlanar;
+    this.#needsParameters = needsParameters;
     this.#parameters = parameters;
     this.#vectorEmbeddings = vectorEmbeddings;
     this.#computed = computed;
@@ -381,7 +383,7 @@ export class Compiler {
   }
 
   #parameter(name: string, at: SourceLocation): Value {
-    if (!this.#parameters.has(name)) {
+    if (this.#needsParameters && !this.#parameters.has(name)) {
       throw queryError('undeclaredParameter', `The parameter '${name}' is used but not given.`, at);
     }
     return this.#parameters.get(name);

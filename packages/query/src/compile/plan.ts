@@ -22,6 +22,8 @@ export interface PlanOptions {
   readonly computedProperties?: readonly ComputedProperty[];
   /** The container's geospatial configuration: what shapes lie on; "Geography", the globe, unless it says otherwise. */
   readonly geospatialType?: 'Geography' | 'Geometry';
+  /** A parameter that is not given is refused. In a client's query it is undefined, as to Cosmos DB. */
+  readonly needsParameters?: boolean;
 }
 
 /** A query that is ready to run, any number of times, with its parameters bound. */
@@ -58,7 +60,7 @@ export interface QueryPlan {
 
 /**
  * Resolves a parsed query against its parameters: names, functions, constants and what can be decided early.
- * Throws a QueryError for names, functions and parameters that don't exist, and for what isn't supported.
+ * Throws a QueryError for names and functions that don't exist, and for what isn't supported.
  */
 export function planQuery(
   query: Query,
@@ -143,12 +145,10 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const computed = new Map(
     (isDerived ? [] : (options.computedProperties ?? [])).map(({ name, query: text }) => [name, text]),
   );
-  const compiler = new Compiler(
-    parameters,
-    options.vectorEmbeddings ?? [],
-    computed,
-    options.geospatialType === 'Geometry',
-  );
+  const compiler = new Compiler(parameters, options.vectorEmbeddings ?? [], computed, {
+    isPlanar: options.geospatialType === 'Geometry',
+    needsParameters: options.needsParameters === true,
+  });
   const scope = new Scope(undefined);
   let derivedFrom: QueryPlan | undefined;
   let documentAlias: string | undefined;
