@@ -354,7 +354,7 @@ describe('over bare HTTP', () => {
     ['a continuation beyond all numbers', { 'if-none-match': '"9999999999999999"' }, 'Invalid Continuation Token'],
     ['a time that is none', { 'if-modified-since': 'yesterday' }, 'If-Modified-Since'],
     ['a range that is none', { 'x-ms-start-epk': 'xyz' }, 'effective partition key'],
-    ['a page size that is none', { 'x-ms-max-item-count': '0' }, 'x-ms-max-item-count'],
+    ['a page size that is none', { 'x-ms-max-item-count': '-3' }, 'The input PageSize -3 is invalid.'],
     ['a partition key that is none', { 'x-ms-documentdb-partitionkey': '"a"' }, 'Partition key'],
   ])('%s is refused with 400', async ([_, headers, message]) => {
     const container = await world.container();

@@ -114,13 +114,15 @@ export async function atLeastOf(request: CosmosRequest): Promise<AtLeast | undef
   return position;
 }
 
-/** `x-ms-max-item-count`: absent or -1 leaves the size of a page to the server. */
+/** `x-ms-max-item-count`: absent, -1 or 0 leaves the size of a page to the server. */
 export function pageSizeOf({ headers, limits }: CosmosRequest): number {
   const text = headerText(headers, 'x-ms-max-item-count');
-  if (text === undefined || text === '' || text === '-1') return limits.defaultPageItems;
+  if (text === undefined || text === '' || text === '-1' || text === '0') return limits.defaultPageItems;
   const count = Number(text);
   if (!Number.isSafeInteger(count) || count < 1) {
-    throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'x-ms-max-item-count' is invalid.`);
+    throw badRequest(
+      `The input PageSize ${text.slice(0, 100)} is invalid. Ensure to pass a valid page size which must be a positive integer or -1 for a dynamic page size.`,
+    );
   }
   return Math.min(count, limits.pageItems);
 }

@@ -321,8 +321,21 @@ describe('a feed of items', () => {
         expect(reply.json['message']).toContain('Invalid Continuation Token');
       }
     }
-    for (const count of ['0', '-2', 'x', '1.5']) {
-      expect((await call(app, 'GET', DOCS, { headers: { 'x-ms-max-item-count': count } })).status).toBe(400);
+    for (const count of ['-2', 'x', '1.5']) {
+      expect(await call(app, 'GET', DOCS, { headers: { 'x-ms-max-item-count': count } })).toMatchObject({
+        status: 400,
+        json: { message: expect.stringContaining(`The input PageSize ${count} is invalid.`) },
+      });
+    }
+  });
+
+  test('leaves the size of a page to the server where it is -1 or 0, as an unset number of a program is', async () => {
+    const app = await fill();
+    const whole = (await call(app, 'GET', DOCS)).json;
+    for (const headers of [{ 'x-ms-max-item-count': '0' }, { 'x-ms-max-item-count': '-1' }]) {
+      expect(await call(app, 'GET', DOCS, { headers })).toMatchObject({ status: 200, json: whole });
+      const asked = { headers: { ...query, ...headers }, body: { query: 'SELECT * FROM c' } };
+      expect(await call(app, 'POST', DOCS, asked)).toMatchObject({ status: 200, json: { _count: whole['_count'] } });
     }
   });
 
