@@ -90,6 +90,30 @@ describe('a patch', () => {
     expect(() => apply(document, operation)).toThrow(expect.objectContaining({ code: 'bad-request' }));
   });
 
+  test.each<[string, PatchOperation]>([
+    [
+      "Add Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: 'gone'.",
+      { op: 'add', path: '/a/gone/b', value: 1 },
+    ],
+    [
+      "Given Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: 'n'.",
+      { op: 'set', path: '/n/b/c', value: 1 },
+    ],
+    ['Index(3) to operate on is out of array bounds.', { op: 'add', path: '/list/3', value: 1 }],
+    ['Index(2) to operate on is out of array bounds.', { op: 'remove', path: '/list/2' }],
+    [
+      'Node(gone) to be removed is absent. Note: it may also have been removed earlier in the transaction.',
+      { op: 'remove', path: '/a/gone' },
+    ],
+    ['Node(gone) to be replaced is absent.', { op: 'replace', path: '/a/gone', value: 1 }],
+    ['Node(list) is not a number.', { op: 'incr', path: '/list', value: 1 }],
+  ])('is refused with "%s", and the number of the operation', (message, operation) => {
+    const document = { a: {}, list: [1, 2], n: 1 };
+    expect(() => apply(document, { op: 'set', path: '/b', value: 1 }, operation)).toThrow(
+      expect.objectContaining({ code: 'bad-request', message, details: { operation: 2 } }),
+    );
+  });
+
   test('takes __proto__ for the name of a property', () => {
     const patched = apply(
       { a: 1 },

@@ -150,8 +150,11 @@ const DAMAGED = 'What was asked for is not possible, for the event log or the ke
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error instanceof WireError) return { shape: error.shape, message: error.message };
   if (error instanceof Refusal) {
-    const { code, message } = error;
-    const shown = refusalMessages[code] ?? (code === 'invalid-ttl' ? wrappedErrors(message) : message);
+    const { code, message, details } = error;
+    const shown =
+      details?.['operation'] === undefined
+        ? (refusalMessages[code] ?? (code === 'invalid-ttl' ? wrappedErrors(message) : message))
+        : wrappedErrors(`For Operation(${Number(details['operation'])}): ${message}`);
     return { shape: refusalShapes[code], message: shown };
   }
   if (!(error instanceof Error)) return undefined;

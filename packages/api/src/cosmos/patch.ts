@@ -78,7 +78,7 @@ function checkPath(path: unknown, definition: ContainerDefinition): string {
   const names = parsePatchPath(path);
   const [first] = names;
   if (first === 'id' || (itemSystemProperties as readonly (string | undefined)[]).includes(first)) {
-    throw refuse(`The patch path '${path.slice(0, 200)}' is a property that can't be patched.`);
+    throw refuse(`Invalid patch request: Cannot patch system property '${first}'.`);
   }
   for (const keyPath of partitionKeyPaths(definition)) {
     // What is above the key would change it, and so would what is below: a key is no object.

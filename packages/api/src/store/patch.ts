@@ -29,38 +29,39 @@ export function parsePatchPath(path: string): readonly string[] {
  * The document after all operations, in order. The given document stays as it is; what no operation touches is
  * shared with it.
  *
- * @throws Refusal bad-request when an operation can't be applied; then none is
+ * @throws Refusal bad-request when an operation can't be applied, with its number; then none is
  */
 export function applyPatch(document: Document, operations: readonly PatchOperation[]): Document {
   let patched: Document = document;
-  for (const operation of operations) patched = applyOperation(patched, operation);
+  for (const [index, operation] of operations.entries()) patched = applyOperation(patched, operation, index + 1);
   return patched;
 }
 
-function applyOperation(document: Document, operation: PatchOperation): Document {
+function applyOperation(document: Document, operation: PatchOperation, number: number): Document {
   const path = parsePatchPath(operation.path);
+  const at: Place = { path, op: operation.op, number };
   switch (operation.op) {
     case 'add':
     case 'set':
     case 'replace':
       checkDepth(operation.value, path);
-      return place(document, path, operation.op, operation.value, operation.path);
+      return place(document, at, operation.op, operation.value);
     case 'remove':
-      return remove(document, path, operation.path);
+      return remove(document, at);
     case 'incr': {
       const found = valueAt(document, path);
-      if (found === undefined) return place(document, path, 'set', operation.value, operation.path);
-      if (!isNumeric(found.value)) throw cannot(operation.path, 'it is not a number');
+      if (found === undefined) return place(document, at, 'set', operation.value);
+      if (!isNumeric(found.value)) throw cannot(at, `Node(${lastOf(at)}) is not a number.`);
       const sum = sumOf(found.value, operation.value);
-      if (!Number.isFinite(Number(sum))) throw cannot(operation.path, 'the sum is out of range');
-      return place(document, path, 'replace', sum, operation.path);
+      if (!Number.isFinite(Number(sum))) throw cannot(at, `Node(${lastOf(at)}) would be beyond the range of numbers.`);
+      return place(document, at, 'replace', sum);
     }
     case 'move': {
-      const from = parsePatchPath(operation.from);
-      const found = valueAt(document, from);
-      if (found === undefined) throw cannot(operation.from, 'it is not there');
+      const from: Place = { ...at, path: parsePatchPath(operation.from) };
+      const found = valueAt(document, from.path);
+      if (found === undefined) throw cannot(from, `Node(${lastOf(from)}) to be moved is absent.`);
       checkDepth(found.value, path);
-      return place(remove(document, from, operation.from), path, 'add', found.value, operation.path);
+      return place(remove(document, from), at, 'add', found.value);
     }
     default:
       return operation satisfies never;
@@ -73,8 +74,18 @@ function sumOf(left: number | bigint, right: number | bigint): number | bigint {
   return isExact(left) && isExact(right) ? integerValue(BigInt(left) + BigInt(right)) : Number(left) + Number(right);
 }
 
-const cannot = (path: string, why: string) =>
-  refuse(`The patch operation on '${path.slice(0, 200)}' can't be applied: ${why}.`);
+/** What an operation is about, and which of the operations it is, counted from 1. */
+interface Place {
+  readonly path: readonly string[];
+  readonly op: PatchOperation['op'];
+  readonly number: number;
+}
+
+/** Why an operation can't be applied: in the words of the service, by which programs tell one reason from another. */
+const cannot = ({ number }: Place, why: string) => new Refusal('bad-request', why, { operation: number });
+
+const shown = (name: string): string => name.slice(0, 200);
+const lastOf = ({ path }: Place): string => shown(path.at(-1)!);
 
 /** An index as it stands in a path: decimal, without leading zeros. */
 const INDEX = /^(?:0|[1-9]\d{0,8})$/;
@@ -96,49 +107,57 @@ function valueAt(document: Document, path: readonly string[]): { readonly value:
 
 /** Copies the containers along the path and changes the last one. */
 function change(
-  container: Document,
-  path: readonly string[],
-  text: string,
+  document: Document,
+  place: Place,
   last: (container: Document | readonly unknown[], name: string) => Document | readonly unknown[],
 ): Document {
+  const { path, op } = place;
   const step = (at: unknown, depth: number): Document | readonly unknown[] => {
-    if (typeof at !== 'object' || at === null) throw cannot(text, 'what is above it is no object or array');
+    if (typeof at !== 'object' || at === null) {
+      throw cannot(
+        place,
+        `${op === 'add' ? 'Add' : 'Given'} Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: '${shown(path[depth - 1]!)}'.`,
+      );
+    }
     const name = path[depth]!;
     if (depth === path.length - 1) return last(at as Document | readonly unknown[], name);
-    const child = valueAt(at as Document, [name]);
-    if (child === undefined) throw cannot(text, 'what is above it is not there');
-    const changed = step(child.value, depth + 1);
+    const changed = step(valueAt(at as Document, [name])?.value, depth + 1);
     return Array.isArray(at) ? at.with(Number(name), changed) : withProperty(at as Document, name, changed);
   };
-  return step(container, 0) as Document;
+  return step(document, 0) as Document;
 }
 
-function place(
-  document: Document,
-  path: readonly string[],
-  op: 'add' | 'set' | 'replace',
-  value: unknown,
-  text: string,
-): Document {
-  return change(document, path, text, (container, name) => {
+function place(document: Document, at: Place, op: 'add' | 'set' | 'replace', value: unknown): Document {
+  return change(document, at, (container, name) => {
     if (!Array.isArray(container)) {
-      if (op === 'replace' && !Object.hasOwn(container, name)) throw cannot(text, 'it is not there');
+      if (op === 'replace' && !Object.hasOwn(container, name)) {
+        throw cannot(at, `Node(${shown(name)}) to be replaced is absent.`);
+      }
       return withProperty(container as Document, name, value);
     }
     const elements = container as readonly unknown[];
     if (name === '-' && op !== 'replace') return [...elements, value];
     const index = INDEX.test(name) ? Number(name) : Number.POSITIVE_INFINITY;
-    if (index > elements.length || (op === 'replace' && index === elements.length)) {
-      throw cannot(text, 'there is no such place in the array');
-    }
+    if (index > elements.length || (op === 'replace' && index === elements.length)) throw outOfBounds(at);
     return elements.toSpliced(index, op === 'add' ? 0 : 1, value);
   });
 }
 
-function remove(document: Document, path: readonly string[], text: string): Document {
-  return change(document, path, text, (container, name) => {
-    if (valueAt(container as Document, [name]) === undefined) throw cannot(text, 'it is not there');
-    if (Array.isArray(container)) return container.toSpliced(Number(name), 1);
+const outOfBounds = (at: Place) => cannot(at, `Index(${lastOf(at)}) to operate on is out of array bounds.`);
+
+function remove(document: Document, at: Place): Document {
+  return change(document, at, (container, name) => {
+    const isThere = valueAt(container as Document, [name]) !== undefined;
+    if (Array.isArray(container)) {
+      if (!isThere) throw outOfBounds(at);
+      return container.toSpliced(Number(name), 1);
+    }
+    if (!isThere) {
+      throw cannot(
+        at,
+        `Node(${shown(name)}) to be removed is absent. Note: it may also have been removed earlier in the transaction.`,
+      );
+    }
     const copy: Record<string, unknown> = { ...(container as Document) };
     delete copy[name];
     return copy;

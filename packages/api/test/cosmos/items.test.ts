@@ -239,7 +239,12 @@ describe('an item', () => {
         .status,
     ).toBe(412);
     expect((await patch([{ op: 'set', path: '/customer', value: 'bob' }])).status).toBe(400);
-    expect((await patch([{ op: 'remove', path: '/nothing' }])).status).toBe(400);
+    const absent =
+      'Node(nothing) to be removed is absent. Note: it may also have been removed earlier in the transaction.';
+    expect(await patch([{ op: 'remove', path: '/nothing' }])).toMatchObject({
+      status: 400,
+      json: { code: 'BadRequest', message: expect.stringContaining(`{"Errors":["For Operation(1): ${absent}"]}`) },
+    });
   });
 
   test('is found by the rids of its self link', async () => {
