@@ -13,17 +13,25 @@ export interface QueryErrorDetail {
 }
 
 /**
- * The codes this package gives. SC1001, SC1002, SC2001 and SC2005 are those of Cosmos DB; the others follow its
- * scheme (1 syntax, 2 meaning, 3 limits), since clients show the message and read the code at most.
+ * The codes this package gives. Those at first are Cosmos DB's, by which programs tell one error from another; the
+ * others, for what it doesn't say or in a way not known, follow its scheme (1 syntax, 2 meaning, 3 limits).
  */
 const queryErrorCodes = {
   syntax: 'SC1001',
   endOfText: 'SC1002',
+  invalidToken: 'SC1010',
+  openString: 'SC1012',
   unresolvedIdentifier: 'SC2001',
   unknownFunction: 'SC2005',
-  wrongArgumentCount: 'SC2008',
-  selectStar: 'SC2040',
+  selectStarOfGroups: 'SC2041',
+  wrongArgumentCount: 'SC2050',
+  topNotInteger: 'SC2060',
+  limitTooLarge: 'SC2061',
+  offsetTooLarge: 'SC2062',
+  nestedAggregate: 'SC2101',
   notGrouped: 'SC2102',
+  tooLong: 'SC3020',
+  selectStar: 'SC2040',
   misplacedAggregate: 'SC2103',
   cardinality: 'SC2104',
   undeclaredParameter: 'SC2107',

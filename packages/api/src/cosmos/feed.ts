@@ -54,13 +54,7 @@ export interface QueryBody {
 /** @throws WireError 400 for what is no query at all; the language's own errors come later */
 export function readQueryBody(request: CosmosRequest): QueryBody {
   const { query, parameters, resumeFilter } = jsonObjectOf(request, parseExactJson);
-  if (typeof query !== 'string' || query.trim() === '') throw badRequest('The request body has no query.');
-  const { queryCharacters } = request.limits;
-  if (query.length > queryCharacters) {
-    throw badRequest(
-      `The query is longer than ${queryCharacters} characters. Give long lists as parameters: ARRAY_CONTAINS(@ids, c.id).`,
-    );
-  }
+  if (typeof query !== 'string') throw badRequest('The request body has no query.');
   const resume = resumeFilter === undefined || resumeFilter === null ? {} : { resume: readResumeFilter(resumeFilter) };
   if (parameters === undefined || parameters === null) return { sql: query, parameters: [], ...resume };
   if (!Array.isArray(parameters) || !parameters.every(isParameter)) {
@@ -142,7 +136,7 @@ const MAX_RESOURCES_MS = 250;
 function runQuery(request: CosmosRequest, resources: readonly Json[]): readonly unknown[] {
   const { sql, parameters } = readQueryBody(request);
   const { workedMs } = systemClocks;
-  const plan = planQuery(parseQuery(sql), parameters);
+  const plan = planQuery(parseQuery(sql, { maxLength: request.limits.queryCharacters }), parameters);
   const evaluation = startEvaluation(plan, {
     nowMs: request.store.nowMs(),
     monotonicMs: workedMs,

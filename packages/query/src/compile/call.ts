@@ -70,5 +70,5 @@ export function checkArguments(
       : maximum === Number.POSITIVE_INFINITY
         ? `at least ${minimum}`
         : `${minimum} to ${maximum}`;
-  throw queryError('wrongArgumentCount', `The function '${name}' takes ${wanted} argument(s), not ${count}.`, at);
+  throw queryError('wrongArgumentCount', `The ${name} function requires ${wanted} argument(s).`, at);
 }

@@ -187,7 +187,15 @@ export class Compiler {
   /** The number that TOP, OFFSET or LIMIT stands for. */
   rowCount(count: RowCount, clause: string): number {
     const value = count.kind === 'literal' ? count.value : this.#parameter(count.name, count.at);
-    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > MAX_ROW_COUNT) {
+    const isInteger = typeof value === 'bigint' || Number.isInteger(value);
+    if (clause === 'TOP' && !isInteger) {
+      throw queryError('topNotInteger', 'The count value provided for a TOP clause must be an integer.', count.at);
+    }
+    if (clause !== 'TOP' && isInteger && Number(value) > MAX_ROW_COUNT) {
+      const kind = clause === 'LIMIT' ? 'limitTooLarge' : 'offsetTooLarge';
+      throw queryError(kind, `The ${clause} count value exceeds the maximum allowed value.`, count.at);
+    }
+    if (typeof value !== 'number' || !isInteger || value < 0 || value > MAX_ROW_COUNT) {
       throw queryError(
         'invalidValue',
         `The value of ${clause} has to be a whole number from 0 to ${MAX_ROW_COUNT}.`,
@@ -280,7 +288,10 @@ export class Compiler {
       if (query.from.length === 0) {
         throw queryError('selectStar', "'SELECT *' is not valid if FROM clause is omitted.", selection.at);
       }
-      if (query.from.length > 1 || query.groupBy.length > 0) {
+      if (query.groupBy.length > 0) {
+        throw queryError('selectStarOfGroups', "'SELECT *' is not allowed with GROUP BY.", selection.at);
+      }
+      if (query.from.length > 1) {
         throw queryError('selectStar', "'SELECT *' is only valid with a single input set.", selection.at);
       }
       const slot = scope.slots.values().next().value ?? DOCUMENT_SLOT;
@@ -301,7 +312,8 @@ export class Compiler {
 
   // --- expressions
 
-  expression(expression: Expression, scope: Scope): Node {
+  /** @param path the whole path that the expression is the beginning of, to tell what is wrong with it */
+  expression(expression: Expression, scope: Scope, path = expression): Node {
     this.#weight += 1;
     const groupKey = groupKeyOf(expression, scope);
     if (groupKey !== undefined) {
@@ -315,12 +327,12 @@ export class Compiler {
       case 'identifier': {
         const number = this.#nonFinite(expression.name, scope);
         if (number !== undefined) return constant(number);
-        const slot = this.#resolve(expression.name, expression.at, scope);
+        const slot = this.#resolve(expression.name, expression.at, scope, path);
         this.#readSlot(slot, undefined);
         return { run: (frame) => frame.slots[slot], constant: undefined };
       }
       case 'member':
-        return this.#member(expression, scope);
+        return this.#member(expression, scope, path);
       case 'array': {
         const items = expression.items.map((item) => this.expression(item, scope));
         return node((frame) => buildArray(items, frame), items);
@@ -389,15 +401,16 @@ export class Compiler {
     return this.#parameters.get(name);
   }
 
-  #resolve(name: string, at: SourceLocation, scope: Scope): number {
+  #resolve(name: string, at: SourceLocation, scope: Scope, path?: Expression): number {
     for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
       const slot = current.slots.get(name);
       if (slot === undefined) continue;
       if (current.grouping !== undefined) {
+        const reference = path === undefined ? name : printExpression(path);
         throw queryError(
           'notGrouped',
-          `'${name}' is read outside of an aggregate and isn't contained in the GROUP BY clause.`,
-          at,
+          `Property reference '${reference}' is invalid in the select list because it is not contained in either an aggregate function or the GROUP BY clause.`,
+          path?.at ?? at,
         );
       }
       this.#highestSlot = Math.max(this.#highestSlot, slot);
@@ -422,18 +435,18 @@ export class Compiler {
     else this.documentProperties?.add(property);
   }
 
-  #member(expression: Extract<Expression, { kind: 'member' }>, scope: Scope): Node {
+  #member(expression: Extract<Expression, { kind: 'member' }>, scope: Scope, path: Expression): Node {
     const key = this.expression(expression.key, scope);
     const name = key.constant?.value;
     const { object } = expression;
     if (object.kind === 'identifier' && typeof name === 'string' && groupKeyOf(object, scope) === undefined) {
-      const slot = this.#resolve(object.name, object.at, scope);
+      const slot = this.#resolve(object.name, object.at, scope, path);
       const computed = this.#documentSlots.has(slot) && !this.#insideComputed ? this.#computed.get(name) : undefined;
       if (computed !== undefined) return this.#computedProperty(name, computed, slot);
       this.#readSlot(slot, name);
       return { run: slotPropertyReader(slot, name), constant: undefined };
     }
-    const owner = this.expression(object, scope);
+    const owner = this.expression(object, scope, path);
     const run: Compiled =
       typeof name === 'string'
         ? propertyReader(owner.run, name)
@@ -553,7 +566,8 @@ export class Compiler {
     const clock = clockFunctions.get(name);
     const builtIn = (this.#isPlanar ? planarBuiltIns.get(name) : undefined) ?? builtIns.get(name);
     if (clock === undefined && builtIn === undefined) {
-      throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, at);
+      const nameAt = { start: at.start, end: at.start + name.length };
+      throw queryError('unknownFunction', `'${name}' is not a recognized built-in function name.`, nameAt);
     }
     const { minArguments, maxArguments } = clock ?? (builtIn as BuiltIn);
     checkArguments(name, args.length, minArguments, maxArguments, at);
@@ -585,6 +599,13 @@ export class Compiler {
       throw queryError('misplacedAggregate', `The aggregate '${name}' can't be used here.`, at);
     }
     checkArguments(name, args.length, 1, 1, at);
+    if (args.some(hasAggregate)) {
+      throw queryError(
+        'nestedAggregate',
+        'Cannot perform an aggregate function on an expression containing an aggregate or a subquery.',
+        at,
+      );
+    }
     const index = this.#aggregateCount;
     this.#aggregateCount += 1;
     // An aggregate's argument is evaluated per row, where everything may be read but no other aggregate.

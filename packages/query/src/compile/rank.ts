@@ -28,7 +28,7 @@ export function compileRank(query: Query, at: SourceLocation, scope: Scope, comp
   const last = args.at(-1);
   const weighted = isFused && (last?.kind === 'array' || last?.kind === 'parameter');
   const scores = weighted ? args.slice(0, -1) : args;
-  if (isFused && scores.length < 2) throw queryError('wrongArgumentCount', 'RRF takes two scores or more.', at);
+  if (isFused) checkArguments(expression.name, scores.length, 2, Number.POSITIVE_INFINITY, at);
   const components = scores.map((score) => rankComponent(score, scope, compiler));
   return {
     components,

@@ -23,6 +23,8 @@ const WORD = /[\p{L}_][\p{L}\p{Nd}_]*/uy;
 const PARAMETER = /@[\p{L}\p{Nd}_]+/uy;
 const NUMBER = /0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?/y;
 const SPACE = /\s+/y;
+/** Of a string in an error. */
+const MAX_SHOWN = 100;
 const LINE_END = /[\r\n]|$/g;
 const ESCAPES: Readonly<Record<string, string>> = {
   b: '\b',
@@ -66,6 +68,20 @@ function incorrectSyntax(text: string, start: number, end: number): never {
   throw queryError('syntax', `Syntax error, incorrect syntax near '${text.slice(start, end)}'.`, { start, end });
 }
 
+/** Of a character that no token begins with. */
+function invalidToken(text: string, start: number): never {
+  const character = String.fromCodePoint(text.codePointAt(start)!);
+  const at = { start, end: start + character.length };
+  throw queryError('invalidToken', `Syntax error, invalid token '${character}'.`, at);
+}
+
+/** Of a string that has no end. */
+function openString(text: string, start: number): never {
+  const literal = text.slice(start, start + MAX_SHOWN);
+  const at = { start, end: text.length };
+  throw queryError('openString', `Syntax error, invalid string literal token '${literal}'.`, at);
+}
+
 function readString(text: string, start: number): { value: string; end: number } {
   const quote = text[start];
   let value = '';
@@ -73,7 +89,7 @@ function readString(text: string, start: number): { value: string; end: number }
   let plainFrom = index;
   for (;;) {
     const character = text[index];
-    if (character === undefined) incorrectSyntax(text, start, Math.min(text.length, start + 20));
+    if (character === undefined) openString(text, start);
     if (character === quote) {
       return { value: value + text.slice(plainFrom, index), end: index + 1 };
     }
@@ -83,13 +99,14 @@ function readString(text: string, start: number): { value: string; end: number }
     }
     value += text.slice(plainFrom, index);
     const escaped = text[index + 1];
+    if (escaped === undefined) openString(text, start);
     if (escaped === 'u') {
       const hex = text.slice(index + 2, index + 6);
       if (!/^[0-9a-fA-F]{4}$/.test(hex)) incorrectSyntax(text, index, index + 6);
       value += String.fromCharCode(Number.parseInt(hex, 16));
       index += 6;
     } else {
-      const replacement = escaped !== undefined && Object.hasOwn(ESCAPES, escaped) ? ESCAPES[escaped] : undefined;
+      const replacement = Object.hasOwn(ESCAPES, escaped) ? ESCAPES[escaped] : undefined;
       if (replacement === undefined) incorrectSyntax(text, index, index + 2);
       value += replacement;
       index += 2;
@@ -154,12 +171,12 @@ export function tokenize(text: string): Token[] {
     }
     if (first === '@') {
       const parameter = matchAt(PARAMETER, text, index);
-      if (parameter === undefined) incorrectSyntax(text, index, index + 1);
+      if (parameter === undefined) invalidToken(text, index);
       push('parameter', index + parameter.length, parameter);
       continue;
     }
     const symbol = symbolAt(text, index);
-    if (symbol === undefined) incorrectSyntax(text, index, index + 1);
+    if (symbol === undefined) invalidToken(text, index);
     push('symbol', index + symbol.length, symbol);
   }
   tokens.push({ kind: 'end', text: '', upper: '', value: '', start: text.length, end: text.length });

@@ -83,7 +83,11 @@ class Parser {
   constructor(text: string, limits: ParseLimits) {
     const maxLength = limits.maxLength ?? DEFAULT_MAX_LENGTH;
     if (text.length > maxLength) {
-      throw queryError('tooComplex', `The query is longer than ${maxLength} characters.`);
+      throw queryError(
+        'tooLong',
+        `The SQL query text exceeded the maximum limit of ${maxLength} characters. Give long lists as parameters: ARRAY_CONTAINS(@ids, c.id).`,
+        { start: 0, end: text.length },
+      );
     }
     this.#maxDepth = limits.maxDepth ?? DEFAULT_MAX_DEPTH;
     this.#tokens = tokenize(text);
