@@ -113,7 +113,10 @@ export function rangeIdOf(container: ContainerState, partitionKey?: string): str
 export const rangeIdAt = (ranges: readonly PartitionKeyRange[], key: EffectivePartitionKey): string =>
   (ranges.find((range) => isInRange(key, range)) ?? ranges.at(-1)!).id;
 
-/** `/dbs/{db}/colls/{coll}/pkranges` */
+/**
+ * `/dbs/{db}/colls/{coll}/pkranges`. They come all at once, whatever size of a page is asked for: a client that has a page
+ * of before a split and one of behind it has ranges that leave keys out, and can't go on.
+ */
 export function answerPartitionKeyRanges(request: CosmosRequest): Answer {
   if (request.method !== 'GET') throw methodNotAllowed();
   const container = owner(containerOf, request);

@@ -37,6 +37,17 @@ test('the ranges of a container are told with where they are from, and how much 
   expect(await named('/dbs/shop/colls/wide/docs', { 'x-ms-start-epk': 'FF', 'x-ms-end-epk': 'FF' })).toBe('2');
 });
 
+test('the ranges of a container come all at once, whatever size of a page is asked for: no split lies between two', async () => {
+  const app = await shop();
+  const body = { id: 'wide', partitionKey: { paths: ['/a'], kind: 'Hash', version: 2 } };
+  await call(app, 'POST', '/dbs/shop/colls', { body, headers: THROUGHPUT });
+  const { json, headers } = await call(app, 'GET', '/dbs/shop/colls/wide/pkranges', {
+    headers: { 'x-ms-max-item-count': '1' },
+  });
+  expect(json).toMatchObject({ PartitionKeyRanges: [{ id: '1' }, { id: '2' }], _count: 2 });
+  expect(headers).not.toHaveProperty('x-ms-continuation');
+});
+
 test('the ranges of a container that was made anew are others than those that a client knows', async () => {
   const app = await shop();
   const ranges = (known: string) =>
