@@ -635,7 +635,6 @@ export class ItemWrites {
     intent: () => ReturnType<ItemRequest['command']>,
   ): Promise<Awaited<ReturnType<ItemRequest['command']>>> {
     // Where it is the one before, that has ended by the log.
-
     if (![undefined, life - 1].includes(await known)) {
       await assertNoneBehind(this.#parts, within.number, name, parseItemStream(stream)!.prefix, life);
     }
