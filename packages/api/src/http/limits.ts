@@ -41,6 +41,8 @@ export interface Limits {
    *   before 6 (`PooledConnectionIdleTimeout`), less elsewhere
    */
   readonly keepAliveTimeoutMs: number;
+  /** How long nothing has been under way on a connection that is let go where there may be no more. */
+  readonly leftBehindMs: number;
 }
 
 export const defaultLimits: Limits = {
@@ -62,6 +64,7 @@ export const defaultLimits: Limits = {
   defaultPageItems: 1000,
   requestTimeoutMs: 30_000,
   keepAliveTimeoutMs: 130_000,
+  leftBehindMs: 10_000,
 };
 
 /** Files that the store has open itself, and some that it may open. */

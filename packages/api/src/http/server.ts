@@ -20,6 +20,7 @@ import { wait } from '../wait.ts';
 import { limitInFlight } from './admission.ts';
 import { withOrigins } from './cross-origin.ts';
 import type { KeyRing } from './keys.ts';
+import { letGoOfLeftBehind } from './left-behind.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
 
@@ -80,8 +81,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   });
   app.server.maxConnections = limits.connections;
-  // Clients that are made for each request leave theirs behind. Whoever comes next finds room, health checks among them.
-  app.server.on('drop', () => app.server.closeIdleConnections());
+  letGoOfLeftBehind(app.server, options.tls !== undefined, limits.leftBehindMs);
   if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));

@@ -414,22 +414,33 @@ describe('the server', () => {
     socket.destroy();
   });
 
-  test('lets go of idle connections for new ones where there may be no more', async () => {
-    const port = await listening(testServer({ limits: { connections: 3 } }));
+  test('lets go of connections that were left behind for new ones where there may be no more, and of no others', async () => {
+    const port = await listening(testServer({ limits: { connections: 4, leftBehindMs: 2_000 } }));
     const head = 'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n';
-    const busy = connect(port, '127.0.0.1', () => busy.write(head.slice(0, -2)));
-    const idle = Array.from({ length: 2 }, () => connect(port, '127.0.0.1'));
-    for (const socket of idle) {
-      socket.write(head);
+    const answered = async (socket: Socket) =>
       expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 404 /);
+    const open = () => connect(port, '127.0.0.1');
+    const [silent, left, used, busy] = [open(), open(), open(), open()];
+    const ends = Promise.all([silent, left].map((socket) => once(socket.resume(), 'close')));
+    for (const socket of [left, used]) {
+      socket.write(head);
+      await answered(socket);
     }
-    const ends = Promise.all(idle.map((socket) => once(socket, 'close')));
+    const date = httpDate(NOW_MS);
+    const signed = `x-ms-date: ${date}\r\nauthorization: ${sign('POST', 'docs', 'dbs/shop/colls/orders', date)}\r\n`;
+    busy.write(`POST ${DOCS} HTTP/1.1\r\nhost: x\r\n${signed}content-length: 2\r\n\r\n{`);
+    await sleep(2_100);
+    used.write(head);
+    await answered(used);
+
     await exchange(port, head).catch(() => {});
     await ends;
     expect(await exchange(port, `${head.slice(0, -2)}connection: close\r\n\r\n`)).toMatch(/^HTTP\/1\.1 404 /);
-    busy.write('\r\n');
-    expect(String((await once(busy, 'data'))[0])).toMatch(/^HTTP\/1\.1 404 /);
-    busy.destroy();
+    used.write(head);
+    await answered(used);
+    busy.write('}');
+    expect(String((await once(busy, 'data'))[0])).toMatch(/^HTTP\/1\.1 /);
+    for (const socket of [used, busy]) socket.destroy();
   });
 
   test('refuses a body before it is read when the request isn’t let in', async () => {
