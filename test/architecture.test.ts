@@ -16,6 +16,13 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
 /** The folders of query, from what knows of nothing to what clients are answered with: each imports only those before it. */
 const QUERY_FLOORS = ['values', 'regex', 'functions', 'language', 'run', 'compile', 'pages'];
 
+/**
+ * The folders of the store, from what it keeps to what it is told: each imports only those before it, and what lies beside them none.
+ * The store itself, which puts them together, imports all.
+ */
+const STORE_FLOORS = ['api', '', 'items', 'queries', 'operations', 'retention', 'change-feed', 'history', 'catalog'];
+const STORE = 'packages/api/src/store/store.ts';
+
 /** Within api, who may know which storage adapter is in use. */
 const COMPOSITION = [
   /^packages\/api\/src\/cli\//,
@@ -177,6 +184,15 @@ describe('the architecture', () => {
     const inFolders = sources.filter(({ file }) => packageOf(file) === 'query' && !/src\/[^/]+$/.test(file));
     expect(inFolders.filter(({ file }) => floorOf(file) === -1)).toEqual([]);
     expect(complaints(inFolders, (file, _, target) => floorOf(target!) > floorOf(file))).toEqual([]);
+  });
+
+  it('lets the folders of the store import only those below', () => {
+    const floorOf = (file: string) =>
+      STORE_FLOORS.indexOf(/^packages\/api\/src\/store\/(?:([^/]+)\/)?[^/]+$/.exec(file)?.[1] ?? '');
+    const inStore = sources.filter(({ file }) => file.startsWith('packages/api/src/store/') && file !== STORE);
+    expect(inStore.filter(({ file }) => floorOf(file) === -1)).toEqual([]);
+    const isOfStore = (target: string | undefined) => target?.startsWith('packages/api/src/store/') === true;
+    expect(complaints(inStore, (file, _, target) => isOfStore(target) && floorOf(target!) > floorOf(file))).toEqual([]);
   });
 
   it('reaches into no other package but by its name', () => {

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { Documents } from '@epitaph/api/store/documents.ts';
+import { Documents } from '@epitaph/api/store/items/documents.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { keyHeader, raw } from './support/raw.ts';

@@ -13,7 +13,7 @@ import {
 import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
 import type { PostgresStorage } from '@epitaph/storage/postgres/open-postgres-storage.ts';
 import { Destructions } from '@epitaph/projections/purge/destructions.ts';
-import type { BackupParts } from './store/backups.ts';
+import type { BackupParts } from './store/operations/backups.ts';
 import type { SeveralNodes } from './store/parts.ts';
 import { Store, type StoreOptions } from './store/store.ts';
 

@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it, test } from 'vitest';
-import { Documents, DOCUMENT_BYTES, ScanRoom } from '@epitaph/api/store/documents.ts';
+import { Documents, DOCUMENT_BYTES, ScanRoom } from '@epitaph/api/store/items/documents.ts';
 import type { StorePorts } from '@epitaph/api/store/parts.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';

@@ -3,7 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import type { ContainerFloors, KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
-import { FeedFloors } from '../src/store/feed-floors.ts';
+import { FeedFloors } from '../src/store/change-feed/feed-floors.ts';
 import { Retries } from '../src/store/retries.ts';
 
 /** A feed of a minute, and the slack that comes on top. */

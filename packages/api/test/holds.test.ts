@@ -6,7 +6,7 @@ import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { vaultHoldId } from '@epitaph/core/retention/hold-names.ts';
 import { MemoryKeyVault } from '@epitaph/core/testing/memory-key-vault.ts';
 import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
-import { Holds } from '../src/store/holds.ts';
+import { Holds } from '../src/store/retention/holds.ts';
 import type { StoreParts } from '../src/store/parts.ts';
 
 const HOUR_MS = 3_600_000;

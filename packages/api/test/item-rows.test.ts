@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ItemRow, ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { ItemRows } from '@epitaph/api/store/item-rows.ts';
-import { hasExpired } from '@epitaph/api/store/scans.ts';
+import { hasExpired } from '@epitaph/api/store/items/scans.ts';
 
 const CONTAINER = 2;
 const row = (position: number, over: Partial<ItemRow> = {}): ItemRow => ({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { livesOf, type ScannedLife } from '@epitaph/api/store/life-scan.ts';
+import { livesOf, type ScannedLife } from '@epitaph/api/store/items/life-scan.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { LedgerEntry } from '@epitaph/core/item/ledger.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { LongPages, type PageRequest } from '@epitaph/api/store/long-pages.ts';
+import { LongPages, type PageRequest } from '@epitaph/api/store/queries/long-pages.ts';
 
 afterEach(() => vi.useRealTimers());
 

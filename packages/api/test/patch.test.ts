@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Document, PatchOperation } from '@epitaph/api/store/api/items-api.ts';
 import { MAX_DOCUMENT_DEPTH } from '@epitaph/api/store/document-limits.ts';
-import { applyPatch } from '@epitaph/api/store/patch.ts';
+import { applyPatch } from '@epitaph/api/store/items/patch.ts';
 
 const apply = (document: Document, ...operations: PatchOperation[]) => applyPatch(document, operations);
 

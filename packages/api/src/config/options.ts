@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts';
 import { consistencyLevels, defaultConsistency } from '../cosmos/consistency.ts';
 import { type Throughput, throughputProblem } from '@epitaph/core/throughput/throughput.ts';
-import { DEFAULT_READY_LAG_EVENTS } from '../store/ready-lag.ts';
+import { DEFAULT_READY_LAG_EVENTS } from '../store/operations/ready-lag.ts';
 import { parseInstant } from './instant.ts';
 
 /** A key of the store: base64 of at least 32 bytes, written as base64 is. */

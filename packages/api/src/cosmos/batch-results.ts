@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { BatchResult } from '../store/api/items-api.ts';
 import { charge, chargeOfWrite } from '../request-units/charge.ts';
-import { withSystemProperties } from '../store/system-properties.ts';
+import { withSystemProperties } from '../store/items/system-properties.ts';
 import { describeError, wireShapes, type WireShape } from './errors.ts';
 import { ownerGone } from './request.ts';
 import type { Asked, SentOperation } from './batch-operations.ts';

@@ -4,7 +4,7 @@ import { parseHttpDate } from '../http/http-date.ts';
 import type { ChangeFeedPage, ChangeFeedRequest, FeedChange, FeedStart } from '../store/api/change-feed-api.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import { charge } from '../request-units/charge.ts';
-import { withSystemProperties } from '../store/system-properties.ts';
+import { withSystemProperties } from '../store/items/system-properties.ts';
 import { containerHeaders } from './containers.ts';
 import { badRequest } from './errors.ts';
 import { atLeastOf, headerText, ifNoneMatchOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';

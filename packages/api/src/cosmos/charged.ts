@@ -1,5 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { workUntil } from '../store/query-places.ts';
+import { workUntil } from '../store/queries/query-places.ts';
 import type { UserKind } from '../request-units/request-units.ts';
 import { charge } from '../request-units/charge.ts';
 import { tooManyRequests } from './errors.ts';

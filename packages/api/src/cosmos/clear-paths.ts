@@ -1,6 +1,6 @@
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
-import { nameOfPath } from '../store/clear-filters.ts';
-import { itemSystemProperties } from '../store/system-properties.ts';
+import { nameOfPath } from '../store/queries/clear-filters.ts';
+import { itemSystemProperties } from '../store/items/system-properties.ts';
 import { badRequest } from './errors.ts';
 
 /** Each is one more entry to write with every item. */

@@ -1,6 +1,6 @@
 import { type WrappedKey, wrappedKeySchema } from '@epitaph/core/client-encryption-key/events.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
-import { databaseSelf } from '../store/system-properties.ts';
+import { databaseSelf } from '../store/items/system-properties.ts';
 import { checkName } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';

@@ -1,7 +1,7 @@
 import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { charge } from '../request-units/charge.ts';
-import { containerSelf } from '../store/system-properties.ts';
+import { containerSelf } from '../store/items/system-properties.ts';
 import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
 import { answerFeed } from './feed.ts';

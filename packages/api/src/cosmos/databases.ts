@@ -1,5 +1,5 @@
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
-import { databaseSelf } from '../store/system-properties.ts';
+import { databaseSelf } from '../store/items/system-properties.ts';
 import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from './metadata.ts';

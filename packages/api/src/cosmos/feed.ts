@@ -24,7 +24,7 @@ import {
   UNASKED,
 } from '@epitaph/query';
 import type { Limits } from '../http/limits.ts';
-import { partitionKeysIn } from '../store/named-in-filter.ts';
+import { partitionKeysIn } from '../store/queries/named-in-filter.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from '../request-units/charge.ts';

@@ -1,8 +1,8 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { partitionKeyPaths } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { PathComparison, Pushdown } from '@epitaph/query';
-import { isOfClearPath } from '../store/clear-filters.ts';
-import { partitionKeysIn } from '../store/named-in-filter.ts';
+import { isOfClearPath } from '../store/queries/clear-filters.ts';
+import { partitionKeysIn } from '../store/queries/named-in-filter.ts';
 import { headerFlag, type CosmosRequest } from './request.ts';
 
 /** One entry of Cosmos DB's first version of index metrics. */

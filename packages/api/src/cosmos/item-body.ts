@@ -3,7 +3,7 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Document } from '../store/api/items-api.ts';
-import { withoutSystemProperties } from '../store/system-properties.ts';
+import { withoutSystemProperties } from '../store/items/system-properties.ts';
 import { badRequest, requiredId, tooLarge } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 

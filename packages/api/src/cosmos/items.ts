@@ -7,7 +7,7 @@ import type { Written } from '../store/api/common.ts';
 import type { ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
 import { birthOfItemRid, placeOfRid, rowRid } from '../store/rids.ts';
-import { withSystemProperties } from '../store/system-properties.ts';
+import { withSystemProperties } from '../store/items/system-properties.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { containerHeaders } from './containers.ts';

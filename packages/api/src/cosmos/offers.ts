@@ -13,7 +13,7 @@ import {
 } from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from '../request-units/charge.ts';
-import { containerSelf, databaseSelf } from '../store/system-properties.ts';
+import { containerSelf, databaseSelf } from '../store/items/system-properties.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import type { JsonObject } from './json.ts';

@@ -3,8 +3,8 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { partitionKeyPaths } from '@epitaph/core/partition-key/canonical-key.ts';
 import { isNumeric } from '@epitaph/query';
 import type { PatchOperation, PatchRequest } from '../store/api/items-api.ts';
-import { parsePatchPath } from '../store/patch.ts';
-import { itemSystemProperties } from '../store/system-properties.ts';
+import { parsePatchPath } from '../store/items/patch.ts';
+import { itemSystemProperties } from '../store/items/system-properties.ts';
 import { asShown, isJsonObject } from './json.ts';
 
 /** Source: Cosmos DB, "Partial document update". */

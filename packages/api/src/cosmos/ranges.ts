@@ -15,7 +15,7 @@ import {
 import { MOST_THROUGHPUT } from '@epitaph/core/throughput/throughput.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from '../request-units/charge.ts';
-import { containerSelf } from '../store/system-properties.ts';
+import { containerSelf } from '../store/items/system-properties.ts';
 import { containerOf, ifNoneMatchOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 
 /** By number: most containers have as many ranges as others of their kind of key. */

@@ -1,6 +1,6 @@
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
-import { itemSystemProperties } from '../store/system-properties.ts';
+import { itemSystemProperties } from '../store/items/system-properties.ts';
 import { badRequest } from './errors.ts';
 
 /** Source: Cosmos DB, "Service quotas" (unique keys of a container, and paths of each). */

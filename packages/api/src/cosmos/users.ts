@@ -1,6 +1,6 @@
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
-import { databaseSelf } from '../store/system-properties.ts';
+import { databaseSelf } from '../store/items/system-properties.ts';
 import { checkName } from './container-body.ts';
 import { answerFeed } from './feed.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from './metadata.ts';

@@ -3,3 +3,6 @@ export const MAX_DOCUMENT_BYTES = 2 * 1024 * 1024;
 
 /** How deep a document's arrays and objects may nest; source: the same (128 levels). */
 export const MAX_DOCUMENT_DEPTH = 128;
+
+/** Characters of JSON that the documents or rows of a page have at most, unless the first alone has more. */
+export const MAX_PAGE_CHARACTERS = 4 * 1024 * 1024;

@@ -13,8 +13,8 @@ import {
   type Json,
   type QueryParameter,
 } from '@epitaph/query';
-import { applyPatch } from '@epitaph/api/store/patch.ts';
-import { systemPropertiesOf } from '@epitaph/api/store/system-properties.ts';
+import { applyPatch } from '@epitaph/api/store/items/patch.ts';
+import { systemPropertiesOf } from '@epitaph/api/store/items/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
 import type { Precondition } from '@epitaph/api/store/api/common.ts';

@@ -1,0 +1,498 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import { isoTime } from '@epitaph/core/clock.ts';
+import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
+import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
+import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/container/decide.ts';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { TtlBrake } from '@epitaph/core/container/events.ts';
+import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { recordedByMs } from '@epitaph/core/container/recorded-by.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
+import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
+import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import { databaseEventVersions } from '@epitaph/core/database/upcast.ts';
+import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
+import { handleCommand, MAX_ATTEMPTS, newEvents, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import type { ProposedPolicy } from '@epitaph/core/history/preview.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
+import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
+import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import type { TtlChange } from '../api/catalog-api.ts';
+import type { Caller, Precondition, Written } from '../api/common.ts';
+import type { FeedFloors } from '../change-feed/feed-floors.ts';
+import type { StoreParts } from '../parts.ts';
+import { assertNotPast, type Previews } from '../retention/previews.ts';
+import { containerRid, databaseRid } from '../rids.ts';
+
+export interface CatalogOptions {
+  /** Policy grace of containers made from now on, in seconds. */
+  readonly policyGraceSeconds: number;
+  /** Throughput of containers that are made without any, in a database that shares none. */
+  readonly defaultThroughput: Throughput | undefined;
+  /** Nothing has a throughput, and nothing can be given one. */
+  readonly serverless: boolean;
+}
+
+/** Commands on databases and containers. */
+export class CatalogCommands {
+  readonly #parts: StoreParts;
+  readonly #previews: Previews;
+  readonly #floors: FeedFloors;
+  readonly #options: CatalogOptions;
+
+  constructor(parts: StoreParts, previews: Previews, floors: FeedFloors, options: CatalogOptions) {
+    this.#parts = parts;
+    this.#previews = previews;
+    this.#floors = floors;
+    this.#options = options;
+  }
+
+  async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
+    if (throughput !== undefined) this.#assertProvisioned();
+    // Each database of that name that is gone has used up a number, so the log need not be asked about these.
+    for (let incarnation = this.#parts.catalog.databasesGone(name); ; incarnation++) {
+      const rid = databaseRid(name, incarnation);
+      const { decision, state, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
+        type: 'CreateDatabase',
+        name,
+        throughput,
+      });
+      if (decision.kind === 'accepted') return { resource: state!, position, created: true };
+      // A number used up by an earlier incarnation, or by another name with the same hash.
+      if (decision.refusal.reason !== 'rid-taken') throw databaseRefusal(decision.refusal);
+    }
+  }
+
+  async deleteDatabase(caller: Caller, name: string, precondition: Precondition = {}): Promise<{ position: number }> {
+    const database = this.database(name);
+    const command = { type: 'DeleteDatabase', ifMatch: precondition.ifMatch } as const;
+    const { position } = await this.#changeDatabase(caller, database.rid, command);
+    return { position };
+  }
+
+  /** Changes what a database's containers share. */
+  async changeDatabaseThroughput(
+    caller: Caller,
+    rid: string,
+    change: ChangeThroughput['change'],
+    precondition: Precondition = {},
+  ): Promise<Written<DatabaseState>> {
+    this.#assertProvisioned();
+    const command = { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch } as const;
+    const { state, position } = await this.#changeDatabase(caller, rid, command);
+    return { resource: state!, position, created: false };
+  }
+
+  #assertProvisioned(): void {
+    if (!this.#options.serverless) return;
+    throw new Refusal(
+      'bad-request',
+      'Setting offer throughput or autopilot on container is not supported for serverless accounts.',
+    );
+  }
+
+  /** Carries out a command on a database that is there. */
+  #changeDatabase(
+    caller: Caller,
+    rid: string,
+    command: DatabaseCommand,
+  ): Promise<Done<DatabaseState, DatabaseDecision>> {
+    return this.#parts.containerOrder.run(rid, async () => {
+      const isDeleted = command.type === 'DeleteDatabase';
+      try {
+        const done = await this.#inTime(this.#policyDelayMs, () => {
+          const context = isDeleted
+            ? this.#parts.policyCommand(caller, this.#containersOf(rid))
+            : this.#parts.command(caller);
+          return this.#onDatabase(context, rid, command);
+        });
+        if (done.decision.kind === 'refused') throw databaseRefusal(done.decision.refusal);
+        // Containers that went with it have no feeds any more.
+        if (isDeleted) await this.#floors.settleAll();
+        return done;
+      } catch (error) {
+        if (isDeleted && !(error instanceof Refusal)) this.#floors.settleAllAfterFault();
+        throw error;
+      }
+    });
+  }
+
+  /** How long after it is recorded a TTL change takes effect, in milliseconds. */
+  get #policyDelayMs(): number {
+    return this.#parts.ports.nodes?.policyDelayMs ?? 0;
+  }
+
+  #containersOf(databaseRid: string): ContainerNumber[] {
+    const all = this.#parts.catalog.allContainers().filter(({ state }) => state.databaseRid === databaseRid);
+    return all.map(({ number }) => number);
+  }
+
+  database(name: string): DatabaseState {
+    const found = this.#parts.catalog.databaseByName(name);
+    if (found === undefined) throw new Refusal('database-not-found');
+    return found;
+  }
+
+  container(database: string, name: string): ContainerState {
+    const found = this.#parts.catalog.containerByName(this.database(database).rid, name);
+    if (found === undefined) throw new Refusal('container-not-found');
+    return found.state;
+  }
+
+  async createContainer(
+    caller: Caller,
+    database: string,
+    name: string,
+    definition: ContainerDefinition,
+    defaultTtl: DefaultTtl,
+    throughput?: Throughput,
+  ): Promise<Written<ContainerState>> {
+    if (throughput !== undefined) this.#assertProvisioned();
+    const { rid: databaseOf, throughput: ofDatabase } = this.database(database);
+    const shared = ofDatabase.kind !== 'none';
+    if (hasUniqueKeys(definition) && !this.#parts.ports.log.spansStreams) {
+      throw new Refusal(
+        'not-supported',
+        'The event log of this store can not append to several streams at once, so it can not keep unique keys.',
+      );
+    }
+    for (let incarnation = this.#parts.catalog.containersGone(databaseOf, name); ; incarnation++) {
+      const rid = containerRid(databaseOf, name, incarnation);
+      // One at a time for a rid: the floor of a container that one command is about to make must not be taken by
+      // another for its own.
+      const { decision, state, position } = await this.#parts.containerOrder.run(rid, async () => {
+        const context = this.#parts.command(caller);
+        return this.#onContainer(context, rid, {
+          type: 'CreateContainer',
+          databaseRid: databaseOf,
+          name,
+          definition,
+          defaultTtl,
+          policyGraceSeconds: this.#options.policyGraceSeconds,
+          throughput: throughput ?? (shared ? undefined : this.#options.defaultThroughput),
+          nowMs: context.nowMs,
+        });
+      });
+      if (decision.kind === 'accepted') return { resource: state!, position, created: true };
+      if (decision.refusal.reason !== 'rid-taken') throw containerRefusal(decision.refusal);
+    }
+  }
+
+  replaceContainer(
+    caller: Caller,
+    database: string,
+    name: string,
+    definition: ContainerDefinition,
+    defaultTtl: DefaultTtl,
+    precondition: Precondition = {},
+  ): Promise<Written<ContainerState>> {
+    return this.#change(caller, database, name, async (container, nowMs) => ({
+      type: 'ReplaceContainer',
+      definition,
+      defaultTtl,
+      expiring: await this.#underBrake(container, { defaultTtl, effectiveFromMs: nowMs + this.#policyDelayMs }),
+      ifMatch: precondition.ifMatch,
+    }));
+  }
+
+  async changeTtl(caller: Caller, database: string, name: string, change: TtlChange): Promise<ContainerState> {
+    if (change.confirmed && change.reason === undefined) {
+      throw new Refusal('bad-request', 'A change that is confirmed past the brake needs a reason.');
+    }
+    const { resource } = await this.#change(caller, database, name, async (container, nowMs) => {
+      const { defaultTtl, effectiveFromMs = nowMs } = change;
+      assertNotPast(effectiveFromMs, nowMs);
+      const proposal = { defaultTtl, effectiveFromMs: Math.max(effectiveFromMs, nowMs + this.#policyDelayMs) };
+      const expiring = await this.#previews.expiringAtOnce(container.number, container.state, proposal);
+      return { type: 'ChangeTtl', ...change, expiring };
+    });
+    return resource;
+  }
+
+  async withdrawTtl(caller: Caller, database: string, name: string, reason?: string): Promise<ContainerState> {
+    const { resource } = await this.#change(caller, database, name, () => ({ type: 'WithdrawTtl', reason }));
+    return resource;
+  }
+
+  async setTtlBrake(
+    caller: Caller,
+    database: string,
+    name: string,
+    brake: TtlBrake | null,
+    reason?: string,
+  ): Promise<ContainerState> {
+    const { resource } = await this.#change(caller, database, name, () => ({ type: 'ChangeTtlBrake', brake, reason }));
+    return resource;
+  }
+
+  /**
+   * What a TTL change would make expire at once, if there is a brake to ask, or another node may set one before the change is
+   * on record; otherwise nothing is counted.
+   */
+  async #underBrake(
+    { number, state }: CatalogContainer,
+    proposal: ProposedPolicy,
+  ): Promise<ExpiringAtOnce | undefined> {
+    const mayBeBraked = state.brake !== undefined || this.#parts.ports.nodes !== undefined;
+    return mayBeBraked ? this.#previews.expiringAtOnce(number, state, proposal) : undefined;
+  }
+
+  async deleteContainer(
+    caller: Caller,
+    database: string,
+    name: string,
+    precondition: Precondition = {},
+  ): Promise<{ position: number }> {
+    const { position } = await this.#change(caller, database, name, () => ({
+      type: 'DeleteContainer',
+      ifMatch: precondition.ifMatch,
+    }));
+    return { position };
+  }
+
+  async setPolicyGrace(
+    caller: Caller,
+    database: string,
+    name: string,
+    seconds: number,
+    reason?: string,
+  ): Promise<ContainerState> {
+    const { resource } = await this.#change(caller, database, name, () => ({
+      type: 'ChangePolicyGrace',
+      seconds,
+      reason,
+    }));
+    return resource;
+  }
+
+  /** Changes a container's own throughput. */
+  async changeContainerThroughput(
+    caller: Caller,
+    rid: string,
+    change: ChangeThroughput['change'],
+    precondition: Precondition = {},
+  ): Promise<Written<ContainerState>> {
+    this.#assertProvisioned();
+    return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch }));
+  }
+
+  /** All items of a partition key leave at one instant, by one fact. */
+  async deletePartitionKey(caller: Caller, container: ContainerState, key: string): Promise<{ position: number }> {
+    const partitionKey = await this.#parts.recordedPartitionKey(container, key);
+    return this.#parts.containerOrder.run(container.rid, async () => {
+      // A write that was decided without knowing of this must not come after it in the log.
+      await this.#parts.writesDone(container);
+      const policyDelayMs = this.#policyDelayMs;
+      const { decision, position } = await this.#inTime(policyDelayMs, (isLate) => {
+        const context = this.#parts.command(caller);
+        const { nowMs } = context;
+        // What had expired by now left by its deadline, and the rest with the key: no policy that comes later may change
+        // that.
+        this.#parts.expirySeen(this.#parts.catalog.containerByRid(container.rid)!.number, nowMs);
+        const command = { type: 'DeletePartitionKey', partitionKey, nowMs, policyDelayMs } as const;
+        return this.#onContainer(context, container.rid, command, isLate);
+      });
+      if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
+      return { position };
+    });
+  }
+
+  /**
+   * Carries out a command on a container that is there. Writes and reads of its items wait meanwhile: nobody reads by
+   * the old policy at an instant at which the new one is in force.
+   */
+  #change(caller: Caller, database: string, name: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
+    return this.#changeByRid(caller, this.container(database, name).rid, commandOf);
+  }
+
+  #changeByRid(caller: Caller, rid: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
+    return this.#parts.containerOrder.run(rid, async () => {
+      // What a change makes expire is counted under the policies and the brake that any node has set.
+      await this.#parts.confirmCatalog(0);
+      const container = this.#parts.catalog.containerByRid(rid)!;
+      const policyDelayMs = this.#policyDelayMs;
+      const atFirst = this.#parts.policyCommand(caller, [container.number]);
+      const command = await commandOf(container, atFirst.nowMs);
+      const { decision, state, position } = await this.#inTime(policyDelayMs, (isLate) => {
+        // What it takes to make the command may have taken long.
+        const context = policyDelayMs === 0 ? atFirst : this.#parts.policyCommand(caller, [container.number]);
+        return this.#onContainer(context, rid, { ...command, nowMs: context.nowMs, policyDelayMs }, isLate);
+      });
+      if (decision.kind === 'refused') throw containerRefusal(decision.refusal);
+      return { resource: state!, position, created: false };
+    });
+  }
+
+  /**
+   * A policy takes effect so long after the time of its command. If the record came later than that, other nodes would
+   * have answered by the policy before, and a delete would take what they have written since its time: so the command is
+   * given a new time where too much of that has passed.
+   */
+  async #inTime<Result>(policyDelayMs: number, work: (isLate: () => boolean) => Promise<Result>): Promise<Result> {
+    const { monotonicMs } = this.#parts.ports;
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      const untilMs = recordedByMs(monotonicMs(), policyDelayMs) ?? Number.POSITIVE_INFINITY;
+      try {
+        return await work(() => monotonicMs() > untilMs);
+      } catch (error) {
+        if (!(error instanceof DecidedTooLate)) throw error;
+      }
+    }
+    throw new TooMuchContention(`${MAX_ATTEMPTS} attempts to change a container came too late`);
+  }
+
+  async #onDatabase(
+    context: CommandContext,
+    rid: string,
+    command: DatabaseCommand,
+  ): Promise<Done<DatabaseState, DatabaseDecision>> {
+    const handled = await handleCommand<DatabaseState | undefined, DatabaseDecision>(this.#parts.ports.log, {
+      stream: databaseStream(rid),
+      load: 'all',
+      initial: undefined,
+      evolve: evolveDatabase,
+      decide: (state) => decideDatabase(state, command),
+      record: (decision) => {
+        if (decision.kind !== 'accepted') return undefined;
+        const events = newEvents(context, decision.events, databaseEventVersions);
+        const isDeleted = command.type === 'DeleteDatabase';
+        return { events, notAfterMs: isDeleted ? recordedByMs(context.nowMs, this.#policyDelayMs) : undefined };
+      },
+    });
+    return { ...handled, position: await this.#parts.shown(handled.position) };
+  }
+
+  async #onContainer(
+    context: CommandContext,
+    rid: string,
+    command: ContainerCommand,
+    isLate?: () => boolean,
+  ): Promise<Done<ContainerState, ContainerDecision>> {
+    let mayNeedFloor = false;
+    try {
+      if ('definition' in command) {
+        // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
+        await this.#floors.raise(rid, command.definition);
+        mayNeedFloor = feedFloorSeconds(command.definition) > 0;
+      }
+      const handled = await handleContainer(this.#parts.ports.log, context, rid, command, isLate);
+      const position = await this.#parts.shown(handled.position);
+      await this.#floors.settle(rid, { isRecorded: handled.position !== undefined });
+      return { ...handled, position };
+    } catch (error) {
+      if (!(error instanceof Refusal || error instanceof DecidedTooLate))
+        this.#floors.settleAfterFault(rid, { isSafeNow: !mayNeedFloor });
+      throw error;
+    }
+  }
+}
+
+interface Done<State, Decision> {
+  readonly decision: Decision;
+  /** As the command left it; on several nodes another may have changed it since. Undefined for what never was. */
+  readonly state: State | undefined;
+  readonly position: number;
+}
+
+/** Makes a command when it is its turn, for the container as it is then, and the time. */
+type CommandOf = (
+  container: CatalogContainer,
+  nowMs: number,
+) => MaybePromise<DistributiveOmit<ContainerCommand, 'nowMs' | 'policyDelayMs'>>;
+
+type DistributiveOmit<Union, Key extends PropertyKey> = Union extends unknown ? Omit<Union, Key> : never;
+
+type CommonReason = 'not-found' | 'already-exists' | 'precondition-failed' | 'rid-taken' | ThroughputRefusal['reason'];
+type CommonRefusal = ThroughputRefusal | { readonly reason: Exclude<CommonReason, ThroughputRefusal['reason']> };
+
+function databaseRefusal(refused: DatabaseRefusal): Refusal {
+  // To clients a database without throughput has no offer at all.
+  if (refused.reason === 'no-throughput') return new Refusal('offer-not-found');
+  return refusal(refused, 'database-not-found');
+}
+
+function containerRefusal(refused: ContainerRefusal): Refusal {
+  switch (refused.reason) {
+    case 'braked': {
+      const { items, of, brake } = refused;
+      const limits = [
+        ...(brake.maxItems === undefined ? [] : [`${brake.maxItems}`]),
+        ...(brake.maxShare === undefined ? [] : [`${Number((brake.maxShare * 100).toFixed(6))} %`]),
+      ];
+      return new Refusal(
+        'ttl-change-braked',
+        `The change would make ${items} of ${of} items expire at once; this container lets through at most ${limits.join(' and ')} of them. It can be confirmed, with a reason: epitaph ttl … --confirm, or PUT /_epitaph/dbs/…/colls/…/ttl.`,
+      );
+    }
+    case 'ttl-change-scheduled':
+      return new Refusal(
+        'ttl-change-scheduled',
+        `A TTL change is scheduled for ${isoTime(refused.effectiveFromMs)}. Withdraw it first: epitaph ttl … --withdraw, or DELETE /_epitaph/dbs/…/colls/…/ttl/scheduled.`,
+      );
+    case 'nothing-scheduled':
+      return new Refusal('no-ttl-change-scheduled');
+    case 'partition-key-fixed':
+      return new Refusal('bad-request', "A container's partition key can't be changed.");
+    case 'unique-keys-fixed':
+      return new Refusal('bad-request', "A container's unique keys can't be changed.");
+    case 'client-encryption-fixed':
+      return new Refusal(
+        'bad-request',
+        "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
+      );
+    case 'pseudonymous-ids-fixed':
+      return new Refusal(
+        'bad-request',
+        "A container's epitaph.pseudonymousIds can't be changed: what is on record is never rewritten.",
+      );
+    case 'clear-paths-fixed':
+      return new Refusal(
+        'bad-request',
+        "A container's epitaph.clearPaths can't be changed: the copies are made as items are written.",
+      );
+    case 'ttl-needs-indexing':
+      return new Refusal(
+        'bad-request',
+        "A container with indexing mode 'none' can't have a defaultTtl, nor one that is scheduled: time to live needs the index. Leave out one of the two.",
+      );
+    case 'hold-exists':
+    case 'hold-not-found':
+    case 'too-many-holds':
+      throw new Error('holds are placed and released elsewhere');
+    default:
+      return refusal(refused, 'container-not-found');
+  }
+}
+
+/** The refusals that databases and containers share. */
+function refusal(refused: CommonRefusal, notFound: ErrorCode): Refusal {
+  switch (refused.reason) {
+    case 'not-found':
+      return new Refusal(notFound);
+    case 'throughput-invalid':
+      return new Refusal('bad-request', refused.problem);
+    case 'throughput-kind-fixed':
+      return new Refusal(
+        'bad-request',
+        `A throughput becomes ${refused.to} by a migration: send the header ${migrationHeaders[refused.to]}: true.`,
+      );
+    default:
+      invariant(refused.reason !== 'rid-taken', 'only a creation meets a rid that is taken');
+      return new Refusal(refused.reason);
+  }
+}
+
+/** How clients ask for a change between manual and autoscale throughput. */
+const migrationHeaders = {
+  autoscale: 'x-ms-cosmos-migrate-offer-to-autopilot',
+  manual: 'x-ms-cosmos-migrate-offer-to-manual-throughput',
+} as const;

@@ -1,0 +1,92 @@
+import type { ClientEncryptionKeyCommand } from '@epitaph/core/client-encryption-key/commands.ts';
+import {
+  decideClientEncryptionKey,
+  type ClientEncryptionKeyDecision,
+} from '@epitaph/core/client-encryption-key/decide.ts';
+import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
+import { evolveClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
+import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
+import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
+import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryption-key/upcast.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import type { Caller, Precondition, Written } from '../api/common.ts';
+import type { StoreParts } from '../parts.ts';
+import { clientEncryptionKeyRid } from '../rids.ts';
+
+/** Commands on client encryption keys. */
+export class ClientEncryptionKeys {
+  readonly #parts: StoreParts;
+
+  constructor(parts: StoreParts) {
+    this.#parts = parts;
+  }
+
+  list(databaseRid: string): readonly ClientEncryptionKeyState[] {
+    return this.#parts.catalog.entriesOf('client-encryption-key', databaseRid).map(({ state }) => state);
+  }
+
+  find(databaseRid: string, name: string): ClientEncryptionKeyState {
+    const found = this.#parts.catalog.entryByName('client-encryption-key', databaseRid, name);
+    if (found === undefined) throw new Refusal('client-encryption-key-not-found');
+    return found.state;
+  }
+
+  async create(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    wrappedKey: WrappedKey,
+  ): Promise<Written<ClientEncryptionKeyState>> {
+    for (let incarnation = 0; ; incarnation++) {
+      const rid = clientEncryptionKeyRid(databaseRid, name, incarnation);
+      const command = { type: 'CreateClientEncryptionKey', databaseRid, name, wrappedKey } as const;
+      const { decision, state, position } = await this.#on(caller, rid, command);
+      if (decision.kind === 'accepted') return { resource: state!, position, created: true };
+      if (decision.refusal.reason !== 'rid-taken') throw new Refusal('already-exists');
+    }
+  }
+
+  async rewrap(
+    caller: Caller,
+    databaseRid: string,
+    name: string,
+    wrappedKey: WrappedKey,
+    { ifMatch }: Precondition = {},
+  ): Promise<Written<ClientEncryptionKeyState>> {
+    const { rid } = this.find(databaseRid, name);
+    const command = { type: 'RewrapClientEncryptionKey', wrappedKey, ifMatch } as const;
+    const { decision, state, position } = await this.#on(caller, rid, command);
+    if (decision.kind === 'accepted') return { resource: state!, position, created: false };
+    invariant(decision.refusal.reason === 'precondition-failed', 'a key that was found stays');
+    throw new Refusal('precondition-failed');
+  }
+
+  async #on(
+    caller: Caller,
+    rid: string,
+    command: ClientEncryptionKeyCommand,
+  ): Promise<{
+    readonly decision: ClientEncryptionKeyDecision;
+    readonly state: ClientEncryptionKeyState | undefined;
+    readonly position: number;
+  }> {
+    const context = this.#parts.command(caller);
+    const { decision, state, position } = await handleCommand<
+      ClientEncryptionKeyState | undefined,
+      ClientEncryptionKeyDecision
+    >(this.#parts.ports.log, {
+      stream: clientEncryptionKeyStream(rid),
+      load: 'all',
+      initial: undefined,
+      evolve: evolveClientEncryptionKey,
+      decide: (before) => decideClientEncryptionKey(before, command),
+      record: (decided) =>
+        decided.kind === 'accepted'
+          ? { events: newEvents(context, decided.events, clientEncryptionKeyEventVersions) }
+          : undefined,
+    });
+    return { decision, state, position: await this.#parts.shown(position) };
+  }
+}

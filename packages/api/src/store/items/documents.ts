@@ -1,0 +1,335 @@
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { etagOf } from '@epitaph/core/item/events.ts';
+import { isPseudonym, type ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
+import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
+import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
+import type { KeyLookup, KeyUse, LifeKey } from '@epitaph/core/vault/key-vault.ts';
+import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
+import { parseJson, type Json } from '@epitaph/query';
+import type { Measurements } from '../../metrics/measurements.ts';
+import type { FoundItem } from '../api/items-api.ts';
+import { isDamage, PartUnreadable } from '../damage.ts';
+import { inThisHeap } from '../heap.ts';
+import type { StorePorts } from '../parts.ts';
+import { systemPropertiesOf } from './system-properties.ts';
+
+/** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
+const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
+/** As how many bytes of text a document counts besides its own: its system properties and what is kept with it. */
+export const DOCUMENT_BYTES = 400;
+
+/** Positions of purged writes that are remembered: a write is answered seconds after it is recorded at most. */
+const PURGED_POSITIONS = 40_000;
+
+const ONCE: KeyUse = { once: true };
+
+const weightOf = ({ json }: Pick<Decoded, 'json'>): number => DOCUMENT_BYTES + json.length;
+
+/** What leads to one version of an item. */
+export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &
+  Partial<Pick<ItemRow, 'container'>>;
+
+interface Decoded {
+  readonly json: string;
+  readonly etag: string;
+  /** The document with its system properties, as queries see it; made when first asked for. */
+  document: Json | undefined;
+}
+
+/**
+ * What one scan leaves in the cache of decoded documents: no more than a generation of it holds. What it opens beyond
+ * that it lets go of, or a scan of more than fits would drive out all that others read, and find nothing itself when it
+ * is made again.
+ */
+export class ScanRoom {
+  /** Characters of JSON that it may still leave there. */
+  #left: number;
+  /** What was fetched last and isn't left there. */
+  #fetched: ReadonlyMap<number, Decoded> | undefined;
+  /** How often something had been taken out of the cache before that. */
+  #evictions = 0;
+
+  /** @param characters that the scan may leave in the cache, as documents count there */
+  constructor(characters = CACHE_BYTES / 2) {
+    this.#left = characters;
+  }
+
+  get isFull(): boolean {
+    return this.#left < 0;
+  }
+
+  /** Whether a document is to be left in the cache. */
+  takes(decoded: Decoded): boolean {
+    this.#left -= weightOf(decoded);
+    return !this.isFull;
+  }
+
+  /** Has documents at hand until others are. */
+  hold(fetched: ReadonlyMap<number, Decoded>, evictions: number): void {
+    this.#fetched = fetched;
+    this.#evictions = evictions;
+  }
+
+  /** A document that is at hand, unless something was purged since it was fetched. */
+  get(position: number, evictions: number): Decoded | undefined {
+    return evictions === this.#evictions ? this.#fetched?.get(position) : undefined;
+  }
+}
+
+/**
+ * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, content is in plain text only
+ * here and where scans keep some of these documents beside their rows; a purge takes it out of both.
+ */
+export class Documents {
+  readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels' | 'nodes'>;
+  readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, weightOf);
+
+  /** How often something was taken out because it was purged. */
+  #evictions = 0;
+  /** What was purged lately: the answer to its write may still be on its way. */
+  readonly #purged = new GenerationCache<number, true>(PURGED_POSITIONS);
+
+  readonly #measured: Pick<Measurements, 'documentHits' | 'documentMisses'>;
+
+  constructor(
+    ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels' | 'nodes'>,
+    measured: Pick<Measurements, 'documentHits' | 'documentMisses'>,
+  ) {
+    this.#ports = ports;
+    this.#measured = measured;
+  }
+
+  /** The item as a write left it, or undefined when its content went away since the write was looked up. */
+  async show({ definition }: ContainerState, row: VersionRow): Promise<FoundItem | undefined> {
+    const decoded = this.#cached(row) ?? (await this.#decoded(row));
+    if (decoded === undefined) return undefined;
+    return {
+      ...nameIn(definition, row, decoded),
+      json: decoded.json,
+      birth: row.birth,
+      position: row.position,
+      ts: row.ts,
+      etag: decoded.etag,
+    };
+  }
+
+  /** What {@link parse} would answer, if the document is at hand: mostly it is when a container is scanned. */
+  parsed(row: ItemRow): Json | undefined {
+    return this.#byPosition.get(row.position)?.document;
+  }
+
+  /** The documents of many rows, if all are at hand and have no more than so many characters of JSON together. */
+  allParsed(
+    rows: readonly ItemRow[],
+    mostCharacters: number,
+  ): { readonly documents: readonly Json[]; readonly characters: number } | undefined {
+    const documents: Json[] = [];
+    let characters = 0;
+    for (const { position } of rows) {
+      const found = this.#byPosition.get(position);
+      if (found?.document === undefined) return undefined;
+      documents.push(found.document);
+      characters += found.json.length;
+      if (characters > mostCharacters) return undefined;
+    }
+    return { documents, characters };
+  }
+
+  /** The document with its system properties, parsed. Shared: it must not be changed. */
+  async parse(container: ContainerState, row: ItemRow, room?: ScanRoom): Promise<Json | undefined> {
+    const decoded = this.#cached(row) ?? room?.get(row.position, this.#evictions) ?? (await this.#decoded(row, room));
+    if (decoded === undefined) return undefined;
+    if (decoded.document === undefined) {
+      const document = parseJson(decoded.json) as { [name: string]: Json };
+      decoded.document = Object.assign(
+        document,
+        systemPropertiesOf(container, { birth: row.birth, ts: row.ts, etag: decoded.etag }),
+      );
+    }
+    return decoded.document;
+  }
+
+  /** Puts in what was just written, so that the read that often follows finds it. */
+  put(position: number, json: string, etag: string): void {
+    if (this.#purged.get(position) === true) return;
+    this.#byPosition.set(position, { json, etag, document: undefined });
+  }
+
+  /** Takes out everything, because it is not known what was purged meanwhile. */
+  clear(): void {
+    this.#evictions += 1;
+    this.#byPosition.clear();
+  }
+
+  /**
+   * Fetches the sealed bodies of some rows of one container together, where the read model is on a server that keeps
+   * them, so that looking at the rows one by one asks it no more.
+   */
+  async prefetch(rows: readonly VersionRow[], room?: ScanRoom): Promise<void> {
+    const container = rows[0]?.container;
+    if (this.#ports.readModels.current.store.sealedBodies === undefined || container === undefined) return;
+    const byBirth = rows.filter((row) => this.#byPosition.get(row.position) === undefined).map((row) => row.birth);
+    if (byBirth.length === 0) return;
+    const keys = new Map(rows.map((row) => [row.position, row.key]));
+    const notLeft = new Map<number, Decoded>();
+    const evictions = this.#evictions;
+    for (const { position, stream, revision, eventId, body } of await this.#sealed(container, byBirth)) {
+      const keyId = keys.get(position);
+      // Written again since the row was read: the log still has what the row says, and is asked for it.
+      if (keyId === undefined) continue;
+      const keep = this.#unlessEvicted(position, room);
+      const key = await this.#ports.vault.findKey(keyId, stream);
+      if (key.status !== 'there') continue;
+      const json = this.#openCopy(key.key, { stream, revision, body });
+      // What is damaged here the log may have whole, and who asks for that row alone is told.
+      if (json === undefined) continue;
+      const decoded: Decoded = { json, etag: etagOf(eventId), document: undefined };
+      if (!keep(decoded)) notLeft.set(position, decoded);
+    }
+    room?.hold(notLeft, evictions);
+  }
+
+  #openCopy(key: LifeKey, { stream, revision, body }: Omit<RecordedBody, 'id'>): string | undefined {
+    try {
+      return textOf(this.#ports.sealer.open(key, stream, revision, body));
+    } catch (error) {
+      if (error instanceof SealBroken) return undefined;
+      throw error;
+    }
+  }
+
+  #cached({ position }: VersionRow): Decoded | undefined {
+    const found = this.#byPosition.get(position);
+    if (found === undefined) this.#measured.documentMisses += 1;
+    else this.#measured.documentHits += 1;
+    return found;
+  }
+
+  #sealed(container: ContainerNumber, births: readonly number[]): Promise<SealedWrite[]> {
+    const { store } = this.#ports.readModels.current;
+    return store.sealedBodies?.(container, births) ?? Promise.resolve([]);
+  }
+
+  /** Takes out what was purged. */
+  evict(positions: readonly number[]): void {
+    this.#evictions += 1;
+    for (const position of positions) {
+      this.#byPosition.delete(position);
+      this.#purged.set(position, true);
+    }
+  }
+
+  /** The document of a write, as JSON text. */
+  async openAt(write: RecordedEvent): Promise<string> {
+    const cached = this.#byPosition.get(write.position);
+    if (cached !== undefined) return cached.json;
+    const sealed = await this.#ports.log.readBody(write.position);
+    if (sealed === undefined) throw new LifeUnreadable(write.stream, 'truncated');
+    const json = await this.#open(Number(write.data['key']), sealed);
+    if (json === undefined) throw new LifeUnreadable(write.stream, 'destroyed');
+    return json;
+  }
+
+  /**
+   * The document of a write whose life may have ended, as JSON text; undefined when its key is destroyed. It is not
+   * kept decoded: what nobody may see any more has no place in a cache.
+   */
+  async openEnded(event: RecordedEvent): Promise<string | undefined> {
+    const sealed = await this.#ports.log.readBody(event.position);
+    return this.#open(Number(event.data['key']), sealed ?? { ...event, body: new Uint8Array() }, ONCE);
+  }
+
+  /** The text of a sealed body, or undefined when its key is destroyed. */
+  #open(keyId: number, sealed: RecordedBody, use?: KeyUse): MaybePromise<string | undefined> {
+    const found = this.#ports.vault.findKey(keyId, sealed.stream, use);
+    return found instanceof Promise ? found.then((key) => this.#openBy(key, sealed)) : this.#openBy(found, sealed);
+  }
+
+  #openBy(found: KeyLookup, { stream, revision, body }: RecordedBody): string | undefined {
+    if (found.status === 'destroyed') return undefined;
+    if (found.status !== 'there') throw new LifeUnreadable(stream, found.status);
+    return textOf(this.#ports.sealer.open(found.key, stream, revision, body));
+  }
+
+  /** @throws {PartUnreadable} that names the item, for among many it is the one that somebody has to do something about */
+  async #decoded(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
+    try {
+      return await this.#decode(row, room);
+    } catch (error) {
+      if (!isDamage(error)) throw error;
+      const { id, partitionKey } = row;
+      const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, for what the store has of it is damaged.`;
+      // An end can be put on record of what the log has of it: of content that is lost, not of a life that is.
+      const canBeDeleted = !(error instanceof UnreadableEvent);
+      throw new PartUnreadable(canBeDeleted ? `${what} Deleted, it stands in the way of no other.` : what, {
+        cause: error,
+      });
+    }
+  }
+
+  async #decode(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
+    if (this.#ports.readModels.current.store.sealedBodies !== undefined) {
+      await this.prefetch([row]);
+      const fetched = this.#byPosition.get(row.position);
+      if (fetched !== undefined) return fetched;
+    }
+    const read = this.#ports.log.readBody(row.position);
+    const sealed = read instanceof Promise ? await read : read;
+    if (sealed === undefined) {
+      await this.#assertLeft(row);
+      return undefined;
+    }
+    const keep = this.#unlessEvicted(row.position, room);
+    const opened = this.#open(row.key, sealed, room?.isFull === true ? ONCE : undefined);
+    const json = opened instanceof Promise ? await opened : opened;
+    if (json === undefined) return undefined;
+    const decoded = { json, etag: etagOf(sealed.id), document: undefined };
+    keep(decoded);
+    return decoded;
+  }
+
+  /** Content that was purged since its row was read is gone for the reader; the row is gone by then, too. */
+  async #assertLeft({ container, partitionKey, id, position }: VersionRow): Promise<void> {
+    if (container === undefined) return;
+    const { readModels, nodes } = this.#ports;
+    const isThere = async () =>
+      (await readModels.current.store.findItem(container, partitionKey, id))?.position === position;
+    if (!(await isThere())) return;
+    // Another node may have put other read models in the place of these, which are not kept up any more.
+    if (nodes !== undefined) {
+      await nodes.readModels.look();
+      if (!(await isThere())) return;
+    }
+    throw new UnreadableEvent(`the last write of an item that is there, at ${position}, is missing. ${WHEN_DAMAGED}`);
+  }
+
+  /**
+   * Keeps a document decoded unless anything was purged since this was called: a vault that is far away may tell of a
+   * key that is destroyed by the time its answer is here, and what was purged must not come back into the cache.
+   */
+  #unlessEvicted(position: number, room?: ScanRoom): (decoded: Decoded) => boolean {
+    const before = this.#evictions;
+    return (decoded) => {
+      const isKept = this.#evictions === before && (room === undefined || room.takes(decoded));
+      if (isKept) this.#byPosition.set(position, decoded);
+      return isKept;
+    };
+  }
+}
+
+/** The item's own name, which where the row has a pseudonym stands in the document alone. */
+function nameIn(definition: ContainerDefinition, { id, partitionKey }: ItemName, decoded: Decoded): ItemName {
+  if (!isPseudonym(partitionKey)) return { id, partitionKey };
+  const document = (decoded.document ?? JSON.parse(decoded.json)) as Readonly<Record<string, unknown>>;
+  return { id: document['id'] as string, partitionKey: partitionKeyOf(definition, document) };
+}
+
+function textOf(plain: Uint8Array): string {
+  return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength).toString('utf8');
+}

@@ -1,0 +1,149 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
+import { itemStream } from '@epitaph/core/item/stream-name.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import type { AtLeast } from '../api/common.ts';
+import type { PastContent } from '../api/history-api.ts';
+import type { FoundItem, ItemsPage, ShownItem } from '../api/items-api.ts';
+import type { Continuation } from '../api/queries-api.ts';
+import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
+import type { StoreParts } from '../parts.ts';
+import type { Documents } from './documents.ts';
+import { rowBornAt, scanScope } from './scans.ts';
+
+/** Rows looked at for one page of a feed before it answers with what it has. */
+const MAX_SCANNED = 20_000;
+
+/** Reads of items: one by its name, what one held before, all of a container. */
+export class ItemReads {
+  readonly #parts: StoreParts;
+  readonly #documents: Documents;
+  readonly #counts = new GenerationCache<ContainerNumber, { readonly count: number; readonly untilMs: number }>(1_000);
+
+  constructor(parts: StoreParts, documents: Documents) {
+    this.#parts = parts;
+    this.#documents = documents;
+  }
+
+  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
+    await this.#parts.seen(atLeast);
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const { within, marks } = await this.#parts.moment(container);
+    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
+    const shown = await this.#documents.show(within.state, row);
+    if (shown === undefined) throw new Refusal('item-not-found');
+    return shown;
+  }
+
+  /** What a visible item held at an instant, or at a revision of its life; its key is there as long as it is visible. */
+  async contentAt(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    {
+      atMs = Number.POSITIVE_INFINITY,
+      revision,
+    }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
+  ): Promise<PastContent> {
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const { within, marks } = await this.#parts.moment(container);
+    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
+    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
+    const write = await this.#writeAt(itemStream(prefix, row.life), atMs, revision);
+    if (write === undefined) {
+      throw new Refusal('item-not-found', 'The life of the item that is there now had no such write then.');
+    }
+    return {
+      life: row.life,
+      revision: write.revision,
+      writtenAtMs: write.occurredAtMs,
+      etag: etagOf(write.id),
+      json: await this.#documents.openAt(write),
+    };
+  }
+
+  /** One write of a life, which may have been written a million times. */
+  async #writeAt(stream: string, atMs: number, revision: number | undefined): Promise<RecordedEvent | undefined> {
+    const { log } = this.#parts.ports;
+    if (revision !== undefined) {
+      const write = await writeOf(log, stream, revision);
+      return write !== undefined && write.occurredAtMs <= atMs ? write : undefined;
+    }
+    const [last] = await lifeTail(log, stream);
+    if (last === undefined || !isItemWrite(last)) return undefined;
+    if (last.occurredAtMs <= atMs) return last;
+    const write = await writeBy(log, stream, last.revision - 1, atMs);
+    if (write !== 'truncated') return write;
+    // Unless it was purged meanwhile.
+    if ((await log.readLast(stream))?.position === last.position) throw eventsLost(last);
+    return undefined;
+  }
+
+  async byBirth(
+    container: ContainerState,
+    birth: number,
+    isWanted: (name: ItemName) => boolean = () => true,
+  ): Promise<ShownItem | undefined> {
+    const { within, marks } = await this.#parts.moment(container);
+    const row = await rowBornAt(this.#parts, within.number, birth);
+    if (row === undefined || isExpired(row, marks) || !isWanted(row)) return undefined;
+    return this.#documents.show(within.state, row);
+  }
+
+  /**
+   * Counting takes as long as there are items, so a count that took long serves for twenty times as long: who asks
+   * all the time makes others wait for a twentieth of it at most.
+   */
+  async count(container: ContainerState): Promise<number> {
+    const { monotonicMs } = this.#parts.ports;
+    const { within, marks } = await this.#parts.moment(container);
+    const known = this.#counts.get(within.number);
+    const startedMs = monotonicMs();
+    if (known !== undefined && startedMs < known.untilMs) return known.count;
+    const count = await this.#parts.readModel.countVisible(within.number, marks);
+    const tookMs = monotonicMs() - startedMs;
+    // Small containers are counted each time.
+    if (tookMs >= 1) this.#counts.set(within.number, { count, untilMs: startedMs + 20 * tookMs });
+    return count;
+  }
+
+  async list(
+    container: ContainerState,
+    page: ItemsPage,
+  ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
+    await this.#parts.seen(page.atLeast);
+    const moment = await this.#parts.moment(container);
+    const { continuation } = page;
+    const scope = await this.#parts.recordedScope(container, page);
+    const start = continuation?.kind === 'after' ? continuation.birth : 0;
+    const items: ShownItem[] = [];
+    let scannedRows = 0;
+    let characters = 0;
+    for await (const piece of scanScope(this.#parts, moment, scope, start, { wanted: page.maxItemCount })) {
+      await this.#documents.prefetch(piece.rows);
+      for (const [index, row] of piece.rows.entries()) {
+        const shown = await this.#documents.show(moment.within.state, row);
+        if (shown === undefined) continue;
+        items.push(shown);
+        characters += shown.json.length;
+        if (items.length < page.maxItemCount && characters < MAX_PAGE_CHARACTERS) continue;
+        return piece.isLast && index === piece.rows.length - 1
+          ? { items }
+          : { items, continuation: { kind: 'after', birth: row.birth } };
+      }
+      scannedRows += piece.scanned;
+      if (scannedRows >= MAX_SCANNED && !piece.isLast) {
+        return { items, continuation: { kind: 'after', birth: piece.through } };
+      }
+    }
+    return { items };
+  }
+}

@@ -1,0 +1,763 @@
+import { lastBeforeItLeft, takenAway } from '@epitaph/core/container/partition-key-deletes.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { MAX_ATTEMPTS, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import { invariant, unreachable } from '@epitaph/core/invariant.ts';
+import type { ItemRefusal } from '@epitaph/core/item/decide.ts';
+import { etagOf, type ItemWritten } from '@epitaph/core/item/events.ts';
+import {
+  handleItem,
+  type ItemHandled,
+  type ItemIntent,
+  type ItemRequest,
+  type LifeAt,
+  LifeUnreadable,
+} from '@epitaph/core/item/handle.ts';
+import {
+  handleItems,
+  type ItemsHandled,
+  type ItemsRequest,
+  type StepHandled,
+} from '@epitaph/core/item/handle-items.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { isBeingErased } from '@epitaph/core/retention/state.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
+import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import { QueryError } from '@epitaph/query';
+import { Places } from '@epitaph/core/places.ts';
+import { wait } from '../../wait.ts';
+import type { AtLeast, Caller, Precondition, Written } from '../api/common.ts';
+import type {
+  BatchOperation,
+  BatchOutcome,
+  BatchResult,
+  ItemToWrite,
+  PatchRequest,
+  ShownItem,
+} from '../api/items-api.ts';
+import { inThisHeap } from '../heap.ts';
+import type { StoreParts } from '../parts.ts';
+import type { Documents } from './documents.ts';
+import {
+  deleting,
+  factsFor,
+  type IntentOf,
+  isGone,
+  isWriteCommand,
+  ItemIntents,
+  type ItemOperation,
+  named,
+  nameOf,
+  shown,
+  type Shown,
+  writing,
+} from './item-intents.ts';
+import { assertNoneBehind } from './item-lives.ts';
+
+/** Bytes of all documents that one batch reads or patches. What it writes whole is bounded by its request. */
+const MAX_BATCH_BYTES = 16 * 1024 * 1024;
+/** Large documents that are patched at once. */
+const LARGE_PATCHES = inThisHeap(32);
+/** Batches with patches that are carried out at once. */
+const PATCHING_BATCHES = inThisHeap(32);
+
+/** After a create whose item was there already, the next so many creates in its container look before they begin. */
+const LOOKING_CREATES = 100;
+
+/** How often a write looks whether an erasure on demand of its item is over, and how long it waits before each look. */
+export const ERASURE_LOOKS = 40;
+export const ERASURE_LOOK_MS = 50;
+
+/** What else there is to know of a command on an item. */
+interface Handling {
+  readonly isCreate?: boolean;
+  /** Called before it is decided anew, which may have to wait for a command on its container. */
+  readonly onAgain?: () => void;
+}
+
+/** What a command was decided by. */
+interface DecidedBy {
+  readonly within: CatalogContainer;
+  /** The container is as of this position of the log, or a later one. */
+  readonly knownAt: number;
+}
+
+/** What came of one attempt at a batch. */
+interface TriedBatch extends DecidedBy {
+  readonly handled:
+    | Exclude<ItemsHandled, { kind: 'refused' }>
+    | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal; readonly endedAt?: number };
+}
+
+/** Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. */
+export class ItemWrites {
+  readonly #parts: StoreParts;
+  readonly #documents: Documents;
+  readonly #intents: ItemIntents;
+  /**
+   * Where lives that were written to lately began: the answer to a write shows it, and a life's last event does not.
+   */
+  readonly #births = new GenerationCache<string, number>(40_000);
+
+  /** By container, how many of the next creates are to look whether their item is there before they begin a life. */
+  readonly #lookingCreates = new GenerationCache<ContainerNumber, number>(1_000);
+
+  readonly #largePatches = new Places(LARGE_PATCHES);
+  readonly #patchingBatches = new Places(PATCHING_BATCHES);
+
+  constructor(parts: StoreParts, documents: Documents) {
+    this.#parts = parts;
+    this.#documents = documents;
+    this.#intents = new ItemIntents(parts, documents);
+  }
+
+  async write(
+    caller: Caller,
+    container: ContainerState,
+    operation: 'create' | 'upsert' | 'replace',
+    item: ItemToWrite,
+    precondition?: Precondition,
+  ): Promise<Written<ShownItem>> {
+    if (hasUniqueKeys(container.definition)) {
+      return this.#alone(caller, container, { kind: 'write', operation, item, precondition });
+    }
+    const name = await this.#parts.recordedName(container, item);
+    const intent = writing(operation, { ...item, ...name }, precondition);
+    return shownAs(item, await this.#change(caller, container, name, intent, { isCreate: operation === 'create' }));
+  }
+
+  async patch(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    patch: PatchRequest,
+    precondition?: Precondition,
+  ): Promise<Written<ShownItem>> {
+    if (hasUniqueKeys(container.definition)) {
+      return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
+    }
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    let hasPlace = false;
+    const beforeLarge = async (bytes: number) => {
+      if (hasPlace) return;
+      await this.#largePatches.take();
+      hasPlace = true;
+      patch.beforeLarge?.(bytes);
+    };
+    const giveBack = () => {
+      if (hasPlace) this.#largePatches.giveBack();
+      hasPlace = false;
+    };
+    try {
+      const intent = this.#intents.patching(name, patch, precondition, beforeLarge);
+      // The next attempt may wait for a command on the container, which may itself wait for writes that want a place.
+      const changed = await this.#change(caller, container, name, intent, { onAgain: giveBack });
+      return shownAs({ id, partitionKey }, changed);
+    } finally {
+      giveBack();
+    }
+  }
+
+  async delete(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    precondition?: Precondition,
+  ): Promise<{ position: number; bytes: number }> {
+    let bytes = 0;
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const intent = deleting(name.partitionKey, precondition, (size) => (bytes = size));
+    const { handled } = await this.#handle(caller, container, name, intent);
+    return { position: handled.position!, bytes };
+  }
+
+  /**
+   * Begins a new life with the content of an ended one. The ended life stays as it is.
+   *
+   * @param options.asLife only as that life: any other means that the item was written since
+   * @throws Refusal item-not-found, already-exists, content-erased
+   */
+  async recover(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { fromLife, asLife }: { readonly fromLife: number; readonly asLife?: number },
+  ): Promise<{ readonly life: number; readonly ts: number; readonly ttl: number | null; readonly position: number }> {
+    let began = { life: 0, ttl: null as number | null };
+    const onBegin = (life: number, ttl: number | null) => {
+      began = { life, ttl };
+    };
+    // As a batch of itself: it may have to take values of unique keys, too.
+    const operation = { kind: 'recover', id, partitionKey, fromLife, asLife, onBegin } as const;
+    const outcome = await this.#carryOut(caller, container, [operation], {});
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    const [result] = outcome.results;
+    invariant(result?.kind === 'written', 'a recovery answers with what was written');
+    return { ...began, ts: result.item.ts, position: outcome.position };
+  }
+
+  async batch(
+    caller: Caller,
+    container: ContainerState,
+    operations: readonly BatchOperation[],
+    options: { readonly dryRun?: boolean; readonly atLeast?: AtLeast | undefined } = {},
+  ): Promise<BatchOutcome> {
+    await this.#parts.seen(options.atLeast);
+    return this.#carryOut(caller, container, operations, options);
+  }
+
+  async #carryOut(
+    caller: Caller,
+    container: ContainerState,
+    asked: readonly ItemOperation[],
+    options: { readonly dryRun?: boolean },
+  ): Promise<BatchOutcome> {
+    // How large the documents are that it patches is seen only when it holds up others who want them. So it waits for a
+    // place before that.
+    const record = () => this.#afterErasures(container, () => this.#record(caller, container, asked, options));
+    return asked.some(({ kind }) => kind === 'patch') ? this.#patchingBatches.run(record) : record();
+  }
+
+  async #record(
+    caller: Caller,
+    container: ContainerState,
+    asked: readonly ItemOperation[],
+    { dryRun = false }: { readonly dryRun?: boolean },
+  ): Promise<BatchOutcome> {
+    await this.#parts.current(container);
+    const operations: ItemOperation[] = [];
+    const prefixes: string[] = [];
+    for (const operation of asked) {
+      const name = await this.#parts.recordedName(container, nameOf(operation));
+      const { id, partitionKey } = name;
+      operations.push(named(operation, name));
+      prefixes.push(await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id));
+    }
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    try {
+      const shown: Shown[] = [];
+      const deletedBytes: number[] = [];
+      const attempt = (within: CatalogContainer) =>
+        this.#tryBatch(caller, within, operations, { prefixes, shown, deletedBytes, dryRun, done });
+      const carryOut = () =>
+        this.#parts.itemOrder.runAll(prefixes, async () => {
+          for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
+            const tried = await this.#parts.writeIn(container, attempt);
+            const { handled } = tried;
+            // A deadline came before the decision: it is made again, by the time that it is now.
+            if (handled.kind !== 'again') return { ...tried, handled };
+          }
+          throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
+        });
+      let outcome = await carryOut();
+      while (await this.#isToDoAgain(outcome, operations)) outcome = await carryOut();
+      const { handled, within } = outcome;
+      if (handled.kind === 'refused') return handled;
+      if (handled.kind === 'spans-streams') {
+        throw new Refusal(
+          'not-supported',
+          'The event log of this store can not append to several streams at once, so a batch can hold one item only, and none can be given another id.',
+        );
+      }
+      const results: BatchResult[] = [];
+      for (const [index, step] of handled.steps.entries()) {
+        const item = shown[index];
+        results.push(
+          item === undefined
+            ? { kind: 'deleted', bytes: deletedBytes[index] ?? 0 }
+            : await this.#resultOf(within, operations[index]!, step, { ...nameOf(asked[index]!), ...item }),
+        );
+      }
+      return { kind: 'done', results, position: handled.position ?? this.#parts.headPosition() };
+    } finally {
+      end();
+    }
+  }
+
+  /** Whether a batch is to be decided anew, once readers see what it has recorded. */
+  async #isToDoAgain(outcome: TriedBatch, operations: readonly ItemOperation[]): Promise<boolean> {
+    const { handled } = outcome;
+    // A command that is refused because its item has expired may have recorded the expiry, as with single commands.
+    if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
+    if (handled.kind === 'refused') return this.#isOutOfDate(outcome, handled.refusal.code);
+    if (handled.kind !== 'done' || handled.position === undefined) return false;
+    const { position, steps } = handled;
+    await this.#parts.projected(position);
+    // On a log that nodes share a batch is of one life.
+    const index = steps.findIndex(({ event, birth }) => event !== undefined && birth === undefined);
+    if (index >= 0) {
+      const { partitionKey } = nameOf(operations[index]!);
+      return this.#wasInVain(outcome, { stream: steps[index]!.stream, partitionKey, position });
+    }
+    await this.#assertNotGone(outcome, position);
+    return false;
+  }
+
+  /** Decides a batch by the container and the time as they are now, and records it. */
+  async #tryBatch(
+    caller: Caller,
+    within: CatalogContainer,
+    operations: readonly ItemOperation[],
+    batch: {
+      readonly prefixes: readonly string[];
+      /** Takes the document that each operation leaves or finds. */
+      readonly shown: Shown[];
+      /** Takes the size of what each delete removes. */
+      readonly deletedBytes: number[];
+      readonly dryRun: boolean;
+      readonly done: Promise<unknown>;
+    },
+  ): Promise<TriedBatch> {
+    const knownAt = this.#parts.projector.position;
+    const context = this.#parts.command(caller);
+    let reached = 0;
+    let heldBytes = 0;
+    const hold = (bytes: number): void => {
+      heldBytes += bytes;
+      if (heldBytes > MAX_BATCH_BYTES) throw new Refusal('too-large');
+    };
+    const bounded = (patching: ItemRequest['command']): ItemRequest['command'] => {
+      return async (state, life) => {
+        const intent = await patching(state, life);
+        if (intent.kind === 'command' && isWriteCommand(intent.command)) hold(intent.command.bytes);
+        return intent;
+      };
+    };
+    const steps = operations.map((operation, index): ItemRequest => {
+      const { id, partitionKey } = nameOf(operation);
+      const show = (item: Shown) => {
+        if (operation.kind === 'read') hold(Buffer.byteLength(item.json));
+        batch.shown[index] = item;
+      };
+      const onDeleted = (bytes: number) => {
+        batch.deletedBytes[index] = bytes;
+      };
+      const intended = this.#intents.of(operation, show, onDeleted)(within, context.nowMs);
+      const plain = operation.kind === 'patch' ? bounded(intended) : intended;
+      const intent = hasUniqueKeys(within.state.definition) ? this.#intents.namingUniqueKeys(within, plain) : plain;
+      return {
+        prefix: batch.prefixes[index]!,
+        lifeHint: () => this.#lifeHint(within, partitionKey, id),
+        command: this.#inTime(within, nameOf(operation), context.nowMs, batch.done, (state, life) => {
+          reached = index;
+          return intent(state, life);
+        }),
+      };
+    });
+    try {
+      const request: ItemsRequest = {
+        steps,
+        dryRun: batch.dryRun,
+        onExpiry: () => this.#parts.expirySeen(within.number, context.nowMs),
+        ...(hasUniqueKeys(within.state.definition)
+          ? {
+              holderFacts: async (partitionKey, last) => {
+                await this.#parts.catalogCheck.assertAgrees(within.state.rid);
+                return factsFor(within, context.nowMs, partitionKey, last);
+              },
+            }
+          : {}),
+      };
+      const tried = await unlessTooLate(() => handleItems(this.#parts.ports, context, request));
+      const handled = tried ?? ({ kind: 'again' } as const);
+      if (handled.kind !== 'refused') return { handled, within, knownAt };
+      const { step, refusal, ...ended } = handled;
+      return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within, knownAt };
+    } catch (error) {
+      // Thrown by the intent of an operation that can't be done, such as a patch whose condition is no query.
+      const refusal = error instanceof QueryError ? new Refusal('bad-request', error.message) : error;
+      if (refusal instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal }, within, knownAt };
+      throw error;
+    }
+  }
+
+  /** Carries out a write of an item, by its name on record, and returns the item as it is then. */
+  async #change(
+    caller: Caller,
+    container: ContainerState,
+    name: ItemName,
+    intentOf: IntentOf,
+    handling: Handling = {},
+  ): Promise<Written<ShownItem>> {
+    let json = '';
+    const showing = shown(intentOf, (item) => {
+      json = item.json;
+    });
+    const { handled, within } = await this.#handle(caller, container, name, showing, handling);
+    const written = handled.recorded[0]!;
+    const created = handled.firstRevision === 0;
+    const birth = await this.#birthOf(within, name, {
+      stream: handled.stream,
+      position: handled.position!,
+      ...(created ? { birth: handled.firstPosition! } : {}),
+    });
+    const etag = etagOf(written.id);
+    this.#documents.put(handled.position!, json, etag);
+    const ts = Math.floor(written.occurredAtMs / 1000);
+    return { resource: { ...name, json, birth, ts, etag }, position: handled.position!, created };
+  }
+
+  #handle(
+    caller: Caller,
+    container: ContainerState,
+    name: ItemName,
+    intentOf: IntentOf,
+    handling: Handling = {},
+  ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
+    const handle = () => this.#handleNow(caller, container, name, intentOf, handling);
+    return this.#afterErasures(container, handle, handling.onAgain);
+  }
+
+  /**
+   * Does work again that met an item whose key is destroyed already while its erasure, which was demanded, is not on record
+   * yet: another node is about to record it, or this one, once a fault is over. The work is then of the next life.
+   *
+   * @throws {Refusal} busy when that takes seconds
+   */
+  async #afterErasures<Result>(
+    { rid }: ContainerState,
+    work: () => Promise<Result>,
+    onAgain: () => void = () => {},
+  ): Promise<Result> {
+    for (let looks = 0; ; looks++) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!(error instanceof LifeUnreadable) || error.status !== 'destroyed') throw error;
+        if (looks === ERASURE_LOOKS) {
+          await this.#parts.confirmCatalog(0);
+          const item = withoutContainer(rid, parseItemStream(error.stream)!.prefix);
+          // Otherwise the log or the vault is damaged.
+          if (!isBeingErased(this.#parts.catalog.containerByRid(rid)!.state.retention, item)) throw error;
+          throw new Refusal('busy', 'The item is being erased; try again.');
+        }
+        onAgain();
+        await wait(ERASURE_LOOK_MS);
+      }
+    }
+  }
+
+  async #handleNow(
+    caller: Caller,
+    container: ContainerState,
+    { id, partitionKey }: ItemName,
+    intentOf: IntentOf,
+    { isCreate = false, onAgain = () => {} }: Handling,
+  ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
+    await this.#parts.current(container);
+    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    try {
+      // The policy and the time belong together: both are taken when it is this command's turn.
+      const attempt = async (within: CatalogContainer) => {
+        const knownAt = this.#parts.projector.position;
+        const context = this.#parts.command(caller);
+        const intent = intentOf(within, context.nowMs);
+        const isLikelyNew = isCreate && this.#mayBeginUnseen(within);
+        const request = {
+          prefix,
+          isLikelyNew,
+          lifeHint: () => this.#lifeHint(within, partitionKey, id),
+          command: this.#inTime(within, { id, partitionKey }, context.nowMs, done, intent),
+        };
+        const handled = await unlessTooLate(() => handleItem(this.#parts.ports, context, request));
+        if (handled === undefined) return undefined;
+        if (isLikelyNew && (handled.life > 0 || handled.firstRevision > 0)) {
+          this.#lookingCreates.set(within.number, LOOKING_CREATES);
+        }
+        if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
+        return { handled, within, knownAt };
+      };
+      for (;;) {
+        const outcome = await this.#parts.itemOrder.run(prefix, async () => {
+          for (;;) {
+            const tried = await this.#parts.writeIn(container, attempt);
+            // The deadline came before the decision: it is made again, by the time that it is now.
+            if (tried !== undefined && tried.handled.decision.kind !== 'again') return tried;
+            onAgain();
+          }
+        });
+        const { decision, position, firstRevision, stream } = outcome.handled;
+        // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
+        // in feeds too.
+        if (position !== undefined) await this.#parts.projected(position);
+        if (decision.kind === 'refused') {
+          if (await this.#isOutOfDate(outcome, decision.refusal.reason)) continue;
+          throw itemRefusal(decision.refusal);
+        }
+        invariant(position !== undefined, 'an accepted command records something');
+        const hadBegun = firstRevision > 0;
+        if (hadBegun && (await this.#wasInVain(outcome, { stream, partitionKey, position }))) {
+          onAgain();
+          continue;
+        }
+        if (!hadBegun) await this.#assertNotGone(outcome, position);
+        return outcome;
+      }
+    } finally {
+      end();
+    }
+  }
+
+  /**
+   * Whether a write or delete that was appended to a life which had begun before changed nothing: another node had deleted the
+   * partition key, with all that was there, before the append and after what this node knew. Then it is for the next
+   * life.
+   *
+   * @throws Refusal container-not-found where the container was gone by then
+   */
+  async #wasInVain(
+    decidedBy: DecidedBy,
+    {
+      stream,
+      partitionKey,
+      position,
+    }: { readonly stream: string; readonly partitionKey: string; readonly position: number },
+  ): Promise<boolean> {
+    await this.#assertNotGone(decidedBy, position);
+    const { within, knownAt } = decidedBy;
+    if (this.#isAsKnown(within)) return false;
+    const { log } = this.#parts.ports;
+    for await (const event of takenAway(log, within.state.rid, { after: knownAt, before: position })) {
+      if (event.data['partitionKey'] !== partitionKey) continue;
+      const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
+      // Truncated: it was purged in the meantime.
+      if (first === undefined || first.position < event.position) return true;
+    }
+    return false;
+  }
+
+  /** @throws Refusal container-not-found for a write that came into a container after another node had deleted it */
+  async #assertNotGone({ within, knownAt }: DecidedBy, position: number): Promise<void> {
+    const { catalog, ports } = this.#parts;
+    if (this.#isAsKnown(within) && catalog.goneAtMs(within.state) === null) return;
+    const { rid, databaseRid } = within.state;
+    const last = await ports.log.readLast(databaseStream(databaseRid));
+    let isGone = last?.type === 'DatabaseDeleted' && last.position < position;
+    for await (const { type } of takenAway(ports.log, rid, { after: knownAt, before: position })) {
+      isGone ||= type === 'ContainerDeleted';
+    }
+    if (isGone) throw new Refusal('container-not-found');
+  }
+
+  /** Whether an item is only there as far as this node knew: another may have deleted its partition key a moment ago. */
+  async #isOutOfDate({ within }: DecidedBy, reason: string): Promise<boolean> {
+    if (this.#parts.ports.nodes === undefined || reason !== 'already-exists') return false;
+    await this.#parts.confirmCatalog(0);
+    return !this.#isAsKnown(within);
+  }
+
+  /** Whether a container is still as it was. Its state is never changed, but replaced. */
+  #isAsKnown({ state }: CatalogContainer): boolean {
+    return this.#parts.ports.nodes === undefined || this.#parts.catalog.containerByRid(state.rid)?.state === state;
+  }
+
+  /**
+   * Whether a create may assume that there is no such item, as is mostly so. Where there is one, it is decided twice.
+   */
+  #mayBeginUnseen({ number }: CatalogContainer): boolean {
+    const looking = this.#lookingCreates.get(number) ?? 0;
+    if (looking > 0) this.#lookingCreates.set(number, looking - 1);
+    return looking === 0;
+  }
+
+  /** A write that may have to be recorded in several streams: it is carried out as a batch of one. */
+  async #alone(
+    caller: Caller,
+    container: ContainerState,
+    operation: Extract<BatchOperation, { kind: 'write' | 'patch' }>,
+  ): Promise<Written<ShownItem>> {
+    const outcome = await this.batch(caller, container, [operation]);
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    const [result] = outcome.results;
+    invariant(result?.kind === 'written', 'a write answers with what was written');
+    return { resource: result.item, position: outcome.position, created: result.created };
+  }
+
+  async #lifeHint(within: CatalogContainer, partitionKey: string, id: string): Promise<number> {
+    return (await this.#parts.rows.find(within.number, partitionKey, id))?.life ?? 0;
+  }
+
+  /**
+   * The same intent, but followed only if the life has not met its deadline since `nowMs`; else the command is decided
+   * again. A life that is over by what the catalog alone says is not ended: what is erased over that is gone. And none is
+   * begun that has been there, and that the log has lost: the read models would take it for a second item of that name, and
+   * could not go on.
+   */
+  #inTime(
+    within: CatalogContainer,
+    name: ItemName,
+    nowMs: number,
+    done: Promise<unknown>,
+    intent: ItemRequest['command'],
+  ): ItemRequest['command'] {
+    return (state, life) => {
+      if (state.status === 'none') {
+        const known = this.#parts.readModel.lastLife(within.number, name.partitionKey, name.id);
+        // Mostly there is none, and the log isn't asked.
+        return known === undefined
+          ? intent(state, life)
+          : this.#beginning(within, name, known, life, () => intent(state, life));
+      }
+      if (state.status !== 'live') return intent(state, life);
+      const { lastWrite } = state;
+      const { last } = life;
+      const decide = (): ReturnType<ItemRequest['command']> => {
+        const isInTime = () => this.#parts.writing(within, lastWrite, nowMs, done);
+        if (!isInTime()) return { kind: 'again' };
+        if (this.#parts.ports.nodes === undefined || last === undefined) return intent(state, life);
+        const wanted = { isInTime, intent: (known: LifeAt) => intent(state, known) };
+        return this.#inTimeAmongNodes(within, lastWrite, { ...life, last }, { ...wanted, nowMs });
+      };
+      if (!isGone(lastWrite, factsFor(within, nowMs, lastWrite.partitionKey, last))) return decide();
+      return this.#parts.catalogCheck.assertAgrees(within.state.rid).then(decide);
+    };
+  }
+
+  /** Begins a life, unless the item has been there by it: of several nodes that is known only from their server. */
+  async #beginning(
+    within: CatalogContainer,
+    name: ItemName,
+    known: MaybePromise<number | undefined>,
+    { stream, life }: LifeAt,
+    intent: () => ReturnType<ItemRequest['command']>,
+  ): Promise<Awaited<ReturnType<ItemRequest['command']>>> {
+    // Where it is the one before, that has ended by the log.
+    if (![undefined, life - 1].includes(await known)) {
+      await assertNoneBehind(this.#parts, within.number, name, parseItemStream(stream)!.prefix, life);
+    }
+    return intent();
+  }
+
+  /**
+   * As {@link #inTime}, where other nodes write to the log. Readers here wait for a write that is late, theirs don't: what
+   * takes time comes before the last look at the clock, nothing is waited for between that and the append, and the append
+   * must come to the log before the deadline.
+   */
+  async #inTimeAmongNodes(
+    within: CatalogContainer,
+    lastWrite: ItemWritten,
+    life: LifeAt & { readonly last: RecordedEvent },
+    wanted: {
+      readonly isInTime: () => boolean;
+      readonly nowMs: number;
+      readonly intent: (life: LifeAt) => ReturnType<ItemRequest['command']>;
+    },
+  ): Promise<ItemIntent> {
+    const { partitionKey, key } = lastWrite;
+    const { log, vault } = this.#parts.ports;
+    const last = await lastBeforeItLeft(log, within.state, partitionKey, life.last);
+    const intent = await wanted.intent({ ...life, last });
+    const found = await vault.findKey(key, life.stream);
+    await this.#parts.confirmCatalog();
+    if (found.status === 'destroyed') {
+      // Expired and erased in the meantime; or it is being erased, and readers find it gone.
+      if ((await log.readLast(life.stream))?.id !== life.last.id) return { kind: 'again' };
+      throw new LifeUnreadable(life.stream, found.status);
+    }
+    if (!wanted.isInTime()) return { kind: 'again' };
+    const { timeline } = this.#parts.catalog.containerByNumber(within.number)!.state;
+    const expiredAtMs = expiryOf(lastWrite, timeline)?.expiredAtMs ?? 0;
+    return intent.kind === 'command' && expiredAtMs > wanted.nowMs
+      ? { ...intent, notAfterMs: expiredAtMs - 1 }
+      : intent;
+  }
+
+  /** Where the life began that a step wrote to or read. */
+  async #birthOf(
+    within: CatalogContainer,
+    { id, partitionKey }: ItemName,
+    { stream, birth, position }: { readonly stream: string; readonly birth?: number; readonly position?: number },
+  ): Promise<number> {
+    const known =
+      birth ??
+      this.#births.get(stream) ??
+      (await this.#recordedBirth(within, { id, partitionKey }, stream)) ??
+      position ??
+      this.#parts.headPosition();
+    this.#births.set(stream, known);
+    return known;
+  }
+
+  /**
+   * Another writer may have ended the life meanwhile, and begun the next, which then has the row; the answer is about what was
+   * written all the same. Undefined where the life was purged, too.
+   */
+  async #recordedBirth(
+    within: CatalogContainer,
+    { id, partitionKey }: ItemName,
+    stream: string,
+  ): Promise<number | undefined> {
+    const row = await this.#parts.rows.find(within.number, partitionKey, id);
+    if (row !== undefined && row.life === parseItemStream(stream)!.life) return row.birth;
+    const [first] = await this.#parts.ports.log.readStream(stream, { toRevision: 0, withBodies: false });
+    return first?.position;
+  }
+
+  async #resultOf(
+    within: CatalogContainer,
+    operation: ItemOperation,
+    step: StepHandled,
+    shown: Shown & ItemName,
+  ): Promise<BatchResult> {
+    const { id, partitionKey, json } = shown;
+    const item = { id, partitionKey, json, birth: await this.#birthOf(within, nameOf(operation), step) };
+    if (step.event === undefined) return { kind: 'read', item: { ...item, ts: shown.ts, etag: shown.etag } };
+    const etag = etagOf(step.event.id);
+    if (step.position !== undefined) this.#documents.put(step.position, shown.json, etag);
+    const ts = Math.floor(step.event.occurredAtMs / 1000);
+    return { kind: 'written', item: { ...item, ts, etag }, created: step.revision === 0 };
+  }
+}
+
+/** What came of a decision; undefined when it came to the log too late, and is to be made anew. */
+async function unlessTooLate<Result>(handle: () => Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await handle();
+  } catch (error) {
+    if (error instanceof DecidedTooLate) return undefined;
+    throw error;
+  }
+}
+
+/** What was written, under the name that the client knows. */
+const shownAs = ({ id, partitionKey }: ItemName, written: Written<ShownItem>): Written<ShownItem> => ({
+  ...written,
+  resource: { ...written.resource, id, partitionKey },
+});
+
+function itemRefusal(refusal: ItemRefusal): Refusal {
+  switch (refusal.reason) {
+    case 'not-found':
+    case 'not-due':
+      return new Refusal('item-not-found');
+    case 'already-exists':
+      return new Refusal('already-exists');
+    case 'precondition-failed':
+      return new Refusal('precondition-failed');
+    case 'unique-key-taken':
+      return new Refusal('unique-key-taken');
+    case 'invalid-ttl':
+      return new Refusal('invalid-ttl', invalidTtlMessage(refusal.value));
+    default:
+      return unreachable(refusal);
+  }
+}
+
+/** Cosmos DB's own words, which its clients' tests look for. */
+function invalidTtlMessage(value: unknown): string {
+  const shown = JSON.stringify(value).slice(0, 100);
+  return `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire.`;
+}

@@ -1,0 +1,276 @@
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
+import { isInScope, isWhole, type Scope } from '@epitaph/core/partition-key/scope.ts';
+import { TURN_MS } from '@epitaph/core/turn.ts';
+import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
+import type { Documents } from '../items/documents.ts';
+import { type KeptScan, MAX_KEPT_CHARACTERS } from '../item-rows.ts';
+import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from '../items/scans.ts';
+import type { StoreParts } from '../parts.ts';
+import { clearConditionsOf } from './clear-filters.ts';
+import { itemsIn } from './named-in-filter.ts';
+import type { QueryPlaces } from './query-places.ts';
+import { MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
+
+/** What tells where a document stands among others. */
+type Born = Pick<ItemRow, 'birth'>;
+
+/** Visible items, each with its document at the same index. */
+export interface Batch<Row extends Born = ItemRow> {
+  readonly rows: readonly Row[];
+  readonly documents: readonly Json[];
+  /** No batch follows. */
+  readonly isLast: boolean;
+  /** Any batch that follows was looked up together with this one. */
+  readonly isNearEnd: boolean;
+  /** At least one batch follows that was looked up together with this one. */
+  readonly isPart?: boolean;
+  /** The birth up to which everything has been looked at. */
+  readonly through: number;
+}
+
+/** What stands for a document where its `id` and `_ts` are enough. */
+class Stub {
+  readonly id: string;
+  readonly _ts: number;
+  readonly #row: ItemRow;
+
+  private constructor(row: ItemRow) {
+    this.id = row.id;
+    this._ts = row.ts;
+    this.#row = row;
+  }
+
+  static of(row: ItemRow): Json {
+    return new Stub(row) as unknown as Json;
+  }
+
+  /** The row of a document that is a stub; undefined for any other. */
+  static rowOf(document: Json): ItemRow | undefined {
+    return (document as unknown) instanceof Stub ? (document as unknown as Stub).#row : undefined;
+  }
+}
+
+/** Finds the documents that a query is evaluated on. */
+export class Candidates {
+  readonly #parts: StoreParts;
+  readonly #documents: Documents;
+  readonly #places: QueryPlaces;
+
+  constructor(parts: StoreParts, documents: Documents, places: QueryPlaces) {
+    this.#parts = parts;
+    this.#documents = documents;
+    this.#places = places;
+  }
+
+  /**
+   * Visible documents that the clear columns don't rule out, in order of birth, in batches that take some milliseconds to
+   * work on: in between others get their turn.
+   */
+  of(run: Run, afterBirth: number): AsyncGenerator<Batch> {
+    return this.#inPieces(run, this.#found(run, afterBirth));
+  }
+
+  /** The same, or, where they are not all at hand, a {@link Stub} of each. */
+  toChoose(run: Run): AsyncGenerator<Batch> {
+    return this.#inPieces(run, this.#found(run, 0, true));
+  }
+
+  /** The documents that rows of a {@link Chosen} stand for; without those that have been erased meanwhile. */
+  chosen(run: Run, chosen: readonly OrderedRow[]): AsyncGenerator<Batch<Born>> {
+    const inOrder = chosen
+      .map(({ row, document }) => ({ birth: document!, document: Chosen.documentOf(row) }))
+      .toSorted((one, other) => one.birth - other.birth);
+    const documents = inOrder.map(({ document }) => document);
+    const rows = documents.map((document) => Stub.rowOf(document)).filter((row) => row !== undefined);
+    const through = inOrder.at(-1)?.birth ?? 0;
+    if (rows.length > 0) return this.#inPieces(run, this.#decoded(run, { rows, isLast: true, through }));
+    return this.#inPieces(run, [{ rows: inOrder, documents, isLast: true, isNearEnd: true, through }]);
+  }
+
+  async *#inPieces<Row extends Born>(
+    run: Run,
+    found: AsyncIterable<Batch<Row>> | Iterable<Batch<Row>>,
+  ): AsyncGenerator<Batch<Row>> {
+    for await (const batch of found) {
+      // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before.
+      const piece = new PieceSize();
+      const { length } = batch.rows;
+      let from = 0;
+      do {
+        const to = Math.min(from + piece.size, length);
+        if (run.isSlow) await this.#parts.slowLane.begin(run.request.signal);
+        const took = run.clock();
+        try {
+          yield to - from === length ? batch : partOf(batch, from, to);
+        } finally {
+          if (run.isSlow) this.#parts.slowLane.ended(took());
+        }
+        from = to;
+        piece.took(took());
+        await this.#places.giveWay(run);
+      } while (from < length);
+    }
+  }
+
+  async *#found(run: Run, afterBirth: number, asStubs = false): AsyncGenerator<Batch> {
+    const { pushdown } = run;
+    const { within, marks } = run.moment;
+    const { scope } = run;
+    const recorded = await this.#parts.recordedScope(within.state, scope);
+    const { signal } = run.request;
+    const giveWay = () => this.#places.giveWay(run);
+    const { definition } = within.state;
+    // An id within a known partition is a look-up, not a scan.
+    const named = itemsIn(pushdown, definition, scope.partitionKey);
+    if (named !== undefined) {
+      const rows: ItemRow[] = [];
+      const finding = run.clock();
+      for (const { id, partitionKey } of named) {
+        if (scope.partitionKey !== undefined && partitionKey !== scope.partitionKey) continue;
+        if (!isInScope(definition, scope, partitionKey)) continue;
+        const name = await this.#parts.recordedName(within.state, { id, partitionKey });
+        const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+        if (row !== undefined && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
+        if (run.turnMs() >= TURN_MS) await giveWay();
+      }
+      run.lookupMs += finding();
+      rows.sort((left, right) => left.birth - right.birth);
+      yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth }, asStubs);
+      return;
+    }
+    const { rows: kept } = this.#parts;
+    const scan = kept.scanned(within.number);
+    const documents = kept.documents(within.number);
+    if (isWhole(recorded) && scan !== undefined && documents !== undefined) {
+      yield* ofKept(run, scan, documents, afterBirth);
+      return;
+    }
+    const clear = clearConditionsOf(pushdown, definition);
+    const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
+    const scanning =
+      keys === undefined
+        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, { signal, giveWay })
+        : scanScopes(
+            this.#parts,
+            run.moment,
+            keys.map((key) => ({ ...key, clear })),
+            afterBirth,
+            { signal, giveWay },
+          );
+    let lookup = run.clock();
+    for await (const batch of scanning) {
+      run.lookupMs += lookup();
+      run.scanned += batch.scanned;
+      yield* this.#decoded(run, batch, asStubs);
+      lookup = run.clock();
+    }
+    if (isWhole(recorded)) this.#keepDocuments(within.number);
+  }
+
+  /**
+   * The partition keys that the query names, each as a scope of its own; undefined where all rows have to be scanned.
+   */
+  async #scopesOf({ keys, scope: { prefix, range }, moment }: Run): Promise<readonly Scope[] | undefined> {
+    if (keys === undefined || keys.length > MAX_LOOKED_UP) return undefined;
+    const { state } = moment.within;
+    const { definition } = state;
+    const scopes: Scope[] = [];
+    for (const { partitionKey, prefix: leading } of keys) {
+      if (partitionKey === undefined) scopes.push({ prefix: leading, range });
+      else if (isInScope(definition, { prefix, range }, partitionKey)) {
+        scopes.push(await this.#parts.recordedScope(state, { partitionKey }));
+      }
+    }
+    return scopes;
+  }
+
+  /** Keeps the documents of a kept scan with it, once all of them have been decoded. */
+  #keepDocuments(container: ContainerNumber): void {
+    const { rows } = this.#parts;
+    const scan = rows.scanned(container);
+    const documents = scan && this.#documents.allParsed(scan.rows, MAX_KEPT_CHARACTERS);
+    if (documents !== undefined) rows.keepDocuments(container, scan!, documents);
+  }
+
+  /** Some rows with their documents, in batches that take some milliseconds to open: documents may be large. */
+  async *#decoded(
+    run: Run,
+    { rows: candidates, isLast, through }: Pick<Batch, 'rows' | 'isLast' | 'through'>,
+    asStubs = false,
+  ): AsyncGenerator<Batch> {
+    const { state } = run.moment.within;
+    const needsBody = !asStubs && (run.plan.needsBody || hasPseudonymousIds(state.definition));
+    const load = run.clock();
+    const { mayMatch } = run;
+    const wanted = mayMatch === undefined ? candidates : candidates.filter(mayMatch);
+    let rows: ItemRow[] = [];
+    let documents: Json[] = [];
+    if (needsBody) await this.#documents.prefetch(wanted, run.room);
+    let opening = run.clock();
+    // How much of the loading time others had.
+    let givenMs = 0;
+    for (const row of wanted) {
+      let document = needsBody ? this.#documents.parsed(row) : Stub.of(row);
+      if (document === undefined) {
+        const openedMs = opening();
+        if (openedMs >= TURN_MS) {
+          const given = run.clock();
+          const passed = rows.at(-1)?.birth ?? row.birth - 1;
+          yield { rows, documents, isLast: false, isNearEnd: isLast, isPart: true, through: passed };
+          [rows, documents] = [[], []];
+          await this.#places.giveWay(run);
+          givenMs += given();
+          opening = run.clock();
+        }
+        document = await this.#documents.parse(state, row, run.room);
+      }
+      if (document === undefined) continue;
+      rows.push(row);
+      documents.push(document);
+    }
+    run.loadMs += load() - givenMs;
+    yield { rows, documents, isLast, isNearEnd: isLast, through };
+  }
+}
+
+/** The part of a batch from one index up to, but not including, another. */
+function partOf<Row extends Born>(
+  { rows, documents, isLast, isNearEnd, isPart, through }: Batch<Row>,
+  from: number,
+  to: number,
+): Batch<Row> {
+  const isEnd = to === rows.length;
+  return {
+    rows: rows.slice(from, to),
+    documents: documents.slice(from, to),
+    isLast: isLast && isEnd,
+    isNearEnd,
+    isPart: isPart === true || !isEnd,
+    through: isEnd ? through : rows[to - 1]!.birth,
+  };
+}
+
+/** The rows of a kept scan that are visible and not ruled out, in batches. */
+async function* ofKept(run: Run, scan: KeptScan, all: readonly Json[], afterBirth: number): AsyncGenerator<Batch> {
+  const { marks } = run.moment;
+  const isIn = hasExpired(scan, marks)
+    ? (row: ItemRow) => !isExpired(row, marks) && run.mayMatch?.(row) !== false
+    : run.mayMatch;
+  const { length } = scan.rows;
+  for (let start = firstAfter(scan.rows, afterBirth); start < length; start += KEPT_BATCH) {
+    const end = Math.min(start + KEPT_BATCH, length);
+    let rows = scan.rows.slice(start, end);
+    let documents = all.slice(start, end);
+    run.scanned += rows.length;
+    const through = rows.at(-1)!.birth;
+    if (isIn !== undefined) {
+      const whole = rows;
+      rows = whole.filter(isIn);
+      documents = documents.filter((_, index) => isIn(whole[index]!));
+    }
+    yield { rows, documents, isLast: end === length, isNearEnd: end === length, through };
+    if (end === length) return;
+  }
+}

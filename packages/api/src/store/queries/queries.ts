@@ -1,0 +1,512 @@
+import { hash } from 'node:crypto';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
+import { isInRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import { isWhole, startOf } from '@epitaph/core/partition-key/scope.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import {
+  choosingPlan,
+  type Evaluation,
+  isOrdered,
+  isRanked,
+  type Json,
+  jsonText,
+  MAX_NEIGHBOURS,
+  NO_BOUNDS,
+  OrderedPage,
+  type OrderedRow,
+  type OrderedStart,
+  parseQuery,
+  planQuery,
+  type Query,
+  type QueryParameter,
+  type QueryPlan,
+  startAfter,
+  startEvaluation,
+} from '@epitaph/query';
+import type { RequestUnits } from '../../request-units/request-units.ts';
+import type { QueryPage, QueryRequest } from '../api/queries-api.ts';
+import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
+import type { Documents } from '../items/documents.ts';
+import type { Moment, StoreParts } from '../parts.ts';
+import { planOptionsOf } from '../plan-options.ts';
+import { type Batch, Candidates } from './candidates.ts';
+import { LongPages } from './long-pages.ts';
+import {
+  type Answer,
+  birthsOf,
+  continuationOf,
+  countedIn,
+  differences,
+  isPartOf,
+  Page,
+  resumeOf,
+  rowsLeft,
+  startOfToken,
+} from './query-page.ts';
+import { QueryPlaces, workUntil } from './query-places.ts';
+import { type Bounds, PieceSize, Run } from './query-run.ts';
+
+/** The most documents that one page of a streaming query looks at; then it answers with what it has. */
+const MAX_EXAMINED = 20_000;
+/** Bytes of rows that an ordered page keeps to choose from: twice what its text may have, at two bytes a character. */
+const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
+
+/**
+ * Answers queries: columns in clear pick the rows as the plan says, and the evaluator sees their documents one by one.
+ */
+export class Queries {
+  readonly #parts: StoreParts;
+  readonly #places = new QueryPlaces();
+  readonly #candidates: Candidates;
+  readonly #longPages: LongPages<MadePage>;
+  readonly #requestUnits: RequestUnits;
+
+  /** @param pageWaitMs milliseconds that a request waits for a page */
+  constructor(parts: StoreParts, documents: Documents, requestUnits: RequestUnits, pageWaitMs?: number) {
+    this.#parts = parts;
+    this.#requestUnits = requestUnits;
+    this.#longPages = new LongPages(pageWaitMs);
+    this.#candidates = new Candidates(parts, documents, this.#places);
+  }
+
+  async query(container: ContainerState, request: QueryRequest): Promise<QueryPage> {
+    const { monotonicMs } = this.#parts.ports;
+    const { pageId: id, isAwaited = false, signal, standAside } = request;
+    const startedMs = monotonicMs();
+    const about = () => aboutOf(container, request);
+    const asked = { id, about, isAwaited, signal, standAside };
+    const { made, again } = await this.#longPages.ask(asked, (ends) =>
+      this.#begin(container, { ...request, signal: ends }),
+    );
+    if (again !== undefined) return made.notReady(again, monotonicMs() - startedMs);
+    try {
+      const page = await made.page;
+      return { ...page, ...made.untold(page) };
+    } catch (error) {
+      const worked = error instanceof Error ? workUntil.get(error) : undefined;
+      if (worked !== undefined) workUntil.set(error as Error, made.untold(worked));
+      throw error;
+    }
+  }
+
+  /** Pages that are ready, and that nobody has fetched yet, may show what was erased. */
+  erased(): void {
+    this.#longPages.forgetReady();
+  }
+
+  /** Gives up what nobody waits for. */
+  stop(): Promise<void> {
+    return this.#longPages.stop();
+  }
+
+  #begin(container: ContainerState, request: QueryRequest): MadePage {
+    const { monotonicMs } = this.#parts.ports;
+    const startedMs = monotonicMs();
+    const parsed = parseQuery(request.sql);
+    const parsedMs = monotonicMs();
+    const { plan, bounds } = planToPage(request, container, parsed);
+    const plannedMs = monotonicMs();
+    let running: Run | undefined;
+    const make = async (): Promise<QueryPage> => {
+      await this.#parts.seen(request.atLeast);
+      const begin = async (isSlow: boolean) =>
+        (running = new Run(request, plan, await this.#parts.moment(container), monotonicMs, isSlow, bounds));
+      const { run, result: answer } = await this.#places.toItsEnd(request, begin, (begun) => this.#answer(begun));
+      const metrics = {
+        totalMs: monotonicMs() - startedMs,
+        compileMs: parsedMs - startedMs,
+        planMs: plannedMs - parsedMs,
+        lookupMs: run.lookupMs,
+        loadMs: run.loadMs,
+      };
+      return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: run.pushdown };
+    };
+    const chargeRest = this.#requestUnits.later(container);
+    let told: Work = { examined: 0, extraWork: 0 };
+    const untold = (worked: Work): Work => {
+      const before = told;
+      // A run that was begun anew has less for a while: what it does once more is told once.
+      told = {
+        examined: Math.max(before.examined, worked.examined),
+        extraWork: Math.max(before.extraWork, worked.extraWork),
+      };
+      return { examined: told.examined - before.examined, extraWork: told.extraWork - before.extraWork };
+    };
+    return {
+      page: make(),
+      untold,
+      givenUp: () => chargeRest(untold(running ?? told)),
+      notReady: (id, totalMs) => ({
+        rows: [],
+        texts: [],
+        ...(request.continuation === undefined ? {} : { continuation: request.continuation }),
+        pageId: id,
+        ...untold(running ?? told),
+        metrics: { totalMs, compileMs: 0, planMs: 0, lookupMs: 0, loadMs: 0 },
+        pushdown: running?.pushdown ?? plan.pushdown,
+      }),
+    };
+  }
+
+  /**
+   * The items that a query's rows come from, as of now.
+   *
+   * @returns undefined when they are more than `most`
+   * @throws Refusal bad-request for a query whose rows don't come from one document each
+   * @throws QueryError for one that lacks a parameter: it would find nothing, or all, without a word of it
+   */
+  async rowsOf(
+    container: ContainerState,
+    request: Pick<QueryRequest, 'sql' | 'parameters'>,
+    most: number,
+  ): Promise<ItemRow[] | undefined> {
+    const plan = planOf(request, container, { needsParameters: true });
+    if (!plan.streaming || !plan.readsDocuments || plan.top !== undefined || plan.limit !== undefined) {
+      throw new Refusal(
+        'bad-request',
+        'The query must choose documents: without aggregates, GROUP BY, DISTINCT, ORDER BY, TOP, OFFSET and LIMIT.',
+      );
+    }
+    const { monotonicMs } = this.#parts.ports;
+    await this.#parts.seen('head');
+    const whole = { ...request, maxItemCount: most };
+    const begin = async (isSlow: boolean) =>
+      new Run(whole, plan, await this.#parts.moment(container), monotonicMs, isSlow);
+    const { result } = await this.#places.toItsEnd(whole, begin, async (run) => {
+      const evaluation = startEvaluation(plan, run.context);
+      const found: ItemRow[] = [];
+      for await (const { rows, documents } of this.#candidates.of(run, 0)) {
+        for (let next = 0; next < documents.length;) {
+          next = evaluation.offer(documents, next);
+          if (evaluation.takeRows().length === 0) continue;
+          if (found.length === most) return undefined;
+          found.push(rows[next - 1]!);
+        }
+      }
+      return found;
+    });
+    return result;
+  }
+
+  async #answer(run: Run): Promise<Answer> {
+    const { plan, request } = run;
+    if (plan.countOnly && plan.pushdown.complete && isUnfiltered(plan) && isWhole(run.scope)) {
+      continuationOf(request, 'skip');
+      const rows = request.continuation === undefined ? [await this.#countAll(run.moment)] : [];
+      return { rows, texts: rows.map(String) };
+    }
+    if (isOrdered(plan)) return this.#sorted(run);
+    // A token of an earlier version may count rows for a query that today goes on after a place: it is evaluated anew.
+    if (request.continuation?.kind !== 'skip') {
+      if (isRanked(plan)) return this.#ranked(run);
+      if (plan.asOffered) return this.#stream(run);
+    }
+    return plan.streaming ? this.#stream(run) : this.#whole(run);
+  }
+
+  #countAll({ within, marks }: Moment) {
+    return this.#parts.readModel.countVisible(within.number, marks);
+  }
+
+  /** A query whose rows come in document order: each page goes on after the last row of the one before. */
+  async #stream(run: Run): Promise<Answer> {
+    const { request, plan, bounds } = run;
+    const last = continuationOf(request, 'after');
+    const inside = last?.inside ?? 0;
+    const start = last === undefined ? 0 : inside > 0 ? last.birth - 1 : last.birth;
+    // Whether a row is distinct depends on all rows before it: these are evaluated again, and left out of the page.
+    const isAnew = plan.query.distinct;
+    const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
+    let passed = last?.rows ?? 0;
+    const evaluation = startEvaluation(plan, run.context);
+    const page = new Page(request.maxItemCount);
+    const after = (birth: number, given = 0) =>
+      page.answer({
+        kind: 'after',
+        birth,
+        ...(given === 0 ? {} : { inside: given }),
+        ...(bounds === undefined ? {} : { rows: passed }),
+      });
+    if (bounds !== undefined && passed >= bounds.to) return page.answer();
+    // A full page has a continuation only if more rows follow: clients take a page without one for the last, and some
+    // rely on the last page having none.
+    let fullAt: number | undefined;
+    for await (const batch of this.#candidates.of(run, isAnew ? 0 : start)) {
+      const { rows, documents, isLast, isNearEnd, isPart, through } = batch;
+      if (fullAt !== undefined) {
+        if (givesRows(evaluation, documents, 0)) return after(fullAt);
+        continue;
+      }
+      for (let next = 0; next < documents.length;) {
+        next = run.offer(evaluation, documents, next);
+        const found = evaluation.hasRows ? evaluation.takeRows() : [];
+        const { birth } = rows[next - 1]!;
+        if (birth <= start) continue;
+        for (let given = birth === last?.birth ? inside : 0; given < found.length; given += 1) {
+          if (bounds === undefined || passed >= bounds.from) {
+            if (!page.takeIfItFits(found[given]!)) return given === 0 ? after(birth - 1) : after(birth, given);
+          }
+          passed += 1;
+          if (bounds !== undefined && passed >= bounds.to) return page.answer();
+        }
+        if (!page.isFull && run.examined < mostExamined) continue;
+        if (!isNearEnd || givesRows(evaluation, documents, next)) return after(birth);
+        fullAt = birth;
+        break;
+      }
+      // Rows that a narrower scope left out count as well: looking at them took time.
+      if (run.scanned >= mostExamined && !isLast && isPart !== true && fullAt === undefined) return after(through);
+    }
+    return page.answer();
+  }
+
+  /** ORDER BY and GROUP BY: each page goes on after the place of the last row of the one before. */
+  async #sorted(run: Run): Promise<Answer> {
+    const { request, plan } = run;
+    const { resume } = request;
+    const begun = continuationOf(request, 'sorted');
+    // Of a client that tells rows apart the continuation is where the page begins that it has not given to its end.
+    const isWithin = resume?.inside !== undefined && (begun?.birth !== resume.birth || begun?.inside !== resume.inside);
+    const last = isWithin ? undefined : begun;
+    const start = last === undefined ? resumeOf(run) : startOfToken(plan, last);
+    const given = last?.rows ?? 0;
+    const left = rowsLeft(plan, given);
+    const size = Math.min(request.maxItemCount, left);
+    const offset = last === undefined ? (plan.offset ?? 0) : 0;
+    const page = new Page(size);
+    if (size === 0) return page.answer();
+    const { ordered, rows: found, before, isCut } = await this.#ordered(run, start, offset, size);
+    for (const one of found.slice(0, size)) if (!page.takeIfItFits(named(one, request))) break;
+    const rows = page.length;
+    if (rows === 0 || (found.length <= rows && !isCut) || rows === left) return page.answer();
+    const { keys, document, inside, exclude, near } = await this.#toEnd(
+      run,
+      ordered,
+      startAfter(plan.program, [...before, ...found.slice(0, rows)], found.slice(rows)),
+    );
+    return page.answer({
+      kind: 'sorted',
+      keys: keys.map((value) => (value === undefined ? [] : [value])),
+      ...(document === undefined ? {} : { birth: document }),
+      ...(inside === undefined ? {} : { inside }),
+      ...(exclude ? {} : { include: true }),
+      ...(near === undefined ? {} : { near }),
+      rows: given + rows,
+    });
+  }
+
+  /** The rows of an ordered page. Where `id` and `_ts` tell which these are, no other documents are opened. */
+  async #ordered(run: Run, start: OrderedStart | undefined, offset: number, size: number) {
+    // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
+    const rows = size + MAX_NEIGHBOURS;
+    const room = (offset: number) => ({ bytes: PAGE_BYTES, leastRows: offset + 1 + MAX_NEIGHBOURS });
+    const over = async (ordered: OrderedPage, offset: number, batches: AsyncIterable<Offered>) => {
+      await this.#offerAll(run, ordered, batches);
+      const found = ordered.rows();
+      return { ordered, ...found, rows: found.rows.slice(offset) };
+    };
+    const { plan, context, memory } = run;
+    const chooser = this.#chooserOf(run, start);
+    if (chooser !== undefined) {
+      const { heldBytes } = memory;
+      const choosing = new OrderedPage(chooser, context, start, offset + rows);
+      const { rows: chosen } = await over(choosing, offset, this.#candidates.toChoose(run));
+      memory.releaseTo(heldBytes);
+      const { examined } = run;
+      const ordered = new OrderedPage(plan, context, start, rows, room(0));
+      const page = await over(ordered, 0, this.#candidates.chosen(run, chosen));
+      run.examined = examined;
+      // Where any was erased in between, others take its place.
+      if (page.isCut || page.rows.length === chosen.length) return page;
+      run.examined = 0;
+    }
+    return over(
+      new OrderedPage(plan, context, start, offset + rows, room(offset)),
+      offset,
+      this.#candidates.of(run, 0),
+    );
+  }
+
+  /** Also where all are open: what a query costs, and whether it is refused, goes by the rows that are made. */
+  #chooserOf({ plan, request, moment }: Run, start: OrderedStart | undefined): QueryPlan | undefined {
+    const { state } = moment.within;
+    // A place that is told by its neighbours needs the rows of these.
+    if (start?.near !== undefined || hasPseudonymousIds(state.definition)) return undefined;
+    return choosingPlan(plan, request.parameters as readonly QueryParameter[], planOptionsOf(state.definition));
+  }
+
+  /**
+   * ORDER BY RANK: a document that comes or goes changes the scores of all others, so each page has the best rows of
+   * those that were not given before.
+   */
+  async #ranked(run: Run): Promise<Answer> {
+    const { request, plan } = run;
+    const last = continuationOf(request, 'ranked');
+    const given = last?.rows ?? 0;
+    const left = rowsLeft(plan, given);
+    const size = Math.min(request.maxItemCount, left);
+    const page = new Page(size);
+    if (size === 0) return page.answer();
+    const ordered = new OrderedPage(plan, run.context, undefined, Number.POSITIVE_INFINITY);
+    await this.#offerAll(run, ordered, this.#candidates.of(run, 0));
+    const passed = new Set(birthsOf(last?.births ?? []));
+    const offset = last === undefined ? (plan.offset ?? 0) : 0;
+    const found = ordered.rows().rows.filter(({ document }) => !passed.has(document!));
+    for (const { row } of found.slice(offset, offset + size)) if (!page.takeIfItFits(row)) break;
+    const rows = page.length;
+    if (found.length <= offset + rows || rows === left) return page.answer();
+    for (const { document } of found.slice(0, offset + rows)) passed.add(document!);
+    const births = differences([...passed].toSorted((one, other) => one - other));
+    return page.answer({ kind: 'ranked', births, rows: given + rows, range: countedIn(run.scope) });
+  }
+
+  async #offerAll(run: Run, ordered: OrderedPage, batches: AsyncIterable<Offered>): Promise<void> {
+    for await (const { rows, documents } of batches) {
+      run.examined += documents.length;
+      run.counted(ordered, () => ordered.offer(documents, (index) => rows[index]!.birth));
+    }
+    await this.#toEnd(run, ordered, ordered.finishing());
+  }
+
+  /** Does what is left to do when there are no more documents. Groups are worked on in pieces, as documents are. */
+  async #toEnd<Result>(
+    run: Run,
+    evaluation: Pick<Evaluation, 'extraWork'>,
+    steps: Generator<void, Result, undefined>,
+  ): Promise<Result> {
+    const piece = new PieceSize();
+    const work = () => {
+      let step = steps.next();
+      for (let left = piece.size; left > 1 && step.done !== true; left -= 1) step = steps.next();
+      return step;
+    };
+    for (;;) {
+      if (run.isSlow) await this.#parts.slowLane.begin(run.request.signal);
+      const took = run.clock();
+      let step: IteratorResult<void, Result>;
+      try {
+        step = run.counted(evaluation, work);
+      } finally {
+        if (run.isSlow) this.#parts.slowLane.ended(took());
+      }
+      piece.took(took());
+      await this.#places.giveWay(run);
+      if (step.done === true) return step.value;
+    }
+  }
+
+  /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
+  async #whole(run: Run): Promise<Answer> {
+    const { request, plan, moment } = run;
+    const last = continuationOf(request, 'skip');
+    const skip = last?.rows ?? 0;
+    const { range } = run.scope;
+    if (run.scope.partitionKey === undefined && last?.range !== undefined && isPartOf(range, last.range)) {
+      // The token's range has split since. Its first part gives what is left of the whole, and the others give nothing.
+      run.scope = { ...run.scope, range: last.range };
+      if (!isInRange(startOf(moment.within.state.definition, run.scope), range)) return { rows: [], texts: [] };
+    }
+    if (request.resume !== undefined) {
+      throw new Refusal('bad-request', 'A resume filter needs a query as a query plan has written it.');
+    }
+    const page = new Page(request.maxItemCount);
+    let produced = 0;
+    let hasMore = false;
+    const take = (found: readonly Json[]) => {
+      for (const row of found) {
+        produced += 1;
+        if (hasMore || produced <= skip) continue;
+        hasMore = !page.takeIfItFits(row);
+      }
+    };
+    const evaluation = startEvaluation(plan, run.context);
+    if (plan.readsDocuments) {
+      // One row more than fits says that there is another page.
+      const wantsMore = () => evaluation.wantsDocuments && !hasMore;
+      for await (const { documents } of this.#candidates.of(run, 0)) {
+        for (let next = 0; next < documents.length && wantsMore();) {
+          next = run.offer(evaluation, documents, next);
+          if (evaluation.hasRows) take(evaluation.takeRows());
+        }
+        if (!wantsMore()) break;
+      }
+    }
+    if (!hasMore) {
+      await this.#toEnd(run, evaluation, evaluation.finishing());
+      take(evaluation.takeRows());
+    }
+    return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
+  }
+}
+
+/** Documents with what tells their places. */
+type Offered = Pick<Batch<Pick<ItemRow, 'birth'>>, 'rows' | 'documents'>;
+
+type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
+
+/** A page that is being made. */
+interface MadePage {
+  readonly page: Promise<QueryPage>;
+  /** Charges work that no answer tells of. */
+  givenUp(): void;
+  /** How much of the work that was done until now nobody has been told of. */
+  untold(until: Work): Work;
+  /** The answer while it is not ready. */
+  notReady(id: string, totalMs: number): QueryPage;
+}
+
+/** What a page is an answer to. */
+function aboutOf({ rid }: ContainerState, request: QueryRequest): string {
+  const { sql, parameters, partitionKey, prefix, range, maxItemCount, continuation, resume, apart } = request;
+  const scope = [partitionKey, prefix, range];
+  const asked = [rid, sql, parameters, ...scope, maxItemCount, continuation, resume, apart];
+  return hash('sha256', jsonText(asked.map((part) => part ?? null) as Json));
+}
+
+function planOf(
+  { sql, parameters }: Pick<QueryRequest, 'sql' | 'parameters'>,
+  { definition }: ContainerState,
+  { query = parseQuery(sql), needsParameters = false }: { readonly query?: Query; readonly needsParameters?: boolean },
+): QueryPlan {
+  const options = { ...planOptionsOf(definition), needsParameters };
+  return planQuery(query, parameters as readonly QueryParameter[], options);
+}
+
+/**
+ * The plan of a query. Where a page can go on after a document, TOP, OFFSET and LIMIT are taken out of the plan and
+ * returned as bounds: they then count the rows that earlier pages gave, not those that the query would give by now.
+ */
+function planToPage(
+  request: QueryRequest,
+  container: ContainerState,
+  parsed: Query,
+): { readonly plan: QueryPlan; readonly bounds: Bounds | undefined } {
+  const plan = planOf(request, container, { query: parsed });
+  const count = plan.top ?? plan.limit;
+  if (count === undefined || plan.orderBy.length > 0 || plan.program.grouping !== undefined) {
+    return { plan, bounds: undefined };
+  }
+  const unbounded = planOf(request, container, { query: { ...plan.query, ...NO_BOUNDS } });
+  const from = plan.offset ?? 0;
+  return unbounded.asOffered && request.continuation?.kind !== 'skip'
+    ? { plan: unbounded, bounds: { from, to: from + count } }
+    : { plan, bounds: undefined };
+}
+
+/** A row with the `_rid` that it is to have. */
+function named({ row, document, inside }: OrderedRow, { rowRid }: QueryRequest): Json {
+  if (rowRid === undefined || document === undefined || inside === undefined) return row;
+  return { ...(row as { readonly [name: string]: Json }), _rid: rowRid(document, inside) };
+}
+
+function isUnfiltered({ pushdown }: QueryPlan): boolean {
+  return pushdown.ids === undefined && pushdown.ts === undefined && pushdown.paths.length === 0;
+}
+
+/** Whether any of the documents from `start` gives a row of a streaming query. */
+function givesRows(evaluation: Evaluation, documents: readonly Json[], start: number): boolean {
+  evaluation.offer(documents, start);
+  return evaluation.hasRows;
+}

@@ -1,0 +1,105 @@
+import { Refusal } from '@epitaph/core/errors.ts';
+import { type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
+import type { Scope } from '@epitaph/core/partition-key/scope.ts';
+import { isOfMany, type Json, jsonText, type OrderedStart, type QueryPlan } from '@epitaph/query';
+import type { Continuation, QueryPage, QueryRequest } from '../api/queries-api.ts';
+import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
+import type { Run } from './query-run.ts';
+
+export type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
+
+/** The rows of a page, as values and as text, bounded in number and in characters. */
+export class Page {
+  readonly #rows: Json[] = [];
+  readonly #texts: string[] = [];
+  readonly #size: number;
+  #characters = 0;
+
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  get length(): number {
+    return this.#rows.length;
+  }
+
+  get isFull(): boolean {
+    return this.#rows.length >= this.#size || this.#characters > MAX_PAGE_CHARACTERS;
+  }
+
+  /** Takes a row unless it would be one too many, or more text than a page holds; the first is taken whatever its size. */
+  takeIfItFits(row: Json): boolean {
+    if (this.isFull) return false;
+    const text = jsonText(row);
+    if (this.#rows.length > 0 && this.#characters + text.length + 1 > MAX_PAGE_CHARACTERS) return false;
+    this.#rows.push(row);
+    this.#texts.push(text);
+    this.#characters += text.length + 1;
+    return true;
+  }
+
+  answer(continuation?: Continuation): Answer {
+    const page = { rows: this.#rows, texts: this.#texts };
+    return continuation === undefined ? page : { ...page, continuation };
+  }
+}
+
+/** The request's continuation, which must be of the kind that this query gives out. */
+export function continuationOf<Kind extends Continuation['kind']>(
+  { continuation }: QueryRequest,
+  kind: Kind,
+): Extract<Continuation, { readonly kind: Kind }> | undefined {
+  if (continuation === undefined) return undefined;
+  if (continuation.kind !== kind) throw invalidContinuation();
+  return continuation as Extract<Continuation, { readonly kind: Kind }>;
+}
+
+const invalidContinuation = (): Refusal => new Refusal('bad-request', 'Invalid Continuation Token');
+
+/** The range of partition keys in which a continuation counts its rows. */
+export const countedIn = ({ range }: Scope): KeyRange => range ?? WHOLE_RANGE;
+
+export const isPartOf = (range: KeyRange | undefined, whole: KeyRange): range is KeyRange =>
+  range !== undefined &&
+  range.min >= whole.min &&
+  range.max <= whole.max &&
+  (range.min !== whole.min || range.max !== whole.max);
+
+/** Where a client goes on with an ordered answer. */
+export function resumeOf({ request: { resume }, plan }: Run): OrderedStart | undefined {
+  if (resume === undefined) return undefined;
+  if (plan.orderBy.length === 0 || resume.keys.length !== plan.orderBy.length) {
+    throw new Refusal('bad-request', 'The resume filter has not one value for each expression of ORDER BY.');
+  }
+  return {
+    keys: resume.keys as (Json | undefined)[],
+    document: resume.birth,
+    inside: resume.inside,
+    exclude: resume.exclude,
+  };
+}
+
+/** The place at which the page before this one ended, as its token tells it. */
+export function startOfToken(plan: QueryPlan, last: Extract<Continuation, { readonly kind: 'sorted' }>): OrderedStart {
+  const { keys, birth, inside, include, near } = last;
+  const isWhole = isOfMany(plan) ? keys.length > plan.orderBy.length : keys.length === plan.orderBy.length;
+  if (near === undefined && (!isWhole || isOfMany(plan) !== (birth === undefined))) throw invalidContinuation();
+  // A token from before places within documents were told: in descending order, rows of equal values came in another
+  // order then.
+  const hasOtherTies = birth !== undefined && inside === undefined && plan.orderBy.some(({ descending }) => descending);
+  if (hasOtherTies) throw invalidContinuation();
+  const values = keys.map(([value]) => value as Json | undefined);
+  return { keys: values, document: birth, inside, exclude: include !== true, near };
+}
+
+/** How many rows TOP or LIMIT still allow. */
+export const rowsLeft = ({ top, limit }: QueryPlan, given: number): number =>
+  Math.max(0, (top ?? limit ?? Number.POSITIVE_INFINITY) - given);
+
+export const differences = (numbers: readonly number[]): number[] =>
+  numbers.map((number, index) => number - (numbers[index - 1] ?? 0));
+
+export function birthsOf(between: readonly number[]): number[] {
+  let birth = 0;
+  return between.map((difference) => (birth += difference));
+}

@@ -1,0 +1,187 @@
+import { systemClocks } from '@epitaph/core/clock.ts';
+import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
+import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
+import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
+import { TURN_MS } from '@epitaph/core/turn.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import {
+  type Evaluation,
+  type EvaluationContext,
+  type Json,
+  Memory,
+  type Pushdown,
+  type QueryPlan,
+} from '@epitaph/query';
+import type { QueryRequest } from '../api/queries-api.ts';
+import { MOST_QUERY_BYTES } from '../heap.ts';
+import { ScanRoom } from '../items/documents.ts';
+import type { Moment } from '../parts.ts';
+import { IsSlow, SWIFT_MS } from '../slow-lane.ts';
+import { withoutClearPaths } from './clear-filters.ts';
+import { partitionKeysIn } from './named-in-filter.ts';
+
+/** The most partition keys named by a query that are looked up one by one; with more the query scans. */
+export const MAX_LOOKED_UP = 100;
+/** Size of the first piece, when it is not known yet how long a document takes. */
+const FIRST_DOCUMENTS = 1;
+
+/** Which of its rows a query gives: from a number on, up to but not including another. */
+export interface Bounds {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** How many documents, or groups, are worked on in one turn. */
+export class PieceSize {
+  size = FIRST_DOCUMENTS;
+
+  /** Told how long the last piece took. */
+  took(ms: number): void {
+    if (ms > TURN_MS) this.size = Math.max(1, Math.floor((this.size * TURN_MS) / ms));
+    else if (ms < TURN_MS / 4) this.size *= 4;
+  }
+}
+
+/** One run of a query for one page, and what it has cost so far. */
+export class Run {
+  readonly request: QueryRequest;
+  readonly plan: QueryPlan;
+  /** What of the filter is decided without documents. */
+  readonly pushdown: Pushdown;
+  readonly moment: Moment;
+  /** Which of its rows the query gives; undefined where the plan itself sees to that. */
+  readonly bounds: Bounds | undefined;
+  scope: Scope;
+  /** The partition keys that the filter names, where they are several or none at all: no other key can match. */
+  readonly keys: readonly NamedKey[] | undefined;
+  readonly memory = new Memory(MOST_QUERY_BYTES);
+  readonly context: EvaluationContext;
+  /** Milliseconds since its turn began. */
+  turnMs: () => number;
+  /** True while it has one of the places for queries that hold much in memory. */
+  hasPlace = false;
+  /** True for a query that was found to work long on a document: it runs in the slow lane. */
+  readonly isSlow: boolean;
+  /** Documents that the query was evaluated on. */
+  examined = 0;
+  /** Units of work on them beyond those that every document takes. */
+  extraWork = 0;
+  /** Rows of the read model that were looked at. */
+  scanned = 0;
+  lookupMs = 0;
+  loadMs = 0;
+  /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
+  readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
+  readonly room = new ScanRoom();
+  readonly #monotonicMs: () => number;
+
+  constructor(
+    request: QueryRequest,
+    plan: QueryPlan,
+    moment: Moment,
+    monotonicMs: () => number,
+    isSlow: boolean,
+    bounds?: Bounds,
+  ) {
+    this.request = request;
+    this.bounds = bounds;
+    this.plan = plan;
+    this.moment = moment;
+    const { definition } = moment.within.state;
+    // An index over the whole container tells how many have a value, here and elsewhere.
+    this.pushdown = request.apart === true ? withoutClearPaths(plan.pushdown, definition) : plan.pushdown;
+    const { scope, keys } = narrowed(request, plan, definition);
+    this.scope = scope;
+    this.keys = keys;
+    this.mayMatch = clearFilter(plan, keys, definition);
+    this.#monotonicMs = monotonicMs;
+    this.turnMs = this.clock();
+    this.isSlow = isSlow;
+    // What is refused as too long is so by the thread's own time: that others had the machine is no fault of the query.
+    const limits = isSlow
+      ? { monotonicMs: systemClocks.workedMs }
+      : { monotonicMs, maxDocumentMs: SWIFT_MS, tooLong: () => new IsSlow() };
+    this.context = { nowMs: moment.nowMs, memory: this.memory, ...limits };
+  }
+
+  /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
+  offer(evaluation: Evaluation, documents: readonly Json[], start: number): number {
+    const next = this.counted(evaluation, () => evaluation.offer(documents, start));
+    this.examined += next - start;
+    return next;
+  }
+
+  /** Does a piece of an evaluation's work, and adds what it cost to {@link extraWork}, also when it fails. */
+  counted<Result>(evaluation: Pick<Evaluation, 'extraWork'>, work: () => Result): Result {
+    const before = evaluation.extraWork;
+    try {
+      return work();
+    } finally {
+      this.extraWork += evaluation.extraWork - before;
+    }
+  }
+
+  /** Starts a stopwatch: the function it returns tells the milliseconds since then. */
+  clock(): () => number {
+    const startedMs = this.#monotonicMs();
+    return () => this.#monotonicMs() - startedMs;
+  }
+}
+
+/** A partition key that a query names, or, as a prefix, all those that begin with some components. */
+export type NamedKey = Pick<Scope, 'partitionKey' | 'prefix'>;
+
+/**
+ * The scope of a request, narrowed by what the query's filter says of the partition key: no document elsewhere can
+ * satisfy it. Where the filter names several keys, they are returned beside the scope.
+ */
+function narrowed(
+  { partitionKey, prefix, range }: QueryRequest,
+  { pushdown, program }: QueryPlan,
+  definition: ContainerDefinition,
+): { readonly scope: Scope; readonly keys?: readonly NamedKey[] } {
+  if (partitionKey !== undefined) return { scope: { partitionKey, range } };
+  const { length } = definition.partitionKey.paths;
+  const keys = partitionKeysIn(pushdown, definition).map((components): NamedKey => {
+    const key = JSON.stringify(components);
+    return components.length === length ? { partitionKey: key } : { prefix: components.length === 0 ? undefined : key };
+  });
+  const [only] = keys;
+  if (only !== undefined && keys.length === 1) {
+    // The prefix that the request asks for has to hold as well.
+    if (prefix === undefined) return { scope: { ...only, range } };
+    const isWithin = only.partitionKey !== undefined && isInScope(definition, { prefix }, only.partitionKey);
+    return { scope: isWithin ? { ...only, range } : { prefix, range } };
+  }
+  const areWhole = keys.every((key) => key.partitionKey !== undefined);
+  // A key that is on record as a pseudonym does not show its first components.
+  const areTold = areWhole || (prefix === undefined && !hasPseudonymousIds(definition));
+  // A rank depends on how rare a word is among all documents, so all of them are looked at.
+  return areTold && program.rank === undefined ? { scope: { prefix, range }, keys } : { scope: { prefix, range } };
+}
+
+function clearFilter(
+  { pushdown }: QueryPlan,
+  keys: readonly NamedKey[] | undefined,
+  definition: ContainerDefinition,
+): Run['mayMatch'] {
+  const { ts } = pushdown;
+  // Rows with pseudonyms do not have the id and the key; only the document has.
+  const isTold = !hasPseudonymousIds(definition);
+  const ids = isTold && pushdown.ids !== undefined ? new Set(pushdown.ids) : undefined;
+  const hasKey = isTold && keys !== undefined ? isAmong(keys, definition) : undefined;
+  if (ids === undefined && ts === undefined && hasKey === undefined) return undefined;
+  return (row) =>
+    (ids === undefined || ids.has(row.id)) &&
+    (ts?.min === undefined || row.ts >= ts.min) &&
+    (ts?.max === undefined || row.ts <= ts.max) &&
+    (hasKey === undefined || hasKey(row.partitionKey));
+}
+
+function isAmong(keys: readonly NamedKey[], definition: ContainerDefinition): (key: string) => boolean {
+  const whole = new Set(keys.flatMap(({ partitionKey }) => partitionKey ?? []));
+  const prefixes = keys.filter(({ partitionKey }) => partitionKey === undefined);
+  // To compare each row with very many prefixes takes longer than to read its document.
+  if (prefixes.length > MAX_LOOKED_UP) return () => true;
+  return (key) => whole.has(key) || prefixes.some((prefix) => isInScope(definition, prefix, key));
+}

@@ -1,0 +1,381 @@
+import { allDone } from '@epitaph/core/all-done.ts';
+import { lastBeforeItLeft, partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
+import { type Between, containerEvents } from '@epitaph/core/container/read-stream.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
+import { etagOf } from '@epitaph/core/item/events.ts';
+import { foldItem } from '@epitaph/core/item/handle.ts';
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { lifeTail, writeOf } from '@epitaph/core/item/read-life.ts';
+import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { withoutContainer } from '@epitaph/core/retention/hold-names.ts';
+import { isBeingErased } from '@epitaph/core/retention/state.ts';
+import type { ContainerNumber, DisappearanceRow, EndedRow } from '@epitaph/projections/read-model-store.ts';
+import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
+import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
+import { wait } from '../../wait.ts';
+import type { Caller } from '../api/common.ts';
+import type { PastContent } from '../api/history-api.ts';
+import type { RecoveredItem, RecoverySummary } from '../api/retention-api.ts';
+import { isDamage } from '../damage.ts';
+import type { Documents } from '../items/documents.ts';
+import { assertNoneBehind, contentOf, type ItemLife, itemLife, lastLifeOf } from '../items/item-lives.ts';
+import { ERASURE_LOOK_MS, ERASURE_LOOKS, type ItemWrites } from '../items/item-writes.ts';
+import type { StoreParts } from '../parts.ts';
+import type { Erasures } from './erasures.ts';
+import { recordRetention } from './retention-record.ts';
+
+/** Ended lives looked at together. */
+const BATCH = 64;
+
+/** Brings back items that have ended and are not erased, and shows their content to those who may see it. */
+export class Recoveries {
+  readonly #parts: StoreParts;
+  readonly #purge: PurgeRunner;
+  readonly #writes: ItemWrites;
+  readonly #documents: Documents;
+  readonly #erasures: Erasures;
+  /** By the rid of a container that is gone: each reading of what is held there is on record in its stream after that. */
+  readonly #gone = new Map<string, number>();
+
+  constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents, erasures: Erasures) {
+    this.#parts = parts;
+    this.#purge = purge;
+    this.#writes = writes;
+    this.#documents = documents;
+    this.#erasures = erasures;
+  }
+
+  /**
+   * Begins a new life of an item with the content of an ended one, the last by default.
+   *
+   * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
+   */
+  async recover(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    { reason, life }: { readonly reason: string; readonly life?: number | undefined },
+  ): Promise<RecoveredItem> {
+    const { source, isThere } = await this.#ended(container, id, partitionKey, life);
+    if (isThere) throw new Refusal('already-exists');
+    const fromLife = source.life;
+    await this.#open(container, source);
+    const item = withoutContainer(container.rid, parseItemStream(source.stream)!.prefix);
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'RequestRecovery',
+      item,
+      reason,
+    });
+    const { ts, ttl, ...recovered } = await this.#begin(caller, container, { id, partitionKey, item }, { fromLife });
+    const { timeline } = this.#parts.catalog.containerByRid(container.rid)!.state;
+    return { ...recovered, fromLife, ts, expiresAtMs: expiryOf({ ts, ttl }, timeline)?.expiredAtMs ?? null };
+  }
+
+  /**
+   * Brings back all that the start of one policy took and that was not written anew since. What is back already is left
+   * alone, so a recovery that was cut short can simply be started again.
+   *
+   * @throws Refusal bad-request for a policy that there was not
+   */
+  async recoverPolicy(
+    caller: Caller,
+    container: ContainerState,
+    policyVersion: number,
+    {
+      reason,
+      onProgress,
+      signal,
+    }: {
+      readonly reason: string;
+      readonly onProgress?: ((progress: { readonly done: number; readonly total: number }) => void) | undefined;
+      readonly signal?: AbortSignal | undefined;
+    },
+  ): Promise<RecoverySummary> {
+    const { number, state } = await this.#parts.current(container);
+    const policy = state.timeline.find(({ version }) => version === policyVersion);
+    if (policy === undefined) {
+      throw new Refusal('bad-request', `The container has had no TTL policy of version ${policyVersion}.`);
+    }
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'RequestRecovery',
+      policyVersion,
+      reason,
+    });
+    const unreadable = await this.#purge.recordOverdue(this.#parts.catalog.containerByNumber(number)!);
+    const total = await this.#parts.readModel.countEnded(number, true, Number.MAX_SAFE_INTEGER);
+    const summary = { recovered: 0, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable };
+    let done = 0;
+    signal?.throwIfAborted();
+    const scan = { byPolicyStart: true, limit: BATCH };
+    for await (const rows of endedPages(() => this.#parts.readModel, number, scan)) {
+      signal?.throwIfAborted();
+      // All of them are waited for, also when one fails.
+      const outcomes = await allDone(
+        rows.map((row) => this.#bringBack(caller, state, row, policyVersion).catch(unreadableIfDamaged)),
+      );
+      for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
+      done += rows.length;
+      onProgress?.({ done, total: Math.max(done, total) });
+    }
+    for await (const rows of this.#erasedOf(number, policy.fromMs)) {
+      signal?.throwIfAborted();
+      const outcomes = await allDone(
+        rows.map((row) => this.#lost(state, row, policyVersion).catch(unreadableIfDamaged)),
+      );
+      for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
+    }
+    return summary;
+  }
+
+  /**
+   * The content of a life that has ended, while its key is there. That it was read is on record before it is given
+   * out.
+   *
+   * @throws Refusal item-not-found, content-erased
+   */
+  async heldContent(
+    caller: Caller,
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    {
+      reason,
+      life,
+      revision,
+    }: { readonly reason: string; readonly life?: number | undefined; readonly revision?: number | undefined },
+  ): Promise<PastContent> {
+    const { source } = await this.#ended(container, id, partitionKey, life);
+    const { json, write } = await this.#open(container, source, revision);
+    await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
+      type: 'RecordHeldContentRead',
+      life: withoutContainer(container.rid, source.stream),
+      revision: write.revision,
+      reason,
+    });
+    return {
+      life: source.life,
+      revision: write.revision,
+      writtenAtMs: write.occurredAtMs,
+      etag: etagOf(write.id),
+      json,
+    };
+  }
+
+  /** An ended life, by its number or else the last one, and whether the item is there now. */
+  async #ended(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    life: number | undefined,
+  ): Promise<{ readonly source: ItemLife; readonly isThere: boolean }> {
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const last = await lastLifeOf(log, prefix);
+    if (last === undefined) {
+      const name = await this.#parts.recordedName(container, { id, partitionKey });
+      await assertNoneBehind(this.#parts, this.#parts.catalog.containerByRid(container.rid)!.number, name, prefix, 0);
+      throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
+    }
+    const isThere = !(await this.#hasEnded(container, last));
+    const wanted = life ?? (isThere ? last.life - 1 : last.life);
+    // Those before the last have all ended.
+    const source = wanted === last.life ? last : wanted >= 0 && (await itemLife(log, prefix, wanted));
+    if (source === undefined || source === false || (source === last && isThere)) {
+      throw new Refusal('item-not-found', 'The item has no such life that has ended.');
+    }
+    return { source, isThere };
+  }
+
+  /** By its own stream, by its deadline, or with its partition key or container. */
+  async #hasEnded(container: ContainerState, { events }: ItemLife): Promise<boolean> {
+    const last = events.at(-1)!;
+    const state = foldItem([last]);
+    if (state.status !== 'live') return true;
+    const { state: within, number } = this.#parts.catalog.containerByRid(container.rid)!;
+    if (this.#parts.catalog.goneAtMs(within) !== null) return true;
+    const { partitionKey } = state.lastWrite;
+    const { position } = await lastBeforeItLeft(this.#parts.ports.log, within, partitionKey, last);
+    if (partitionKeyDeleteAfter(within, partitionKey, position) !== undefined) return true;
+    const nowMs = this.#parts.ports.clock.now();
+    this.#parts.expirySeen(number, nowMs);
+    const expiry = expiryOf(state.lastWrite, within.timeline);
+    return expiry !== undefined && expiry.expiredAtMs <= nowMs;
+  }
+
+  /**
+   * The write with which a life has ended, with its container too: of several nodes one that did not know yet that this was
+   * gone may have written to the life since, and was refused.
+   */
+  async #lastWriteOf(container: ContainerState, source: ItemLife): Promise<RecordedEvent | undefined> {
+    const { ports, catalog } = this.#parts;
+    let write = await contentOf(ports.log, container, source);
+    if (ports.nodes === undefined || catalog.goneAtMs(container) === null) return write;
+    const gone = await this.#positionOfGone(container);
+    while (write !== undefined && write.position > gone && write.revision > 0)
+      write = await ports.log.readBefore(write);
+    return write;
+  }
+
+  /** Where it is on record that a container that is gone was deleted, or its database. */
+  async #positionOfGone({ rid, databaseRid }: ContainerState): Promise<number> {
+    const known = this.#gone.get(rid);
+    if (known !== undefined) return known;
+    const { log } = this.#parts.ports;
+    let position = Number.MAX_SAFE_INTEGER;
+    for await (const event of containerEvents(log, rid, { after: 0, before: position })) {
+      if (event.type !== 'ContainerDeleted') continue;
+      ({ position } = event);
+      break;
+    }
+    const database = await log.readLast(databaseStream(databaseRid));
+    if (database?.type === 'DatabaseDeleted') position = Math.min(position, database.position);
+    this.#gone.set(rid, position);
+    return position;
+  }
+
+  /**
+   * @param revision of a write; the last one when not given
+   * @throws Refusal content-erased; item-not-found where there is no such write
+   */
+  async #open({ rid }: ContainerState, source: ItemLife, revision?: number) {
+    const { life, stream } = source;
+    const { log } = this.#parts.ports;
+    const last = await this.#lastWriteOf(this.#parts.catalog.containerByRid(rid)!.state, source);
+    // Of a life that is erased no write is left to tell.
+    const isOther = last !== undefined && revision !== undefined;
+    const write = isOther ? await writeOf(log, stream, revision) : last;
+    if (last !== undefined && write === undefined) {
+      throw new Refusal('item-not-found', `Life ${life} of the item has no write of revision ${revision}.`);
+    }
+    const json = write && (await this.#documents.openEnded(write));
+    if (write !== undefined && json !== undefined) return { write, json };
+    throw new Refusal('content-erased', `The content of life ${life} of the item has been erased.`);
+  }
+
+  /**
+   * Begins a life with the content of an ended one. Another node may have been asked to erase the item meanwhile, and not
+   * have seen this life: then that is done once more, for what is erased on request does not come back.
+   *
+   * @throws Refusal content-erased, also where it is not known soon what becomes of an erasure that was asked for
+   */
+  async #begin(
+    caller: Caller,
+    container: ContainerState,
+    { id, partitionKey, item }: ItemName & { readonly item: string },
+    lives: { readonly fromLife: number; readonly asLife?: number },
+  ): ReturnType<ItemWrites['recover']> {
+    const { ports, projector, catalog } = this.#parts;
+    const { rid } = container;
+    // The erasure may come to be refused.
+    for (let looks = 0; isBeingErased(catalog.containerByRid(rid)!.state.retention, item); looks++) {
+      if (looks === ERASURE_LOOKS) throw new Refusal('content-erased', 'The item is being erased on request.');
+      await wait(ERASURE_LOOK_MS);
+    }
+    const knownAt = projector.position;
+    const begun = await this.#writes.recover(caller, container, id, partitionKey, lives);
+    if (ports.nodes === undefined) return begun;
+    const request = await erasureRequested(ports.log, rid, item, { after: knownAt, before: begun.position });
+    if (request === undefined) return begun;
+    try {
+      const by = { actor: request.actor, correlationId: caller.correlationId };
+      await this.#erasures.erase(by, container, id, partitionKey, request);
+    } catch (error) {
+      // As the other was.
+      if (error instanceof Refusal && error.code === 'held') return begun;
+      throw error;
+    }
+    throw new Refusal('content-erased', 'The item was erased on request meanwhile.');
+  }
+
+  async #bringBack(
+    caller: Caller,
+    container: ContainerState,
+    { stream, life, id, partitionKey }: EndedRow,
+    policyVersion: number,
+  ): Promise<keyof RecoverySummary | undefined> {
+    const { log } = this.#parts.ports;
+    const last = await log.readLast(stream);
+    if (last === undefined) return 'unreadable';
+    if (!isTakenBy(last, policyVersion)) return undefined;
+    const { prefix } = parseItemStream(stream)!;
+    if ((await log.readLast(itemStream(prefix, life + 1))) !== undefined) return 'writtenSince';
+    try {
+      const item = withoutContainer(container.rid, prefix);
+      const lives = { fromLife: life, asLife: life + 1 };
+      await this.#begin(caller, container, { id, partitionKey, item }, lives);
+      return 'recovered';
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      // The purge is erasing it, and counts it as erased once that is on record.
+      if (error.code === 'content-erased') return undefined;
+      if (error.code === 'already-exists') return 'writtenSince';
+      if (error.code === 'unique-key-taken') return 'uniqueKeyTaken';
+      throw error;
+    }
+  }
+
+  /** What expired at an instant and is erased, in pages. All that the start of a policy takes expires at that start. */
+  async *#erasedOf(container: ContainerNumber, atMs: number): AsyncGenerator<readonly DisappearanceRow[], void> {
+    const instant = { fromMs: atMs, toMs: atMs + 1, cause: 'expired', limit: BATCH } as const;
+    let after: { readonly atMs: number; readonly position: number } | undefined;
+    for (;;) {
+      const rows = await this.#parts.readModel.disappearances(container, { ...instant, after });
+      yield rows.filter(({ purgedAtMs }) => purgedAtMs !== null);
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < BATCH) return;
+      after = { atMs: last.atMs, position: last.position };
+    }
+  }
+
+  /**
+   * What became of an item whose life is erased: `writtenSince` if it has a newer one. Undefined if it was not the
+   * start of the policy that took the life.
+   */
+  async #lost(
+    { rid }: ContainerState,
+    { partitionKey, id, life }: DisappearanceRow,
+    policyVersion: number,
+  ): Promise<'erased' | 'writtenSince' | 'unreadable' | undefined> {
+    const { log, naming } = this.#parts.ports;
+    const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
+    const facts = await lifeTail(log, itemStream(prefix, life));
+    if (facts.length === 0) return 'unreadable';
+    if (!facts.some((fact) => isTakenBy(fact, policyVersion))) return undefined;
+    return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
+  }
+}
+
+/** What asked between two positions of the log that an item be erased, the last of it; undefined for nothing. */
+async function erasureRequested(
+  log: EventLog,
+  rid: string,
+  item: string,
+  between: Between,
+): Promise<{ readonly actor: string; readonly reason: string; readonly requestedBy: string } | undefined> {
+  for await (const recorded of containerEvents(log, rid, between)) {
+    if (recorded.type !== 'ErasureRequested') continue;
+    const event = readContainerEvent(recorded);
+    if (event.type === 'ErasureRequested' && event.data.item === item) return { ...event.data, actor: recorded.actor };
+  }
+  return undefined;
+}
+
+/** @throws whatever does not say that what the log or the vault has of one life is damaged */
+function unreadableIfDamaged(error: unknown): 'unreadable' {
+  if (isDamage(error)) return 'unreadable';
+  throw error;
+}
+
+/** True of the end of a life if the start of a policy caused it. */
+function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {
+  const event = readItemEvent(recorded);
+  return event.type === 'ItemExpired' && event.data.byPolicyStart && event.data.policyVersion === policyVersion;
+}

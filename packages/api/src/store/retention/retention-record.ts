@@ -1,0 +1,43 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { ContainerRefusal } from '@epitaph/core/container/decide.ts';
+import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import type { RetentionCommand } from '@epitaph/core/retention/commands.ts';
+import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
+import type { StoreParts } from '../parts.ts';
+
+/**
+ * Puts on record in a container's stream what is kept, or erased on request; the container may be gone.
+ *
+ * @returns the position, once readers see it; undefined when there was nothing to record
+ */
+export async function recordRetention(
+  parts: StoreParts,
+  context: CommandContext,
+  rid: string,
+  command: RetentionCommand,
+): Promise<number | undefined> {
+  const { nowMs } = context;
+  const { decision, position } = await parts.retentionOrder.run(`${rid} ${command.type}`, () =>
+    handleContainer(parts.ports.log, context, rid, { ...command, nowMs }),
+  );
+  if (decision.kind === 'refused') throw retentionRefusal(decision.refusal);
+  if (position !== undefined) await parts.projected(position);
+  return position;
+}
+
+export const tooManyHolds = (): Refusal =>
+  new Refusal('bad-request', `${MAX_STANDING_HOLDS} holds stand on the container, which is as many as can be.`);
+
+function retentionRefusal(refused: ContainerRefusal): Refusal {
+  switch (refused.reason) {
+    case 'hold-not-found':
+      return new Refusal('hold-not-found');
+    case 'hold-exists':
+      return new Refusal('already-exists', 'A hold of that id was placed by somebody else meanwhile.');
+    case 'too-many-holds':
+      return tooManyHolds();
+    default:
+      return new Refusal('container-not-found');
+  }
+}
