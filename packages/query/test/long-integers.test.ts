@@ -51,6 +51,16 @@ describe('doubles', () => {
       { name: '@v', value },
     ];
     expect(rows('SELECT VALUE [@read = @v, @read >= @v, @read <= @v]', [], parameters)).toEqual([[true, true, true]]);
+    expect(rows('SELECT VALUE [ToString(@read), ToString(@v), ToString([@v])]', [], parameters)).toEqual([
+      [text, text, `[${text}]`],
+    ]);
+  });
+
+  it('that were computed have one text, by ToString and in answers, and are found by it', () => {
+    expect(jsonText(valueOf('1e17 + 12'))).toBe('100000000000000016');
+    expect(valueOf('ToString(1e17 + 12)')).toBe('100000000000000016');
+    expect(valueOf('StringToNumber(ToString(1e17 + 12)) = 1e17 + 12')).toBe(true);
+    expect(valueOf('ToString(100000000000000016 + 0) = ToString(100000000000000016)')).toBe(true);
   });
 });
 

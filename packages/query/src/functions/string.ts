@@ -148,7 +148,9 @@ function lastIndexOf(text: Value, other: Value, given: Value): Value {
 
 function toText(value: Value): Value {
   if (value === undefined || typeof value === 'string') return value;
-  return boundedText(typeof value === 'number' ? String(value) : jsonText(boundedValue(value)));
+  // Numbers as answers show them, so that equal ones have one text; those that JSON has no text for by their names.
+  const isNamed = typeof value === 'number' && !Number.isFinite(value);
+  return boundedText(isNamed ? String(value) : jsonText(boundedValue(value)));
 }
 
 function join(array: Value, separator: Value): Value {
