@@ -133,6 +133,45 @@ describe('regular expressions', () => {
     expect(matches('[]a]', ']')).toBe(true);
   });
 
+  it.each([
+    ['alnum', /[0-9A-Za-z]/],
+    ['alpha', /[A-Za-z]/],
+    ['ascii', /[^\u0080-\uffff]/],
+    ['blank', /[ \t]/],
+    ['cntrl', /[^ -~\u0080-\uffff]/],
+    ['digit', /[0-9]/],
+    ['graph', /[!-~]/],
+    ['lower', /[a-z]/],
+    ['print', /[ -~]/],
+    ['punct', /[!-/:-@[-`{-~]/],
+    ['space', /[\t-\r ]/],
+    ['upper', /[A-Z]/],
+    ['word', /\w/],
+    ['xdigit', /[0-9A-Fa-f]/],
+  ])('has the class [:%s:] in sets, as PCRE has it', (name, expected) => {
+    for (let code = 0; code < 300; code++) {
+      const text = String.fromCharCode(code);
+      const is = expected.test(text);
+      const found = [`[[:${name}:]]`, `[[:^${name}:]]`, `[^[:${name}:]]`].map((pattern) => matches(pattern, text));
+      expect([code, ...found]).toEqual([code, is, !is, !is]);
+    }
+  });
+
+  it.each([
+    ['^[[:alpha:]_-][[:alnum:]_-]*$', 'a-1_b', true],
+    ['^[[:alpha:]_-][[:alnum:]_-]*$', '1a', false],
+    ['[[:digit:][:punct:]]', 'a!', true],
+    ['[[:upper:]]', 'a', true, 'i'],
+    ['[^[:upper:]]', 'a', false, 'i'],
+    // None of these is a class.
+    ['^[:a]$', ':', true],
+    ['^[[:a]$', '[', true],
+    ['^[[:a[:digit:]]$', '5', true],
+    ['^[[.]]$', '.]', true],
+  ])('/%s/ on "%s" is %s', (pattern, text, expected, modifiers = '') => {
+    expect(matches(pattern, text, modifiers)).toBe(expected);
+  });
+
   it.each(['^(a+)+$', '(a|a)*b', '(a*)*b', '(.*)*x', '(a|aa)+$'])(
     '/%s/ is quick on a text made to be slow',
     (pattern) => {
@@ -146,7 +185,22 @@ describe('regular expressions', () => {
     expect(matches('^((){3}){2,}((|){2}){0}$', '')).toBe(true);
   });
 
-  it.each(['(', ')', '[a', '*a', '\\', 'a{3,2}', '[b-a]', 'a|(b', '(?:'])('/%s/ is none, and undefined', (pattern) => {
+  it.each([
+    '(',
+    ')',
+    '[a',
+    '*a',
+    '\\',
+    'a{3,2}',
+    '[b-a]',
+    'a|(b',
+    '(?:',
+    '[:alpha:]',
+    '[[:alpa:]]',
+    '[[.a.]]',
+    '[[=a=]]',
+    '[a-[:digit:]]',
+  ])('/%s/ is none, and undefined', (pattern) => {
     expect(matches(pattern, 'a')).toBeUndefined();
   });
 

@@ -45,6 +45,33 @@ const CLASSES: Readonly<Record<string, CharacterTest>> = {
   s: isSpace,
   S: not(isSpace),
 };
+/** Tests whether a code is in one of the ranges: each a pair of its least and its greatest. */
+const within =
+  (...ranges: readonly (readonly [number, number])[]): CharacterTest =>
+  (code) =>
+    ranges.some(([least, greatest]) => code >= least && code <= greatest);
+const UPPER = [65, 90] as const;
+const LOWER = [97, 122] as const;
+const DIGITS = [48, 57] as const;
+
+/** POSIX' classes, which stand in a set as `[:alpha:]`. They are of ASCII alone, as in PCRE. */
+const POSIX_CLASSES: ReadonlyMap<string, CharacterTest> = new Map([
+  ['alnum', within(UPPER, LOWER, DIGITS)],
+  ['alpha', within(UPPER, LOWER)],
+  ['ascii', within([0, 127])],
+  ['blank', within([9, 9], [32, 32])],
+  ['cntrl', within([0, 31], [127, 127])],
+  ['digit', isDigit],
+  ['graph', within([33, 126])],
+  ['lower', within(LOWER)],
+  ['print', within([32, 126])],
+  ['punct', within([33, 47], [58, 64], [91, 96], [123, 126])],
+  ['space', within([9, 13], [32, 32])],
+  ['upper', within(UPPER)],
+  ['word', isWord],
+  ['xdigit', within(DIGITS, [65, 70], [97, 102])],
+]);
+
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 };
 
 export function refused(pattern: string, why: string): never {
@@ -171,6 +198,8 @@ export class RegexParser {
       case '(':
         return this.#group();
       case '[':
+        // A class on its own, which is meant to stand in a set: `[[:alpha:]]`.
+        if (this.#posixAt(this.#index - 1) !== null) this.#fail();
         return this.#character(this.#set());
       case '.':
         return { kind: 'character', test: this.#flags.dotAll ? () => true : not(isLineEnd) };
@@ -290,7 +319,25 @@ export class RegexParser {
     return negated ? not(folded) : folded;
   }
 
+  /** Reads `[:name:]` or `[:^name:]`, if that comes next. What is enclosed like it, but is no class, is no pattern in PCRE either. */
+  #posixClass(): CharacterTest | undefined {
+    const match = this.#posixAt(this.#index);
+    if (match === null) return undefined;
+    const test = match[1] === ':' ? POSIX_CLASSES.get(match[3]!) : undefined;
+    if (test === undefined) this.#fail();
+    this.#index += match[0].length;
+    return match[2] === '^' ? not(test) : test;
+  }
+
+  #posixAt(index: number): RegExpExecArray | null {
+    const enclosed = /\[([:.=])(\^?)([^[\]\\]*)\1\]/y;
+    enclosed.lastIndex = index;
+    return enclosed.exec(this.#pattern);
+  }
+
   #setMember(): CharacterTest | number {
+    const posix = this.#posixClass();
+    if (posix !== undefined) return posix;
     const character = this.#pattern[this.#index] as string;
     this.#index += 1;
     if (character !== '\\') return character.charCodeAt(0);
