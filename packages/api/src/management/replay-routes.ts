@@ -16,6 +16,7 @@ import {
   OF_CONTAINER,
   recordedContainer,
   route,
+  sendJson,
   wantsEvents,
 } from './routing.ts';
 import { sendStream } from './send-stream.ts';
@@ -87,7 +88,7 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       query: requests.contentQuery,
       answers: { json: answers.content },
     },
-    async ({ query: { id, partitionKey, at, revision }, request }) => {
+    async ({ query: { id, partitionKey, at, revision }, request, reply }) => {
       if (at !== undefined && revision !== undefined) {
         throw new Problem('bad-request', 'at and revision in the query: a content is named by one of them.');
       }
@@ -95,7 +96,8 @@ export function replayRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       const container = containerOf(store, request, undefined);
       const item = itemOf(container, id, partitionKey);
       const content = await store.contentAt(container, id, item.key, { atMs: at, revision });
-      return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
+      const named = { container: shapes.containerName(container), ...item.shown };
+      return sendJson(reply, shapes.contentText(named, content));
     },
   );
 }

@@ -18,6 +18,7 @@ import {
   OF_CONTAINER,
   recordedContainer,
   route,
+  sendJson,
 } from './routing.ts';
 import * as shapes from './shapes.ts';
 
@@ -221,11 +222,12 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       query: requests.heldContentQuery,
       answers: { json: answers.content },
     },
-    async ({ query: { id, partitionKey, rid, ...wanted }, request, caller }) => {
+    async ({ query: { id, partitionKey, rid, ...wanted }, request, reply, caller }) => {
       const container = containerOf(store, request, rid);
       const item = itemOf(container, id, partitionKey);
       const content = await store.heldContent(caller, container, id, item.key, wanted);
-      return { container: shapes.containerName(container), ...item.shown, ...shapes.contentShape(content) };
+      const named = { container: shapes.containerName(container), ...item.shown };
+      return sendJson(reply, shapes.contentText(named, content));
     },
   );
 }

@@ -225,6 +225,10 @@ export function wantsEvents({ headers }: FastifyRequest): boolean {
   return (headers.accept ?? '').toLowerCase().includes('text/event-stream');
 }
 
+/** Answers with JSON that is text already. */
+export const sendJson = (reply: FastifyReply, json: string): FastifyReply =>
+  reply.type('application/json; charset=utf-8').send(json);
+
 /** Aborted when the client goes away before it has its answer. */
 export function clientGone(reply: FastifyReply): AbortSignal {
   const controller = new AbortController();

@@ -6,7 +6,7 @@ import type { Explanation } from '@epitaph/core/history/explain.ts';
 import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
-import { parseJsonToShow } from '@epitaph/query';
+import { jsonText, parseJson } from '@epitaph/query';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type { TtlPreview } from '../store/api/catalog-api.ts';
 import type {
@@ -265,8 +265,9 @@ export function itemAsOfShape({ partitionKey, writtenAtMs, ...item }: ItemAsOf):
   return { ...item, partitionKey: partitionKeyShape(partitionKey), ...written };
 }
 
-export function contentShape({ json, writtenAtMs, ...facts }: PastContent): Shape {
-  return { ...facts, ...times('writtenAt', writtenAtMs), document: parseJsonToShow(json) };
+/** A document's content, as JSON: its names are in the order they were written in, which no object made of it would keep. */
+export function contentText(named: Shape, { json, writtenAtMs, ...facts }: PastContent): string {
+  return jsonText({ ...named, ...facts, ...times('writtenAt', writtenAtMs), document: parseJson(json) });
 }
 
 export function takenBackupShape({ takenAtMs, vaultLapsesAtMs, ledgerHead, ...rest }: TakenBackup): Shape {

@@ -198,6 +198,12 @@ describe('the content of an item in its past', () => {
   const content = (id: string, more: Readonly<Record<string, string>>, key = READ_ONLY_KEY) =>
     world.ask('GET', `${ORDERS}/content${item(id, more)}`, { key });
 
+  test('has its names in the order they were written in, and its numbers with their digits', async () => {
+    const json = '{"id":"new","customer":"ann","b":{"10":1,"9":12345678901234567},"2":[],"1":1.5}';
+    await world.writeText('new', json);
+    expect((await content('new', { revision: '0' })).body).toContain(`"document":${json}}`);
+  });
+
   test('is shown by instant or revision while the item is there, and to no auditor', async () => {
     await world.write('renewed', { step: 3 });
     await world.store.advanceClock(1_000);

@@ -962,6 +962,14 @@ describe('reading held content', () => {
     expect(JSON.stringify(read)).not.toContain('ann');
   });
 
+  test('shows its names in the order they were written in', async () => {
+    const json = '{"id":"a","customer":"ann","b":{"10":1,"9":2},"2":[],"1":12345678901234567}';
+    await world.writeText('a', json);
+    await place('h', { container: true });
+    await advance(60);
+    expect((await world.ask('GET', held('a'))).body).toContain(`"document":${json}}`);
+  });
+
   test('shows any write of it by its revision, and has on record which', async () => {
     for (const total of [5, 6, 7]) await world.write('a', { total });
     await place('h', { container: true });

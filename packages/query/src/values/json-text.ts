@@ -72,11 +72,6 @@ const digitsOf = (value: unknown): unknown =>
 
 const asDigits = (_: string, value: unknown): unknown => digitsOf(value);
 
-/** The same for what is only made text again, by whatever makes it: these integers are written as they were. */
-export function parseJsonToShow(json: string): unknown {
-  return isLossy(json) ? new JsonParser(json, (digits) => digitsOf(numberValue(digits))).value() : JSON.parse(json);
-}
-
 /**
  * JSON of a value that may hold bigints, which are numbers like others there. Doubles are the numbers that they are when it
  * is read with `parseJson`: `JSON.stringify` rounds a large one to digits that a double has, but an integer has others.
