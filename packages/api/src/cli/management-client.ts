@@ -43,6 +43,7 @@ const NO_SUCH_KEY =
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {
   readonly query?: Query;
+  /** A text is JSON as it is. */
   readonly body?: unknown;
   readonly accept?: string;
 }
@@ -119,7 +120,7 @@ export class ManagementClient {
     for (const [name, value] of Object.entries(query ?? {})) {
       if (value !== undefined) url.searchParams.set(name, value);
     }
-    const payload = body === undefined ? undefined : JSON.stringify(body);
+    const payload = body === undefined || typeof body === 'string' ? body : JSON.stringify(body);
     const request = this.#request(url, this.#patience.silenceMs, {
       method,
       headers: {

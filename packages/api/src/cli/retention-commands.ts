@@ -1,3 +1,4 @@
+import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import { reasonFlag, textFlag, type Command, type Flags, type FlagValues } from './command.ts';
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -67,7 +68,7 @@ export const hold: Command = {
     const one = `${path}/${encodeURIComponent(id)}`;
     const answer =
       action === 'place'
-        ? await client.call<HoldAnswer>('PUT', one, { query, body: { ...scopeOf(flags), reason: reasonOf(flags) } })
+        ? await client.call<HoldAnswer>('PUT', one, { query, body: holdText(flags) })
         : await client.call<HoldAnswer>('DELETE', one, { query, body: { reason: reasonOf(flags) } });
     print(json ? JSON.stringify(answer) : lineOf(answer));
     if (!json && action === 'place' && answer.tooLateFor > 0) {
@@ -86,8 +87,27 @@ function lineOf({ id, state, scope, count, reason, placedBy, placedAt, released 
   return `${id}  ${state}  ${covers}  placed ${placedAt} by ${placedBy}: ${reason}${end}`;
 }
 
+/** What a hold is on, as JSON. Parameters go as they were typed: read here, a long integer would be rounded to another. */
+function holdText(flags: FlagValues): string {
+  const { query, ...scope } = scopeOf(flags);
+  const rest = JSON.stringify({ ...scope, reason: reasonOf(flags) });
+  if (query === undefined) return rest;
+  const parameters = query.parameters.map(({ name, json }) => `{"name":${JSON.stringify(name)},"value":${json}}`);
+  return `{"query":{"query":${JSON.stringify(query.sql)},"parameters":[${parameters.join(',')}]},${rest.slice(1)}`;
+}
+
+interface HoldScope {
+  readonly container?: true;
+  readonly query?: {
+    readonly sql: string;
+    readonly parameters: readonly { readonly name: string; readonly json: string }[];
+  };
+  readonly partitionKey?: unknown;
+  readonly items?: readonly { readonly id: string; readonly partitionKey: unknown }[];
+}
+
 /** @throws UsageError for none, and for more than one: what was meant then could be more than what is held */
-function scopeOf(flags: FlagValues): object {
+function scopeOf(flags: FlagValues): HoldScope {
   const items = textsOf(flags, 'item');
   const parameters = textsOf(flags, 'parameter');
   const sql = textFlag(flags, 'query');
@@ -100,18 +120,15 @@ function scopeOf(flags: FlagValues): object {
   }
   if (parameters.length > 0 && sql === undefined) throw new UsageError('--parameter goes with --query.');
   if (flags['container'] === true) return { container: true };
-  if (sql !== undefined) return { query: { query: sql, parameters: parameters.map(parameterOf) } };
+  if (sql !== undefined) return { query: { sql, parameters: parameters.map(parameterOf) } };
   const key = partitionKeyOf(flags);
   return items.length === 0 ? { partitionKey: key } : { items: items.map((id) => ({ id, partitionKey: key })) };
 }
 
-function parameterOf(text: string): { name: string; value: unknown } {
+function parameterOf(text: string): { name: string; json: string } {
   const at = text.indexOf('=');
-  try {
-    if (at > 0) return { name: text.slice(0, at), value: JSON.parse(text.slice(at + 1)) as unknown };
-  } catch {
-    // Said below.
-  }
+  const json = text.slice(at + 1);
+  if (at > 0 && parsedJson(json) !== undefined) return { name: text.slice(0, at), json };
   throw new UsageError(`--parameter ${text}: expected <@name>=<JSON>, a text in quotes.`);
 }
 

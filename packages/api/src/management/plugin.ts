@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Turns } from '@epitaph/core/turn.ts';
+import { parseJson } from '@epitaph/query';
 import { checkJson } from '../cosmos/json.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
@@ -217,7 +218,8 @@ function readBodiesAsJson(scope: FastifyInstance): void {
 function readJson(body: string): unknown {
   let value: unknown;
   try {
-    value = JSON.parse(body);
+    // The parameters of a query are compared with what documents have: a rounded one would find others.
+    value = parseJson(body);
   } catch {
     throw new Problem('bad-request', 'The body is not JSON.');
   }

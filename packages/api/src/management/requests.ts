@@ -291,6 +291,8 @@ function inWords(issue: z.core.$ZodIssue, value: unknown, taken: readonly string
       return `has ${issue.keys.map((key) => JSON.stringify(key)).join(', ')}, which is not known here${others}`;
     }
     case 'invalid_type':
+      // It came with more digits than a number here has.
+      if (typeof value === 'bigint') return 'is out of range';
       return `must be ${nouns[issue.expected] ?? issue.expected}`;
     case 'invalid_value':
       return `must be ${issue.values.length === 1 ? '' : 'one of '}${issue.values.map(String).join(', ')}`;

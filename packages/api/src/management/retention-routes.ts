@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { hasPseudonymousIds, isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
+import { jsonText } from '@epitaph/query';
 import type { HoldRequest } from '../store/api/retention-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
@@ -257,4 +258,4 @@ function holdOf(container: ContainerState, body: z.infer<typeof requests.holdBod
 }
 
 const textOf = (partitionKey: readonly unknown[] | string | undefined): string | undefined =>
-  typeof partitionKey === 'object' ? JSON.stringify(partitionKey) : partitionKey;
+  typeof partitionKey === 'object' ? jsonText(partitionKey) : partitionKey;

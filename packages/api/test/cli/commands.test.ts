@@ -512,6 +512,14 @@ describe('the command line', () => {
     expect(current).toMatchObject({ version: 2, defaultTtl: 5 });
   });
 
+  test('holds what a query finds by all digits of a parameter', async () => {
+    const long = '12345678901234567';
+    await world.writeText('long', `{"id":"long","customer":"ann","n":${long}}`);
+    const scope = ['--query', 'SELECT * FROM c WHERE c.n = @n', '--parameter', `@n=${long}`];
+    const { stdout } = await ask('hold', 'place', 'shop', 'orders', 'by-number', ...scope, '--reason', 'case 8');
+    expect(stdout).toContain('query (1)');
+  });
+
   test('says which version it is', async () => {
     expect(await ask('--version')).toMatchObject({
       code: 0,

@@ -119,6 +119,28 @@ describe('a legal hold', () => {
     expect(await place('q', { query })).toMatchObject({ status: 409, body: { code: 'already-exists' } });
   });
 
+  test('on a query goes by all digits of its parameters, as documents and other queries do', async () => {
+    await world.writeText('a', '{"id":"a","customer":"ann","n":12345678901234567}');
+    await world.writeText('b', '{"id":"b","customer":"ann","n":12345678901234568}');
+    const placed = (id: string, sql: string, value: string) =>
+      call(
+        'PUT',
+        `/holds/${id}`,
+        `{"reason":"r","query":{"query":"SELECT * FROM c WHERE ${sql}","parameters":[{"name":"@n","value":${value}}]}}`,
+      );
+    expect(await placed('one', 'c.n = @n', '12345678901234567')).toMatchObject({ status: 201, body: { count: 1 } });
+    expect(await placed('list', 'ARRAY_CONTAINS(@n, c.n)', '[12345678901234567]')).toMatchObject({ status: 201 });
+    expect((await explain('a'))['holds']).toEqual(['list', 'one']);
+    expect((await explain('b'))['holds']).toEqual([]);
+    // Keys are doubles, and anything else that is so large is refused.
+    const body = '{"reason":"r","partitionKey":[12345678901234567]}';
+    expect(await call('PUT', '/holds/key', body)).toMatchObject({ status: 201, body: { scope: 'partition-key' } });
+    expect(await call('PUT', '/retention-floor', '{"reason":"r","seconds":12345678901234567}')).toMatchObject({
+      status: 400,
+      body: { detail: 'seconds in the body is out of range.' },
+    });
+  });
+
   test('takes only queries that choose documents', async () => {
     for (const query of ['SELECT VALUE COUNT(1) FROM c', 'SELECT TOP 1 * FROM c', 'SELECT * FROM c ORDER BY c.id']) {
       expect(await place('q', { query: { query } })).toMatchObject({ status: 400, body: { code: 'bad-request' } });
