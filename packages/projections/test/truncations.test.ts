@@ -44,4 +44,8 @@ it('reads no part of the log twice for what a crash has left, unless it is to be
   expect(await readFrom(1_000)).toEqual([2_500, 2_600]);
   expect(await readFrom(900)).toEqual([900, 1_900, 2_600]);
   expect(await readFrom(2_700)).toEqual([2_700]);
+  // The store is closed meanwhile.
+  await truncations.finish(1_000, 0, () => read.length === 1);
+  expect(read.splice(0)).toEqual([1_000]);
+  expect(await readFrom(1_000)).toEqual([2_000, 2_600]);
 });

@@ -27,6 +27,8 @@ const CONTAINERS_AT_ONCE = 32;
 const TICK_MS = 200;
 /** How long the runner rests after a fault. */
 const FAULT_REST_MS = 2_000;
+/** How long a start waits for what a crash left to be taken out of the log: after a run of millions that takes minutes. */
+const START_WAIT_MS = 2_000;
 /** For how long what the log said of a pause is believed, where other nodes may have changed it. */
 const CONTROL_AGE_MS = 1_000;
 
@@ -77,6 +79,9 @@ export class PurgeRunner {
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
   #restUntilMs = 0;
+  /** What a crash left half done is being finished. It never fails: a pass that goes on with the run tries again. */
+  #finishing: Promise<void> = Promise.resolve();
+  #isFinishing = false;
 
   constructor(options: PurgeRunnerOptions) {
     this.#options = options;
@@ -114,7 +119,7 @@ export class PurgeRunner {
   }
 
   get busy(): boolean {
-    return this.#pass !== undefined;
+    return this.#pass !== undefined || this.#isFinishing;
   }
 
   /** Lives that a hold or floor keeps, as far as it was met lately. */
@@ -137,16 +142,36 @@ export class PurgeRunner {
     return this.#options.budget.affordable(container) === 0;
   }
 
-  /** Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. */
+  /**
+   * Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. Where
+   * that takes long, it goes on beside requests, and nothing is purged before.
+   */
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
     await this.#control.read();
     // Of several nodes, one that was not given the purge leaves to the others what their crashes have left.
     if (!automatic && this.#options.othersControl === true) return;
     this.#runs.current = await this.#runs.leftOpen();
-    if (this.#runs.current !== undefined)
-      await this.#executor.truncations.finish(this.#runs.current.upToPosition, this.#options.clock.now());
+    if (this.#runs.current !== undefined) await this.#finishLeft(this.#runs.current);
     this.#book.markAll();
     if (automatic) this.#schedule();
+  }
+
+  async #finishLeft({ upToPosition }: OpenRun): Promise<void> {
+    const { truncations } = this.#executor;
+    const finished = truncations.finish(upToPosition, this.#options.clock.now(), () => this.#stopping);
+    let isLong = false;
+    this.#isFinishing = true;
+    this.#finishing = finished
+      .catch((error: unknown) => {
+        if (isLong) this.#options.onFault(error);
+      })
+      .finally(() => {
+        this.#isFinishing = false;
+      });
+    const waited = Promise.withResolvers<void>();
+    const timer = setTimeout(waited.resolve, START_WAIT_MS);
+    await Promise.race([finished, waited.promise]).finally(() => clearTimeout(timer));
+    isLong = true;
   }
 
   /** Told of every change that was projected. */
@@ -186,6 +211,7 @@ export class PurgeRunner {
     waitMs = Number.POSITIVE_INFINITY,
     signal,
   }: { readonly waitMs?: number; readonly signal?: AbortSignal } = {}): Promise<PassResult> {
+    await this.#finishing;
     while (this.#pass !== undefined) await this.#pass.catch(() => {});
     // Whoever asks for it is told of all that can't be done.
     this.lookAgain();
@@ -288,7 +314,8 @@ export class PurgeRunner {
   }
 
   /** Resolves when everything recorded as purged is truncated too. */
-  settled(): Promise<void> {
+  async settled(): Promise<void> {
+    await this.#finishing;
     return this.#executor.truncations.settled();
   }
 
@@ -323,6 +350,7 @@ export class PurgeRunner {
     clearTimeout(this.#timer);
     await this.#ticking;
     await this.#pass?.catch(() => {});
+    await this.#finishing;
   }
 
   #schedule(): void {
@@ -335,6 +363,8 @@ export class PurgeRunner {
 
   async #tick(): Promise<void> {
     const { clock, monotonicMs } = this.#options;
+    // Not as part of a pass, whose end a pause waits for.
+    await this.#finishing;
     if (this.#stopping || monotonicMs() < this.#restUntilMs) return;
     try {
       if (await this.isPaused()) return;

@@ -60,13 +60,15 @@ export class Truncations {
   /**
    * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What
    * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
+   *
+   * @param isOver true when it is to be left to another call, which begins where this one has come to
    */
-  async finish(fromPosition: number, nowMs: number): Promise<void> {
+  async finish(fromPosition: number, nowMs: number, isOver = () => false): Promise<void> {
     const { log } = this.#ports;
     const pace = new Pace();
     const { from, upTo } = this.#looked;
     if (fromPosition < from || fromPosition > upTo) this.#looked = { from: fromPosition, upTo: fromPosition };
-    for (;;) {
+    while (!isOver()) {
       await pace.step();
       const events = await log.readAll(this.#looked.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
       if (events.length === 0) return;
