@@ -196,3 +196,19 @@ it('a container of a name that was used and deleted before is made without readi
     removeFolder(folder);
   }
 });
+
+it('what is erased while it is counted is told to be in no grace, of which there is none', async () => {
+  const { store } = await openInlineStore('many-containers');
+  // Of those that ended by a policy's start, of the others, and of these once more.
+  const counts = [0, 10, 4, 4];
+  try {
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    vi.spyOn(SqliteReadModelStore.prototype, 'countEnded').mockImplementation(() => counts.shift()!);
+    expect(await store.purgeStatus()).toMatchObject({ awaitingErasure: 10, inGrace: 0, heldBack: 0 });
+  } finally {
+    vi.restoreAllMocks();
+    await store.close();
+  }
+});

@@ -119,15 +119,19 @@ export class Operations {
       let graceOver = 0;
       let due = 0;
       // Only the counts that can be above zero are asked for: most containers have no ended lives, and there may be
-      // thousands of containers.
-      for (const byPolicyStart of [...(byThemselves > 0 ? [false] : []), ...(byPolicy > 0 ? [true] : [])]) {
+      // thousands of containers. And only those that can be another than the one before: to count takes as long as there are
+      // lives, and between two counts the purge goes on.
+      for (const [byPolicyStart, ended] of [
+        [false, byThemselves],
+        [true, byPolicy],
+      ] as const) {
+        if (ended === 0) continue;
+        const endedBy = (atMs: number) => this.#parts.readModel.countEnded(number, byPolicyStart, atMs);
         const graceMs = graceSeconds(state, byPolicyStart) * 1000;
-        graceOver += await this.#parts.readModel.countEnded(number, byPolicyStart, nowMs - graceMs);
-        due += await this.#parts.readModel.countEnded(
-          number,
-          byPolicyStart,
-          nowMs - erasureDelayMs(state, byPolicyStart),
-        );
+        const delayMs = erasureDelayMs(state, byPolicyStart);
+        const over = graceMs === 0 ? ended : await endedBy(nowMs - graceMs);
+        graceOver += over;
+        due += delayMs === graceMs ? over : await endedBy(nowMs - delayMs);
       }
       const overdue = await this.#parts.readModel.overdueStatistics(number, watermarks(state.timeline, nowMs));
       const oldestMs = firstExpiryMs(overdue, state.timeline);
@@ -141,8 +145,8 @@ export class Operations {
           // A window or a grace that was set, or a feed kept, after a pass met them counts them by now; each is one life.
           hold: Math.min(hold, due),
           floor: Math.min(floor, Math.max(0, due - hold)),
-          grace: byPolicy + byThemselves - graceOver,
-          feed: graceOver - due,
+          grace: Math.max(0, byPolicy + byThemselves - graceOver),
+          feed: Math.max(0, graceOver - due),
         },
       });
     }
