@@ -89,6 +89,17 @@ describe('an integer of 64 bits', () => {
     expect((await found(`${query}@n`, `[{"name":"@n","value":${long}}]`)).json!['Documents']).toEqual(['a']);
   });
 
+  test('may be one without a sign, as a hash often is', async () => {
+    const unsigned = '18446744073709551615';
+    const one = { headers: keyHeader('eve') };
+    await raw(world.endpoint, 'POST', docs, { ...one, body: `{"id":"u","customer":"eve","n":${unsigned}}` });
+    expect((await raw(world.endpoint, 'GET', `${docs}/u`, one)).text).toContain(`"n":${unsigned},`);
+    const patch = { ...one, body: '[{"op":"incr","path":"/n","value":-1}]' };
+    expect((await raw(world.endpoint, 'PATCH', `${docs}/u`, patch)).text).toContain('"n":18446744073709551614,');
+    const query = 'SELECT VALUE [c.id, c.n] FROM c WHERE c.n = 18446744073709551614';
+    expect((await found(query, '[]', keyHeader('eve'))).text).toContain('["u",18446744073709551614]');
+  });
+
   test('ends a page after which the next begins', async () => {
     const query = 'SELECT VALUE c.id FROM c ORDER BY c.n';
     const ids: unknown[] = [];

@@ -59,6 +59,8 @@ describe('a unique key', () => {
       '1.989763852669747E+18',
       '1989763852669747000',
       '-9223372036854775808',
+      '18446744073709551615',
+      '1.2345678901234567e19',
     ];
     for (const [index, value] of values.entries()) expect(await created(`${index}`, value), value).toBe(201);
     for (const value of [
@@ -67,6 +69,7 @@ describe('a unique key', () => {
       '1000000000000000000',
       '1989763852669746944',
       '-9223372036854775809',
+      '12345678901234567168',
       '{"a":[1234567890123456788], "b":1}',
     ]) {
       expect(await created('again', value), value).toBe(value.includes('b') ? 201 : 409);

@@ -19,7 +19,9 @@ export const typeFunctions: BuiltIns = {
   IS_DEFINED: check((value) => value !== undefined),
   IS_FINITE_NUMBER: check((value) => Number.isFinite(numberOf(value))),
   IS_INTEGER: check(
-    (value) => typeof value === 'bigint' || (Number.isInteger(value) && Math.abs(value as number) <= INTEGER_BOUND),
+    (value) =>
+      (typeof value === 'bigint' && value < INTEGER_BOUND) ||
+      (Number.isInteger(value) && Math.abs(value as number) <= INTEGER_BOUND),
   ),
   IS_NULL: check((value) => value === null),
   IS_NUMBER: check((value) => numberOf(value) !== undefined),

@@ -69,9 +69,8 @@ const NO_CLAUSES: Omit<Query, 'selection'> = {
   limit: undefined,
 };
 
-/** The least integer of 64 bits is one more below zero than the greatest is above: its digits alone are a double's. */
 const negated = (value: number | bigint): number | bigint =>
-  typeof value === 'bigint' || value === 2 ** 63 ? integerValue(-BigInt(value)) : -value;
+  typeof value === 'bigint' ? integerValue(-value) : -value;
 
 class Parser {
   readonly #tokens: readonly Token[];

@@ -2,8 +2,9 @@ import { JsonParser } from './json-parser.ts';
 import { namesOf } from './name-order.ts';
 import type { Json } from './values.ts';
 
+/** Of integers of 64 bits, with a sign or without. */
 const LEAST = -(2n ** 63n);
-const GREATEST = 2n ** 63n - 1n;
+const GREATEST = 2n ** 64n - 1n;
 
 /** Digits that an integer has at least which no double holds. */
 const LONG = 16;
@@ -65,7 +66,10 @@ const { rawJSON } = JSON as unknown as { readonly rawJSON: (text: string) => unk
 
 /** Whether it is a double that, as text, would be taken for an integer of 64 bits. */
 const isLongDouble = (value: unknown): value is number =>
-  Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value as number) <= 2 ** 63;
+  Number.isInteger(value) &&
+  !Number.isSafeInteger(value) &&
+  (value as number) >= -(2 ** 63) &&
+  (value as number) < 2 ** 64;
 
 const digitsOf = (value: unknown): unknown =>
   typeof value === 'bigint' || isLongDouble(value) ? rawJSON(String(integerValue(BigInt(value)))) : value;
