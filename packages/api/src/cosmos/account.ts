@@ -6,14 +6,17 @@ import { methodNotAllowed, type Answer, type CosmosRequest } from './request.ts'
 const ACCOUNT_ID = 'epitaph';
 const REGION = 'Local';
 
-/** What the .NET client wants to know before it asks for query plans. */
+/** As many as the text of a query has room for, as the service says, too. */
+const ANY_NUMBER = 2_147_483_647;
+
+/** By which the .NET client on Windows plans queries, and refuses those beyond these bounds, without asking. */
 const QUERY_ENGINE = JSON.stringify({
   maxSqlQueryInputLength: 262_144,
   maxJoinsPerSqlQuery: 10,
-  maxLogicalAndPerSqlQuery: 2000,
-  maxLogicalOrPerSqlQuery: 2000,
+  maxLogicalAndPerSqlQuery: ANY_NUMBER,
+  maxLogicalOrPerSqlQuery: ANY_NUMBER,
   maxUdfRefPerSqlQuery: 10,
-  maxInExpressionItemsCount: 16_000,
+  maxInExpressionItemsCount: ANY_NUMBER,
   queryMaxInMemorySortDocumentCount: 500,
   maxQueryRequestTimeoutFraction: 0.9,
   sqlAllowNonFiniteNumbers: false,

@@ -47,6 +47,15 @@ describe('the account', () => {
     expect(json).toMatchObject({ writableLocations: locations, readableLocations: locations });
   });
 
+  test('lets clients that plan queries themselves send chains and lists of any length', async () => {
+    const { json } = await call(testServer(), 'GET', '/');
+    expect(JSON.parse(String(json['queryEngineConfiguration']))).toMatchObject({
+      maxLogicalAndPerSqlQuery: 2_147_483_647,
+      maxLogicalOrPerSqlQuery: 2_147_483_647,
+      maxInExpressionItemsCount: 2_147_483_647,
+    });
+  });
+
   test.each([
     ['https', 'https://db.example'],
     ['HTTPS, http', 'https://db.example'],
