@@ -358,12 +358,14 @@ function readIndexingPolicy(sent: z.infer<typeof indexingPolicySchema>): Contain
     return { ...given, indexingMode: mode, automatic: given.automatic ?? false, includedPaths: [], excludedPaths: [] };
   }
   const excludedPaths = given.excludedPaths ?? [];
+  const includedPaths = given.includedPaths ?? [];
   const excludesAll = excludedPaths.some(({ path }) => path === '/*');
   return {
     ...given,
     indexingMode: mode,
     automatic: given.automatic ?? true,
-    includedPaths: given.includedPaths ?? (excludesAll ? [] : [{ path: '/*' }]),
+    // A policy that a client has made and left as it was has an empty list.
+    includedPaths: includedPaths.length > 0 || excludesAll ? includedPaths : [{ path: '/*' }],
     excludedPaths: excludedPaths.some(({ path }) => path === ETAG_PATH)
       ? excludedPaths
       : [...excludedPaths, { path: ETAG_PATH }],

@@ -93,6 +93,22 @@ describe('a container', () => {
     expect(json['_self']).toMatch(/^dbs\/[^/]+\/colls\/[^/]+\/$/);
   });
 
+  test('indexes all paths where its policy names none, in empty lists too, unless it excludes all', async () => {
+    const app = await shopOnly();
+    const policyOf = async (id: string, indexingPolicy: object) => {
+      const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id, partitionKey, indexingPolicy } });
+      return json['indexingPolicy'];
+    };
+    const etag = { path: '/"_etag"/?' };
+    const all = { includedPaths: [{ path: '/*' }], excludedPaths: [etag] };
+    expect(await policyOf('none', {})).toMatchObject(all);
+    expect(await policyOf('empty', { includedPaths: [], excludedPaths: [] })).toMatchObject(all);
+    expect(await policyOf('excluded', { includedPaths: [], excludedPaths: [{ path: '/*' }] })).toMatchObject({
+      includedPaths: [],
+      excludedPaths: [{ path: '/*' }, etag],
+    });
+  });
+
   test('is answered in the form that it can be replaced with', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, defaultTtl: 60 } });
