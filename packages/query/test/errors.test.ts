@@ -33,6 +33,13 @@ describe('errors', () => {
     ['SELECT * FROM c GROUP BY c.a', 7, 8, 'SC2041', "'SELECT *' is not allowed with GROUP BY."],
     ['SELECT TOP 1.5 * FROM c', 11, 14, 'SC2060', 'The count value provided for a TOP clause must be an integer.'],
     [
+      'SELECT TOP 4294967296 * FROM c',
+      11,
+      21,
+      'SC2060',
+      'The count value provided for a TOP clause must be an integer.',
+    ],
+    [
       'SELECT * FROM c OFFSET 0 LIMIT 4294967296',
       31,
       41,

@@ -142,6 +142,11 @@ describe('the description for a query plan', () => {
     expect(() => describeQuery(sql)).toThrow("can't be put together");
   });
 
+  it('is refused in the words of the service where it computes with aggregates', () => {
+    const words = 'Compositions of aggregates and other expressions are not allowed.';
+    expect(() => describeQuery('SELECT c.a, ABS(AVG(c.n)) AS n FROM c GROUP BY c.a')).toThrow(words);
+  });
+
   it.each([
     'SELECT * FROM c',
     'SELECT VALUE SUM(c.a) FROM c GROUP BY c.b ORDER BY c.b',

@@ -11,7 +11,7 @@ import { askTimeToCompare, assertTime, boundedIn, type Compiled, type CompiledTe
 import { computed, constant, node, type Node, timedNode } from '../run/node.ts';
 import type { AggregateStep, Grouping, Program, Source } from '../run/program.ts';
 import { compileLike } from '../values/like.ts';
-import { equalValues, isObject, type Value } from '../values/values.ts';
+import { equalValues, isNumeric, isObject, type Value } from '../values/values.ts';
 import { buildArray, objectBuilder, withoutNonFinite } from './builders.ts';
 import { checkArguments, compileCall } from './call.ts';
 import { allOf, compileBinary, compileLogical, compileUnary, decided, isPlainScalar } from './operators.ts';
@@ -187,22 +187,17 @@ export class Compiler {
   /** The number that TOP, OFFSET or LIMIT stands for. */
   rowCount(count: RowCount, clause: string): number {
     const value = count.kind === 'literal' ? count.value : this.#parameter(count.name, count.at);
-    const isInteger = typeof value === 'bigint' || Number.isInteger(value);
-    if (clause === 'TOP' && !isInteger) {
+    if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_ROW_COUNT) return value;
+    const isTooLarge = isNumeric(value) && value > MAX_ROW_COUNT;
+    if (clause === 'TOP' && (isTooLarge || !Number.isInteger(value))) {
       throw queryError('topNotInteger', 'The count value provided for a TOP clause must be an integer.', count.at);
     }
-    if (clause !== 'TOP' && isInteger && Number(value) > MAX_ROW_COUNT) {
+    if (isTooLarge) {
       const kind = clause === 'LIMIT' ? 'limitTooLarge' : 'offsetTooLarge';
       throw queryError(kind, `The ${clause} count value exceeds the maximum allowed value.`, count.at);
     }
-    if (typeof value !== 'number' || !isInteger || value < 0 || value > MAX_ROW_COUNT) {
-      throw queryError(
-        'invalidValue',
-        `The value of ${clause} has to be a whole number from 0 to ${MAX_ROW_COUNT}.`,
-        count.at,
-      );
-    }
-    return value;
+    const expected = `a whole number from 0 to ${MAX_ROW_COUNT}`;
+    throw queryError('invalidValue', `The value of ${clause} has to be ${expected}.`, count.at);
   }
 
   /** Adds a source to a scope: resolves what it reads, then declares its alias. */

@@ -379,7 +379,10 @@ function aggregateOf(expression: Expression): Aggregate | undefined {
   if (isAggregateCall(expression)) {
     return { name: expression.name, argument: expression.args[0]!, call: expression };
   }
-  if (hasAggregate(expression)) throw notMerged('An expression around an aggregate', expression.at);
+  if (hasAggregate(expression)) {
+    const inTheirWords = 'Compositions of aggregates and other expressions are not allowed.';
+    throw notMerged(`${inTheirWords} An expression around an aggregate`, expression.at);
+  }
   return undefined;
 }
 
