@@ -386,6 +386,33 @@ describe('what the log has damaged', () => {
     },
   );
 
+  test.each([0, 2])(
+    'a life %i that is lost with all of its records is told from one that never was, where later ones are there',
+    async (lost) => {
+      for (let life = 1; life < 4; life++) {
+        await write('one');
+        if (life < 3) await store.deleteItem(caller, container(), 'one', JSON.stringify([SECRET]));
+      }
+      await closeServer();
+      const database = new DatabaseSync(join(folder, 'data', 'log.db'));
+      const [{ prefix }] = database
+        .prepare("SELECT substr(name, 1, length(name) - 1) AS prefix FROM streams WHERE name LIKE 'item-%.3'")
+        .all() as [{ prefix: string }];
+      for (const [table, column] of [
+        ['events', 'stream'],
+        ['streams', 'name'],
+      ])
+        database.prepare(`DELETE FROM ${table} WHERE ${column} = ?`).run(`${prefix}${lost}`);
+      database.close();
+      await open();
+      const certificate = (life?: number) => store.certificate(container(), 'one', JSON.stringify([SECRET]), life);
+      const isLost = `the event log has nothing of ${prefix}${lost}, and later lives`;
+      await expect(certificate(lost)).rejects.toThrow(isLost);
+      await expect(certificate()).rejects.toThrow(isLost);
+      await expect(certificate(7)).rejects.toThrow('No such life');
+    },
+  );
+
   test('of a container, its bundle says what is not proven of it', async () => {
     const key = file('key', await fetched('/proof/key'));
     for (const seconds of [1, 2, 3]) await store.setRetentionFloor(caller, container(), seconds, `law ${seconds}`);

@@ -313,7 +313,9 @@ async function leftWithout(
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  const firstLeftMs = store.nowMs() + 1_500;
   for (let life = 0; life < lives; life += 1) {
+    await store.advanceClock(1_000);
     await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
     await store.deleteItem(CALLER, container, 'a', PK);
   }
@@ -331,7 +333,7 @@ async function leftWithout(
     await store.close();
     return folder.open();
   };
-  return { store, container, reopened };
+  return { store, container, firstLeftMs, reopened };
 }
 
 it.each([
@@ -342,12 +344,20 @@ it.each([
 ])(
   'an item that has left, and of whose $lives lives the log has lost $lost, is not begun anew, and all others go on',
   async ({ lives, lost }) => {
-    const { store, container, reopened } = await leftWithout(lost, { lives });
+    const { store, container, firstLeftMs, reopened } = await leftWithout(lost, { lives });
     const remove = () => store.deleteItem(CALLER, container, 'a', PK);
     const write = (id: string, operation: 'create' | 'upsert') =>
       store.writeItem(CALLER, container, operation, itemToWrite({ id, pk: 'p' }));
     const isLost = /^the event log has nothing of item-|^item-.* has no event left in the log/;
-    for (const operation of [() => write('a', 'create'), () => write('a', 'upsert'), remove]) {
+    const reason = 'a test';
+    for (const operation of [
+      () => write('a', 'create'),
+      () => write('a', 'upsert'),
+      remove,
+      () => store.recoverItem(CALLER, container, 'a', PK, { reason }),
+      () => store.heldContent(CALLER, container, 'a', PK, { reason }),
+      () => store.explain(container, 'a', PK, firstLeftMs),
+    ]) {
       await expect(operation()).rejects.toThrow(isLost);
     }
     if (lives === 1) await expect(store.explain(container, 'a', PK)).rejects.toThrow(isLost);
@@ -364,6 +374,7 @@ it.each([
 it('an item that was begun anew in place of a life that the log has lost does not come to have two lives at once', async () => {
   const { store, container, reopened } = await leftWithout([1], { lives: 3, isPurged: true });
   const create = () => store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  await expect(store.explain(container, 'a', PK)).rejects.toThrow(/^the event log has nothing of item-[^ ]+[.]1/);
   // Where it is purged nothing but the log knows of the third.
   await create();
   const isLost = /^the event log has no end of item-[^ ]+[.]1, and later lives/;

@@ -43,7 +43,7 @@ import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import type { ScanProgress } from '../api/history-api.ts';
 import type { CertifiedPeriod, LogVerification, ProofsApi, TreeSnapshot } from '../api/proofs-api.ts';
 import { isDamage } from '../damage.ts';
-import { isPurged, itemLife, lastErasedLife } from '../items/item-lives.ts';
+import { assertNoneBehind, isPurged, itemLife, lastErasedLife } from '../items/item-lives.ts';
 import type { StoreParts } from '../parts.ts';
 
 const PAGE_EVENTS = 1_000;
@@ -119,7 +119,11 @@ export class Proofs {
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     const found = life === undefined ? await lastErasedLife(log, prefix) : await itemLife(log, prefix, life);
-    if (found === undefined) throw new Refusal('item-not-found', 'No such life of the item is on record.');
+    if (found === undefined) {
+      const within = this.#parts.catalog.containerByRid(container.rid);
+      if (within !== undefined) await assertNoneBehind(this.#parts, within.number, name, prefix, life ?? 0);
+      throw new Refusal('item-not-found', 'No such life of the item is on record.');
+    }
     if (!isPurged(found)) throw new Refusal('not-erased');
     await prover.reached(found.events.at(-1)!.position);
     return this.#certificateOf(found.events, prover.tree.size);

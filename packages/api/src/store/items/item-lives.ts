@@ -47,7 +47,11 @@ export async function lastLifeOf(log: EventLog, prefix: string, known = 0): Prom
 /** The last life of an item that is on record as erased; if there is none, its first. */
 export async function lastErasedLife(log: EventLog, prefix: string): Promise<ItemLife | undefined> {
   let found = await lastLifeOf(log, prefix);
-  while (found !== undefined && found.life > 0 && !isPurged(found)) found = await itemLife(log, prefix, found.life - 1);
+  while (found !== undefined && found.life > 0 && !isPurged(found)) {
+    const { life } = found;
+    found = await itemLife(log, prefix, life - 1);
+    if (found === undefined) throw lifeLost(prefix, life - 1);
+  }
   return found;
 }
 

@@ -179,9 +179,11 @@ export class Recoveries {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
     const last = await lastLifeOf(log, prefix);
+    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const { number } = this.#parts.catalog.containerByRid(container.rid)!;
+    // Of a life before one that is lost the content must not pass for the last there was.
+    await assertNoneBehind(this.#parts, number, name, prefix, last === undefined ? 0 : last.life + 1);
     if (last === undefined) {
-      const name = await this.#parts.recordedName(container, { id, partitionKey });
-      await assertNoneBehind(this.#parts, this.#parts.catalog.containerByRid(container.rid)!.number, name, prefix, 0);
       throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
     }
     const isThere = !(await this.#hasEnded(container, last));
