@@ -10,6 +10,8 @@ import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
+import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
 
@@ -412,6 +414,25 @@ describe('what the log has damaged', () => {
       await expect(certificate(7)).rejects.toThrow('No such life');
     },
   );
+
+  test('is told from what was recorded since the tree was looked at, and from what can not be read just now', async () => {
+    const tree = await store.proofTree();
+    await store.advanceClock(61_000);
+    await store.runPurge();
+    const list = async () => {
+      const lines = [];
+      for await (const page of store.certificates(container(), { tree })) lines.push(...page);
+      return lines;
+    };
+    expect((await list()).map(({ format }) => format)).toEqual(
+      Array.from({ length: 3 }, () => 'epitaph.certificate-of-disposal/2'),
+    );
+    const away = vi.spyOn(SqliteEventLog.prototype, 'readLast').mockImplementation(() => {
+      throw new StorageUnavailable('it is away');
+    });
+    await expect(list()).rejects.toThrow('it is away');
+    away.mockRestore();
+  });
 
   test('of a container, its bundle says what is not proven of it', async () => {
     const key = file('key', await fetched('/proof/key'));

@@ -327,6 +327,11 @@ describe('history', () => {
     expect(asked).toEqual([10_000, 10_000, 10_000]);
   });
 
+  test('ends behind the last life, also where more lives are asked for than the item has had', async () => {
+    await world.write('a');
+    expect(await world.get(`${ORDERS}/history${item('a')}&continuation=7.0`)).toMatchObject({ events: [] });
+  });
+
   test('shows no content, to nobody', async () => {
     await world.write('a', { secret: 'zauberwort' });
     for (const url of [`${ORDERS}/history${item('a')}`, `${ORDERS}/explain${item('a')}`]) {
