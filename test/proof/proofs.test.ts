@@ -434,10 +434,13 @@ describe('what the log has damaged', () => {
     away.mockRestore();
   });
 
-  test('of a container, its bundle says what is not proven of it', async () => {
+  test.each([
+    ['a floor', `data LIKE '%law 2%'`, 'RetentionFloor\\w+'],
+    ['its creation', `stream LIKE 'container-%' AND revision = 0`, 'ContainerCreated'],
+  ])('of a container, %s say, its bundle says that it is not proven', async (_, which, type) => {
     const key = file('key', await fetched('/proof/key'));
     for (const seconds of [1, 2, 3]) await store.setRetentionFloor(caller, container(), seconds, `law ${seconds}`);
-    await tamper('log.db', `UPDATE events SET data = substr(data, 1, 9) WHERE data LIKE '%law 2%'`);
+    await tamper('log.db', `UPDATE events SET data = substr(data, 1, 9) WHERE ${which}`);
     const bundle = join(folder, 'bundle');
     expect(await ask('bundle', 'shop', 'orders', '--output', bundle)).toMatchObject({ code: 0 });
     const verdict = await ask('verify', 'bundle', bundle, '--public-key', key, '--json');
@@ -447,7 +450,9 @@ describe('what the log has damaged', () => {
       certificates: 3,
       problems: [
         expect.stringMatching(
-          /^container-facts\/000001\.ndjson: container-\S+ is not proven: RetentionFloor\w+ at \d+ is damaged/,
+          new RegExp(
+            String.raw`^container-facts/000001\.ndjson: container-\S+ is not proven: ${type} at \d+ is damaged`,
+          ),
         ),
       ],
     });
