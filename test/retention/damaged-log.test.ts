@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
 import { openEmbedded } from '../simulation/embedded.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
@@ -304,6 +305,13 @@ it.each([0, 1])(
   },
 );
 
+function loseLives(log: DatabaseSync, lives: readonly number[]): void {
+  for (const life of lives) {
+    log.exec(`DELETE FROM events WHERE stream LIKE 'item-%.${life}'`);
+    log.exec(`DELETE FROM streams WHERE name LIKE 'item-%.${life}'`);
+  }
+}
+
 /** A store with an item that has left, of some lives of which the log has lost everything since. */
 async function leftWithout(
   lost: readonly number[],
@@ -322,18 +330,13 @@ async function leftWithout(
   if (isPurged) await store.runPurge();
   await store.createDatabase(CALLER, 'last');
   await store.close();
-  folder.change('log.db', (log) => {
-    for (const life of lost) {
-      log.exec(`DELETE FROM events WHERE stream LIKE 'item-%.${life}'`);
-      log.exec(`DELETE FROM streams WHERE name LIKE 'item-%.${life}'`);
-    }
-  });
+  folder.change('log.db', (log) => loseLives(log, lost));
   store = await folder.open();
   const reopened = async () => {
     await store.close();
     return folder.open();
   };
-  return { store, container, firstLeftMs, reopened };
+  return { store, container, folder, firstLeftMs, reopened };
 }
 
 it.each([
@@ -384,6 +387,28 @@ it('an item that was begun anew in place of a life that the log has lost does no
   await expect(store.history(container, 'a', PK)).rejects.toThrow(isLost);
   const again = await reopened();
   await again.close();
+});
+
+it('an erasure that is left to be done is not done where the log has lost all of its item since', async () => {
+  const { store, container, folder } = await leftWithout([1], { lives: 3 });
+  const erased = store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'ann' });
+  await expect(erased).rejects.toThrow('and later lives of the item');
+  await store.close();
+  folder.change('log.db', (log) => loseLives(log, [0, 2]));
+  const faults: unknown[] = [];
+  const again = await openEmbeddedStore({
+    folder: folder.path,
+    clock: 'manual',
+    durable: false,
+    automaticPurge: false,
+    onFault: (error) => faults.push(error),
+  });
+  try {
+    await vi.waitFor(() => expect(String(faults[0])).toContain('the event log has nothing of item-'));
+    expect((await again.containerHistory(container)).map(({ type }) => type)).not.toContain('ErasureCompleted');
+  } finally {
+    await again.close();
+  }
 });
 
 it.each([
