@@ -175,6 +175,25 @@ describe('an examination names what is damaged', () => {
     }
   });
 
+  it('in the read models: a database as it was before the last change', async () => {
+    const folder = new DamagedFolder('damaged-rows');
+    let store = await folder.open();
+    const throughput = (requestUnitsPerSecond: number) => ({ kind: 'manual', requestUnitsPerSecond }) as const;
+    const { resource: database } = await store.createDatabase(CALLER, 'd', throughput(400));
+    await store.close();
+    const [former] = folder.change('items.v1.db', (rows) => rows.prepare('SELECT state FROM databases').all());
+    store = await folder.open();
+    await store.changeDatabaseThroughput(CALLER, database.rid, { kind: 'set', throughput: throughput(500) });
+    await store.close();
+    folder.change('items.v1.db', (rows) => rows.prepare('UPDATE databases SET state = ?').run(former!['state']!));
+    store = await folder.open();
+    try {
+      expect((await store.fsck()).problems.map(({ code }) => code)).toEqual(['entry-differs']);
+    } finally {
+      await store.close();
+    }
+  });
+
   it.each([
     {
       what: 'the end of an item that is erased is lost',
