@@ -432,12 +432,16 @@ it.each([
   folder.change('log.db', (log) => log.exec(damage));
   store = await folder.open();
   try {
-    const scope = { kind: 'items', items: [{ id: 'a', partitionKey: PK }] } as const;
-    expect(await store.placeHold(CALLER, container, 'h', { scope, reason: 'case 7' })).toMatchObject({ placed: true });
+    const items = { kind: 'items', items: [{ id: 'a', partitionKey: PK }] } as const;
+    const query = { kind: 'query', sql: 'SELECT * FROM c', parameters: [] } as const;
+    for (const scope of [items, query]) {
+      const placed = await store.placeHold(CALLER, container, scope.kind, { scope, reason: 'case 7' });
+      expect(placed).toMatchObject({ placed: true });
+    }
   } finally {
     await store.close();
   }
-  expect(folder.change('vault.db', (vault) => vault.prepare('SELECT * FROM holds').all())).toHaveLength(1);
+  expect(folder.change('vault.db', (vault) => vault.prepare('SELECT * FROM holds').all())).toHaveLength(2);
 });
 
 it.each([0, 2])(

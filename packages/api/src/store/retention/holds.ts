@@ -38,7 +38,7 @@ import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { wait } from '../../wait.ts';
 import type { Caller } from '../api/common.ts';
 import type { HoldRequest, PlacedHold, ShownHold } from '../api/retention-api.ts';
-import { isErased, livesOfItem } from '../items/item-lives.ts';
+import { isErased, type ItemLife, livesOfItem } from '../items/item-lives.ts';
 import type { StoreParts } from '../parts.ts';
 import type { Queries } from '../queries/queries.ts';
 import { ABANDONED_MS, type Retries } from '../retries.ts';
@@ -504,7 +504,7 @@ export class Holds {
    * @param partitionKey of a scope that is one, where it is known; its name alone is in all the container's lives
    */
   async #tooLateFor(container: ContainerState, scope: RecordedScope, partitionKey?: string): Promise<number> {
-    const { log, vault } = this.#parts.ports;
+    const { log } = this.#parts.ports;
     const { rid } = container;
     let count = 0;
     switch (scope.kind) {
@@ -512,10 +512,9 @@ export class Holds {
         for (const item of scope.items) {
           try {
             for await (const life of livesOfItem(log, withContainer(rid, item))) {
-              if (await isErased(vault, life)) count += 1;
+              if (await this.#isKnownErased(life)) count += 1;
             }
           } catch (error) {
-            // What the log has damaged is to be kept like all else, and most of all then.
             unlessDamaged(error);
           }
         }
@@ -523,7 +522,7 @@ export class Holds {
       case 'query':
         for (const life of scope.lives) {
           const stream = withContainer(rid, life);
-          if (await isErased(vault, { stream, events: await lifeTail(log, stream) })) count += 1;
+          if (await this.#isKnownErased({ stream, events: await lifeTail(log, stream) })) count += 1;
         }
         return count;
       case 'container':
@@ -532,6 +531,16 @@ export class Holds {
         return partitionKey === undefined
           ? this.#erasedBehind(container, withContainer(rid, scope.prefix))
           : this.#erasedIn(container, partitionKey);
+    }
+  }
+
+  /** What the log has damaged is to be kept like all else, and most of all then. */
+  async #isKnownErased(life: Pick<ItemLife, 'stream' | 'events'>): Promise<boolean> {
+    try {
+      return life.events.length > 0 && (await isErased(this.#parts.ports.vault, life));
+    } catch (error) {
+      unlessDamaged(error);
+      return false;
     }
   }
 
