@@ -233,6 +233,32 @@ describe('an append whose connection is cut', () => {
   });
 });
 
+describe('an append to a stream that somebody has deleted', () => {
+  const stream = 'item-a.b.0';
+  const toNone = (log: EventStoreEventLog, notAfterMs?: number) =>
+    log.append([{ stream, expectedRevision: 'no-stream', events: [anEvent(), anEvent()] }], { notAfterMs });
+
+  test.each([
+    ['was lost', 0, undefined],
+    ['was lost until it would have come too late', 500, 200],
+  ])('is hidden where its answer %s, too', async (_, awayMs, notAfterMs) => {
+    const log = await open();
+    await appendSome(log, stream, 2);
+    double.log.deleteStream(stream);
+    double.onAppend = async (moment) => {
+      if (moment === 'before') return;
+      double.onAppend = undefined;
+      await pause(awayMs);
+      proxy.cut();
+    };
+    const error = await rejectionOf(toNone(log, notAfterMs && Date.now() + notAfterMs));
+    expect(error).toMatchObject({ name: 'UnreadableEvent', message: expect.stringContaining('with 2 events') });
+    expect(double.log.readStream(stream)).toEqual([]);
+    expect(await log.readAll(0, 10)).toEqual([]);
+    expect(await toNone(log)).toMatchObject({ kind: 'conflict', actualRevision: 3 });
+  });
+});
+
 describe('while the server is gone', () => {
   test('every call fails with a fault that says so, and works again by itself when it is back', async () => {
     const log = await open({ patienceMs: IMPATIENT_MS });

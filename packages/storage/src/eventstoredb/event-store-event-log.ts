@@ -130,7 +130,9 @@ export class EventStoreEventLog implements EventLog, PageReader {
     }
     if (answer.kind === 'appended') {
       const revision = revisionOf(expectedRevision) + append.events.length;
-      if (answer.revision > revision && expectedRevision === 'no-stream') await this.#assertNotRevived(append, answer);
+      if (answer.revision > revision && expectedRevision === 'no-stream') {
+        return (await this.#recorded(append)) ?? this.#refuseRevived(append, answer.revision);
+      }
       this.#revisions.set(append.stream, revision);
       if (append.events.length === 1 && answer.position !== undefined) {
         return { kind: 'appended', position: answer.position, firstPositions: [answer.position] };
@@ -159,27 +161,32 @@ export class EventStoreEventLog implements EventLog, PageReader {
    * @source EventStoreDB's documentation, "Deleting streams and events": soft delete
    * @throws {UnreadableEvent} for such a stream
    */
-  async #assertNotRevived(append: StreamAppend, { revision }: { readonly revision: number }): Promise<void> {
-    const { stream } = append;
-    if ((await this.#recorded(append)) !== undefined) return;
+  async #refuseRevived({ stream, events }: StreamAppend, revision: number): Promise<never> {
     await this.#hide(stream, revision + 1);
     throw new UnreadableEvent(
-      `${stream} has been deleted from the event store by another program, with ${revision + 1 - append.events.length} events. ${WHEN_DAMAGED}`,
+      `${stream} has been deleted from the event store by another program, with ${revision + 1 - events.length} events. ${WHEN_DAMAGED}`,
     );
   }
 
-  /** The append as it stands in its stream, or undefined if something else, or nothing, stands there. */
-  async #recorded({ stream, expectedRevision, events }: StreamAppend): Promise<AppendResult | undefined> {
+  /**
+   * The append as it stands in its stream, or undefined if something else, or nothing, stands there.
+   *
+   * @throws {UnreadableEvent} where it stands behind what a deleted stream had: of its answer, which told so, nobody may know
+   */
+  async #recorded(append: StreamAppend): Promise<AppendResult | undefined> {
+    const { stream, expectedRevision, events } = append;
     const revision = revisionOf(expectedRevision) + 1;
+    // Of a stream that was deleted the server gives so many from where it begins now.
     const found = await this.#connection.read(
       { from: { stream, revision }, direction: 'forwards', maxCount: events.length },
       (event) => ({ id: event.getId()!.getString(), ...placeOf(event) }),
     );
-    const same =
-      found.length === events.length &&
-      found.every((one, index) => one.id === events[index]!.id && one.revision === revision + index);
+    const same = found.length === events.length && found.every(({ id }, index) => id === events[index]!.id);
     if (!same) return undefined;
-    return { kind: 'appended', position: found.at(-1)!.position, firstPositions: [found[0]!.position] };
+    const [first, last] = [found[0]!, found.at(-1)!];
+    if (expectedRevision === 'no-stream' && first.revision > revision) await this.#refuseRevived(append, last.revision);
+    if (first.revision !== revision) return undefined;
+    return { kind: 'appended', position: last.position, firstPositions: [first.position] };
   }
 
   async readStream(
