@@ -79,6 +79,15 @@ describe('errors', () => {
   });
 
   it.each([
+    ['SELECT 1e999 FROM c', 7, 12],
+    ['SELECT 1e999', 7, 12],
+    ["SELECT '\\u12", 8, 12],
+  ])('of %j are about no more than there is', (sql, start, end) => {
+    const message = `Syntax error, incorrect syntax near '${sql.slice(start, end)}'.`;
+    expect(errorOf(sql).errors).toMatchObject([{ location: { start, end }, message }]);
+  });
+
+  it.each([
     ['selectttt', 'SC1001'],
     ['SELECT', 'SC1002'],
     ['SELECT FROM c', 'SC1001'],

@@ -102,7 +102,7 @@ function readString(text: string, start: number): { value: string; end: number }
     if (escaped === undefined) openString(text, start);
     if (escaped === 'u') {
       const hex = text.slice(index + 2, index + 6);
-      if (!/^[0-9a-fA-F]{4}$/.test(hex)) incorrectSyntax(text, index, index + 6);
+      if (!/^[0-9a-fA-F]{4}$/.test(hex)) incorrectSyntax(text, index, Math.min(index + 6, text.length));
       value += String.fromCharCode(Number.parseInt(hex, 16));
       index += 6;
     } else {
@@ -163,9 +163,8 @@ export function tokenize(text: string): Token[] {
       const end = index + number.length;
       const value = Number(number);
       // `1a` is neither a number nor a name, and a number too large for JSON has no value.
-      if (wordAt(text, end) !== undefined || !Number.isFinite(value)) {
-        incorrectSyntax(text, index, end + 1);
-      }
+      if (wordAt(text, end) !== undefined) incorrectSyntax(text, index, end + 1);
+      if (!Number.isFinite(value)) incorrectSyntax(text, index, end);
       push('number', end, /^\d+$/.test(number) ? integerValue(number) : value);
       continue;
     }
