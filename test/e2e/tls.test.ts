@@ -2,7 +2,7 @@ import { copyFileSync, readFileSync } from 'node:fs';
 import { once } from 'node:events';
 import http2 from 'node:http2';
 import { Agent, request } from 'node:https';
-import { connect, type AddressInfo } from 'node:net';
+import { connect, type AddressInfo, type Socket } from 'node:net';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { CosmosClient } from '@azure/cosmos';
@@ -12,6 +12,7 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { outOfDate } from '@epitaph/api/config/tls.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
+import { pause } from '@epitaph/storage/patience.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
@@ -170,6 +171,41 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
       await app.listen({ host: '127.0.0.1', port: 0 });
       const socket = connect((app.server.address() as AddressInfo).port, '127.0.0.1');
       await once(socket, 'close');
+    } finally {
+      await app.close();
+      await store.close();
+    }
+  });
+
+  test('a connection on which no handshake comes makes room where there may be no more, as one does that was left behind', async () => {
+    const store = await openEmbeddedStore({ folder: file('full'), clock: 'system' });
+    const app = buildServer({
+      store,
+      keys: new KeyRing({ primary: EMULATOR_KEY }),
+      limits: { connections: 2, leftBehindMs: 1_000 },
+      tls: { cert: first.certificate, key: first.key },
+    });
+    try {
+      await app.listen({ host: '127.0.0.1', port: 0 });
+      const { port } = app.server.address() as AddressInfo;
+      const open = () => connectTls({ port, host: '127.0.0.1', ca: first.certificate, servername: 'localhost' });
+      const answered = async (socket: Socket): Promise<void> => {
+        socket.write('GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n');
+        expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 404 /);
+      };
+      const used = open();
+      await answered(used);
+      const silent = connect(port, '127.0.0.1');
+      const end = once(silent, 'close');
+      await pause(1_100);
+      await answered(used);
+
+      await expect(once(open(), 'secureConnect')).rejects.toThrow('disconnected');
+      await end;
+      const next = open();
+      await answered(next);
+      await answered(used);
+      for (const socket of [used, next]) socket.destroy();
     } finally {
       await app.close();
       await store.close();

@@ -11,10 +11,27 @@ import { systemClocks } from '@epitaph/core/clock.ts';
  */
 export function letGoOfLeftBehind(server: Server, isTls: boolean, afterMs: number): void {
   const connections = new Map<Socket, { underWay: number; sinceMs: number }>();
-  server.on(isTls ? 'secureConnection' : 'connection', (socket: Socket) => {
+  const begin = (socket: Socket): void => {
     connections.set(socket, { underWay: 0, sinceMs: systemClocks.monotonicMs() });
     socket.once('close', () => connections.delete(socket));
-  });
+  };
+  server.on('connection', begin);
+  if (isTls) {
+    // One that never speaks TLS takes a place as well. Whatever comes over it later comes by a socket of its own.
+    const unsecured = new Map<string, Socket>();
+    server.on('connection', (socket: Socket) => {
+      const peer = peerOf(socket);
+      unsecured.set(peer, socket);
+      socket.once('close', () => {
+        if (unsecured.get(peer) === socket) unsecured.delete(peer);
+      });
+    });
+    server.on('secureConnection', (socket: Socket) => {
+      const below = unsecured.get(peerOf(socket));
+      if (below !== undefined) connections.delete(below);
+      begin(socket);
+    });
+  }
   server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
     const connection = connections.get(socket);
     if (connection === undefined) return;
@@ -31,3 +48,6 @@ export function letGoOfLeftBehind(server: Server, isTls: boolean, afterMs: numbe
     }
   });
 }
+
+const peerOf = ({ localAddress, remoteAddress, remotePort }: Socket): string =>
+  `${localAddress} ${remoteAddress} ${remotePort}`;
