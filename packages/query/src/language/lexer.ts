@@ -22,6 +22,7 @@ const ASCII_WORD = /[A-Za-z_][A-Za-z0-9_]*/y;
 const WORD = /[\p{L}_][\p{L}\p{Nd}_]*/uy;
 const PARAMETER = /@[\p{L}\p{Nd}_]+/uy;
 const NUMBER = /0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?/y;
+const INTEGER = /^(?:0[xX].*|\d+)$/;
 const SPACE = /\s+/y;
 /** Of a string in an error. */
 const MAX_SHOWN = 100;
@@ -165,7 +166,7 @@ export function tokenize(text: string): Token[] {
       // `1a` is neither a number nor a name, and a number too large for JSON has no value.
       if (wordAt(text, end) !== undefined) incorrectSyntax(text, index, end + 1);
       if (!Number.isFinite(value)) incorrectSyntax(text, index, end);
-      push('number', end, /^\d+$/.test(number) ? integerValue(number) : value);
+      push('number', end, INTEGER.test(number) ? integerValue(number) : value);
       continue;
     }
     if (first === '@') {
