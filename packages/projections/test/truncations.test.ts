@@ -9,7 +9,7 @@ it('looks through a long log for what a crash has left with turns for others in 
       { length: 1_000 },
       (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }) as RecordedEvent,
     );
-  const log = { readAll: (after: number) => (after < 2_000_000 ? page(after) : []) };
+  const log = { head: () => 2_000_000, readAll: (after: number) => (after < 2_000_000 ? page(after) : []) };
   const truncations = new Truncations({ log, projected: () => Promise.resolve() } as unknown as PurgePorts);
   let turns = 0;
   const counting = setInterval(() => (turns += 1));
@@ -23,6 +23,7 @@ it('reads no part of the log twice for what a crash has left, unless it is to be
   let head = 2_500;
   let fails = true;
   const log = {
+    head: () => head,
     readAll: (after: number) => {
       read.push(after);
       if (after === 2_000 && fails) throw new Error('away');
@@ -43,9 +44,26 @@ it('reads no part of the log twice for what a crash has left, unless it is to be
   head = 2_600;
   expect(await readFrom(1_000)).toEqual([2_500, 2_600]);
   expect(await readFrom(900)).toEqual([900, 1_900, 2_600]);
+  head = 2_700;
   expect(await readFrom(2_700)).toEqual([2_700]);
   // The store is closed meanwhile.
   await truncations.finish(1_000, 0, () => read.length === 1);
   expect(read.splice(0)).toEqual([1_000]);
-  expect(await readFrom(1_000)).toEqual([2_000, 2_600]);
+  expect(await readFrom(1_000)).toEqual([2_000, 2_700]);
+});
+
+it('comes to an end of what a crash has left, however fast the log grows meanwhile', async () => {
+  let head = 1_500;
+  const log = {
+    head: () => head,
+    readAll: (after: number) => {
+      if (head > 100_000) throw new Error('it goes on for ever');
+      const length = Math.min(1_000, head - after);
+      head += 10;
+      return Array.from({ length }, (_, index) => ({ type: 'ItemUpserted', position: after + index + 1 }));
+    },
+  };
+  const truncations = new Truncations({ log, projected: () => Promise.resolve() } as unknown as PurgePorts);
+  await truncations.finish(0, 0);
+  expect(head).toBeLessThan(2_000);
 });

@@ -59,7 +59,8 @@ export class Truncations {
 
   /**
    * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What
-   * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass.
+   * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass. What comes
+   * meanwhile is left by nobody: where it comes faster than it is read, there is no end of it.
    *
    * @param isOver true when it is to be left to another call, which begins where this one has come to
    */
@@ -68,7 +69,8 @@ export class Truncations {
     const pace = new Pace();
     const { from, upTo } = this.#looked;
     if (fromPosition < from || fromPosition > upTo) this.#looked = { from: fromPosition, upTo: fromPosition };
-    while (!isOver()) {
+    const head = await log.head();
+    while (this.#looked.upTo <= head && !isOver()) {
       await pace.step();
       const events = await log.readAll(this.#looked.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
       if (events.length === 0) return;
