@@ -2,6 +2,12 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { systemClocks } from '@epitaph/core/clock.ts';
 
+interface Connection {
+  readonly socket: Socket;
+  underWay: number;
+  sinceMs: number;
+}
+
 /**
  * Where there may be no more connections, those are let go on which nothing has been under way for a while: clients that are
  * made for each request leave theirs behind, and would keep everybody else out, health checks too. The one that found no room is
@@ -9,31 +15,20 @@ import { systemClocks } from '@epitaph/core/clock.ts';
  *
  * @param afterMs how long nothing has been under way, in milliseconds: a client's own, between two requests, stays
  */
-export function letGoOfLeftBehind(server: Server, isTls: boolean, afterMs: number): void {
-  const connections = new Map<Socket, { underWay: number; sinceMs: number }>();
+export function letGoOfLeftBehind(server: Server, afterMs: number): void {
+  /** By who is at their other end: over the socket of a connection that speaks TLS comes another one. */
+  const connections = new Map<string, Connection>();
   const begin = (socket: Socket): void => {
-    connections.set(socket, { underWay: 0, sinceMs: systemClocks.monotonicMs() });
-    socket.once('close', () => connections.delete(socket));
+    const peer = peerOf(socket);
+    connections.set(peer, { socket, underWay: 0, sinceMs: systemClocks.monotonicMs() });
+    socket.once('close', () => {
+      if (connections.get(peer)?.socket === socket) connections.delete(peer);
+    });
   };
   server.on('connection', begin);
-  if (isTls) {
-    // One that never speaks TLS takes a place as well. Whatever comes over it later comes by a socket of its own.
-    const unsecured = new Map<string, Socket>();
-    server.on('connection', (socket: Socket) => {
-      const peer = peerOf(socket);
-      unsecured.set(peer, socket);
-      socket.once('close', () => {
-        if (unsecured.get(peer) === socket) unsecured.delete(peer);
-      });
-    });
-    server.on('secureConnection', (socket: Socket) => {
-      const below = unsecured.get(peerOf(socket));
-      if (below !== undefined) connections.delete(below);
-      begin(socket);
-    });
-  }
+  server.on('secureConnection', begin);
   server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
-    const connection = connections.get(socket);
+    const connection = connections.get(peerOf(socket));
     if (connection === undefined) return;
     connection.underWay += 1;
     response.once('close', () => {
@@ -43,7 +38,7 @@ export function letGoOfLeftBehind(server: Server, isTls: boolean, afterMs: numbe
   });
   server.on('drop', () => {
     const untilMs = systemClocks.monotonicMs() - afterMs;
-    for (const [socket, { underWay, sinceMs }] of connections) {
+    for (const { socket, underWay, sinceMs } of connections.values()) {
       if (underWay === 0 && sinceMs <= untilMs) socket.destroy();
     }
   });

@@ -81,7 +81,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   });
   app.server.maxConnections = limits.connections;
-  letGoOfLeftBehind(app.server, options.tls !== undefined, limits.leftBehindMs);
+  letGoOfLeftBehind(app.server, limits.leftBehindMs);
   if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));
