@@ -33,10 +33,10 @@ import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read
 import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from '../api/history-api.ts';
 import {
   assertNoneBehind,
-  assertNotLost,
   isPurged,
   type ItemLife,
   itemLife,
+  lastKnownLife,
   lastLifeOf,
   lifeLost,
   retentionUntil,
@@ -173,8 +173,8 @@ export class Histories {
     const name = await this.#parts.recordedName(container, { id, partitionKey: key });
     const { log, naming, vault } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    const known = await assertNotLost(this.#parts, found.number, name, prefix);
-    const last = await lastLifeOf(log, prefix, known);
+    const known = await lastKnownLife(this.#parts, found.number, name, prefix);
+    const last = await lastLifeOf(log, prefix, known?.life);
     await assertNoneBehind(this.#parts, found.number, name, prefix, last === undefined ? 0 : last.life + 1);
     const lives = last === undefined ? [] : await this.#livesAt(prefix, last, atMs);
     const facts = new Map<ItemLife, LifeFacts>();

@@ -70,19 +70,10 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
  * An item that is there, or that has left and is not erased, has been written, though the log may have nothing of that any
  * more.
  *
- * @returns its last life that the read models know
+ * @returns its last life that the read models know, and the last event of that
  * @throws {UnreadableEvent} for one that must not pass for none, or for one that has left
  */
-export async function assertNotLost(
-  parts: Pick<StoreParts, 'readModel' | 'ports'>,
-  container: ContainerNumber,
-  name: ItemName,
-  prefix: string,
-): Promise<number | undefined> {
-  return (await lastKnown(parts, container, name, prefix))?.life;
-}
-
-async function lastKnown(
+export async function lastKnownLife(
   { readModel, ports }: Pick<StoreParts, 'readModel' | 'ports'>,
   container: ContainerNumber,
   { partitionKey, id }: ItemName,
@@ -111,7 +102,7 @@ export async function assertNoneBehind(
   life: number,
 ): Promise<void> {
   const { log } = parts.ports;
-  const known = await lastKnown(parts, container, name, prefix);
+  const known = await lastKnownLife(parts, container, name, prefix);
   const isFollowed = (known !== undefined && known.life > life) || (await isWritten(log, prefix, life + 1));
   // It may have begun just now.
   if (isFollowed && (await log.readLast(itemStream(prefix, life))) === undefined) throw lifeLost(prefix, life);
