@@ -4,6 +4,7 @@ import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { itemToWrite } from '../support/item.ts';
 import { DEFINITION } from './definition.ts';
+import { holdBack } from './held-back.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 21, 10);
@@ -29,19 +30,11 @@ it.each([
     // Where lives began that were written to lately is in memory.
     await store.close();
     ({ store } = await open());
-    const { apply } = SqliteReadModelStore.prototype;
-    const goesOn = Promise.withResolvers<void>();
-    const slow = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementationOnce(async function (
-      this: unknown,
-      ...what
-    ) {
-      await goesOn.promise;
-      return apply.apply(this as SqliteReadModelStore, what);
-    });
+    const slow = holdBack(SqliteReadModelStore.prototype, 'apply', 'next');
     const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
     try {
       const other = write('create', 'b');
-      await vi.waitFor(() => expect(slow).toHaveBeenCalled());
+      await vi.waitFor(() => expect(slow.hasCome()).toBe(true));
       // What is recorded from here on is projected at once.
       const replacing = write('replace');
       await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(2));
@@ -50,12 +43,12 @@ it.each([
       const beginning = isBegunAnew ? write('create') : undefined;
       // Sent for the first life as well, of which the log has more.
       if (isBegunAnew) await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(5));
-      goesOn.resolve();
+      slow.goOn();
       const [{ resource: replaced }] = await Promise.all([replacing, deleting, other, beginning]);
       expect(replaced.birth).toBe(created.birth);
     } finally {
-      goesOn.resolve();
-      slow.mockRestore();
+      slow.goOn();
+      slow.restore();
       recorded.mockRestore();
     }
   },

@@ -12,6 +12,7 @@ import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.t
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
+import { holdBack } from './held-back.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -180,25 +181,14 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
 });
 
 /** From here on nothing comes to the read models, until all is examined. */
-function keepReadModelsBehind() {
-  const { apply } = SqliteReadModelStore.prototype;
-  const examined = Promise.withResolvers<void>();
-  const behind = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementation(async function (
-    this: unknown,
-    ...what
-  ) {
-    await examined.promise;
-    return apply.apply(this as SqliteReadModelStore, what);
-  });
-  return { examined, behind };
-}
+const keepReadModelsBehind = () => holdBack(SqliteReadModelStore.prototype, 'apply', 'all');
 
 it('finds nothing in an item that leaves before its life is examined, where the read models are behind', async () => {
   const { store, container, put } = await openWithContainer(() => {});
   for (let write = 0; write < 2; write++) await put({ id: 'a', pk: 'p' });
   // From here on its row is in the file.
   expect(await store.fsck()).toMatchObject({ items: 1, problems: [] });
-  const { examined, behind } = keepReadModelsBehind();
+  const behind = keepReadModelsBehind();
   const { readStream } = SqliteEventLog.prototype;
   let leaving: Promise<unknown> | undefined;
   const read = vi.spyOn(SqliteEventLog.prototype, 'readStream').mockImplementation(async function (
@@ -216,9 +206,9 @@ it('finds nothing in an item that leaves before its life is examined, where the 
   try {
     expect((await store.fsck()).problems).toEqual([]);
   } finally {
-    examined.resolve();
+    behind.goOn();
     await leaving;
-    behind.mockRestore();
+    behind.restore();
     read.mockRestore();
   }
   expect(leaving).toBeDefined();
@@ -227,16 +217,16 @@ it('finds nothing in an item that leaves before its life is examined, where the 
 
 it('finds nothing in a database that is deleted while it is at work, where the read models are behind', async () => {
   const { store } = await openWithContainer(() => {});
-  const { examined, behind } = keepReadModelsBehind();
+  const behind = keepReadModelsBehind();
   const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
   const leaving = store.deleteDatabase(CALLER, 'd');
   try {
     await vi.waitFor(() => expect(recorded).toHaveResolved());
     expect((await store.fsck()).problems).toEqual([]);
   } finally {
-    examined.resolve();
+    behind.goOn();
     await leaving;
-    behind.mockRestore();
+    behind.restore();
     recorded.mockRestore();
   }
   expect(store.listDatabases()).toEqual([]);

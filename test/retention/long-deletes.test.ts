@@ -4,6 +4,7 @@ import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { itemToWrite } from '../support/item.ts';
 import { DEFINITION } from './definition.ts';
+import { holdBack } from './held-back.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 28, 18);
@@ -22,31 +23,23 @@ it('a delete of a partition key with millions of items is answered when they hav
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
   const { resource: other } = await store.createContainer(CALLER, 'd', 'other', DEFINITION, null);
   await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
-  const { apply } = SqliteReadModelStore.prototype;
-  const haveLeft = Promise.withResolvers<void>();
-  const slow = vi.spyOn(SqliteReadModelStore.prototype, 'apply').mockImplementationOnce(async function (
-    this: unknown,
-    ...what
-  ) {
-    await haveLeft.promise;
-    return apply.apply(this as SqliteReadModelStore, what);
-  });
+  const slow = holdBack(SqliteReadModelStore.prototype, 'apply', 'next');
   const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
   try {
     // when
     const deleting = store.deletePartitionKey(CALLER, container, '["p"]');
-    await vi.waitFor(() => expect(slow).toHaveBeenCalled());
+    await vi.waitFor(() => expect(slow.hasCome()).toBe(true));
     const writing = store.writeItem(CALLER, other, 'create', itemToWrite({ id: 'b', pk: 'p' }));
     await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(2));
     vi.advanceTimersByTime(30_000);
-    haveLeft.resolve();
+    slow.goOn();
     // then
     await expect(deleting).resolves.toMatchObject({ position: expect.any(Number) as number });
     await expect(writing).resolves.toMatchObject({ created: true });
     expect(await store.countItems(container)).toBe(0);
   } finally {
-    haveLeft.resolve();
-    slow.mockRestore();
+    slow.goOn();
+    slow.restore();
     recorded.mockRestore();
   }
 });

@@ -3,6 +3,7 @@ import { Truncations } from '@epitaph/projections/purge/truncations.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { itemToWrite } from '../support/item.ts';
 import { DEFINITION } from './definition.ts';
+import { holdBack } from './held-back.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 28, 18);
@@ -26,21 +27,13 @@ it('a store is open while it looks for what a crash has left of a run that has p
   await expect(store.runPurge()).rejects.toThrow('ended by the test');
   dies.mockRestore();
   await store.close();
-  const { finish } = Truncations.prototype;
-  const hasLooked = Promise.withResolvers<void>();
-  const looking = vi.spyOn(Truncations.prototype, 'finish').mockImplementationOnce(async function (
-    this: unknown,
-    ...what
-  ) {
-    await hasLooked.promise;
-    return finish.apply(this as Truncations, what);
-  });
+  const looking = holdBack(Truncations.prototype, 'finish', 'next');
   try {
     // when
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'], shouldAdvanceTime: true, advanceTimeDelta: 500 });
     ({ store } = await open());
     // then
-    expect(looking).toHaveBeenCalled();
+    expect(looking.hasCome()).toBe(true);
     await store.writeItem(CALLER, store.container('d', 'c'), 'create', itemToWrite({ id: 'c', pk: 'p' }));
     await store.pausePurge(CALLER);
     await store.resumePurge(CALLER);
@@ -49,11 +42,11 @@ it('a store is open while it looks for what a crash has left of a run that has p
     const purging = store.runPurge().then(() => (isOver = true));
     for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
     expect(isOver).toBe(false);
-    hasLooked.resolve();
+    looking.goOn();
     await purging;
     expect((await store.fsck()).problems).toEqual([]);
   } finally {
-    hasLooked.resolve();
-    looking.mockRestore();
+    looking.goOn();
+    looking.restore();
   }
 });
