@@ -13,16 +13,17 @@ import {
   type ClearCopy,
   clearValue,
 } from '@epitaph/projections/items/clear-values.ts';
-import type {
-  CatalogEntry,
-  DisappearanceRow,
-  EndedRow,
-  ItemRow,
-  ItemScan,
-  PartDigest,
-  ReadModelChange,
-  ReadModelStore,
-  UnrecordedEnd,
+import {
+  type CatalogEntry,
+  type DisappearanceRow,
+  type EndedRow,
+  type ItemRow,
+  type ItemScan,
+  MOST_IDS_SOUGHT,
+  type PartDigest,
+  type ReadModelChange,
+  type ReadModelStore,
+  type UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { Random } from '../simulation/random.ts';
@@ -655,6 +656,49 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     );
 
     testFilled(
+      'narrows a scan to some ids and times, in any scope, in order of birth, page by page',
+      async (store, model, random) => {
+        let some = 0;
+        for (const marks of marksOf(random)) {
+          for (let round = 0; round < 30; round++) {
+            const container = random.pick(CONTAINERS);
+            const [prefix, partitions] = random.pick(PREFIXES);
+            const partitionKey = random.pick(PARTITIONS);
+            const [scope, isInScope] = random.pick([
+              [{}, () => true],
+              [{ partitionKey }, (row: ItemRow) => row.partitionKey === partitionKey],
+              [{ prefix }, (row: ItemRow) => partitions.includes(row.partitionKey)],
+            ] as const);
+            const all = model.of(container);
+            const number = random.pick([0, 1, 1, 2, MOST_IDS_SOUGHT]);
+            const ids = Array.from({ length: number }, () => (all.length === 0 ? 'none' : random.pick(all).id));
+            const [low, high] = [random.pick([undefined, T0 + 10]), random.pick([undefined, T0 + 45])];
+            const where = { ids: number === 0 ? undefined : ids, minTs: low, maxTs: high };
+            const expected = model
+              .visible(container, marks)
+              .filter(
+                (row) =>
+                  isInScope(row) &&
+                  (number === 0 || ids.includes(row.id)) &&
+                  row.ts >= (low ?? 0) &&
+                  row.ts <= (high ?? Number.POSITIVE_INFINITY),
+              );
+            const found: ItemRow[] = [];
+            for (const limit = random.int(1, 4); ;) {
+              const afterBirth = found.at(-1)?.birth ?? 0;
+              const page = await store.scanItems(container, { ...scope, where, afterBirth, limit, marks });
+              found.push(...page);
+              if (page.length < limit) break;
+            }
+            expect(found).toEqual(expected);
+            some += expected.length;
+          }
+        }
+        expect(some).toBeGreaterThan(100);
+      },
+    );
+
+    testFilled(
       'narrows a scan to the items whose values in clear compare as asked, in order of birth, page by page',
       async (store, model, random) => {
         let some = 0;
@@ -950,12 +994,15 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       await store.apply(changes, 1_200);
       const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
       for (const container of CONTAINERS) {
-        const scanned = (part: Pick<ItemScan, 'partitionKey' | 'prefix'>) => (afterBirth: number) =>
+        const scanned = (part: Pick<ItemScan, 'partitionKey' | 'prefix' | 'where'>) => (afterBirth: number) =>
           store.scanItems(container, { ...part, afterBirth, limit: 7, marks });
         for (const [page, expected] of [
           [scanned({}), births],
           [scanned({ partitionKey: '["a","b"]' }), inPart],
           [scanned({ prefix: '["a"]' }), inPart],
+          [scanned({ where: { minTs: T0, maxTs: T0 } }), births],
+          [scanned({ prefix: '["a"]', where: { ids: ['1000', '1001', '1002'] } }), { 2: [1_002], 3: [1_000] }],
+          [scanned({ where: { ids: ['1001'] } }), { 2: [1_001], 3: [] }],
           [(afterBirth: number) => store.allItems(container, afterBirth, 7), births],
           [(afterBirth: number) => store.allItems(container, afterBirth, 7, 1_199), births],
         ] as const) {

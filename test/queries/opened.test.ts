@@ -113,3 +113,27 @@ describe('a page in the order of id or _ts', () => {
     expect(next.numbers).toEqual(latest(5, 32));
   });
 });
+
+describe('a query by id or _ts without a partition key', () => {
+  it.each([
+    ['SELECT * FROM c WHERE c.id = "i07"', [7]],
+    ['SELECT * FROM c WHERE c.id IN ("i07", "i31", "other") AND c.number > 10', [31]],
+    ['SELECT * FROM c WHERE c._ts >= 1700000048', [48, 49]],
+    ['SELECT * FROM c WHERE c._ts BETWEEN 1700000010 AND 1700000012.5 ORDER BY c.id DESC', [12, 11, 10]],
+    ['SELECT * FROM c WHERE c._ts > 1e300', []],
+    ['SELECT * FROM c WHERE c._ts < -1', []],
+  ])('is given the rows of which that is so, and no others: %s', async (sql, expected) => {
+    const { store } = embedded.storage.readModels.current;
+    const scanItems = store.scanItems.bind(store);
+    let given = 0;
+    store.scanItems = async (...scan) => {
+      const rows = await scanItems(...scan);
+      given += rows.length;
+      return rows;
+    };
+    const { numbers } = await pageOf(sql, 100);
+    expect(numbers).toEqual(expected);
+    expect(given).toBeLessThanOrEqual(3);
+    expect(opened).toBe(given);
+  });
+});

@@ -179,6 +179,19 @@ export interface OverdueStatistics {
   readonly oldestDue: number | null;
 }
 
+/** What a row's own columns have to say; all of it holds together. */
+export interface RowCondition {
+  /** `id` is one of these: from one to {@link MOST_IDS_SOUGHT}. */
+  readonly ids?: readonly string[] | undefined;
+  /** Seconds; `_ts` is that or later. */
+  readonly minTs?: number | undefined;
+  /** Seconds; `_ts` is that or earlier. */
+  readonly maxTs?: number | undefined;
+}
+
+/** How many ids a {@link RowCondition} may name. */
+export const MOST_IDS_SOUGHT = 16;
+
 export interface ItemScan {
   /** One logical partition. */
   readonly partitionKey?: string | undefined;
@@ -189,6 +202,11 @@ export interface ItemScan {
    * found besides.
    */
   readonly clear?: readonly ClearCondition[] | undefined;
+  /**
+   * Only items of which this holds are given: the others are passed over where they lie, which takes a twentieth of
+   * giving them. What is found by `clear` may be of others.
+   */
+  readonly where?: RowCondition | undefined;
   readonly afterBirth: number;
   readonly limit: number;
   readonly marks: Watermarks;

@@ -18,6 +18,7 @@ import type {
   ReadModelChange,
   ReadModelSnapshot,
   ReadModelStore,
+  RowCondition,
   SealedWrite,
   UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
@@ -27,13 +28,16 @@ import { LAST_DUE, NEVER_DUE } from '../due.ts';
 import { fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Row, Statements } from './database.ts';
 import { PostgresReadModelSnapshot } from './read-model-snapshot.ts';
-import { type ReadModelStatements, readModelStatements } from './read-model-statements.ts';
+import { type ReadModelStatements, readModelStatements, type ScanStatements } from './read-model-statements.ts';
 import { ReadModelWriter } from './read-model-writer.ts';
 
 /** Bytes of bodies that are fetched at a time, besides one. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
 /** Items that a statement takes out with their partition key: all of millions at once take longer than any may. */
 const PARTITION_PIECE = 5_000;
+
+/** Births, of all containers, that one statement passes over in search of rows: takes a second where each has a row to be read. */
+const BIRTHS_AT_ONCE = 1_000_000;
 
 /** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
 export class CheckpointMoved extends StorageUnavailable {}
@@ -162,15 +166,32 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   async scanItems(container: number, scan: ItemScan): Promise<ItemRow[]> {
     const found = scan.clear === undefined ? undefined : await scanByClear(this.#clearIndex(container), scan);
-    return found ?? this.#scan(container, scan);
+    if (found !== undefined) return found;
+    return scan.where === undefined ? this.#scan(container, scan) : this.#scanWhere(container, scan, scan.where);
   }
 
-  /** @param births of the items that there are to look at; all when not given */
-  #scan(container: number, scan: ItemScan, births: readonly number[] | null = null): Promise<ItemRow[]> {
-    const { partitionKey, prefix, afterBirth, limit, marks } = scan;
-    const values: unknown[] = [container, afterBirth, ...secondBounds(marks), limit];
-    if (births !== null) values.push(births);
-    const sql = births === null ? this.#sql : this.#sql.among;
+  /** By pieces: no statement has to pass over all of a large container, which could take it too long. */
+  async #scanWhere(container: number, scan: ItemScan, where: RowCondition): Promise<ItemRow[]> {
+    const { ids, minTs = 0, maxTs = Number.MAX_SAFE_INTEGER } = where;
+    const [row] = await this.#database.query<{ birth: number | null }>(this.#sql.lastBirth, [container]);
+    const last = row!.birth ?? 0;
+    const found: ItemRow[] = [];
+    for (let { afterBirth } = scan; found.length < scan.limit && afterBirth < last; afterBirth += BIRTHS_AT_ONCE) {
+      const piece = { ...scan, afterBirth, limit: scan.limit - found.length };
+      const values = [ids?.map(toStored) ?? null, minTs, maxTs, afterBirth + BIRTHS_AT_ONCE];
+      found.push(...(await this.#scan(container, piece, this.#sql.where, values)));
+    }
+    return found;
+  }
+
+  /** @param condition what the statements ask of each row besides */
+  #scan(
+    container: number,
+    { partitionKey, prefix, afterBirth, limit, marks }: ItemScan,
+    sql: ScanStatements = this.#sql,
+    condition: readonly unknown[] = [],
+  ): Promise<ItemRow[]> {
+    const values: unknown[] = [container, afterBirth, ...secondBounds(marks), limit, ...condition];
     if (partitionKey !== undefined) {
       values.push(partitionDigest(partitionKey), toStored(partitionKey));
       return this.#items(sql.visibleInPartition, values);
@@ -201,7 +222,7 @@ export class PostgresReadModelStore implements ReadModelStore {
         partitionKey === undefined
           ? this.#count(this.#sql.countUnderPrefix, [container, toStored(keysBeginningWith(prefix).from), limit])
           : this.#count(this.#sql.countInPartition, [container, partitionDigest(partitionKey), limit]),
-      among: (births, scan) => this.#scan(container, scan, births),
+      among: (births, scan) => this.#scan(container, scan, this.#sql.among, [births]),
     };
   }
 

@@ -14,9 +14,9 @@ const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id,
 
 const CLEAR_SPANS = 'unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS s (path, low, high)';
 
-/** Scans in order of birth. The parameters of a narrower scope come after those that the condition has. */
-function scans(items: string, condition = '') {
-  const next = condition === '' ? 6 : 7;
+/** Scans in order of birth. A condition has the parameters from $6 on, and those of a narrower scope come after them. */
+function scans(items: string, condition: string, parameters: number) {
+  const next = 6 + parameters;
   const visible = `birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ${condition} ORDER BY birth LIMIT $5`;
   return {
     visible: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND ${visible}`,
@@ -26,6 +26,7 @@ function scans(items: string, condition = '') {
       AND ${visible}`,
   };
 }
+export type ScanStatements = ReturnType<typeof scans>;
 
 /** What is asked of one version of the read models, and written to it; a schema of its own. */
 export function readModelStatements(schema: string) {
@@ -55,8 +56,10 @@ export function readModelStatements(schema: string) {
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
       (SELECT *, sum(octet_length(body)) OVER (ORDER BY birth) - octet_length(body) AS before FROM ${items}
       WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL) AS wanted WHERE before < $3`,
-    ...scans(items),
-    among: scans(items, 'AND birth = ANY ($6::bigint[])'),
+    ...scans(items, '', 0),
+    among: scans(items, 'AND birth = ANY ($6::bigint[])', 1),
+    where: scans(items, 'AND ($6::text[] IS NULL OR id = ANY ($6)) AND ts BETWEEN $7 AND $8 AND birth <= $9', 4),
+    lastBirth: `SELECT max(birth) AS birth FROM ${items} WHERE container = $1`,
     countInPartition: `SELECT count(*) AS count FROM
       (SELECT 1 FROM ${items} WHERE container = $1 AND partition_digest = $2 LIMIT $3) AS counted`,
     countUnderPrefix: `SELECT count(*) AS count FROM

@@ -9,18 +9,20 @@ import { isExpired, secondBounds, type Watermarks } from '@epitaph/core/ttl/wate
 import { Turns } from '@epitaph/core/turn.ts';
 import type { PurgeRunState } from '@epitaph/projections/purge/state.ts';
 import { type ContainerEntry, containersOf } from '@epitaph/projections/catalog/container-rows.ts';
-import type {
-  CatalogEntry,
-  DisappearanceRow,
-  EndedRow,
-  ItemRow,
-  ItemScan,
-  LogMark,
-  OverdueStatistics,
-  ReadModelChange,
-  ReadModelSnapshot,
-  ReadModelStore,
-  UnrecordedEnd,
+import {
+  type CatalogEntry,
+  type DisappearanceRow,
+  type EndedRow,
+  type ItemRow,
+  type ItemScan,
+  type LogMark,
+  MOST_IDS_SOUGHT,
+  type OverdueStatistics,
+  type ReadModelChange,
+  type ReadModelSnapshot,
+  type ReadModelStore,
+  type RowCondition,
+  type UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
@@ -46,6 +48,8 @@ export class SqliteReadModelStore implements ReadModelStore {
   readonly #writer: Writer;
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
+  /** Statements of scans, by what they ask of each row besides. */
+  readonly #scanStatements = new Map<string, ReturnType<typeof prepareScans>>();
   /** Those that take several steps, and are under way. */
   readonly #scans = new Set<Promise<unknown>>();
   /** Births up to which a container has no items, and never will: those of new ones are higher. */
@@ -122,20 +126,31 @@ export class SqliteReadModelStore implements ReadModelStore {
   #scan(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
     const { partitionKey, prefix, marks } = scan;
     const [ts, due] = secondBounds(marks);
+    const { condition, values } = conditionOf(scan.where);
+    const read = this.#scanning(condition);
     if (partitionKey !== undefined || prefix !== undefined) {
       const { from, to } = keysOf(scan);
       if (this.#isLarge(container, scan)) {
         return this.#inOrderOfBirth(container, scan, (after, upTo, limit) =>
-          this.#read.visibleNamed.all(container, from, to, after, upTo, ts, due, limit),
+          read.visibleNamed.all(...values, container, from, to, after, upTo, ts, due, limit),
         );
       }
-      if (partitionKey === undefined) return this.#visibleByName(this.#read.inPrefix, [container, from, to], scan);
-      return this.#visibleByName(this.#read.inPartition, [container, partitionKey], scan);
+      if (partitionKey === undefined) return this.#visibleByName(read.inPrefix, [...values, container, from, to], scan);
+      return this.#visibleByName(read.inPartition, [...values, container, partitionKey], scan);
     }
-    if (!this.#isLarge(container, scan)) return this.#visibleByName(this.#read.inContainer, [container], scan);
+    if (!this.#isLarge(container, scan)) return this.#visibleByName(read.inContainer, [...values, container], scan);
     return this.#inOrderOfBirth(container, scan, (after, upTo, limit) =>
-      this.#read.visible.all(container, after, upTo, ts, due, limit),
+      read.visible.all(...values, container, after, upTo, ts, due, limit),
     );
+  }
+
+  #scanning(condition: string): ReturnType<typeof prepareScans> {
+    let scans = this.#scanStatements.get(condition);
+    if (scans === undefined) {
+      scans = prepareScans(this.#database, condition);
+      this.#scanStatements.set(condition, scans);
+    }
+    return scans;
   }
 
   /**
@@ -286,7 +301,7 @@ export class SqliteReadModelStore implements ReadModelStore {
     const span = { afterBirth, upToBirth, limit };
     // A few births are looked at as they are, however many items there are.
     if (upToBirth - afterBirth > LEAST_BY_NAME && !this.#isLarge(container, span)) {
-      const rows = this.#read.inContainer.all(container, afterBirth, limit) as unknown as ItemRow[];
+      const rows = this.#scanning(ANY).inContainer.all(container, afterBirth, limit) as unknown as ItemRow[];
       return rows.filter(({ birth }) => birth <= upToBirth);
     }
     return this.#inOrderOfBirth(container, span, (after, upTo, most) =>
@@ -498,6 +513,67 @@ const ITEM = 'birth, container, partition_key AS partitionKey, id, life, positio
 const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
   recorded_at AS recordedAtMs, purged_at AS purgedAtMs, actor, rule, ttl, policy_version AS policyVersion`;
 
+/** The condition of a scan that takes every row. */
+const ANY = '';
+
+/** A row's condition as scans have it, before their own, and its values. */
+function conditionOf({ ids = [], minTs, maxTs }: RowCondition = {}): {
+  readonly condition: string;
+  readonly values: (string | number)[];
+} {
+  const conditions: string[] = [];
+  const values: (string | number)[] = [];
+  if (ids.length > 0) {
+    // As many as there may be, so that there is one statement for all numbers of them: the last one again and again.
+    const places = ids.length === 1 ? 1 : MOST_IDS_SOUGHT;
+    conditions.push(
+      places === 1 ? 'id = ? AND' : `id IN (${Array.from({ length: places }, () => '?').join(', ')}) AND`,
+    );
+    values.push(...Array.from({ length: places }, (_, index) => ids[Math.min(index, ids.length - 1)]!));
+  }
+  if (minTs !== undefined) {
+    conditions.push('ts >= ? AND');
+    values.push(minTs);
+  }
+  if (maxTs !== undefined) {
+    conditions.push('ts <= ? AND');
+    values.push(maxTs);
+  }
+  return { condition: conditions.length === 0 ? ANY : conditions.join(' '), values };
+}
+
+/** Scans of rows of which a condition holds: it comes first, since most rows are passed over by it. */
+function prepareScans(database: DatabaseSync, condition: string) {
+  return {
+    // By the primary key, so that rows come in order of birth without a sort.
+    visible: database.prepare(
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE ${condition} container = ? AND birth > ? AND birth <= ?
+         AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
+    ),
+    visibleNamed: database.prepare(
+      `SELECT ${ITEM} FROM items NOT INDEXED WHERE ${condition} container = ? AND partition_key >= ? AND partition_key < ?
+         AND birth > ? AND birth <= ? AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
+    ),
+    // The index holds the births too, so what is sorted is numbers, and only rows that are wanted are fetched.
+    inPartition: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE birth IN
+         (SELECT birth FROM items INDEXED BY items_by_name
+          WHERE ${condition} container = ? AND partition_key = ? AND birth > ? ORDER BY birth LIMIT ?) ORDER BY birth`,
+    ),
+    inPrefix: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE birth IN
+         (SELECT birth FROM items INDEXED BY items_by_name
+          WHERE ${condition} container = ? AND partition_key >= ? AND partition_key < ? AND birth > ?
+          ORDER BY birth LIMIT ?) ORDER BY birth`,
+    ),
+    inContainer: database.prepare(
+      `SELECT ${ITEM} FROM items WHERE birth IN
+         (SELECT birth FROM items INDEXED BY items_by_name
+          WHERE ${condition} container = ? AND birth > ? ORDER BY birth LIMIT ?) ORDER BY birth`,
+    ),
+  } satisfies Record<string, StatementSync>;
+}
+
 function prepare(database: DatabaseSync) {
   return {
     lastLogMark: database.prepare(
@@ -516,36 +592,10 @@ function prepare(database: DatabaseSync) {
          (SELECT life FROM items WHERE container = ? AND partition_key = ? AND id = ?
           UNION ALL SELECT max(life) FROM ended WHERE container = ? AND partition_key = ? AND id = ?)`,
     ),
-    // By the primary key, so that rows come in order of birth without a sort.
-    visible: database.prepare(
-      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ?
-         AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
-    ),
-    visibleNamed: database.prepare(
-      `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND partition_key >= ? AND partition_key < ?
-         AND birth > ? AND birth <= ? AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
-    ),
     firstBirth: database.prepare(
       'SELECT birth FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? ORDER BY birth LIMIT 1',
     ),
     lastBirth: database.prepare('SELECT max(birth) AS birth FROM items'),
-    // The index holds the births too, so what is sorted is numbers, and only rows that are wanted are fetched.
-    inPartition: database.prepare(
-      `SELECT ${ITEM} FROM items WHERE birth IN
-         (SELECT birth FROM items INDEXED BY items_by_name WHERE container = ? AND partition_key = ? AND birth > ?
-          ORDER BY birth LIMIT ?) ORDER BY birth`,
-    ),
-    inPrefix: database.prepare(
-      `SELECT ${ITEM} FROM items WHERE birth IN
-         (SELECT birth FROM items INDEXED BY items_by_name
-          WHERE container = ? AND partition_key >= ? AND partition_key < ? AND birth > ?
-          ORDER BY birth LIMIT ?) ORDER BY birth`,
-    ),
-    inContainer: database.prepare(
-      `SELECT ${ITEM} FROM items WHERE birth IN
-         (SELECT birth FROM items INDEXED BY items_by_name WHERE container = ? AND birth > ? ORDER BY birth LIMIT ?)
-       ORDER BY birth`,
-    ),
     countUpTo: database.prepare(
       `SELECT count(*) AS count FROM (SELECT 1 FROM items INDEXED BY items_by_name WHERE container = ? LIMIT ?)`,
     ),

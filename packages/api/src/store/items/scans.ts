@@ -44,12 +44,12 @@ export async function rowBornAt(
 export async function* scanScope(
   parts: Pick<StoreParts, 'readModel' | 'rows'>,
   { within, marks }: Moment,
-  scope: Scope & Pick<ItemScan, 'clear'>,
+  scope: Scope & Pick<ItemScan, 'clear' | 'where'>,
   afterBirth: number,
   { wanted = BATCH, ...manners }: ScanManners & { readonly wanted?: number } = {},
 ): AsyncGenerator<Scanned> {
   const kept = parts.rows;
-  const { partitionKey, prefix, range, clear } = scope;
+  const { partitionKey, prefix, range, clear, where } = scope;
   const byIndex = partitionKey !== undefined || prefix !== undefined || clear !== undefined;
   if (!byIndex) {
     const scan = kept.scanned(within.number);
@@ -61,7 +61,7 @@ export async function* scanScope(
   const { signal, giveWay = turn } = manners;
   const changesBefore = kept.changesOf(within.number);
   // The rows of a whole container are kept for the next scan of it, as long as nothing changes.
-  const collects = !byIndex && afterBirth === 0 && kept.beginCollecting(within.number);
+  const collects = !byIndex && where === undefined && afterBirth === 0 && kept.beginCollecting(within.number);
   let whole: ItemRow[] | undefined = collects ? [] : undefined;
   try {
     // One row more than wanted shows whether another follows.
@@ -72,6 +72,7 @@ export async function* scanScope(
         partitionKey,
         prefix,
         clear,
+        where,
         afterBirth: after,
         limit: size,
         marks,
@@ -107,7 +108,7 @@ export async function* scanScope(
 export async function* scanScopes(
   parts: Pick<StoreParts, 'readModel' | 'rows'>,
   moment: Moment,
-  scopes: readonly (Scope & Pick<ItemScan, 'clear'>)[],
+  scopes: readonly (Scope & Pick<ItemScan, 'clear' | 'where'>)[],
   afterBirth: number,
   manners: ScanManners,
 ): AsyncGenerator<Scanned> {

@@ -115,7 +115,7 @@ export class Candidates {
   }
 
   async *#found(run: Run, afterBirth: number, asStubs = false): AsyncGenerator<Batch> {
-    const { pushdown } = run;
+    const { pushdown, where } = run;
     const { within, marks } = run.moment;
     const { scope } = run;
     const recorded = await this.#parts.recordedScope(within.state, scope);
@@ -151,11 +151,11 @@ export class Candidates {
     const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
     const scanning =
       keys === undefined
-        ? scanScope(this.#parts, run.moment, { ...recorded, clear }, afterBirth, { signal, giveWay })
+        ? scanScope(this.#parts, run.moment, { ...recorded, clear, where }, afterBirth, { signal, giveWay })
         : scanScopes(
             this.#parts,
             run.moment,
-            keys.map((key) => ({ ...key, clear })),
+            keys.map((key) => ({ ...key, clear, where })),
             afterBirth,
             { signal, giveWay },
           );

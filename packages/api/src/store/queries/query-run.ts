@@ -3,7 +3,7 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
-import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { type ItemRow, MOST_IDS_SOUGHT, type RowCondition } from '@epitaph/projections/read-model-store.ts';
 import {
   type Evaluation,
   type EvaluationContext,
@@ -72,6 +72,8 @@ export class Run {
   loadMs = 0;
   /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
   readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
+  /** What of that a scan can look for; undefined for nothing. */
+  readonly where: RowCondition | undefined;
   readonly room = new ScanRoom();
   readonly #monotonicMs: () => number;
 
@@ -94,6 +96,7 @@ export class Run {
     this.scope = scope;
     this.keys = keys;
     this.mayMatch = clearFilter(plan, keys, definition);
+    this.where = rowCondition(plan, definition);
     this.#monotonicMs = monotonicMs;
     this.turnMs = this.clock();
     this.isSlow = isSlow;
@@ -177,6 +180,17 @@ function clearFilter(
     (ts?.max === undefined || row.ts <= ts.max) &&
     (hasKey === undefined || hasKey(row.partitionKey));
 }
+
+function rowCondition({ pushdown }: QueryPlan, definition: ContainerDefinition): RowCondition | undefined {
+  const { ids = [], ts } = pushdown;
+  const isSought = ids.length > 0 && ids.length <= MOST_IDS_SOUGHT && !hasPseudonymousIds(definition);
+  if (!isSought && ts === undefined) return undefined;
+  return { ids: isSought ? ids : undefined, minTs: second(ts?.min), maxTs: second(ts?.max) };
+}
+
+/** A bound of a time in seconds, which a query may name beyond what a column takes. */
+const second = (bound: number | undefined): number | undefined =>
+  bound === undefined ? undefined : Math.max(0, Math.min(bound, Number.MAX_SAFE_INTEGER));
 
 function isAmong(keys: readonly NamedKey[], definition: ContainerDefinition): (key: string) => boolean {
   const whole = new Set(keys.flatMap(({ partitionKey }) => partitionKey ?? []));
