@@ -2,6 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
+import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
@@ -41,6 +42,20 @@ const MANY_ITEMS = 20_000;
 /** Births, of all containers, that are gone through before others get their turn: takes some milliseconds where each has a row. */
 const BIRTHS_AT_ONCE = 100_000;
 
+/** How often it is taken for granted that a container, or a part of one, still has as many items as it had. */
+const TRUSTED_SIZE = 64;
+
+/** How many items a container, or a part of one, was found to have. */
+interface Size {
+  readonly count: number;
+  /** There were no more than these. */
+  readonly isAll: boolean;
+  /** The last birth of all items at that time: no more than those born since can have come. */
+  readonly lastBirth: number;
+  /** How often that there are as many may still be taken for granted. */
+  trusted: number;
+}
+
 const walks = new Turns();
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
@@ -50,6 +65,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   readonly #read: ReturnType<typeof prepare>;
   /** Statements of scans, by what they ask of each row besides. */
   readonly #scanStatements = new Map<string, ReturnType<typeof prepareScans>>();
+  readonly #sizes = new GenerationCache<string, Size>(2_000);
   /** Those that take several steps, and are under way. */
   readonly #scans = new Set<Promise<unknown>>();
   /** Births up to which a container has no items, and never will: those of new ones are higher. */
@@ -208,11 +224,30 @@ export class SqliteReadModelStore implements ReadModelStore {
       return this.#has(container, Math.min(many, MANY_ITEMS));
     }
     const { from, to } = keysOf(part);
-    return (this.#read.countNamed.get(container, from, to, many) as { count: number }).count >= many;
+    return this.#hasMany(`${container} ${from} ${to}`, many, () =>
+      this.#read.countNamed.get(container, from, to, many),
+    );
   }
 
   #has(container: number, items: number): boolean {
-    return (this.#read.countUpTo.get(container, items) as { count: number }).count >= items;
+    return this.#hasMany(`${container}`, items, () => this.#read.countUpTo.get(container, items));
+  }
+
+  /**
+   * Whether there are so many items. They are not counted for each page anew, which would take as long as the page: what this
+   * tells may be old where many have left, and then a page takes longer.
+   */
+  #hasMany(part: string, items: number, countUpToItems: () => unknown): boolean {
+    const known = this.#sizes.get(part);
+    const lastBirth = this.#lastBirth();
+    if (known?.isAll === true && known.count + lastBirth - known.lastBirth < items) return false;
+    if (known !== undefined && known.count >= items && known.trusted > 0) {
+      known.trusted -= 1;
+      return true;
+    }
+    const { count } = countUpToItems() as { count: number };
+    this.#sizes.set(part, { count, isAll: count < items, lastBirth, trusted: TRUSTED_SIZE });
+    return count >= items;
   }
 
   /** The index by name alone finds the births to look at, in order; expiry is then judged row by row. */
