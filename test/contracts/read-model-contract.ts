@@ -670,7 +670,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
               [{ prefix }, (row: ItemRow) => partitions.includes(row.partitionKey)],
             ] as const);
             const all = model.of(container);
-            const number = random.pick([0, 1, 1, 2, MOST_IDS_SOUGHT]);
+            const number = random.pick([0, 1, 1, 2, 20, MOST_IDS_SOUGHT]);
             const ids = Array.from({ length: number }, () => (all.length === 0 ? 'none' : random.pick(all).id));
             const [low, high] = [random.pick([undefined, T0 + 10]), random.pick([undefined, T0 + 45])];
             const where = { ids: number === 0 ? undefined : ids, minTs: low, maxTs: high };

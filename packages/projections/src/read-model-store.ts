@@ -190,7 +190,7 @@ export interface RowCondition {
 }
 
 /** How many ids a {@link RowCondition} may name. */
-export const MOST_IDS_SOUGHT = 16;
+export const MOST_IDS_SOUGHT = 256;
 
 export interface ItemScan {
   /** One logical partition. */

@@ -548,6 +548,9 @@ const ITEM = 'birth, container, partition_key AS partitionKey, id, life, positio
 const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
   recorded_at AS recordedAtMs, purged_at AS purgedAtMs, actor, rule, ttl, policy_version AS policyVersion`;
 
+/** How many ids a statement has places for. */
+const ID_PLACES = [1, 16, MOST_IDS_SOUGHT];
+
 /** The condition of a scan that takes every row. */
 const ANY = '';
 
@@ -559,8 +562,8 @@ function conditionOf({ ids = [], minTs, maxTs }: RowCondition = {}): {
   const conditions: string[] = [];
   const values: (string | number)[] = [];
   if (ids.length > 0) {
-    // As many as there may be, so that there is one statement for all numbers of them: the last one again and again.
-    const places = ids.length === 1 ? 1 : MOST_IDS_SOUGHT;
+    // The last one again and again, so that there are few statements for all numbers of them.
+    const places = ID_PLACES.find((number) => number >= ids.length)!;
     conditions.push(
       places === 1 ? 'id = ? AND' : `id IN (${Array.from({ length: places }, () => '?').join(', ')}) AND`,
     );
