@@ -181,6 +181,29 @@ test('a stream that somebody has deleted takes nothing more, and what comes to i
   expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
 });
 
+test('what came to a deleted stream from a node that died before it could hide that is nothing to any node, nor to a rebuild', async () => {
+  const container = await world.container();
+  for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
+  await container.item('a', 'ann').delete();
+  const created = double.log.readForwards(undefined).find(({ type }) => type === 'ItemUpserted')!;
+  await world.purge();
+  const { stream } = created;
+  double.log.deleteStream(stream);
+  expect(double.log.append(stream, -1, [{ ...created, id: newId() }])).toMatchObject({ last: { revision: 3 } });
+
+  await container.items.create({ id: 'c', customer: 'ann' });
+  expect(await sightings(container, ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+  expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(500);
+  await world.restart();
+  expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+  expect(await world.fsck()).toEqual([{ code: 'writes-missing', subject: stream, message: expect.any(String) }]);
+  await world.manage('POST', '/projections/items/rebuild');
+  await expect
+    .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body, { timeout: 20_000 })
+    .toMatchObject({ state: 'done' });
+  expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+});
+
 test('a schedule scavenges what was purged, when so long ago the last one began and there is something to take', async () => {
   await world.end();
   double.log = new DoubleLog();

@@ -1,6 +1,7 @@
 import shared from '@eventstore/db-client/generated/shared_pb.js';
 import streams from '@eventstore/db-client/generated/streams_pb.js';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { StreamAppend } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import { withUnreadableData } from '@epitaph/core/upcast.ts';
@@ -22,21 +23,36 @@ interface Metadata {
   readonly data?: Readonly<Record<string, unknown>>;
   /** More events of the same append come after this one. Absent from the last, and in logs of before there was this. */
   readonly isFollowed?: true;
+  /**
+   * Where in its stream it belongs, of an append to a stream that was not there. Absent in others, whose place the server sees to,
+   * and in logs of before there was this.
+   */
+  readonly revision?: number;
 }
 
 /**
- * What the server is given: facts alone are JSON data; with a sealed body, that is the data and the facts go along.
- *
- * @param followed by another event of the same append
+ * What an append gives the server: facts alone are JSON data; with a sealed body, that is the data and the facts go along.
  */
-export function encodeEvent(event: NewEvent, followed: boolean): streams.BatchAppendReq.ProposedMessage {
+export function encodeAppend({ events, expectedRevision }: StreamAppend): streams.BatchAppendReq.ProposedMessage[] {
+  return events.map((event, index) =>
+    encodeEvent(event, {
+      ...(index < events.length - 1 ? { isFollowed: true } : {}),
+      ...(expectedRevision === 'no-stream' ? { revision: index } : {}),
+    }),
+  );
+}
+
+function encodeEvent(
+  event: NewEvent,
+  place: Pick<Metadata, 'isFollowed' | 'revision'>,
+): streams.BatchAppendReq.ProposedMessage {
   const metadata: Metadata = {
     $correlationId: event.correlationId,
     $causationId: event.causationId,
     actor: event.actor,
     occurredAtMs: event.occurredAtMs,
     version: event.version,
-    ...(followed ? { isFollowed: true } : {}),
+    ...place,
     ...(event.body === undefined ? {} : { data: event.data }),
   };
   const contentType = event.body === undefined ? JSON_TYPE : BINARY_TYPE;
@@ -96,11 +112,14 @@ export function placeOf(event: WireEvent): Place {
 
 /**
  * The event as the port has it, or undefined for one that this store did not write: other programs may use the same
- * server, and their events are none of its business.
+ * server, and their events are none of its business. Nor is one that stands behind what a stream had that another program has deleted:
+ * to the server that is none, so it took what was for a new one, and nothing there goes on from it.
  */
 export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent | undefined {
   const metadata = readMetadata(event);
   if (metadata === undefined) return undefined;
+  const place = placeOf(event);
+  if (metadata.revision !== undefined && metadata.revision !== place.revision) return undefined;
   const hasBody = metadata.data !== undefined;
   const decoded = {
     id: event.getId()!.getString(),
@@ -112,7 +131,7 @@ export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent 
     actor: metadata.actor,
     correlationId: metadata.$correlationId,
     causationId: metadata.$causationId,
-    ...placeOf(event),
+    ...place,
   };
   if (hasBody) return decoded;
   try {

@@ -25,7 +25,7 @@ import { CatchUpSubscription, type Page, type PageOptions, type PageReader } fro
 import type { Connection } from './connection.ts';
 import {
   decodeEvent,
-  encodeEvent,
+  encodeAppend,
   encodeMetadata,
   exactNumber,
   isFollowed,
@@ -118,7 +118,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     }
     const [append] = appends as [StreamAppend];
     // Encoded before anything is waited for: the giver may go on to use its buffers.
-    const encoded = append.events.map((event, index) => encodeEvent(event, index < append.events.length - 1));
+    const encoded = encodeAppend(append);
     await Promise.all(options.after ?? []);
     const { stream, expectedRevision } = append;
     const answer = await this.#appender.append(stream, expectedRevision, encoded, options.notAfterMs);
@@ -155,8 +155,8 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   /**
-   * A stream that an operator has deleted is none to the server, which then numbers what is appended behind what was there. The store
-   * has nothing to go on with such an event, nor its read models: it is hidden as the others are.
+   * A stream that an operator has deleted is none to the server, which then numbers what is appended behind what was there. No reader takes
+   * such an event for one of the store's. It is hidden as the others are, so that a scavenge takes what it holds.
    *
    * @source EventStoreDB's documentation, "Deleting streams and events": soft delete
    * @throws {UnreadableEvent} for such a stream
