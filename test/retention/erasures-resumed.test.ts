@@ -70,7 +70,22 @@ describe('an erasure that a fault has cut short', () => {
 });
 
 describe('an erasure that can not be carried out', () => {
-  it('keeps neither the store from opening nor another from being carried out', async () => {
+  const DAMAGES = [
+    {
+      where: 'as its key is lost',
+      file: 'vault.db',
+      damage: 'DELETE FROM keys WHERE id = (SELECT min(id) FROM keys)',
+    },
+    {
+      where: 'as its write is cut short, while a restore has the purge paused',
+      file: 'log.db',
+      damage:
+        "UPDATE events SET data = substr(data, 1, 20) WHERE position = (SELECT min(position) FROM events WHERE stream LIKE 'item-%')",
+      pausedBy: 'system:restore',
+    },
+  ];
+  it.each(DAMAGES)('$where, keeps neither the store from opening nor another from being carried out', async (given) => {
+    const { file, damage, pausedBy } = given;
     // No erasure is recorded, of the first neither, which is tried again by itself.
     const { log } = embedded;
     const append = log.append.bind(log);
@@ -83,10 +98,11 @@ describe('an erasure that can not be carried out', () => {
     const request = { reason: 'article 17', requestedBy: 'desk 4' };
     await expect(embedded.store.eraseItem(CALLER, container(), 'b', PK, request)).rejects.toThrow(InjectedFault);
     await write(1, 'c');
+    if (pausedBy !== undefined) await embedded.store.pausePurge({ ...CALLER, actor: pausedBy });
     await embedded.store.close();
-    const vault = new DatabaseSync(join(folder, 'vault.db'));
-    vault.exec('DELETE FROM keys WHERE id = (SELECT min(id) FROM keys)');
-    vault.close();
+    const database = new DatabaseSync(join(folder, file));
+    expect(database.prepare(damage).run().changes).toBe(1);
+    database.close();
     embedded = await open();
     expect(await completed()).toEqual([1]);
     expect((await embedded.store.explain(container(), 'b', PK)).state).toBe('purged');

@@ -181,14 +181,14 @@ export class Erasures {
         if (this.#underWay.has(pending.position) || !erasures.some(({ position }) => position === pending.position)) {
           continue;
         }
-        // What a hold kept that is lost with the log can be held again until somebody lets the purge go on.
-        if ((await this.#purge.pausedBy()) === RESTORE.actor && !(await this.#isDone(state.rid, pending))) {
-          waits = true;
-          continue;
-        }
-        // An operator may confirm the clock, or it may come right by itself.
-        if (ports.clockJump() !== undefined) return this.#resumeLater(LOOK_EVERY_MS);
         try {
+          // What a hold kept that is lost with the log can be held again until somebody lets the purge go on.
+          if ((await this.#purge.pausedBy()) === RESTORE.actor && !(await this.#isDone(state.rid, pending))) {
+            waits = true;
+            continue;
+          }
+          // An operator may confirm the clock, or it may come right by itself.
+          if (ports.clockJump() !== undefined) return this.#resumeLater(LOOK_EVERY_MS);
           const caller = { actor: pending.by, correlationId: ports.newId() };
           await this.#carryOut(this.#parts.command(caller), state, pending, { isLate: true });
         } catch (error) {
