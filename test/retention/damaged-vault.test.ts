@@ -269,6 +269,19 @@ it.each([
         });
         const told = await read().then(String, String);
         expect(told.includes('Deleted, it stands in the way of no other.')).toBe(canBeDeleted);
+        expect(told).toContain('Queries that leave it out are answered: c.id != "lost".');
+      }
+      const query = (sql: string) =>
+        store.queryItems(container, { sql, parameters: [{ name: '@lost', value: 'lost' }], maxItemCount: 10 });
+      for (const filter of [
+        'c.id != "lost"',
+        'c.pk = "p" AND NOT (c.id IN (@lost))',
+        'NOT STARTSWITH(c.id, "l") ORDER BY c.pk',
+      ]) {
+        expect((await query(`SELECT VALUE c.pk FROM c WHERE ${filter}`)).rows).toEqual(['p']);
+      }
+      for (const filter of ['c.id != "whole"', 'c.pk != "p"', 'c.pk != "p" OR c.id != "lost"']) {
+        await expect(query(`SELECT VALUE c.pk FROM c WHERE ${filter}`)).rejects.toThrow('The item "lost"');
       }
       if (!canBeDeleted) return;
       await store.deleteItem(CALLER, container, 'lost', PK);
@@ -278,3 +291,24 @@ it.each([
     }
   },
 );
+
+it('an item whose id only its content has is not left out by that where its content is lost', async () => {
+  const damaged = new DamagedFolder('damaged-pseudonym');
+  let store = await damaged.open();
+  await store.createDatabase(CALLER, 'd');
+  const definition = { ...DEFINITION, epitaph: { pseudonymousIds: true } };
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', definition, null);
+  for (const id of ['lost', 'whole']) {
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  }
+  await store.close();
+  damaged.change('vault.db', (vault) => vault.exec('DELETE FROM keys WHERE id = (SELECT min(id) FROM keys)'));
+  store = await damaged.open();
+  try {
+    const sql = 'SELECT VALUE c.pk FROM c WHERE c.id != "lost"';
+    const told = await store.queryItems(container, { sql, parameters: [], maxItemCount: 10 }).then(String, String);
+    expect(told).toContain('can not be read, for what the store has of it is damaged. Deleted, it');
+  } finally {
+    await store.close();
+  }
+});

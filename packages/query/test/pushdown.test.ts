@@ -1,6 +1,16 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Chosen, choosingPlan, evaluate, parseQuery, planQuery, QueryError, startEvaluation } from '../src/index.ts';
+import {
+  Chosen,
+  choosingPlan,
+  evaluate,
+  matches,
+  parseQuery,
+  planQuery,
+  QueryError,
+  sparingPlan,
+  startEvaluation,
+} from '../src/index.ts';
 import type { Json, PathComparison, Pushdown, QueryPlan, Value } from '../src/index.ts';
 
 const planOf = (sql: string): QueryPlan =>
@@ -155,6 +165,34 @@ describe('the documents of an ordered answer', () => {
     'SELECT d.a FROM (SELECT c.a, c.id FROM c) AS d ORDER BY d.id',
   ])('take more to tell, or are not to be opened: %s', (sql) => {
     expect(choosingPlan(planOf(sql), [], {})).toBe(undefined);
+  });
+});
+
+describe('what rules a document out by its id and _ts', () => {
+  const STUBS = ['a', 'b', 'c'].map((id, index) => ({ id, _ts: 5 + index }));
+  it.each([
+    ["SELECT * FROM c WHERE c.id != 'b'", ['a', 'c']],
+    ['SELECT TOP 1 c.n FROM c WHERE c.n > 1 AND c.id NOT IN (@a, "c") ORDER BY c.n', ['b']],
+    ['SELECT c.n, COUNT(1) FROM c WHERE c._ts < 7 AND (c.n = 1 AND NOT (c.id = "b")) GROUP BY c.n', ['a']],
+    ['SELECT DISTINCT d.n FROM c AS d JOIN x IN d.list WHERE x.id = "a" AND d.id > "a" OFFSET 1 LIMIT 1', ['b', 'c']],
+    ['SELECT VALUE x.n FROM (SELECT * FROM c WHERE c.id != "a" AND c.n = 1) AS x WHERE x.id != "b"', ['b', 'c']],
+    ['SELECT * FROM c WHERE c.id = 5 AND c.n = 1', []],
+  ])('is the part of the filter that reads no more: %s', (sql, left) => {
+    const parameters = [{ name: '@a', value: 'a' }];
+    const sparing = sparingPlan(planQuery(parseQuery(sql), parameters), parameters, {})!;
+    expect(STUBS.filter((stub) => matches(sparing, stub)).map(({ id }) => id)).toEqual(left);
+  });
+
+  it.each([
+    'SELECT * FROM c',
+    "SELECT * FROM c WHERE c.n = 1 OR c.id != 'b'",
+    "SELECT VALUE x FROM x IN c.list WHERE x.id != 'b'",
+    "SELECT VALUE s FROM c.sub AS s WHERE s.id != 'b'",
+    "SELECT * FROM c WHERE EXISTS (SELECT VALUE x FROM x IN c.list WHERE c.id != 'b')",
+    "SELECT VALUE x FROM (SELECT c.a AS id FROM c) AS x WHERE x.id != 'b'",
+    "SELECT * FROM c WHERE c.id != 'b' ORDER BY RANK FullTextScore(c.text, 'a')",
+  ])('is nothing of: %s', (sql) => {
+    expect(sparingPlan(planOf(sql), [], {})).toBe(undefined);
   });
 });
 

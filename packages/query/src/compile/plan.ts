@@ -1,10 +1,10 @@
-import { guardStack, queryError } from '../errors.ts';
+import { guardStack, QueryError, queryError } from '../errors.ts';
 import type { Expression, Query } from '../language/ast.ts';
 import type { Program } from '../run/program.ts';
 import type { Json, Value } from '../values/values.ts';
 import { Compiler, DOCUMENT_SLOT } from './compile.ts';
 import type { ComputedProperty, VectorEmbedding } from './compile.ts';
-import { findPushdown } from './pushdown.ts';
+import { conjuncts, findPushdown } from './pushdown.ts';
 import type { Facts, Pushdown } from './pushdown.ts';
 import { Scope } from './scope.ts';
 
@@ -72,6 +72,20 @@ export function planQuery(
   return guardStack(() => plan(query, values, options));
 }
 
+const NOWHERE = { start: 0, end: 0 };
+const NULL = { kind: 'literal', value: null, at: NOWHERE } as const;
+/** Of a query that has a filter and no more. */
+const PLAIN = {
+  distinct: false,
+  top: undefined,
+  selection: { kind: 'value', expression: NULL },
+  groupBy: [],
+  orderBy: [],
+  orderByRank: undefined,
+  offset: undefined,
+  limit: undefined,
+} as const;
+
 /**
  * Stands for a document as a row of a {@link choosingPlan}. All count as much, whether documents are open or only what leads
  * to them is at hand.
@@ -117,8 +131,7 @@ export function choosingPlan(
   if (orderBy.length === 0 || !orderBy.every(({ expression }) => isMember(expression, ['id', '_ts']))) return undefined;
   // Any other value may be undefined, and makes no row then.
   if (selection.kind === 'value' && !isAlias(selection.expression, from)) return undefined;
-  const anything = { kind: 'literal', value: null, at: { start: 0, end: 0 } } as const;
-  const chooser = planQuery({ ...query, selection: { kind: 'value', expression: anything } }, parameters, options);
+  const chooser = planQuery({ ...query, selection: { kind: 'value', expression: NULL } }, parameters, options);
   if (chooser.needsBody) return undefined;
   return {
     ...chooser,
@@ -128,6 +141,36 @@ export function choosingPlan(
       project: (frame) => Chosen.of(frame.slots[DOCUMENT_SLOT]!),
     },
   };
+}
+
+/**
+ * A plan that has a row for each document that its `id` and `_ts` don't rule out for a query: what else its filter says is left
+ * out.
+ *
+ * @param query one of which `plan` is the plan
+ * @returns undefined where they rule out none
+ */
+export function sparingPlan(
+  { query, derivedFrom, program }: QueryPlan,
+  parameters: readonly QueryParameter[],
+  options: PlanOptions,
+): QueryPlan | undefined {
+  if (derivedFrom !== undefined) return sparingPlan(derivedFrom, parameters, options);
+  // What a filter leaves out has a part in ranks.
+  if (query.where === undefined || program.rank !== undefined) return undefined;
+  const from = query.from.slice(0, 1);
+  const planOf = (where: Expression) => planQuery({ ...PLAIN, from, where }, parameters, options);
+  const telling = conjuncts(query.where).filter((conjunct) => {
+    try {
+      return !planOf(conjunct).needsBody;
+    } catch (error) {
+      // It reads what is joined.
+      if (error instanceof QueryError) return false;
+      throw error;
+    }
+  });
+  if (telling.length === 0) return undefined;
+  return planOf({ kind: 'logical', operator: 'AND', operands: telling, at: NOWHERE });
 }
 
 const isMember = (expression: Expression, names: readonly string[]): boolean =>

@@ -265,9 +265,15 @@ export class Documents {
       if (!isDamage(error)) throw error;
       const { id, partitionKey } = row;
       const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, for what the store has of it is damaged.`;
-      // An end can be put on record of what the log has of it: of content that is lost, not of a life that is.
-      const canBeDeleted = !(error instanceof UnreadableEvent);
-      throw new PartUnreadable(canBeDeleted ? `${what} Deleted, it stands in the way of no other.` : what, {
+      const hints = [
+        // What a pseudonym stands for no query can name.
+        ...(isPseudonym(partitionKey)
+          ? []
+          : [`Queries that leave it out are answered: c.id != ${JSON.stringify(id)}.`]),
+        // An end can be put on record of what the log has of it: of content that is lost, not of a life that is.
+        ...(error instanceof UnreadableEvent ? [] : ['Deleted, it stands in the way of no other.']),
+      ];
+      throw new PartUnreadable([what, ...hints].join(' '), {
         cause: error,
       });
     }

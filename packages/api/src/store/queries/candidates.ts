@@ -4,6 +4,7 @@ import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
+import { PartUnreadable } from '../damage.ts';
 import type { Documents } from '../items/documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from '../item-rows.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from '../items/scans.ts';
@@ -224,7 +225,12 @@ export class Candidates {
           givenMs += given();
           opening = run.clock();
         }
-        document = await this.#documents.parse(state, row, run.room);
+        try {
+          document = await this.#documents.parse(state, row, run.room);
+        } catch (error) {
+          // One that is damaged keeps no query from its answer that has no part in it.
+          if (!(error instanceof PartUnreadable) || !run.rulesOut(Stub.of(row))) throw error;
+        }
       }
       if (document === undefined) continue;
       rows.push(row);

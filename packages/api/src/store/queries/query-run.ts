@@ -8,14 +8,18 @@ import {
   type Evaluation,
   type EvaluationContext,
   type Json,
+  matches,
   Memory,
   type Pushdown,
+  type QueryParameter,
   type QueryPlan,
+  sparingPlan,
 } from '@epitaph/query';
 import type { QueryRequest } from '../api/queries-api.ts';
 import { MOST_QUERY_BYTES } from '../heap.ts';
 import { ScanRoom } from '../items/documents.ts';
 import type { Moment } from '../parts.ts';
+import { planOptionsOf } from '../plan-options.ts';
 import { IsSlow, SWIFT_MS } from '../slow-lane.ts';
 import { withoutClearPaths } from './clear-filters.ts';
 import { partitionKeysIn } from './named-in-filter.ts';
@@ -76,6 +80,7 @@ export class Run {
   readonly where: RowCondition | undefined;
   readonly room = new ScanRoom();
   readonly #monotonicMs: () => number;
+  #sparing: { readonly plan: QueryPlan | undefined } | undefined;
 
   constructor(
     request: QueryRequest,
@@ -105,6 +110,17 @@ export class Run {
       ? { monotonicMs: systemClocks.workedMs }
       : { monotonicMs, maxDocumentMs: SWIFT_MS, tooLong: () => new IsSlow() };
     this.context = { nowMs: moment.nowMs, memory: this.memory, ...limits };
+  }
+
+  /** Whether its `id` and `_ts` alone, which `stub` has, rule a document out: it takes a plan, so only what can't be read is looked at so. */
+  rulesOut(stub: Json): boolean {
+    const { definition } = this.moment.within.state;
+    if (hasPseudonymousIds(definition)) return false;
+    this.#sparing ??= {
+      plan: sparingPlan(this.plan, this.request.parameters as readonly QueryParameter[], planOptionsOf(definition)),
+    };
+    const { plan } = this.#sparing;
+    return plan !== undefined && !matches(plan, stub, { nowMs: this.moment.nowMs });
   }
 
   /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
