@@ -19,6 +19,11 @@ export class InvalidPosition extends Error {
   override readonly name = 'InvalidPosition';
 }
 
+/** Of a stream for good: nothing is read of it, nor taken for it. */
+export class StreamDeleted extends Error {
+  override readonly name = 'StreamDeleted';
+}
+
 /** The metadata of a stream that was deleted. */
 const DELETED = '{"$tb":9223372036854775807}';
 
@@ -30,6 +35,7 @@ export class DoubleLog {
   #all: DoubleRecord[] = [];
   readonly #streams = new Map<string, { last: number; records: DoubleRecord[] }>();
   readonly #boundaries = new Set<number>();
+  readonly #tombstones = new Set<string>();
   readonly #listeners = new Set<(record: DoubleRecord) => void>();
   #end = 0;
   #written = 0;
@@ -46,6 +52,7 @@ export class DoubleLog {
     for (const [name, { last, records }] of this.#streams) copy.#streams.set(name, { last, records: [...records] });
     copy.#boundaries.clear();
     for (const boundary of this.#boundaries) copy.#boundaries.add(boundary);
+    for (const stream of this.#tombstones) copy.#tombstones.add(stream);
     copy.#end = this.#end;
     copy.#written = this.#written;
     return copy;
@@ -58,6 +65,7 @@ export class DoubleLog {
   ):
     | { readonly kind: 'appended'; readonly last: DoubleRecord }
     | { readonly kind: 'wrong-version'; readonly current: number } {
+    this.#assertNoTombstone(stream);
     const current = this.#streams.get(stream)?.last ?? -1;
     if (expected < current) {
       const there = events.map((event, index) => {
@@ -99,6 +107,27 @@ export class DoubleLog {
     this.#writeMetadata(stream, DELETED);
   }
 
+  /**
+   * As an operator deletes one for good, the stream of its metadata with it. What it had stays in all that there is until a scavenge.
+   *
+   * @source EventStoreDB 23.10, `IndexReader.GetStreamLastEventNumber`: a metastream is deleted with its stream
+   */
+  tombstone(stream: string): void {
+    this.#write(stream, {
+      id: crypto.randomUUID(),
+      type: '$streamDeleted',
+      contentType: 'application/json',
+      metadata: new Uint8Array(0),
+      data: Buffer.from('{}'),
+    });
+    this.#tombstones.add(stream);
+  }
+
+  #assertNoTombstone(stream: string): void {
+    const isDeleted = this.#tombstones.has(stream) || this.#tombstones.has(stream.replace(/^\$\$/, ''));
+    if (isDeleted) throw new StreamDeleted(`Event stream '${stream}' is deleted.`);
+  }
+
   #isDeleted(stream: string): boolean {
     const last = this.#streams.get(`$$${stream}`)?.records.at(-1);
     return last !== undefined && Buffer.from(last.data).toString() === DELETED;
@@ -126,6 +155,7 @@ export class DoubleLog {
 
   /** What of a stream its metadata show, oldest first; undefined if it was never written. */
   readStream(stream: string): DoubleRecord[] | undefined {
+    this.#assertNoTombstone(stream);
     const before = this.#truncateBefore(stream);
     return this.#streams.get(stream)?.records.filter((record) => record.revision >= before);
   }
@@ -174,7 +204,8 @@ export class DoubleLog {
         data: Buffer.from(JSON.stringify({ scavengeId: id, ...data })),
       });
     report('$scavengeStarted', { threads: 1 });
-    const stands = (record: DoubleRecord) => record.revision >= this.#truncateBefore(record.stream);
+    const stands = ({ stream, revision, type }: DoubleRecord) =>
+      this.#tombstones.has(stream) ? type === '$streamDeleted' : revision >= this.#truncateBefore(stream);
     this.#all = this.#all.filter(stands);
     for (const entry of this.#streams.values()) entry.records = entry.records.filter(stands);
     report('$scavengeCompleted', { result: 'Success', error: '', spaceSaved: 0 });

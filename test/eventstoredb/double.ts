@@ -17,7 +17,7 @@ import {
   status,
 } from '@grpc/grpc-js';
 import any from 'google-protobuf/google/protobuf/any_pb.js';
-import { DoubleLog, type DoubleRecord, InvalidPosition } from './double-log.ts';
+import { DoubleLog, type DoubleRecord, InvalidPosition, StreamDeleted } from './double-log.ts';
 
 type Duplex = ServerDuplexStream<streams.BatchAppendReq, streams.BatchAppendResp>;
 type Readable = ServerWritableStream<streams.ReadReq, streams.ReadResp>;
@@ -41,7 +41,7 @@ export interface DoubleOptions {
  * Known to differ from the server:
  * - the log is in memory, and outlives the node in this object ({@link stop}, {@link start}): durability is not tested;
  * - one node; not leading is only pretended ({@link leader});
- * - no access control but one user, no projections, no links, no `$maxAge` and `$maxCount`, no deletion;
+ * - no access control but one user, no projections, no links, no `$maxAge` and `$maxCount`;
  * - a scavenge takes everything at once, also from the part of the log that is being written.
  */
 export class EventStoreDouble {
@@ -157,6 +157,12 @@ export class EventStoreDouble {
       return;
     }
     action().catch((error: unknown) => {
+      if (error instanceof StreamDeleted) {
+        const trailers = new Metadata();
+        trailers.set('exception', 'stream-deleted');
+        call.emit('error', fault(status.FAILED_PRECONDITION, error.message, trailers));
+        return;
+      }
       const reason = error instanceof InvalidPosition ? 'Unexpected FilteredReadAllResult: Error' : String(error);
       call.emit('error', fault(status.UNKNOWN, reason));
     });
@@ -230,7 +236,14 @@ export class EventStoreDouble {
     }
     await this.onAppend?.('before', stream);
     const expected = options.hasNoStream() ? -1 : Number(options.getStreamPosition());
-    const outcome = this.log.append(stream, expected, events);
+    let outcome;
+    try {
+      outcome = this.log.append(stream, expected, events);
+    } catch (error) {
+      if (!(error instanceof StreamDeleted)) throw error;
+      response.setError(packed('Stream Deleted', 'event_store.client.StreamDeleted', new Uint8Array()));
+      return response;
+    }
     await this.onAppend?.('after', stream);
     if (outcome.kind === 'wrong-version') {
       const wrong = new shared.WrongExpectedVersion();

@@ -259,6 +259,32 @@ describe('an append to a stream that somebody has deleted', () => {
   });
 });
 
+test('a stream that somebody has deleted for good has lost what it had, takes nothing, and keeps nobody from the others', async () => {
+  const log = await open();
+  const [stream, other] = ['item-a.b.0', 'item-a.c.0'];
+  const deleted = await appendSome(log, stream, 3);
+  const kept = await appendSome(log, other, 2);
+  double.log.tombstone(stream);
+  expect(await log.readStream(stream)).toEqual([]);
+  expect(await log.readLast(stream)).toBe(undefined);
+  expect(await log.readAt(deleted[0]!.position)).toBe(undefined);
+  expect(await log.readBefore(deleted[1]!)).toBe(undefined);
+  expect(await log.hasLostEnd(stream)).toBe(true);
+  expect(await log.hasLostEnd(other)).toBe(false);
+  expect((await log.readAll(0, 10)).map(({ id }) => id)).toEqual(kept.map(({ id }) => id));
+  for (const expectedRevision of ['no-stream', 2] as const) {
+    const append = log.append([{ stream, expectedRevision, events: [anEvent()] }]);
+    expect(await rejectionOf(append)).toMatchObject({
+      name: 'UnreadableEvent',
+      message: expect.stringContaining(`${stream} has been deleted from the event store by another program`),
+    });
+  }
+  // Its end is known here, or has to be asked for.
+  await log.truncateStream(stream, 2);
+  await (await open()).truncateStream(stream, 2);
+  expect((await log.append([{ stream: other, expectedRevision: 1, events: [anEvent()] }])).kind).toBe('appended');
+});
+
 describe('while the server is gone', () => {
   test('every call fails with a fault that says so, and works again by itself when it is back', async () => {
     const log = await open({ patienceMs: IMPATIENT_MS });

@@ -146,39 +146,64 @@ test('what another program has written to streams of items makes nothing of them
   ]);
 });
 
-test('a stream that somebody has deleted takes nothing more, and what comes to it keeps no other item from anybody', async () => {
-  const container = await world.container();
-  for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
-  await container.item('a', 'ann').delete();
-  await world.purge();
-  const { stream } = double.log.readForwards(undefined).find(({ type }) => type === 'ItemPurged')!;
-  double.log.deleteStream(stream);
+test.each([
+  { how: '', isForGood: false },
+  { how: ' for good', isForGood: true },
+])(
+  'a stream that somebody has deleted$how takes nothing more, and what comes to it keeps no other item from anybody',
+  async ({ isForGood }) => {
+    const container = await world.container();
+    for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
+    await container.item('a', 'ann').delete();
+    await world.purge();
+    const { stream } = double.log.readForwards(undefined).find(({ type }) => type === 'ItemPurged')!;
+    if (isForGood) double.log.tombstone(stream);
+    else double.log.deleteStream(stream);
 
-  const told = async () => {
-    for (const what of ['explain', 'history']) {
-      const target = `/dbs/shop/colls/c1/${what}?id=a&partitionKey=["ann"]`;
-      expect(await world.manage('GET', target)).toMatchObject({
-        status: 500,
-        body: { detail: expect.stringContaining(`lost the last event of ${stream}`) },
-      });
-    }
-  };
-  await told();
-  expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(500);
-  await container.items.upsert({ id: 'b', customer: 'ann', n: 2 });
-  await container.items.create({ id: 'c', customer: 'ann' });
-  expect(await sightings(container, ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
-  expect(double.log.readStream(stream)).toEqual([]);
-  await told();
-  await world.restart();
-  expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
-  const problem = { code: 'writes-missing', subject: stream, message: expect.any(String) };
-  expect(await world.fsck()).toEqual([problem]);
-  await world.manage('POST', '/projections/items/rebuild');
-  await expect
-    .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body, { timeout: 20_000 })
-    .toMatchObject({ state: 'done' });
-  expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+    const told = async () => {
+      for (const what of ['explain', 'history']) {
+        const target = `/dbs/shop/colls/c1/${what}?id=a&partitionKey=["ann"]`;
+        expect(await world.manage('GET', target)).toMatchObject({
+          status: 500,
+          body: { detail: expect.stringContaining(`lost the last event of ${stream}`) },
+        });
+      }
+    };
+    await told();
+    expect(await statusOf(container.items.create({ id: 'a', customer: 'ann' }))).toBe(500);
+    await container.items.upsert({ id: 'b', customer: 'ann', n: 2 });
+    await container.items.create({ id: 'c', customer: 'ann' });
+    expect(await sightings(container, ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+    if (!isForGood) expect(double.log.readStream(stream)).toEqual([]);
+    await told();
+    await world.restart();
+    expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+    const problem = { code: 'writes-missing', subject: stream, message: expect.any(String) };
+    expect(await world.fsck()).toEqual([problem]);
+    await world.manage('POST', '/projections/items/rebuild');
+    await expect
+      .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body, { timeout: 20_000 })
+      .toMatchObject({ state: 'done' });
+    expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
+  },
+);
+
+test('items that are there, and whose streams somebody has deleted for good, are told, and keep no other from its end', async () => {
+  const container = await world.container({ defaultTtl: 60 });
+  for (const id of ['overdue', 'live', 'other']) {
+    await container.items.create({ id, customer: 'ann', ...(id === 'live' ? { ttl: -1 } : {}) });
+  }
+  const [overdue, live] = double.log.readForwards(undefined).filter(({ type }) => type === 'ItemUpserted');
+  for (const { stream } of [overdue!, live!]) double.log.tombstone(stream);
+  await world.advance(60_000);
+  expect(await world.manage('POST', '/purge/run')).toMatchObject({
+    status: 500,
+    body: { code: 'purge-fault', detail: expect.stringContaining(`nothing of ${overdue!.stream}`) },
+  });
+  expect(await world.explain('c1', 'other')).toMatchObject({ state: 'purged' });
+  expect(await statusOf(container.item('live', 'ann').replace({ id: 'live', customer: 'ann' }))).toBe(500);
+  const problems = await world.fsck();
+  expect(problems.map(({ code }) => code)).toEqual(['writes-missing', 'writes-missing']);
 });
 
 test('what came to a deleted stream from a node that died before it could hide that is nothing to any node, nor to a rebuild', async () => {

@@ -65,6 +65,7 @@ export class BatchAppender {
    * Appends, and appends again while it is not known whether the server has: the ids of the events make that one fact.
    *
    * @param notAfterMs after this instant, by its own clock, the server takes it no more, wherever on its way it was held up
+   * @throws {StreamDeleted} for a stream that there was, and that another program has deleted for good
    * @throws {StorageUnavailable} when the outcome is still unknown after the connection's patience
    * @throws {Refusal} `too-large` when the server takes no appends of this size
    */
@@ -234,6 +235,8 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
       const { maxappendsize } = shared.MaximumAppendSizeExceeded.deserializeBinary(details.getValue_asU8()).toObject();
       throw tooLarge(`its MaxAppendSize is ${maxappendsize} bytes`);
     }
+    case 'event_store.client.StreamDeleted':
+      throw new AppendFault({ kind: 'stream-deleted', reason });
     case 'event_store.client.AccessDenied':
       throw new AppendFault({ kind: 'access-denied', reason: 'Access Denied' });
     case 'event_store.client.Timeout':

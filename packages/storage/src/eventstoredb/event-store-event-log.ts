@@ -20,9 +20,9 @@ import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-eve
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import type { LogOwner } from '../log-owner.ts';
-import { BatchAppender } from './batch-appender.ts';
+import { type AppendAnswer, BatchAppender } from './batch-appender.ts';
 import { CatchUpSubscription, type Page, type PageOptions, type PageReader } from './catch-up-subscription.ts';
-import type { Connection } from './connection.ts';
+import type { Connection, ReadRequest } from './connection.ts';
 import {
   decodeEvent,
   encodeAppend,
@@ -32,7 +32,9 @@ import {
   parseJson,
   placeOf,
   type Place,
+  type WireEvent,
 } from './event-coding.ts';
+import { StreamDeleted } from './faults.ts';
 
 /** Never has events, only metadata. */
 const IDENTITY_STREAM = 'epitaph';
@@ -44,6 +46,9 @@ const LOOKUPS = 64;
 /** Streams whose end is kept in memory, as it was appended here. */
 const RECENT_STREAMS = 20_000;
 
+/** A part of one stream. */
+type StreamPart = Omit<ReadRequest, 'from'> & Extract<ReadRequest['from'], { readonly stream: string }>;
+
 /** What a stream's metadata say of its truncation, and at which revision they stand. */
 interface Truncation {
   readonly before: number;
@@ -52,6 +57,10 @@ interface Truncation {
 }
 
 const NOTHING_SAID: Truncation = { before: 0, metadata: {}, revision: undefined };
+/** Of a stream that another program has deleted for good. */
+const ALL_GONE: Truncation = { ...NOTHING_SAID, before: Number.POSITIVE_INFINITY };
+
+const DELETED = 'has been deleted from the event store by another program';
 
 /** The server was emptied, or was given an older copy, under a store that is at work: its read models are ahead of it. */
 class LogShrunk extends StorageUnavailable {
@@ -121,7 +130,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const encoded = encodeAppend(append);
     await Promise.all(options.after ?? []);
     const { stream, expectedRevision } = append;
-    const answer = await this.#appender.append(stream, expectedRevision, encoded, options.notAfterMs);
+    const answer = await this.#appendTo(stream, expectedRevision, encoded, options.notAfterMs);
     if (answer.kind === 'late') {
       // The server may have taken it in time, and its answer was lost.
       const taken = await this.#recorded(append);
@@ -154,6 +163,16 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return recorded ?? { kind: 'conflict', stream, expectedRevision, actualRevision };
   }
 
+  /** @throws {UnreadableEvent} for a stream that another program has deleted for good */
+  async #appendTo(...[stream, ...rest]: Parameters<BatchAppender['append']>): Promise<AppendAnswer> {
+    try {
+      return await this.#appender.append(stream, ...rest);
+    } catch (error) {
+      if (!(error instanceof StreamDeleted)) throw error;
+      throw new UnreadableEvent(`${stream} ${DELETED}. ${WHEN_DAMAGED}`, { cause: error });
+    }
+  }
+
   /**
    * A stream that an operator has deleted is none to the server, which then numbers what is appended behind what was there. No reader takes
    * such an event for one of the store's. It is hidden as the others are, so that a scavenge takes what it holds.
@@ -163,9 +182,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
    */
   async #refuseRevived({ stream, events }: StreamAppend, revision: number): Promise<never> {
     await this.#hide(stream, revision + 1);
-    throw new UnreadableEvent(
-      `${stream} has been deleted from the event store by another program, with ${revision + 1 - events.length} events. ${WHEN_DAMAGED}`,
-    );
+    throw new UnreadableEvent(`${stream} ${DELETED}, with ${revision + 1 - events.length} events. ${WHEN_DAMAGED}`);
   }
 
   /**
@@ -177,10 +194,10 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const { stream, expectedRevision, events } = append;
     const revision = revisionOf(expectedRevision) + 1;
     // Of a stream that was deleted the server gives so many from where it begins now.
-    const found = await this.#connection.read(
-      { from: { stream, revision }, direction: 'forwards', maxCount: events.length },
-      (event) => ({ id: event.getId()!.getString(), ...placeOf(event) }),
-    );
+    const found = await this.#readOf({ stream, revision, direction: 'forwards', maxCount: events.length }, (event) => ({
+      id: event.getId()!.getString(),
+      ...placeOf(event),
+    }));
     const same = found.length === events.length && found.every(({ id }, index) => id === events[index]!.id);
     if (!same) return undefined;
     const [first, last] = [found[0]!, found.at(-1)!];
@@ -196,9 +213,8 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const revision = fromRevision === 0 ? 'start' : fromRevision;
     const maxCount = Math.min(toRevision - fromRevision + 1, Number.MAX_SAFE_INTEGER);
     if (maxCount < 1) return [];
-    const events = await this.#connection.read(
-      { from: { stream, revision }, direction: 'forwards', maxCount },
-      (event) => decodeEvent(event, withBodies),
+    const events = await this.#readOf({ stream, revision, direction: 'forwards', maxCount }, (event) =>
+      decodeEvent(event, withBodies),
     );
     // Of a stream that was truncated the server gives so many from where it begins.
     const found = events.filter((event) => event !== undefined && event.revision <= toRevision) as RecordedEvent[];
@@ -222,8 +238,8 @@ export class EventStoreEventLog implements EventLog, PageReader {
   async #lastOwn(stream: string): Promise<RecordedEvent | undefined> {
     let revision: number | 'end' = 'end';
     for (let maxCount = 1; ; maxCount = OTHERS_AT_ONCE) {
-      const read: (RecordedEvent | Place)[] = await this.#connection.read(
-        { from: { stream, revision }, direction: 'backwards', maxCount },
+      const read: (RecordedEvent | Place)[] = await this.#readOf(
+        { stream, revision, direction: 'backwards', maxCount },
         (event) => decodeEvent(event, false) ?? placeOf(event),
       );
       const own = read.find((event) => 'type' in event);
@@ -247,8 +263,8 @@ export class EventStoreEventLog implements EventLog, PageReader {
     revision,
   }: Pick<RecordedEvent, 'stream' | 'revision'>): Promise<RecordedEvent | undefined> {
     if (revision === 0) return undefined;
-    const [before] = await this.#connection.read(
-      { from: { stream, revision: revision - 1 }, direction: 'forwards', maxCount: 1 },
+    const [before] = await this.#readOf(
+      { stream, revision: revision - 1, direction: 'forwards', maxCount: 1 },
       (event) => decodeEvent(event, false),
     );
     return before?.revision === revision - 1 ? before : undefined;
@@ -435,20 +451,40 @@ export class EventStoreEventLog implements EventLog, PageReader {
     for (let found: Truncation = NOTHING_SAID; found.before < beforeRevision; found = await this.#truncation(stream)) {
       const { metadata, revision } = found;
       const event = encodeMetadata({ ...metadata, $tb: beforeRevision });
-      const answer = await this.#appender.append(metadataStream(stream), revision ?? 'no-stream', [event]);
-      if (answer.kind === 'appended') return;
+      try {
+        const answer = await this.#appender.append(metadataStream(stream), revision ?? 'no-stream', [event]);
+        if (answer.kind === 'appended') return;
+      } catch (error) {
+        if (!(error instanceof StreamDeleted)) throw error;
+      }
     }
   }
 
   async #lastPlace(stream: string): Promise<Place | undefined> {
-    const [last] = await this.#connection.read(
-      { from: { stream, revision: 'end' }, direction: 'backwards', maxCount: 1 },
-      placeOf,
-    );
+    const [last] = await this.#readOf({ stream, revision: 'end', direction: 'backwards', maxCount: 1 }, placeOf);
     return last;
   }
 
+  /** What of a stream the server shows: nothing of one that another program has deleted. */
+  async #readOf<Taken>({ stream, revision, ...rest }: StreamPart, take: (event: WireEvent) => Taken): Promise<Taken[]> {
+    try {
+      return await this.#connection.read({ from: { stream, revision }, ...rest }, take);
+    } catch (error) {
+      if (error instanceof StreamDeleted) return [];
+      throw error;
+    }
+  }
+
   async #truncation(stream: string): Promise<Truncation> {
+    try {
+      return (await this.#metadata(stream)) ?? NOTHING_SAID;
+    } catch (error) {
+      if (error instanceof StreamDeleted) return ALL_GONE;
+      throw error;
+    }
+  }
+
+  async #metadata(stream: string): Promise<Truncation | undefined> {
     const [last] = await this.#connection.read(
       { from: { stream: metadataStream(stream), revision: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => {
@@ -463,7 +499,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
         };
       },
     );
-    return last ?? NOTHING_SAID;
+    return last;
   }
 
   async close(): Promise<void> {

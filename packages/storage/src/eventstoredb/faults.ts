@@ -9,6 +9,8 @@ export type Fault =
   | { readonly kind: 'access-denied'; readonly reason: string }
   /** Everything was to be read from a number that is no event's position. */
   | { readonly kind: 'no-position'; readonly reason: string }
+  /** Of a stream that somebody has deleted for good, which the server tells nothing of any more. */
+  | { readonly kind: 'stream-deleted'; readonly reason: string }
   /** A defect, here or there. */
   | { readonly kind: 'other'; readonly reason: string };
 
@@ -16,6 +18,11 @@ export type Fault =
 class CredentialsRefused extends StorageUnavailable {
   override readonly name = 'CredentialsRefused';
   override readonly isForOperator = true;
+}
+
+/** There was such a stream, and another program has deleted it for good, the stream of its metadata with it. */
+export class StreamDeleted extends Error {
+  override readonly name = 'StreamDeleted';
 }
 
 /** The server's answer to an append that it did not make, other than a wrong revision. */
@@ -51,6 +58,7 @@ export function faultOf(error: unknown): Fault {
   if (code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED || exception === 'access-denied') {
     return { kind: 'access-denied', reason };
   }
+  if (exception === 'stream-deleted') return { kind: 'stream-deleted', reason };
   // All that servers up to 23.10 say of it.
   if (code === status.UNKNOWN && reason.endsWith('ReadAllResult: Error')) return { kind: 'no-position', reason };
   const passing =
@@ -77,6 +85,8 @@ export function storageFaultOf(fault: Fault, cause: unknown): Error {
       return new CredentialsRefused(`EventStoreDB refuses the credentials: ${fault.reason}`, { cause });
     case 'no-position':
       return new Refusal('bad-request', 'No event of the log has that position: it is not from this store.');
+    case 'stream-deleted':
+      return new StreamDeleted(fault.reason, { cause });
     case 'other':
       return cause instanceof Error ? cause : new Error(fault.reason);
   }
