@@ -417,6 +417,8 @@ it.each([
     what: 'cut its last write short',
     damage: "UPDATE events SET data = substr(data, 1, 9) WHERE stream LIKE 'item-%.1'",
   },
+  { what: 'lost its last write', damage: "DELETE FROM events WHERE stream LIKE 'item-%.1'" },
+  { what: 'lost what its last write held', damage: "UPDATE events SET body = NULL WHERE stream LIKE 'item-%.1'" },
 ])('a hold is placed on an item of which the log has $what, and keeps it', async ({ damage }) => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();

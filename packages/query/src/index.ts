@@ -17,7 +17,7 @@ export type { ParseLimits } from './language/parser.ts';
 export { isInOnePage, isOfAllRanges, isOfGroups, isOfRows, NO_BOUNDS, PLAIN_PIPELINE } from './pages/pipeline.ts';
 export { MAX_NEIGHBOURS, startAfter } from './run/place.ts';
 export type { Neighbours, OrderedStart } from './run/place.ts';
-export { Chosen, choosingPlan, planQuery, sparingPlan } from './compile/plan.ts';
+export { Chosen, choosingPlan, planQuery, sparingPlan, withoutValues } from './compile/plan.ts';
 export type { PlanOptions, QueryParameter, QueryPlan } from './compile/plan.ts';
 export type { PathComparison, PathEquality, Pushdown } from './compile/pushdown.ts';
 export { compareValues, isNumeric } from './values/values.ts';

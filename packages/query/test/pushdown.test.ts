@@ -10,6 +10,7 @@ import {
   QueryError,
   sparingPlan,
   startEvaluation,
+  withoutValues,
 } from '../src/index.ts';
 import type { Json, PathComparison, Pushdown, QueryPlan, Value } from '../src/index.ts';
 
@@ -193,6 +194,30 @@ describe('what rules a document out by its id and _ts', () => {
     "SELECT * FROM c WHERE c.id != 'b' ORDER BY RANK FullTextScore(c.text, 'a')",
   ])('is nothing of: %s', (sql) => {
     expect(sparingPlan(planOf(sql), [], {})).toBe(undefined);
+  });
+});
+
+describe('which documents have rows', () => {
+  const DOCUMENTS = [
+    { id: 'a', n: 1, list: [1, 2] },
+    { id: 'b', n: 2, list: [] },
+    { id: 'c', sub: { n: 1 } },
+  ];
+  it.each([
+    ['SELECT * FROM c', false],
+    ['SELECT c.x, c.n AS y FROM c WHERE c.id != "b"', false],
+    ['SELECT VALUE d FROM c AS d WHERE d._ts > 1', false],
+    ['SELECT VALUE c FROM c JOIN x IN c.list WHERE x > 1', true],
+    ['SELECT VALUE c.n FROM c', true],
+    ['SELECT VALUE s FROM c.sub AS s', true],
+    ['SELECT * FROM c.sub', true],
+    ['SELECT * FROM x IN c.list WHERE x > 1', true],
+    ['SELECT VALUE x FROM (SELECT VALUE c.n FROM c) AS x', true],
+  ])('is told without their values: %s', (sql, needsBody) => {
+    const [whole, plan] = [parseQuery(sql), withoutValues(parseQuery(sql))].map((query) => planQuery(query));
+    const rowsOf = (of: QueryPlan) => DOCUMENTS.map((document) => [...evaluate(of, [document])].length);
+    expect(rowsOf(plan!)).toEqual(rowsOf(whole!));
+    expect(plan!.needsBody).toBe(needsBody);
   });
 });
 

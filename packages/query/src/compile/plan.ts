@@ -73,12 +73,11 @@ export function planQuery(
 }
 
 const NOWHERE = { start: 0, end: 0 };
-const NULL = { kind: 'literal', value: null, at: NOWHERE } as const;
 /** Of a query that has a filter and no more. */
 const PLAIN = {
   distinct: false,
   top: undefined,
-  selection: { kind: 'value', expression: NULL },
+  selection: { kind: 'value', expression: { kind: 'literal', value: null, at: NOWHERE } },
   groupBy: [],
   orderBy: [],
   orderByRank: undefined,
@@ -131,7 +130,7 @@ export function choosingPlan(
   if (orderBy.length === 0 || !orderBy.every(({ expression }) => isMember(expression, ['id', '_ts']))) return undefined;
   // Any other value may be undefined, and makes no row then.
   if (selection.kind === 'value' && !isAlias(selection.expression, from)) return undefined;
-  const chooser = planQuery({ ...query, selection: { kind: 'value', expression: NULL } }, parameters, options);
+  const chooser = planQuery({ ...query, selection: PLAIN.selection }, parameters, options);
   if (chooser.needsBody) return undefined;
   return {
     ...chooser,
@@ -141,6 +140,16 @@ export function choosingPlan(
       project: (frame) => Chosen.of(frame.slots[DOCUMENT_SLOT]!),
     },
   };
+}
+
+/** A query that has rows of the same documents, and reads no more of these than it takes to tell which they are. */
+export function withoutValues(query: Query): Query {
+  const { selection, from } = query;
+  const [first] = from;
+  const isOfDocuments = first?.collection.kind === 'path' && first.collection.keys.length === 0 && !first.iterates;
+  // Any other value may be undefined, and makes no row then.
+  if (!isOfDocuments || (selection.kind === 'value' && !isAlias(selection.expression, from))) return query;
+  return { ...query, selection: PLAIN.selection };
 }
 
 /**

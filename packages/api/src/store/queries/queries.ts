@@ -24,6 +24,7 @@ import {
   type QueryPlan,
   startAfter,
   startEvaluation,
+  withoutValues,
 } from '@epitaph/query';
 import type { RequestUnits } from '../../request-units/request-units.ts';
 import type { QueryPage, QueryRequest } from '../api/queries-api.ts';
@@ -162,19 +163,21 @@ export class Queries {
     request: Pick<QueryRequest, 'sql' | 'parameters'>,
     most: number,
   ): Promise<ItemRow[] | undefined> {
-    const plan = planOf(request, container, { needsParameters: true });
-    if (!plan.streaming || !plan.readsDocuments || plan.top !== undefined || plan.limit !== undefined) {
+    const whole = planOf(request, container, { needsParameters: true });
+    if (!whole.streaming || !whole.readsDocuments || whole.top !== undefined || whole.limit !== undefined) {
       throw new Refusal(
         'bad-request',
         'The query must choose documents: without aggregates, GROUP BY, DISTINCT, ORDER BY, TOP, OFFSET and LIMIT.',
       );
     }
+    // What an item holds may be damaged: it is opened where the filter asks for it.
+    const plan = planOf(request, container, { query: withoutValues(whole.query), needsParameters: true });
     const { monotonicMs } = this.#parts.ports;
     await this.#parts.seen('head');
-    const whole = { ...request, maxItemCount: most };
+    const asked = { ...request, maxItemCount: most };
     const begin = async (isSlow: boolean) =>
-      new Run(whole, plan, await this.#parts.moment(container), monotonicMs, isSlow);
-    const { result } = await this.#places.toItsEnd(whole, begin, async (run) => {
+      new Run(asked, plan, await this.#parts.moment(container), monotonicMs, isSlow);
+    const { result } = await this.#places.toItsEnd(asked, begin, async (run) => {
       const evaluation = startEvaluation(plan, run.context);
       const found: ItemRow[] = [];
       for await (const { rows, documents } of this.#candidates.of(run, 0)) {
