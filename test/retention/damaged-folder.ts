@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
@@ -22,6 +23,11 @@ export class DamagedFolder {
   /** A store that purges on demand alone. Whoever opens it closes it. */
   async open(): Promise<Store> {
     return (await openEmbedded({ folder: this.path, time: START_MS, newId: () => crypto.randomUUID() })).store;
+  }
+
+  /** Takes a database away, for the next store to make it anew. */
+  remove(file: string): void {
+    for (const name of [file, `${file}-wal`, `${file}-shm`]) rmSync(join(this.path, name), { force: true });
   }
 
   /** Changes a file by hand, and answers what came of it. */

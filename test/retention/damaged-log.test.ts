@@ -726,3 +726,61 @@ it('what is damaged of ended lives does not pass for erased where they are to be
     await store.close();
   }
 });
+
+describe.each([
+  { where: 'in the middle of', isLast: false },
+  { where: 'at the end of', isLast: true },
+])('of an event that is lost $where what the log has of a container', ({ isLast }) => {
+  /** The container's items were to expire after a minute, until an event of which the log knows no more. */
+  async function withoutChange() {
+    const folder = new DamagedFolder('damaged-log');
+    const store = await folder.open();
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+    await store.replaceContainer(CALLER, 'd', 'c', DEFINITION, null);
+    if (!isLast) await store.setRecoveryWindow(CALLER, container, 60, 'a test');
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    await store.advanceClock(1_000_000);
+    await store.createDatabase(CALLER, 'last');
+    await store.close();
+    folder.change('log.db', (log) => log.exec("DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 1"));
+    return { folder, container };
+  }
+
+  it('nothing is lost by a rebuild, which is refused, and examinations say that and no more', async () => {
+    const { folder, container } = await withoutChange();
+    const store = await folder.open();
+    try {
+      store.startRebuild('items');
+      const lost = isLast ? 'has lost the last event of container-' : 'lacks events of container-';
+      await vi.waitFor(() =>
+        expect(store.rebuildStatus('items')).toMatchObject({
+          state: 'failed',
+          error: expect.stringContaining(`the event log ${lost}`),
+        }),
+      );
+      await store.runPurge();
+      expect((await store.explain(container, 'a', PK)).state).toBe('live');
+      const { problems } = await store.fsck();
+      expect(new Set(problems.map(({ code }) => code))).toEqual(new Set(['unreadable-event']));
+    } finally {
+      await store.close();
+    }
+  });
+
+  it('nothing comes to be on record, nor is erased, by read models that were made after it', async () => {
+    const { folder, container } = await withoutChange();
+    folder.remove('items.v1.db');
+    const store = await folder.open();
+    try {
+      await expect(store.runPurge()).rejects.toThrow(
+        isLast ? 'otherwise than the event log' : 'had lost events of container-',
+      );
+      const create = store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+      await expect(create).rejects.toThrow('nothing of it is recorded or erased');
+      expect((await store.history(container, 'a', PK)).map(({ type }) => type)).toEqual(['ItemUpserted']);
+    } finally {
+      await store.close();
+    }
+  });
+});

@@ -4,13 +4,19 @@ import { catalogChange } from './catalog/catalog-changes.ts';
 import type { Catalog } from './catalog/catalog.ts';
 import { itemChange, partitionKeyChange } from './items/item-changes.ts';
 import { purgeRunChange } from './purge/run-changes.ts';
-import type { ContainerNumber, ReadModelChange } from './read-model-store.ts';
+import type { CatalogChange, ContainerNumber, ReadModelChange } from './read-model-store.ts';
 
 /**
  * What events change in the read models, in order. The catalog is brought up to date on the way, because an
  * item's change needs its container's number.
+ *
+ * @param onLost told of an event of the catalog before which the log has lost one
  */
-export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): ReadModelChange[] {
+export function changesOf(
+  events: readonly RecordedEvent[],
+  catalog: Catalog,
+  onLost: (next: RecordedEvent) => void = () => {},
+): ReadModelChange[] {
   const changes: ReadModelChange[] = [];
   const places = new Map<ContainerNumber, Place>();
   for (const event of events) {
@@ -21,9 +27,12 @@ export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): R
     }
     const ofCatalog = catalogChange(event, catalog);
     if (ofCatalog !== undefined) {
-      catalog.put(ofCatalog);
-      if (ofCatalog.kind === 'container') putContainer(ofCatalog, changes, places);
-      else changes.push(ofCatalog);
+      const isNext = catalog.isNext(event);
+      if (!isNext) onLost(event);
+      const change = isNext ? ofCatalog : afterLoss(ofCatalog);
+      catalog.put(change);
+      if (change.kind === 'container') putContainer(change, changes, places);
+      else changes.push(change);
       const ofPartition = partitionKeyChange(event, catalog);
       if (ofPartition !== undefined) changes.push(ofPartition);
       continue;
@@ -32,6 +41,11 @@ export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): R
     if (ofRun !== undefined) changes.push(ofRun);
   }
   return changes;
+}
+
+/** What a container's state decides, its purge above all, is told to stand on less than there was. */
+function afterLoss(change: CatalogChange): CatalogChange {
+  return change.kind === 'container' ? { ...change, state: { ...change.state, lacksEvents: true } } : change;
 }
 
 type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;

@@ -1,6 +1,9 @@
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { assertEndNotLost, eventsLost } from '@epitaph/core/item/read-life.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace, turn } from '@epitaph/core/turn.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
@@ -59,7 +62,8 @@ export interface RebuildResult {
  * Builds a new version of the read models from the log, beside the one in use, and swaps them when it has caught
  * up. What a crash has cut short is gone on with by the next rebuild; until the swap the old version is in use.
  *
- * @throws the signal's reason when it is aborted.
+ * @throws the signal's reason when it is aborted
+ * @throws {UnreadableEvent} where the log has lost an event of a container, a database, a user or a key
  */
 export async function rebuild(options: RebuildOptions): Promise<RebuildResult> {
   const { log, versions, signal } = options;
@@ -69,6 +73,7 @@ export async function rebuild(options: RebuildOptions): Promise<RebuildResult> {
     await building.readTo(await building.liveCheckpoint());
     const differences = await compare(options, building);
     await building.readTo(await log.head());
+    await building.assertWhole();
     await options.whileProjectorStops(async () => {
       await building.readTo(await log.head());
       signal.throwIfAborted();
@@ -160,6 +165,15 @@ class Building {
     }
   }
 
+  /** @throws {UnreadableEvent} where the log has lost the last event of a container, which no other comes after to tell */
+  async assertWhole(): Promise<void> {
+    const pace = new Pace();
+    for (const { state } of this.#catalog.allContainers()) {
+      await assertEndNotLost(this.#options.log, containerStream(state.rid));
+      await pace.step();
+    }
+  }
+
   async #readTo(position: number): Promise<void> {
     const { log, signal } = this.#options;
     let changes: ReadModelChange[] = [];
@@ -180,7 +194,7 @@ class Building {
         const page = await log.readAll(read, this.#pageSize(), { withBodies: false, mayBeTruncated: this.#isLenient });
         const within = page.filter((event) => event.position <= position);
         if (within.length > 0) {
-          for (const change of changesOf(within, this.#catalog)) changes.push(change);
+          for (const change of changesOf(within, this.#catalog, refuse)) changes.push(change);
           changes.push(...this.#logMarks.after(within));
           events += within.length;
           this.#eventsRead += within.length;
@@ -235,6 +249,11 @@ class Building {
     if (waitMs <= 0) await turn();
     else await wait(waitMs, signal);
   }
+}
+
+/** Made without it, they would have a policy, a recovery window or a permission that had ended; those in use may have it right. */
+function refuse(next: RecordedEvent): never {
+  throw eventsLost(next);
 }
 
 /**

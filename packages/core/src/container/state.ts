@@ -48,4 +48,6 @@ export interface ContainerState extends Provisioning {
   readonly deletedAtMs: number | null;
   /** Who deleted it, if anyone. */
   readonly deletedBy?: string;
+  /** Of the read models alone: the log had lost events of it when they were made, so the above may not be what was so. */
+  readonly lacksEvents?: true;
 }

@@ -1,6 +1,7 @@
 import { type Gone, goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import {
   isGone,
   type CatalogChange,
@@ -30,6 +31,8 @@ export class Catalog {
   readonly #liveContainers = new Map<string, Map<string, CatalogContainer>>();
   readonly #entries = new Map<string, CatalogEntry>();
   readonly #entriesByName = new Map<string, CatalogEntry>();
+  /** Of the last event that came of each stream since it was loaded. */
+  readonly #revisions = new Map<string, number>();
 
   static async load(store: ReadModelStore): Promise<Catalog> {
     const catalog = new Catalog();
@@ -37,6 +40,13 @@ export class Catalog {
     for (const { number, state } of await store.containers()) catalog.put({ kind: 'container', number, state });
     for (const entry of await store.catalogEntries()) catalog.put(entry);
     return catalog;
+  }
+
+  /** Whether an event is the next one of its stream, as far as that can be told here. To be asked of each, once. */
+  isNext({ stream, revision }: Pick<RecordedEvent, 'stream' | 'revision'>): boolean {
+    const before = this.#revisions.get(stream) ?? revision - 1;
+    this.#revisions.set(stream, revision);
+    return revision === before + 1;
   }
 
   put(change: CatalogChange): void {

@@ -87,6 +87,9 @@ export interface Examination extends FsckOptions {
   readonly shownAfterEnd: Set<number>;
 }
 
+/** Of a stream whose last event is not the store's, or not there. */
+export const END_LOST = 'the log does not have its last event any more, or another program has written to it';
+
 /** What a container's stream says. An event that can't be read is reported, and left out. */
 export async function readContainer(log: EventLog, rid: string, upTo: number, report: Report): Promise<Container> {
   const stream = containerStream(rid);
@@ -94,7 +97,12 @@ export async function readContainer(log: EventLog, rid: string, upTo: number, re
   let state: ContainerState | undefined;
   let isWhole = true;
   const later: ContainerState[] = [];
-  for (const event of await log.readStream(stream)) {
+  const events = await log.readStream(stream);
+  if (events.length === 0 && (await log.hasLostEnd?.(stream)) === true) {
+    isWhole = false;
+    report('unreadable-event', stream, END_LOST);
+  }
+  for (const event of events) {
     const isLater = event.position > upTo;
     try {
       const next = evolveContainer(later.at(-1) ?? state, event);

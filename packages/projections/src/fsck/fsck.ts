@@ -16,6 +16,7 @@ import { BACKUPS_STREAM, namesLost, readBackupEvent } from '../purge/vault-copie
 import { checkContainers, checkDatabases, checkEntry, foldOfEntry, streamOfEntry } from './catalog-entries.ts';
 import {
   BODIES_AT_ONCE,
+  END_LOST,
   type Container,
   type Examination,
   type FsckOptions,
@@ -112,11 +113,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         if (isItem) lives += 1;
       }
       if (isEndLost) {
-        report(
-          isItem ? 'writes-missing' : 'unreadable-event',
-          stream,
-          'the log does not have its last event any more, or another program has written to it',
-        );
+        report(isItem ? 'writes-missing' : 'unreadable-event', stream, END_LOST);
       }
       try {
         const containerRid = parseContainerStream(stream);

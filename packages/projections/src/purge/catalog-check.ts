@@ -25,6 +25,11 @@ export class CatalogCheck {
   /** @throws {PurgeFault} when it has it otherwise */
   async assertAgrees(rid: string): Promise<void> {
     if (this.#agreed.has(rid)) return;
+    if (this.#ports.catalog().containerByRid(rid)?.state.lacksEvents === true) {
+      throw new PurgeFault(
+        `the event log had lost events of ${containerStream(rid)} when the read models were made; nothing of it is recorded or erased until it is restored`,
+      );
+    }
     // What the log can't say is not known better by anybody.
     if ((await this.#agrees(rid).catch(unlessDamaged)) === false) {
       throw new PurgeFault(
