@@ -2632,6 +2632,57 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(other.storage.readModels.current.version).toBe(2);
     }));
 
+  it.each([
+    'DROP SCHEMA epitaph_items_v1 CASCADE',
+    'DELETE FROM epitaph_read_models.in_use',
+    'DROP SCHEMA epitaph_read_models CASCADE',
+  ])('go on together with read models that one has made which has started since those in use were gone: %s', (damage) =>
+    inCluster(async (cluster) => {
+      const { leader, other } = await twoWithAnItem(cluster);
+      await server.run(damage, cluster.url);
+      const third = await cluster.start();
+      for (const [index, node] of [leader, other, third].entries()) {
+        await eventually('it writes', () =>
+          write(node, `item ${index}`).then(
+            () => true,
+            () => false,
+          ),
+        );
+        const { json } = await node.store.readItem(await containerOn(node), 'item', PARTITION);
+        expect(JSON.parse(json)).toMatchObject({ id: 'item' });
+      }
+      const versions = [leader, other, third].map(({ storage }) => storage.readModels.current.version);
+      expect(new Set(versions)).toEqual(new Set([2]));
+      await eventuallySound(leader);
+    }),
+  );
+
+  it('take nothing for gone while the read models in use are made again from the log', () =>
+    inCluster(async (cluster) => {
+      const { leader, other, container } = await twoWithAnItem(cluster);
+      const { promise: held, resolve: goOn } = Promise.withResolvers<void>();
+      const subscribe = cluster.log.subscribe.bind(cluster.log);
+      vi.spyOn(cluster.log, 'subscribe').mockImplementationOnce((after, listener, options) =>
+        subscribe(after, { ...listener, onEvents: (events) => held.then(() => listener.onEvents(events)) }, options),
+      );
+      await server.run('DROP SCHEMA epitaph_items_v1 CASCADE', cluster.url);
+      const third = cluster.start();
+      try {
+        await eventually('both go on with others', () =>
+          Promise.resolve([leader, other].every(({ storage }) => storage.readModels.current.version === 2)),
+        );
+        for (const { store } of [leader, other]) {
+          await expect(store.readItem(container, 'item', PARTITION)).rejects.toMatchObject({ code: 'busy' });
+        }
+      } finally {
+        goOn();
+        await third;
+      }
+      for (const { store } of [leader, other]) {
+        expect(JSON.parse((await store.readItem(container, 'item', PARTITION)).json)).toMatchObject({ id: 'item' });
+      }
+    }));
+
   it('find gone what was erased since another has swapped, on one that has not heard of the swap yet', () =>
     inCluster(async (cluster) => {
       const { leader, other, container, position } = await twoWithAnItem(cluster);

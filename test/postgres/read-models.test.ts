@@ -523,17 +523,21 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it('of which it is lost which are in use are told as that by nodes at work, which go on with those made anew', () =>
-      inDatabase(async (database, url) => {
-        const node = await PostgresReadModels.open(database);
-        await server.run('DELETE FROM epitaph_read_models.in_use', url);
-        for (const ask of [() => node.look(), () => node.openUnfinished()]) {
-          await expect(ask()).rejects.toThrow(UnusableServer);
-          await expect(ask()).rejects.toThrow(/in_use is empty.*Start a node again/);
-        }
-        const { current } = await PostgresReadModels.open(database);
-        expect(await node.look()).toMatchObject({ version: current.version });
-      }));
+    it.each(['DELETE FROM epitaph_read_models.in_use', 'DROP SCHEMA epitaph_read_models CASCADE'])(
+      'of which it is lost which are in use are told as that by nodes at work, which go on with those made anew: %s',
+      (damage) =>
+        inDatabase(async (database, url) => {
+          const node = await PostgresReadModels.open(database);
+          await server.run(damage, url);
+          for (const ask of [() => node.look(), () => node.openUnfinished()]) {
+            await expect(ask()).rejects.toThrow(UnusableServer);
+            await expect(ask()).rejects.toThrow(/in_use is empty.*Start a node again/);
+          }
+          const { current } = await PostgresReadModels.open(database);
+          expect(current.version).toBe(2);
+          expect(await node.look()).toMatchObject({ version: 2 });
+        }),
+    );
 
     it.each([
       { what: 'made by an older Epitaph', change: 'UPDATE epitaph_read_models.in_use SET schema_version = 0' },

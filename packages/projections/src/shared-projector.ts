@@ -68,6 +68,8 @@ export interface SharedProjectorOptions extends ClearSources {
 interface Leading {
   readonly projector: Projector;
   readonly release: () => Promise<void>;
+  /** Which version of the read models it writes. */
+  version: number;
 }
 
 /**
@@ -131,8 +133,9 @@ export class SharedProjector implements Projection {
       // After a rebuild, during which this node went on holding the right to write.
       try {
         // If the answer to a swap was lost, this node does not know of it yet.
-        await this.#options.readModels.look();
+        const { version } = await this.#options.readModels.look();
         await leading.projector.begin();
+        leading.version = version;
         if (this.#leading === leading) return;
         // The right to write was lost meanwhile, before what had to be stopped for that had begun.
         await leading.projector.stop();
@@ -150,12 +153,22 @@ export class SharedProjector implements Projection {
       if (this.#leading !== undefined || this.#isCutOff) void this.#askLog();
       if (this.#leading !== undefined) {
         // Its projector sweeps the waiters by itself. If listening is not possible yet, it is tried again each time.
-        this.#options.readModels.listenAgain().catch(() => {});
+        this.#lookWhileLeading(this.#leading).catch(() => {});
         return;
       }
       this.#waiters.sweep(this.#error);
       void this.#look();
     });
+  }
+
+  /** A node that has started since has made others, where these were gone, and waits for them to be kept up. */
+  async #lookWhileLeading(leading: Leading): Promise<void> {
+    const { version } = await this.#options.readModels.look();
+    const isOver = () => this.#stopped || this.#leading !== leading;
+    if (version === leading.version || isOver()) return;
+    await leading.projector.stop();
+    // Whoever has stopped it meanwhile goes on by himself.
+    if (!isOver()) await this.resume();
   }
 
   /** Stands still. The right to write is kept, for {@link resume}; {@link close} gives it back. */
@@ -287,8 +300,9 @@ export class SharedProjector implements Projection {
       recordsIdleProgress: true,
       waiters: this.#waiters,
     });
+    let version: number;
     try {
-      await readModels.look();
+      ({ version } = await readModels.look());
       await projector.begin();
     } catch (error) {
       // If it kept the right to write, no node could write, this one included.
@@ -299,7 +313,7 @@ export class SharedProjector implements Projection {
       await projector.stop();
       return false;
     }
-    this.#leading = { projector, release: () => lead.release() };
+    this.#leading = { projector, release: () => lead.release(), version };
     this.#waiters.reached(projector.position);
     // What happened between the last news and now was told by nobody.
     this.#options.onNews(ANYTHING);

@@ -98,6 +98,8 @@ export class StoreParts {
   #closing = false;
   /** When, by the monotonic clock, the log was asked for the last head that the catalog was found to have reached. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
+  /** Read models may come to have less than that: made again, or of a standby that lags. */
+  #confirmedUpTo = 0;
   #confirming: Promise<void> | undefined;
 
   constructor(ports: StorePorts, projector: Projection, rows: ItemRows) {
@@ -276,7 +278,9 @@ export class StoreParts {
     if (nodes === undefined) return;
     // A question under way serves whoever comes meanwhile only if the log was asked late enough; otherwise it is asked
     // again.
-    while (this.#confirmedMs < sinceMs) await (this.#confirming ??= this.#confirm(log, monotonicMs));
+    while (this.#confirmedMs < sinceMs || this.projector.position < this.#confirmedUpTo) {
+      await (this.#confirming ??= this.#confirm(log, monotonicMs));
+    }
   }
 
   /** Makes sure that the catalog has all that is on record by now. */
@@ -297,6 +301,7 @@ export class StoreParts {
         throw new Refusal('busy', message, undefined, { cause: error.cause });
       }
       this.#confirmedMs = Math.max(this.#confirmedMs, askedMs);
+      this.#confirmedUpTo = head;
     } finally {
       this.#confirming = undefined;
     }

@@ -67,8 +67,12 @@ export class PostgresReadModels implements SharedReadModels {
       // Where it is not known which one is in use, it may be of any version.
       if (!isCurrent) await assertNoOlderNodes(sql);
       // What an older version of this program has projected is projected again, from the log, as is what is not there. Of any
-      // other nobody would know, nor ever take out what is erased; and where they are counted anew, it has the next one's name.
-      for (const former of await versions(sql)) await drop(sql, former);
+      // other nobody would know, nor ever take out what is erased.
+      for (const former of await versions(sql)) {
+        await drop(sql, former);
+        // Where they are counted anew a node at work would take others for those that it knows.
+        await sql.query(COUNT_BEYOND, [former]);
+      }
       const fresh = await create(sql);
       await use(sql, fresh);
       return [fresh, true];
@@ -264,6 +268,13 @@ const END_SILENT_HOLDER = `SELECT pg_terminate_backend(a.pid) FROM pg_locks l JO
   WHERE l.locktype = 'advisory' AND l.classid = $1 AND l.objid = $2 AND l.granted AND a.datname = current_database()
     AND a.usename = current_user AND a.state = 'idle' AND a.state_change < clock_timestamp() - make_interval(secs => $3)`;
 
+const COUNT_BEYOND =
+  "SELECT setval('epitaph_read_models.versions', greatest(last_value, $1)) FROM epitaph_read_models.versions";
+
+/** @source PostgreSQL's documentation, appendix A, "PostgreSQL Error Codes" */
+const UNDEFINED_TABLE = '42P01';
+const UNDEFINED_SCHEMA = '3F000';
+
 /** What is told on this channel concerns every node that reads the read models. */
 const CHANNEL = 'epitaph_read_models';
 /** Says of which schema a version was made that is not in use: only that of this program's is gone on with. */
@@ -353,11 +364,19 @@ const versionOfSchema = (name: string): number => Number(name.slice(schemaNameOf
 
 /** @throws {UnusableServer} where that is lost: nobody may go on with the one that he has, for another may have swapped it */
 async function versionInUse(sql: Statements): Promise<number> {
-  const [used] = await sql.query<{ version: number }>('SELECT version FROM epitaph_read_models.in_use');
+  const select = 'SELECT version FROM epitaph_read_models.in_use';
+  const [used] = await sql.query<{ version: number }>(select).catch(unlessDropped);
   if (used !== undefined) return used.version;
   throw new UnusableServer(
-    'The read models in PostgreSQL are damaged (epitaph_read_models.in_use is empty: which of them is in use is not known any more). Start a node again: it makes others from the log, and all nodes go on with those.',
+    'The read models in PostgreSQL are damaged (epitaph_read_models.in_use is empty, or not there: which of them is in use is not known any more). Start a node again: it makes others from the log, and all nodes go on with those.',
   );
+}
+
+/** Nothing, where somebody has dropped the table, or its schema. */
+function unlessDropped(error: unknown): [] {
+  const { code } = error as { readonly code?: string };
+  if (code === UNDEFINED_TABLE || code === UNDEFINED_SCHEMA) return [];
+  throw error;
 }
 
 async function use(sql: Statements, version: number): Promise<void> {
