@@ -135,6 +135,22 @@ it('is done with the lives of a page before it reads the next, so that none are 
   expect(askedAtPages).toEqual([0, 1_000 - 2, lives]);
 });
 
+it('says how far it is all the time, also while it goes through the rows of the read models', async () => {
+  const [present, gone] = [2_100, 1_100];
+  const { store, container, put } = await openWithContainer(() => {});
+  const putIn = (pk: string) => (_: unknown, index: number) => put({ id: `${index}`, pk });
+  await Promise.all(Array.from({ length: present }, putIn('stays')));
+  await Promise.all(Array.from({ length: gone }, putIn('leaves')));
+  await store.deletePartitionKey(CALLER, container, '["leaves"]');
+  const shares: number[] = [];
+  await store.fsck((done, total) => void shares.push(done / total));
+  expect(shares).toEqual(shares.toSorted((left, right) => left - right));
+  expect(shares.at(-1)).toBe(1);
+  // A thousand events, or as many rows, are between two of them at most: of 3,200 each that is a sixth.
+  const steps = shares.map((share, index) => share - (shares[index - 1] ?? 0));
+  expect(Math.max(...steps)).toBeLessThan(0.2);
+});
+
 it('finds nothing in what is written, leaves and is erased while it is at work', async () => {
   const meanwhile = new Meanwhile();
   const { store, container, put } = await openWithContainer(meanwhile.onPage);

@@ -85,6 +85,8 @@ export interface Examination extends FsckOptions {
   readonly namesLost: ReadonlyMap<string, number>;
   /** Births of the rows that are reported as shown after their end. */
   readonly shownAfterEnd: Set<number>;
+  /** Told of rows of the read models that are checked against the log, some at a time. */
+  readonly onRowsChecked: (rows: number) => void;
 }
 
 /** Of a stream whose last event is not the store's, or not there. */

@@ -79,6 +79,10 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     // A damaged event is reported where it is met in the walk over the log.
     namesLost: (await namesLost(log).catch(unlessDamaged)) ?? new Map<string, number>(),
     shownAfterEnd,
+    onRowsChecked: (rows) => {
+      rowsChecked += rows;
+      onProgress?.(upTo + Math.floor(upTo * Math.min(1, rowsChecked / Math.max(lives, 1))), total);
+    },
   };
   const shown = new Map((await store.catalogEntries()).map((entry) => [streamOfEntry(entry), entry]));
   const unread = new Set(shown.keys());
@@ -93,6 +97,9 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   let position = 0;
   let events = 0;
   let lives = 0;
+  /** It reads the log up to there, and then as much again: each life has a row, among the items or among what has left. */
+  const total = 2 * upTo;
+  let rowsChecked = 0;
 
   reading: for (;;) {
     signal?.throwIfAborted();
@@ -142,7 +149,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
         report('unreadable-event', stream, (error as Error).message);
       }
     }
-    onProgress?.(position, upTo);
+    onProgress?.(position, total);
   }
   for (const stream of goneOn) {
     if (foldOfEntry(stream) !== undefined) await checkEntry(stream, shown.get(stream), examination);
@@ -168,6 +175,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     items += await checkRows(container, examination);
     await checkLeft(container, examination);
   }
+  onProgress?.(total, total);
   return { events, items, lives, problems };
 }
 

@@ -9,7 +9,7 @@ const ROWS_AT_ONCE = 1_000;
 
 /** Checks that the log has what the read model lists as having left a container: lists and certificates are made of both. */
 export async function checkLeft({ number, state: { rid } }: CatalogContainer, examination: Examination): Promise<void> {
-  const { store, report, pace, signal } = examination;
+  const { store, report, pace, signal, onRowsChecked } = examination;
   const all = { fromMs: 0, toMs: Number.MAX_SAFE_INTEGER, cause: undefined, limit: ROWS_AT_ONCE };
   for (let after: DisappearanceRow | undefined; ;) {
     signal?.throwIfAborted();
@@ -23,6 +23,7 @@ export async function checkLeft({ number, state: { rid } }: CatalogContainer, ex
       }
       await pace.step();
     }
+    onRowsChecked(rows.length);
     after = rows.at(-1);
     if (rows.length < ROWS_AT_ONCE) break;
   }

@@ -30,7 +30,7 @@ export async function checkRows(
   { number, state: { rid } }: CatalogContainer,
   examination: Examination,
 ): Promise<number> {
-  const { store, upTo, report, pace, signal } = examination;
+  const { store, upTo, report, pace, signal, onRowsChecked } = examination;
   const container = await examination.containerOf(rid);
   const hasCopies = container.clearPaths.length > 0 || (await store.clearCopies(number, undefined, 1)).length > 0;
   let items = 0;
@@ -85,6 +85,7 @@ export async function checkRows(
       from = births.upTo;
       expected = new Map();
     }
+    onRowsChecked(rows.length);
     if (last === undefined) return items;
     afterBirth = last.birth;
   }
