@@ -1,8 +1,10 @@
 import { expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
+import { TURN_MS } from '@epitaph/core/turn.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
+import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
@@ -116,6 +118,39 @@ it('a container in which much is overdue holds up no other', async () => {
   await store.runPurge();
   expect(asked).toHaveLength(BATCH_SIZE * 3 + 1);
   expect(asked.indexOf(rids[1]!)).toBeLessThan(BATCH_SIZE * 2);
+});
+
+it('fsck gives way to others between containers, of which each may be empty', async () => {
+  const { store } = await openInlineStore('many-containers');
+  await store.createDatabase(CALLER, 'd');
+  for (let number = 0; number < 30; number++) await store.createContainer(CALLER, 'd', `c${number}`, DEFINITION, null);
+  let turns = 0;
+  let isOver = false;
+  const count = () => {
+    turns += 1;
+    if (!isOver) setImmediate(count);
+  };
+  const turnsBetween = async (work: { readonly prototype: object; readonly method: string }) => {
+    const original = Reflect.get(work.prototype, work.method) as (...args: unknown[]) => unknown;
+    const seen = new Set<number>();
+    const spied = vi.spyOn(work.prototype as Record<string, () => unknown>, work.method as never);
+    spied.mockImplementation(function (this: unknown, ...args: unknown[]) {
+      seen.add(turns);
+      const untilMs = performance.now() + TURN_MS + 1;
+      while (performance.now() < untilMs);
+      return original.apply(this, args);
+    } as never);
+    isOver = false;
+    setImmediate(count);
+    expect(await store.fsck()).toMatchObject({ ok: true });
+    isOver = true;
+    spied.mockRestore();
+    return seen.size;
+  };
+  // What is asked of each container: its rows, what has left, and what the vault keeps of it.
+  expect(await turnsBetween({ prototype: SqliteReadModelStore.prototype, method: 'allItems' })).toBe(30);
+  expect(await turnsBetween({ prototype: SqliteReadModelStore.prototype, method: 'unrecordedEnds' })).toBe(30);
+  expect(await turnsBetween({ prototype: SqliteKeyVault.prototype, method: 'holds' })).toBe(30);
 });
 
 it('containers that are gone with all that was in them cost neither a pass of the purge, nor a scrape, nor a start', async () => {

@@ -53,9 +53,13 @@ function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
  *
  * @param met the streams of those of which the log has an event
  */
-export async function checkDatabases(met: Iterable<string>, { log, store, upTo, report }: Examination): Promise<void> {
+export async function checkDatabases(
+  met: Iterable<string>,
+  { log, store, upTo, report, pace }: Examination,
+): Promise<void> {
   const unshown = new Set(met);
   for (const { number, state } of await store.databases()) {
+    await pace.step();
     const stream = databaseStream(state.rid);
     unshown.delete(stream);
     if (number > upTo) continue;
@@ -87,8 +91,9 @@ export async function checkDatabases(met: Iterable<string>, { log, store, upTo, 
  * @param met those of which the log has an event
  */
 export async function checkContainers(met: readonly string[], examination: Examination): Promise<void> {
-  const { log, store, upTo, report, containerOf, numbers } = examination;
+  const { log, store, upTo, report, containerOf, numbers, pace } = examination;
   for (const { number, state } of await store.containers()) {
+    await pace.step();
     if (number > upTo) continue;
     const { isWhole, later, state: recorded } = await containerOf(state.rid);
     const stream = containerStream(state.rid);
@@ -103,6 +108,7 @@ export async function checkContainers(met: readonly string[], examination: Exami
     }
   }
   for (const rid of met) {
+    await pace.step();
     const { state } = await containerOf(rid);
     if (state === undefined) continue;
     if (!numbers.has(rid)) report('entry-differs', containerStream(rid), 'not in the catalog');

@@ -166,12 +166,16 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       report('writes-left-after-purge', stream, 'purged, but its sealed writes are still in the log');
     }
   }
-  for (const rid of named) await checkSecret(rid, examination);
+  for (const rid of named) {
+    await examination.pace.step();
+    await checkSecret(rid, examination);
+  }
   await checkDatabases(databases, examination);
   await checkContainers([...containers.keys()], examination);
   await checkRetention(containers.keys(), examination);
   let items = 0;
   for (const container of await store.containers()) {
+    await examination.pace.step();
     items += await checkRows(container, examination);
     await checkLeft(container, examination);
   }

@@ -17,9 +17,10 @@ import type { Examination } from './examination.ts';
 
 /** Checks that the vault keeps what containers' streams say is kept: all that their holds cover, and for as long as their floors last. */
 export async function checkRetention(rids: Iterable<string>, examination: Examination): Promise<void> {
-  const { log, vault, report, containerOf } = examination;
+  const { log, vault, report, containerOf, pace } = examination;
   const floors = await vault.floors();
   for (const rid of rids) {
+    await pace.step();
     const { state, isWhole } = await containerOf(rid);
     if (state === undefined || !isWhole) continue;
     if ((await differences(state, floors.get(rid), examination)).length === 0) continue;
