@@ -1,7 +1,10 @@
-import { afterAll, expect, it } from 'vitest';
+import { afterAll, expect, it, vi } from 'vitest';
 import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
+import { TURN_MS } from '@epitaph/core/turn.ts';
+import { itemToWrite } from '../support/item.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
+import { openInlineStore } from './inline-store.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -37,3 +40,33 @@ it('of two holds of which one alone can be placed, the vault keeps the one that 
     await store.close();
   }
 }, 60_000);
+
+it('a hold on what a query finds gives way to others while it is placed, however many lives it names', async () => {
+  const { store, storage } = await openInlineStore('hold-on-many');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  for (let index = 0; index < 30; index++) {
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: `${index}`, pk: 'p' }));
+  }
+  let turns = 0;
+  let isOver = false;
+  const count = () => {
+    turns += 1;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  const seen = new Set<number>();
+  const findKey = storage.vault.findKey.bind(storage.vault);
+  // Whether it is erased already is asked of each life.
+  vi.spyOn(storage.vault, 'findKey').mockImplementation((...args) => {
+    const untilMs = performance.now() + TURN_MS + 1;
+    while (performance.now() < untilMs);
+    seen.add(turns);
+    return findKey(...args);
+  });
+  const scope = { kind: 'query', sql: 'SELECT * FROM c', parameters: [] } as const;
+  const { hold } = await store.placeHold(CALLER, container, 'h', { scope, reason: 'case 7' });
+  isOver = true;
+  expect(hold.scope).toMatchObject({ kind: 'query', lives: { length: 30 } });
+  expect(seen.size).toBeGreaterThanOrEqual(30);
+});

@@ -31,6 +31,7 @@ import {
 import { scopeOfHold } from '@epitaph/core/retention/scope-of-hold.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
+import { Pace } from '@epitaph/core/turn.ts';
 import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import { floorKinds, type HoldScope, type VaultHold, widened } from '@epitaph/core/vault/key-vault.ts';
 import { isoTime } from '@epitaph/core/clock.ts';
@@ -489,7 +490,9 @@ export class Holds {
           );
         }
         const lives: string[] = [];
+        const pace = new Pace();
         for (const { partitionKey, id, life } of rows) {
+          await pace.step();
           const prefix = await naming.itemStreamPrefix(rid, partitionKey, id);
           lives.push(withoutContainer(rid, itemStream(prefix, life)));
         }
@@ -519,12 +522,15 @@ export class Holds {
           }
         }
         return count;
-      case 'query':
+      case 'query': {
+        const pace = new Pace();
         for (const life of scope.lives) {
+          await pace.step();
           const stream = withContainer(rid, life);
           if (await this.#isKnownErased({ stream, events: await lifeTail(log, stream) })) count += 1;
         }
         return count;
+      }
       case 'container':
         return this.#erasedIn(container);
       case 'partition-key':
