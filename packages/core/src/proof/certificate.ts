@@ -17,6 +17,11 @@ export const CERTIFICATE_FORMAT = 'epitaph.certificate-of-disposal/2';
 /** As {@link CERTIFICATE_FORMAT}, but of what left with its partition key it has when that was recorded, and by whom. */
 const FIRST_FORMAT = 'epitaph.certificate-of-disposal/1';
 
+// Facts of lives as leaves have them, without names. Made once: there are as many certificates as lives.
+const purgedLeafSchema = itemPurgedSchema.omit({ id: true, partitionKey: true });
+const expiredLeafSchema = itemExpiredSchema.omit({ id: true, partitionKey: true });
+const deletedLeafSchema = itemDeletedSchema.pick({ withPartitionKey: true });
+
 /** What a certificate states of a life whose content was erased. Follows from its facts alone. Times in milliseconds. */
 export interface DisposalStatement {
   readonly containerRid: string;
@@ -99,7 +104,7 @@ export function disposalStatement(
   const purge = facts.at(-1);
   const place = purge && parseItemStream(purge.stream);
   if (purge?.type !== 'ItemPurged' || place === undefined) return undefined;
-  const data = itemPurgedSchema.omit({ id: true, partitionKey: true }).safeParse(purge.data).data;
+  const data = purgedLeafSchema.safeParse(purge.data).data;
   if (data === undefined) return undefined;
   // All that follows the writes: without its end, a life would seem to have ended when it was erased.
   const { writes: written } = data.ledger;
@@ -108,11 +113,10 @@ export function disposalStatement(
   }
   const writes = decodeLedger(data.ledger);
   const end = facts.find(({ type }) => type === 'ItemExpired' || type === 'ItemDeleted');
-  const expired =
-    end?.type === 'ItemExpired' ? itemExpiredSchema.omit({ id: true, partitionKey: true }).parse(end.data) : undefined;
+  const expired = end?.type === 'ItemExpired' ? expiredLeafSchema.parse(end.data) : undefined;
   const request =
     end?.type === 'ItemDeleted' && format !== FIRST_FORMAT
-      ? itemDeletedSchema.pick({ withPartitionKey: true }).parse(end.data).withPartitionKey
+      ? deletedLeafSchema.parse(end.data).withPartitionKey
       : undefined;
   const ledger = new TextEncoder().encode(canonicalJson(data.ledger));
   return {
