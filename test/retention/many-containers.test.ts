@@ -139,7 +139,7 @@ it('fsck gives way to others between containers, of which each may be empty', as
       const untilMs = performance.now() + TURN_MS + 1;
       while (performance.now() < untilMs);
       return original.apply(this, args);
-    } as never);
+    });
     isOver = false;
     setImmediate(count);
     expect(await store.fsck()).toMatchObject({ ok: true });

@@ -80,6 +80,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     namesLost: (await namesLost(log).catch(unlessDamaged)) ?? new Map<string, number>(),
     shownAfterEnd,
     onRowsChecked: (rows) => {
+      // Most of thousands of containers may have none.
+      if (rows === 0) return;
       rowsChecked += rows;
       onProgress?.(upTo + Math.floor(upTo * Math.min(1, rowsChecked / Math.max(lives, 1))), total);
     },
