@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { TURN_MS } from '@epitaph/core/turn.ts';
 import type { PurgePorts } from '../src/purge/ports.ts';
 import { Truncations } from '../src/purge/truncations.ts';
 
@@ -16,6 +17,38 @@ it('looks through a long log for what a crash has left with turns for others in 
   await truncations.finish(0, 0);
   clearInterval(counting);
   expect(turns).toBeGreaterThan(1);
+});
+
+it('looks at the lives that a crash has left with turns for others in between, of which a page of the log may have a thousand', async () => {
+  const lives = 30;
+  let turns = 0;
+  const seen = new Set<number>();
+  const log = {
+    head: () => lives,
+    readAll: (after: number) =>
+      Array.from({ length: lives - after }, (_, index) => ({
+        type: 'ItemPurged',
+        stream: `item-r.${index}.0`,
+        position: after + index + 1,
+      })),
+    readLast: () => {
+      const untilMs = performance.now() + TURN_MS + 1;
+      while (performance.now() < untilMs);
+      seen.add(turns);
+      return undefined;
+    },
+    readStream: () => [],
+  };
+  const truncations = new Truncations({ log, projected: () => Promise.resolve() } as unknown as PurgePorts);
+  let isOver = false;
+  const count = () => {
+    turns += 1;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  await truncations.finish(0, 0);
+  isOver = true;
+  expect(seen.size).toBe(lives);
 });
 
 it('reads no part of the log twice for what a crash has left, unless it is to begin before that or it failed', async () => {

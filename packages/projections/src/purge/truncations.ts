@@ -74,7 +74,11 @@ export class Truncations {
       await pace.step();
       const events = await log.readAll(this.#looked.upTo, 1_000, { withBodies: false, mayBeTruncated: true });
       if (events.length === 0) return;
-      for (const { type, stream } of events) if (type === 'ItemPurged') await this.finishLife(stream, nowMs);
+      for (const { type, stream } of events) {
+        if (type !== 'ItemPurged') continue;
+        await pace.step();
+        await this.finishLife(stream, nowMs);
+      }
       this.#looked.upTo = events.at(-1)!.position;
     }
   }
