@@ -21,7 +21,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { DestroyRequest, HoldScope } from '@epitaph/core/vault/key-vault.ts';
-import type { ItemRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import type { EndedRow, ItemRow, ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { DataFolder, FolderInUse } from '@epitaph/storage/sqlite/data-folder.ts';
 import { UnusableFile } from '@epitaph/storage/sqlite/database.ts';
 import { giveToFolderOwner } from '@epitaph/storage/sqlite/file-owner.ts';
@@ -709,7 +709,7 @@ describe('the plans of the statements that run on every tick and preview', () =>
 
   it('go on with lists in the middle of an instant, at which a million may have left, by time and position', async () => {
     const plans = await plansOf((sql) => /FROM (?:ended|disappearances) .*position\)? > /.test(sql));
-    expect(plans.length).toBe(3);
+    expect(plans.length).toBe(4);
     for (const { sql, plan } of plans)
       expect(plan, sql).toMatch(/at=\? AND position>\?|\(ended_at,position\)>\(\?,\?\)/);
   });
@@ -780,6 +780,54 @@ describe('read models of many items', () => {
     }
     expect(store.dueOtherwise(7, 1_000_001, 2_000_010)).toBeInstanceOf(Promise);
     expect(store.dueOtherwise(2, 0, 2_000_010)).not.toBeInstanceOf(Promise);
+  });
+
+  it('ended lives behind many that left with their partition key are looked for in turns with others', async () => {
+    const AT_MS = 5_000;
+    const [left, own] = [
+      { container: 2, partitionKey: '["left"]' },
+      { container: 2, partitionKey: '["own"]' },
+    ];
+    const store = await filled([
+      { ...own, from: 3, items: 2 },
+      { ...left, from: 10, items: 12_000 },
+      { ...own, from: 20_000, items: 2 },
+    ]);
+    const ended = (position: number, endedAtMs: number): ReadModelChange => {
+      const life = { ...own, id: `${position}`, life: 0, position, cause: 'deleted' } as const;
+      const none = { purgedAtMs: null, actor: null, rule: null, ttl: null, policyVersion: null };
+      return {
+        kind: 'item-ended',
+        row: { ...life, stream: `item-r.${position}.0`, endedAtMs, byPolicyStart: false },
+        disappearance: { ...life, ...none, atMs: endedAtMs, recordedAtMs: endedAtMs },
+      };
+    };
+    const find = (limit: number, after?: { endedAtMs: number; position: number }, endedAtOrBeforeMs = AT_MS + 1) =>
+      store.endedLives(2, { byPolicyStart: false, endedAtOrBeforeMs, after, limit });
+    const positionsOf = async (rows: MaybePromise<readonly EndedRow[]>) => (await rows).map(({ position }) => position);
+    const deletion = { ...left, atMs: AT_MS, actor: 'key:primary', marks: NONE };
+    // given: two ended before all of the others, one behind them at their very instant, and one after it
+    const others = [ended(3, AT_MS - 1), ended(4, AT_MS), ended(20_000, AT_MS), ended(20_001, AT_MS + 1)];
+    await store.apply([...others, { kind: 'partition-key-deleted', ...deletion }], 30_000);
+    // then: the first are found at once
+    const first = find(2);
+    expect(first).not.toBeInstanceOf(Promise);
+    expect(await positionsOf(first)).toEqual([3, 4]);
+    // and those behind in turns
+    for (const [limit, after, positions] of [
+      [9, undefined, [3, 4, 20_000, 20_001]],
+      [1, { endedAtMs: AT_MS, position: 4 }, [20_000]],
+      [9, { endedAtMs: AT_MS, position: 2_000 }, [20_000, 20_001]],
+    ] as const) {
+      const found = find(limit, after);
+      expect(found).toBeInstanceOf(Promise);
+      expect(await positionsOf(found)).toEqual(positions);
+    }
+    expect(await positionsOf(find(9, undefined, AT_MS))).toEqual([3, 4, 20_000]);
+    expect(await positionsOf(find(9, { endedAtMs: AT_MS, position: 20_000 }))).toEqual([20_001]);
+    expect(
+      await store.endedLives(2, { byPolicyStart: true, endedAtOrBeforeMs: AT_MS, after: undefined, limit: 9 }),
+    ).toEqual([]);
   });
 
   it('a page of a partition key takes no longer where it has many items', { timeout: 60_000 }, async () => {

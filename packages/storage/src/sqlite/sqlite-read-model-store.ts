@@ -41,6 +41,8 @@ const FEW_ITEMS = 1_000;
 const MANY_ITEMS = 20_000;
 /** Births, of all containers, that are gone through before others get their turn: takes some milliseconds where each has a row. */
 const BIRTHS_AT_ONCE = 100_000;
+/** Ended lives that are gone through before others get their turn, where there are unrecorded ends among them: takes as long. */
+const ENDED_AT_ONCE = 5_000;
 
 /** How often it is taken for granted that a container, or a part of one, still has as many items as it had. */
 const TRUSTED_SIZE = 64;
@@ -430,16 +432,32 @@ export class SqliteReadModelStore implements ReadModelStore {
   endedLives(
     container: number,
     { byPolicyStart, endedAtOrBeforeMs, after, limit }: Parameters<ReadModelStore['endedLives']>[1],
-  ): EndedRow[] {
-    const rows = this.#read.ended.all(
-      container,
-      byPolicyStart ? 1 : 0,
-      endedAtOrBeforeMs,
-      after?.endedAtMs ?? -1,
-      after?.position ?? -1,
-      limit,
-    ) as unknown as (Omit<EndedRow, 'byPolicyStart'> & { byPolicyStart: number })[];
-    return rows.map((row) => ({ ...row, byPolicyStart: row.byPolicyStart === 1 }));
+  ): MaybePromise<EndedRow[]> {
+    const { ended, endedPlace, anyUnrecorded } = this.#read;
+    const found: EndedRow[] = [];
+    let at: EndedPlace = after ?? { endedAtMs: -1, position: -1 };
+    const takeUpTo = (upTo: EndedPlace): void => {
+      const rows = ended.all(container, byPolicyStart ? 1 : 0, ...placed(at), ...placed(upTo), limit - found.length);
+      for (const row of rows as unknown as (Omit<EndedRow, 'byPolicyStart'> & { byPolicyStart: number })[]) {
+        found.push({ ...row, byPolicyStart: row.byPolicyStart === 1 });
+      }
+    };
+    const last: EndedPlace = { endedAtMs: endedAtOrBeforeMs, position: Number.MAX_SAFE_INTEGER };
+    if (anyUnrecorded.get(container) === undefined) {
+      takeUpTo(last);
+      return found;
+    }
+    // A million of them may lie before and between the lives that are looked for.
+    const step = (): boolean => {
+      const span = [container, byPolicyStart ? 1 : 0, endedAtOrBeforeMs, ...placed(at), ENDED_AT_ONCE - 1] as const;
+      const upTo = endedPlace.get(...span) as EndedPlace | undefined;
+      takeUpTo(upTo ?? last);
+      if (upTo === undefined) return true;
+      at = upTo;
+      return found.length >= limit;
+    };
+    if (step()) return found;
+    return this.#underWay(this.#inTurns(step).then(() => found));
   }
 
   countEnded(container: number, byPolicyStart: boolean, endedAtOrBeforeMs: number): number {
@@ -528,6 +546,11 @@ interface BirthSpan extends Pick<ItemScan, 'afterBirth' | 'limit'> {
   /** Up to the last birth by default. */
   readonly upToBirth?: number;
 }
+
+/** A place in the order in which lives have ended. */
+type EndedPlace = Pick<EndedRow, 'endedAtMs' | 'position'>;
+
+const placed = ({ endedAtMs, position }: EndedPlace): readonly [number, number] => [endedAtMs, position];
 
 /** What the partition keys of a scan lie between. */
 function keysOf({ partitionKey, prefix = '' }: Pick<ItemScan, 'partitionKey' | 'prefix'>): {
@@ -714,9 +737,18 @@ function prepare(database: DatabaseSync) {
     ended: database.prepare(
       `SELECT container, partition_key AS partitionKey, id, life, stream, position, cause, ended_at AS endedAtMs,
               by_policy_start AS byPolicyStart
-       FROM ended WHERE container = ? AND by_policy_start = ? AND ended_at <= ? AND (ended_at, position) > (?, ?)
-         AND stream IS NOT NULL
+       FROM ended WHERE container = ? AND by_policy_start = ? AND (ended_at, position) > (?, ?)
+         AND (ended_at, position) <= (?, ?) AND stream IS NOT NULL
        ORDER BY ended_at, position LIMIT ?`,
+    ),
+    // Where a piece of them ends, unrecorded ends included.
+    endedPlace: database.prepare(
+      `SELECT ended_at AS endedAtMs, position FROM ended
+       WHERE container = ? AND by_policy_start = ? AND ended_at <= ? AND (ended_at, position) > (?, ?)
+       ORDER BY ended_at, position LIMIT 1 OFFSET ?`,
+    ),
+    anyUnrecorded: database.prepare(
+      'SELECT 1 FROM ended INDEXED BY ended_unrecorded WHERE container = ? AND stream IS NULL LIMIT 1',
     ),
     unrecorded: database.prepare(
       `SELECT container, partition_key AS partitionKey, id, life, position, ended_at AS endedAtMs
