@@ -36,7 +36,8 @@ export class Progress {
       return;
     }
     const tenth = Math.floor(share * 10);
-    if (tenth <= this.#tenth) return;
+    // What has several parts begins anew with each. A tenth less may be that there is more to do than there was.
+    if (tenth <= this.#tenth && tenth >= this.#tenth - 1) return;
     this.#tenth = tenth;
     this.#stream.write(`${text}\n`);
   }

@@ -201,7 +201,7 @@ describe('the command line', () => {
     expect(rebuilt.stderr).toMatch(/^rebuild 100% {2}/m);
     const examined = await ask('fsck');
     expect(examined).toMatchObject({ code: 0, stdout: expect.stringMatching(/^All is as the log says: /) });
-    expect(examined.stderr).toMatch(/^fsck 100% {2}\d+\/\d+\n$/);
+    expect(examined.stderr).toMatch(/^(?:fsck +\d+% {2}\d+\/\d+\n)*fsck 100% {2}\d+\/\d+\n$/);
   });
 
   test('says no as the server does, with exit code 1', async () => {
@@ -577,6 +577,16 @@ describe('progress', () => {
         .trimEnd()
         .split('\n'),
     ).toHaveLength(11);
+  });
+
+  test('begins anew there with each part of the work, as of a restore, and not where there is a little more to do', () => {
+    const lines = (steps: readonly number[]) =>
+      shown(false, steps)
+        .trimEnd()
+        .split('\n')
+        .map((line) => Number(/(\d+)%/.exec(line)![1]));
+    expect(lines([100, 5, 50, 100, 2, 40])).toEqual([100, 5, 50, 100, 2, 40]);
+    expect(lines([49, 50, 49, 50, 61, 59])).toEqual([49, 50, 61]);
   });
 });
 
