@@ -362,12 +362,21 @@ describe('ORDER BY', () => {
       const query = parseQuery(
         `SELECT TOP 2 VALUE VectorDistance(c.v, [1, 0]${rest}) FROM c ORDER BY VectorDistance(c.v, [1, 0]${rest})`,
       );
-      const plan = planQuery(query, [], { vectorEmbeddings: [{ path: '/v', distanceFunction }] });
+      const options = { name: '@options', value: { searchListSizeMultiplier: 20 } };
+      const plan = planQuery(query, [options], { vectorEmbeddings: [{ path: '/v', distanceFunction }] });
       return [...evaluate(plan, documents)];
     };
     expect(find('euclidean')).toEqual([1, Math.sqrt(5)]);
     expect(find('dotproduct')).toEqual([2, 0]);
     expect(find('dotproduct', ", true, {distanceFunction: 'cosine'}")).toEqual([1, 0]);
+    for (const rest of [
+      ', true, {}',
+      ", false, {searchListSizeMultiplier: 20, dataType: 'float32'}",
+      ', true, @options',
+    ]) {
+      expect(find('euclidean', rest), rest).toEqual([1, Math.sqrt(5)]);
+      expect(find('dotproduct', rest), rest).toEqual([2, 0]);
+    }
     const named = planQuery(
       parseQuery('SELECT TOP 2 VALUE VectorDistance(c[@path], @v) FROM c ORDER BY VectorDistance(c[@path], @v)'),
       [

@@ -546,7 +546,7 @@ export class Compiler {
 
   #call(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
     const { name, at } = expression;
-    const args = name === 'VECTORDISTANCE' ? this.#vectorArguments(expression.args, at) : expression.args;
+    const args = name === 'VECTORDISTANCE' ? this.#vectorArguments(expression.args, at, scope) : expression.args;
     if (expression.userDefined) {
       throw queryError(
         'notSupported',
@@ -617,15 +617,17 @@ export class Compiler {
     return { run: subqueryRunner(program, form, at), constant: undefined };
   }
 
-  /** VectorDistance without options takes the distance function of the container's policy for its path. */
-  #vectorArguments(args: readonly Expression[], at: SourceLocation): readonly Expression[] {
-    const [first, second, bruteForce = { kind: 'literal', value: false, at }] = args;
-    if (first === undefined || second === undefined || args.length > 3) return args;
+  /** VectorDistance takes the distance function of the container's policy for its path where its options name none. */
+  #vectorArguments(args: readonly Expression[], at: SourceLocation, scope: Scope): readonly Expression[] {
+    const [first, second, bruteForce = { kind: 'literal', value: false, at }, options] = args;
+    if (first === undefined || second === undefined || args.length > 4) return args;
     const paths = [first, second].map((argument) => policyPath(argument, (name) => this.#parameters.get(name)));
     const embedding = this.#vectorEmbeddings.find(({ path }) => paths.includes(path));
     if (embedding === undefined) return args;
-    const options: Value = { distanceFunction: embedding.distanceFunction };
-    return [first, second, bruteForce, { kind: 'literal', value: options, at }];
+    const given = options === undefined ? {} : this.expression(options, scope).constant?.value;
+    if (!isObject(given) || (given['distanceFunction'] ?? undefined) !== undefined) return args;
+    const value: Value = { ...given, distanceFunction: embedding.distanceFunction };
+    return [first, second, bruteForce, { kind: 'literal', value, at }];
   }
 
   /**
@@ -634,7 +636,7 @@ export class Compiler {
    */
   isSimilarity(expression: Expression, scope: Scope): boolean {
     if (expression.kind !== 'call' || expression.name !== 'VECTORDISTANCE') return false;
-    const options = this.#vectorArguments(expression.args, expression.at)[3];
+    const options = this.#vectorArguments(expression.args, expression.at, scope)[3];
     const value = options === undefined ? undefined : this.expression(options, scope).constant?.value;
     const name = isObject(value) ? value['distanceFunction'] : undefined;
     return typeof name !== 'string' || name.toLowerCase() !== 'euclidean';
