@@ -58,7 +58,9 @@ const partitionKeySchema = z.looseObject({
 const indexingPolicySchema = z.looseObject({
   indexingMode: z.string().optional(),
   automatic: z.boolean().optional(),
-  includedPaths: pathsSchema.optional(),
+  includedPaths: z
+    .array(z.looseObject({ path: z.string(), indexes: z.array(z.looseObject({ kind: z.unknown() })).nullish() }))
+    .optional(),
   excludedPaths: pathsSchema.optional(),
   vectorIndexes: vectorIndexesSchema.optional(),
   fullTextIndexes: fullTextIndexesSchema.nullish(),
@@ -139,7 +141,8 @@ export interface ContainerBody {
  * Reads the body of a container's create or replace, and fills in what Cosmos DB fills in.
  *
  * @param current the definition that a replace starts from: a body without a partition key or unique keys keeps its
- * @param legacy the protocol is older than partition keys: without one, the system's own is taken
+ * @param legacy the protocol is older than partition keys: without one, the system's own is taken, and kinds of indexes
+ * are kept at their paths
  * @throws WireError 400
  */
 export function readContainerBody(
@@ -184,7 +187,7 @@ export function readContainerBody(
     );
   }
   checkClearPaths(epitaph?.clearPaths ?? [], partitionKey.paths);
-  const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {});
+  const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {}, options.legacy ?? false);
   if (indexingPolicy.indexingMode === 'none' && ttl.defaultTtl !== null) {
     throw badRequest(
       "The Time to Live (TTL) feature can't be used with the indexing mode 'none': set the indexing mode to consistent, or leave defaultTtl out.",
@@ -346,7 +349,33 @@ function readKind(kind: string): 'Hash' | 'MultiHash' {
 const ETAG_PATH = '/"_etag"/?';
 const SPATIAL_TYPES: readonly string[] = ['Point', 'LineString', 'Polygon', 'MultiPolygon'];
 
-function readIndexingPolicy(sent: z.infer<typeof indexingPolicySchema>): ContainerDefinition['indexingPolicy'] {
+/**
+ * A path once had kinds of indexes. Of these Cosmos DB tells today's clients, and those that were made for them and send
+ * them still, the spatial ones alone, which are in a list of their own.
+ */
+function withoutKinds(policy: z.infer<typeof indexingPolicySchema>): z.infer<typeof indexingPolicySchema> {
+  if (policy.includedPaths?.every(({ indexes }) => indexes === undefined) ?? true) return policy;
+  const listed = policy.spatialIndexes ?? [];
+  const spatial = (policy.includedPaths ?? []).filter(
+    ({ path, indexes }) => indexes?.some(isSpatial) === true && !listed.some((index) => index.path === path),
+  );
+  const spatialIndexes = [...listed, ...spatial.map(({ path }) => ({ path }))];
+  return {
+    ...policy,
+    includedPaths: policy.includedPaths?.map(({ indexes: _, ...included }) => included),
+    ...(spatialIndexes.length === 0 ? {} : { spatialIndexes }),
+  };
+}
+
+function isSpatial({ kind }: { readonly kind?: unknown }): boolean {
+  return typeof kind === 'string' && kind.toLowerCase() === 'spatial';
+}
+
+function readIndexingPolicy(
+  policy: z.infer<typeof indexingPolicySchema>,
+  legacy: boolean,
+): ContainerDefinition['indexingPolicy'] {
+  const sent = legacy ? policy : withoutKinds(policy);
   // Cosmos DB indexes a path for all spatial types, whichever were named.
   const spatialIndexes = sent.spatialIndexes?.map((index) => ({ ...index, types: SPATIAL_TYPES }));
   const given = spatialIndexes === undefined ? sent : { ...sent, spatialIndexes };

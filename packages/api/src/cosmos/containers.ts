@@ -117,6 +117,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
         queryCharacters: request.limits.queryCharacters,
         current: container.definition,
+        legacy: !knowsPartitionKeys(request),
       });
       if (name !== container.name) throw badRequest('The id in the body is not the one in the request target.');
       const written = await store.replaceContainer(

@@ -293,6 +293,42 @@ describe('a container', () => {
     expect((await replace({ fullTextPolicy: { defaultLanguage: 'yy-XX' } })).status).toBe(400);
   });
 
+  test('tells of kinds of indexes, which paths once had, the spatial ones, in their own list', async () => {
+    const app = await shopOnly();
+    const range = ['String', 'Number'].map((dataType) => ({ kind: 'Range', dataType, precision: -1 }));
+    const spatial = { kind: 'Spatial', dataType: 'Point' };
+    const includedPaths = [
+      { path: '/*', indexes: [...range, spatial] },
+      { path: '/at/*', indexes: [spatial] },
+      { path: '/to/*', indexes: [spatial] },
+      { path: '/n/?', indexes: range },
+      { path: '/s/?', indexes: null },
+    ];
+    const indexingPolicy = { includedPaths, spatialIndexes: [{ path: '/to/*', types: ['Point'] }] };
+    const body = { id: 'a', partitionKey, indexingPolicy };
+    const types = ['Point', 'LineString', 'Polygon', 'MultiPolygon'];
+    const told = {
+      includedPaths: includedPaths.map(({ path }) => ({ path })),
+      spatialIndexes: ['/to/*', '/*', '/at/*'].map((path) => ({ path, types })),
+    };
+    const { json } = await call(app, 'POST', '/dbs/shop/colls', { body });
+    expect(json['indexingPolicy']).toMatchObject(told);
+    expect(JSON.stringify(json)).not.toContain('Range');
+    const replaced = await call(app, 'PUT', '/dbs/shop/colls/a', { body });
+    expect(replaced.json['indexingPolicy']).toEqual(json['indexingPolicy']);
+    const plain = { ...body, id: 'b', indexingPolicy: { includedPaths: [{ path: '/*', indexes: range }] } };
+    const made = await call(app, 'POST', '/dbs/shop/colls', { body: plain });
+    expect(made.json['indexingPolicy']).toMatchObject({ includedPaths: [{ path: '/*' }] });
+    expect(made.text).not.toMatch(/indexes|spatialIndexes/);
+    // A client of the time when they were kept finds them again, until a later one replaces the container.
+    const headers = { 'x-ms-version': '2018-06-18' };
+    const old = { id: 'c', indexingPolicy: { includedPaths: [{ path: '/*', indexes: range }] } };
+    const kept = { indexingPolicy: { includedPaths: [{ path: '/*', indexes: range }] } };
+    expect((await call(app, 'POST', '/dbs/shop/colls', { body: old, headers })).json).toMatchObject(kept);
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body: old, headers })).json).toMatchObject(kept);
+    expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body: old })).text).not.toContain('indexes');
+  });
+
   test('takes a spatial index with a type only, and has it for all types', async () => {
     const app = await shopOnly();
     const create = (id: string, index: object) =>
