@@ -438,7 +438,14 @@ describe('an account', () => {
         budget: 'none',
         consumed: { write: { operations: 150, throttled: 0 }, purge: { operations: 150, requestUnits: 793.5 } },
       });
-      expect((await container.readOffer()).resource).toBe(undefined);
+      const offers = 'Reading or replacing offers is not supported for serverless accounts.';
+      for (const asked of [
+        () => container.readOffer(),
+        () => serverless.client.offers.readAll().fetchAll(),
+        () => serverless.client.offer('a').read(),
+      ]) {
+        expect(await refusalOf(asked())).toMatchObject({ code: 400, message: expect.stringContaining(offers) });
+      }
       const refused = await refusalOf(serverless.container({ throughput: 400 }));
       expect(refused).toMatchObject({ code: 400 });
       expect(refused.message).toContain('not supported for serverless accounts');

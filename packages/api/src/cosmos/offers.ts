@@ -133,8 +133,6 @@ function showAutoscale(shown: Throughput & { readonly kind: 'autoscale' }): Json
 
 /** In order of creation, each database before its containers. */
 function allOffers(store: StoreApi): Owner[] {
-  // Serverless accounts have no offers at all.
-  if (store.requestUnits.serverless) return [];
   return store.listDatabases().flatMap((database): Owner[] => {
     const shared = database.throughput.kind !== 'none';
     return [
@@ -148,14 +146,26 @@ function allOffers(store: StoreApi): Owner[] {
   });
 }
 
+/**
+ * A serverless account has none, and says so in words by which tools know it for one.
+ *
+ * @throws WireError 400
+ */
+function assertOffers({ store }: CosmosRequest): void {
+  if (!store.requestUnits.serverless) return;
+  throw badRequest('Reading or replacing offers is not supported for serverless accounts.');
+}
+
 /** `/offers` */
 export function answerOffers(request: CosmosRequest): Answer {
+  assertOffers(request);
   if (isFeed(request)) return answerFeed(request, '', 'Offers', allOffers(request.store).map(showOffer));
   throw methodNotAllowed();
 }
 
 /** `/offers/{id}` */
 export async function answerOffer(request: CosmosRequest): Promise<Answer> {
+  assertOffers(request);
   const { method, segments, store, headers, caller } = request;
   const owner = allOffers(store).find((candidate) => offerId(candidate) === segments[1]);
   if (owner === undefined) throw new WireError('notFound', 'Resource Not Found: no such offer.');
