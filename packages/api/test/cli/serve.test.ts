@@ -68,6 +68,22 @@ describe('epitaph serve', () => {
     expect((await finished()).code).toBe(0);
   });
 
+  test('keeps from them what an older version has left open, whose files had the rights that the user gives to others', async () => {
+    const data = temporaryFolder();
+    chmodSync(data, 0o755);
+    const older = await serve(['--data', data]);
+    older.child.kill('SIGTERM');
+    await older.finished();
+    const databases = () => readdirSync(data).filter((name) => name.includes('.db'));
+    for (const name of databases()) chmodSync(path.join(data, name), 0o644);
+    const { child, finished } = await serve(['--data', data]);
+    const open = databases().filter((name) => (statSync(path.join(data, name)).mode & 0o077) !== 0);
+    expect(databases()).toEqual(expect.arrayContaining(['items.v1.db', 'log.db', 'proof.db', 'vault.db']));
+    expect(open).toEqual([]);
+    child.kill('SIGTERM');
+    expect((await finished()).code).toBe(0);
+  });
+
   test('takes the published key from loopback names only, so that no web page can use it', async () => {
     const { endpoint } = await serve(['--data', temporaryFolder()]);
     const port = Number(new URL(endpoint).port);

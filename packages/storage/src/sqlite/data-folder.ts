@@ -10,6 +10,7 @@ import { type OwnedLog, refusalOfLog } from '../log-owner.ts';
 import { checkpointIn, type ReadModelCheckpoint, UnusableFile } from './database.ts';
 import { identityOf, makeFolder, overwriteDurably, overwriteSoon, writeDurably } from './durable-files.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
+import { keepFromOthers } from './file-owner.ts';
 import { READ_MODEL_SCHEMA_VERSION } from './schema.ts';
 import { StorageFault } from './writer.ts';
 
@@ -69,6 +70,7 @@ export const PROOF_KEY_FILE = 'proof.key';
 export const ACCESS_KEYS_FILE = 'keys.json';
 /** In each part of a backup, and in no data folder. */
 export const MANIFEST_FILE = 'backup.json';
+const DATABASES = /^(?:log|vault|proof|items\.v\d+)\.db(?:-wal|-shm)?$/;
 /** The end of the name of a folder that a restore is making. */
 export const RESTORING_SUFFIX = '.restoring';
 
@@ -126,6 +128,7 @@ export class DataFolder {
         );
       }
       const folder = new DataFolder(path, lock, facts);
+      for (const name of readdirSync(path)) if (DATABASES.test(name)) keepFromOthers(folder.file(name));
       if (found?.id === undefined) writeFacts(path, facts);
       return folder;
     } catch (error) {
