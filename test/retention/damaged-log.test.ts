@@ -784,3 +784,28 @@ describe.each([
     }
   });
 });
+
+it('a rebuild is refused over an event of a container that the log has lost, also where what was before it is applied already', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+  const ids = Array.from({ length: 60 }, (_, index) => `item ${index}`);
+  for (const id of ids) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  await store.replaceContainer(CALLER, 'd', 'c', DEFINITION, null);
+  await store.setRecoveryWindow(CALLER, container, 60, 'a test');
+  await store.close();
+  folder.change('log.db', (log) => log.exec("DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 1"));
+  store = await folder.open();
+  try {
+    // Fifty events are applied at a time.
+    store.startRebuild('items', { eventsPerSecond: 50 });
+    await vi.waitFor(() => expect(store.rebuildStatus('items')?.state).toMatch(/done|failed/), 10_000);
+    expect(store.rebuildStatus('items')).toMatchObject({
+      state: 'failed',
+      error: expect.stringContaining('the event log lacks events of container-'),
+    });
+  } finally {
+    await store.close();
+  }
+});

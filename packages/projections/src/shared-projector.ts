@@ -68,8 +68,8 @@ export interface SharedProjectorOptions extends ClearSources {
 interface Leading {
   readonly projector: Projector;
   readonly release: () => Promise<void>;
-  /** Which version of the read models it writes. */
-  version: number;
+  /** Which version of the read models it writes; undefined while it stands still, and until it has begun again. */
+  version: number | undefined;
 }
 
 /**
@@ -88,6 +88,8 @@ export class SharedProjector implements Projection {
   /** One look at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
   #nextLook: Promise<void> | undefined;
+  /** Until the projector of the right to write has gone on with other read models. */
+  #moving: Promise<void> = Promise.resolve();
   /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
@@ -128,25 +130,8 @@ export class SharedProjector implements Projection {
 
   async resume(): Promise<void> {
     this.#stopped = false;
-    const leading = this.#leading;
-    if (leading !== undefined) {
-      // After a rebuild, during which this node went on holding the right to write.
-      try {
-        // If the answer to a swap was lost, this node does not know of it yet.
-        const { version } = await this.#options.readModels.look();
-        await leading.projector.begin();
-        leading.version = version;
-        if (this.#leading === leading) return;
-        // The right to write was lost meanwhile, before what had to be stopped for that had begun.
-        await leading.projector.stop();
-      } catch {
-        // The next node that has the right to write begins anew. If this one kept the right, it would keep everybody
-        // from that.
-        if (this.#leading === leading) this.#follows(leading);
-        await leading.projector.stop();
-        await leading.release();
-      }
-    }
+    // After a rebuild, during which this node went on holding the right to write.
+    if (this.#leading !== undefined && (await this.#beginAgain(this.#leading))) return;
     await this.#look();
     this.#looks?.unsubscribe();
     this.#looks = interval(LOOK_MS).subscribe(() => {
@@ -161,14 +146,43 @@ export class SharedProjector implements Projection {
     });
   }
 
+  /** Answers whether this node still has the right to write, and its projector has begun to. */
+  async #beginAgain(leading: Leading): Promise<boolean> {
+    try {
+      // If the answer to a swap was lost, this node does not know of it yet.
+      const { version } = await this.#options.readModels.look();
+      await leading.projector.begin();
+      leading.version = version;
+      if (this.#leading === leading) return true;
+      // The right to write was lost meanwhile, before what had to be stopped for that had begun.
+      await leading.projector.stop();
+    } catch {
+      // The next node that has the right to write begins anew. If this one kept the right, it would keep everybody
+      // from that.
+      if (this.#leading === leading) this.#follows(leading);
+      await leading.projector.stop();
+      await leading.release();
+    }
+    return false;
+  }
+
   /** A node that has started since has made others, where these were gone, and waits for them to be kept up. */
   async #lookWhileLeading(leading: Leading): Promise<void> {
     const { version } = await this.#options.readModels.look();
-    const isOver = () => this.#stopped || this.#leading !== leading;
-    if (version === leading.version || isOver()) return;
+    // Whoever has stopped it, or makes it begin, sees to that: begun twice it would apply each event twice.
+    if (leading.version === undefined || leading.version === version || this.#isOver(leading)) return;
+    leading.version = undefined;
+    this.#moving = this.#move(leading).catch(() => {});
+    await this.#moving;
+  }
+
+  async #move(leading: Leading): Promise<void> {
     await leading.projector.stop();
-    // Whoever has stopped it meanwhile goes on by himself.
-    if (!isOver()) await this.resume();
+    if (!this.#isOver(leading) && !(await this.#beginAgain(leading))) await this.#look();
+  }
+
+  #isOver(leading: Leading): boolean {
+    return this.#stopped || this.#leading !== leading;
   }
 
   /** Stands still. The right to write is kept, for {@link resume}; {@link close} gives it back. */
@@ -176,13 +190,20 @@ export class SharedProjector implements Projection {
     if (this.#leading === undefined) return this.#end();
     // If the right is lost meanwhile, this node does not try for it before it goes on.
     this.#stopped = true;
+    await this.#stopProjector();
+  }
+
+  async #stopProjector(): Promise<void> {
+    await this.#moving;
+    if (this.#leading === undefined) return;
+    this.#leading.version = undefined;
     await this.#leading.projector.stop();
   }
 
   /** Ends for good; another node goes on. */
   async close(): Promise<void> {
     await this.#end();
-    await this.#leading?.projector.stop();
+    await this.#stopProjector();
     await this.#leading?.release();
     this.#leading = undefined;
     await this.#news?.close();

@@ -141,6 +141,56 @@ describe('a node that goes on to project after a rebuild', () => {
     await shared.projector.close();
   });
 
+  it.each([
+    { what: 'a node that started has put others in their place', byRebuild: false },
+    { what: 'a rebuild has', byRebuild: true },
+  ])('applies each event once, though it looks again before it goes on with them: $what', async ({ byRebuild }) => {
+    const shared = new Shared();
+    await shared.projector.start();
+    try {
+      if (byRebuild) await shared.projector.stop();
+      const { promise, resolve: goOn } = Promise.withResolvers<void>();
+      shared.asked = promise;
+      shared.checkpoints.set(2, 0);
+      shared.used = 2;
+      const subscribe = vi.spyOn(shared.log, 'subscribe');
+      const resumed = byRebuild ? shared.projector.resume() : undefined;
+      // It looks each second.
+      await new Promise((resolve) => setTimeout(resolve, 3_200));
+      goOn();
+      await resumed;
+      await shared.append();
+      await expect.poll(() => shared.applied).toEqual([{ version: 2, checkpoint: 1 }]);
+      await shared.append();
+      await expect.poll(() => shared.applied.at(-1)).toEqual({ version: 2, checkpoint: 2 });
+      expect(shared.applied).toHaveLength(2);
+      expect(subscribe).toHaveBeenCalledOnce();
+    } finally {
+      await shared.projector.close();
+    }
+  });
+
+  it('stands still when it is told to, also in the midst of going on with others that a node has made', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    const { promise, resolve: goOn } = Promise.withResolvers<void>();
+    shared.asked = promise;
+    shared.checkpoints.set(2, 0);
+    shared.used = 2;
+    await expect.poll(() => shared.seen, { timeout: 3_000 }).toBe(2);
+    await turns();
+    const stopped = shared.projector.stop();
+    goOn();
+    await stopped;
+    await turns();
+    await shared.append();
+    await turns();
+    expect(shared.applied).toEqual([]);
+    await shared.projector.resume();
+    await expect.poll(() => shared.applied).toEqual([{ version: 2, checkpoint: 1 }]);
+    await shared.projector.close();
+  });
+
   it('applies each event once, though it loses the right to write just then and gets it back', async () => {
     const shared = new Shared();
     await shared.projector.start();
