@@ -1,9 +1,13 @@
+import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { assertEndNotLost, eventsLost } from '@epitaph/core/item/read-life.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Pace, turn } from '@epitaph/core/turn.ts';
+import { userStream } from '@epitaph/core/user/stream-name.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
@@ -165,11 +169,24 @@ class Building {
     }
   }
 
-  /** @throws {UnreadableEvent} where the log has lost the last event of a container, which no other comes after to tell */
+  /**
+   * What is read again after a fault, or gone on with, is not known to follow what was before it, and no event comes after a
+   * stream's last one to tell that this is lost. So all that the catalog comes from is looked through once more.
+   *
+   * @throws {UnreadableEvent} where the log has lost any of it
+   */
   async assertWhole(): Promise<void> {
+    const { log } = this.#options;
     const pace = new Pace();
-    for (const { state } of this.#catalog.allContainers()) {
-      await assertEndNotLost(this.#options.log, containerStream(state.rid));
+    for (const stream of catalogStreams(this.#catalog)) {
+      let next = 0;
+      for await (const events of streamPages(log, stream, this.#options.signal)) {
+        for (const event of events) {
+          if (event.revision !== next) throw eventsLost(event);
+          next += 1;
+        }
+      }
+      await assertEndNotLost(log, stream);
       await pace.step();
     }
   }
@@ -248,6 +265,17 @@ class Building {
     const waitMs = dueMs - (monotonicMs() - this.#startedMs);
     if (waitMs <= 0) await turn();
     else await wait(waitMs, signal);
+  }
+}
+
+function* catalogStreams(catalog: Catalog): Generator<string> {
+  for (const { state } of catalog.allContainers()) yield containerStream(state.rid);
+  for (const { rid } of catalog.liveDatabases()) {
+    yield databaseStream(rid);
+    for (const { state } of catalog.entriesOf('user', rid)) yield userStream(state.rid);
+    for (const { state } of catalog.entriesOf('client-encryption-key', rid)) {
+      yield clientEncryptionKeyStream(state.rid);
+    }
   }
 }
 
