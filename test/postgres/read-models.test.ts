@@ -112,6 +112,51 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
+  describe('a search for some rows of a container', () => {
+    const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
+    /** As they lie in a log of which positions count bytes. */
+    const births = Array.from({ length: 20 }, (_, index) => (index + 1) * 50_000_000);
+    const LAST = { afterBirth: 0, limit: 10, marks, where: { ids: [`item ${births.at(-1)}`] } };
+
+    async function withItems(body: (database: PostgresDatabase, store: PostgresReadModelStore) => Promise<void>) {
+      await inDatabase(async (database) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        const changes = births.map((birth) => written(birth));
+        await store.apply(changes, births.at(-1)!, 0);
+        await body(database, store);
+      });
+    }
+
+    it.each([
+      { scope: {}, statements: 2 },
+      { scope: { prefix: '["a"]' }, statements: 2 },
+      { scope: { partitionKey: '["a"]' }, statements: 1 },
+    ])('takes no more statements because they lie far apart in the log: $scope', ({ scope, statements }) =>
+      withItems(async (database, store) => {
+        const query = vi.spyOn(database, 'query');
+        const found = await store.scanItems(2, { ...LAST, ...scope });
+        expect(found).toHaveLength('prefix' in scope ? 0 : 1);
+        expect(query).toHaveBeenCalledTimes(statements);
+      }),
+    );
+
+    it('passes over many in pieces, each once', () =>
+      withItems(async (database, store) => {
+        await database.query('ANALYZE epitaph_items_v1.items', []);
+        const query = database.query.bind(database);
+        // A million at once would take long to make.
+        const fewer = (values: readonly unknown[]) => values.map((value) => (value === 1_000_000 ? 3 : value));
+        const asked = vi.spyOn(database, 'query');
+        asked.mockImplementation((text, values) => query(text, fewer(values ?? [])));
+        expect((await store.scanItems(2, LAST)).map(({ birth }) => birth)).toEqual(births.slice(-1));
+        // Four in each, the one beyond three with them, and none in the last.
+        expect(asked).toHaveBeenCalledTimes(12);
+        const all = { ...LAST, where: { minTs: 1 } };
+        expect((await store.scanItems(2, { ...all, limit: 100 })).map(({ birth }) => birth)).toEqual(births);
+        expect((await store.scanItems(2, { ...all, limit: 7 })).map(({ birth }) => birth)).toEqual(births.slice(0, 7));
+      }));
+  });
+
   it('tell other nodes of a database that went with its containers, and have them look at no others', () =>
     inDatabase(async (database) => {
       const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];

@@ -36,8 +36,8 @@ const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
 /** Items that a statement takes out with their partition key: all of millions at once take longer than any may. */
 const PARTITION_PIECE = 5_000;
 
-/** Births, of all containers, that one statement passes over in search of rows: takes a second where each has a row to be read. */
-const BIRTHS_AT_ONCE = 1_000_000;
+/** Rows that one statement passes over in search of some: takes a second. */
+const ROWS_AT_ONCE = 1_000_000;
 
 /** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
 export class CheckpointMoved extends StorageUnavailable {}
@@ -170,18 +170,27 @@ export class PostgresReadModelStore implements ReadModelStore {
     return scan.where === undefined ? this.#scan(container, scan) : this.#scanWhere(container, scan, scan.where);
   }
 
-  /** By pieces: no statement has to pass over all of a large container, which could take it too long. */
+  /**
+   * By pieces: no statement has to pass over all of a large container, which could take it too long. They are of so many rows,
+   * for births are positions in the log: millions may lie between two.
+   */
   async #scanWhere(container: number, scan: ItemScan, where: RowCondition): Promise<ItemRow[]> {
     const { ids, minTs = 0, maxTs = Number.MAX_SAFE_INTEGER } = where;
-    const [row] = await this.#database.query<{ birth: number | null }>(this.#sql.lastBirth, [container]);
-    const last = row!.birth ?? 0;
     const found: ItemRow[] = [];
-    for (let { afterBirth } = scan; found.length < scan.limit && afterBirth < last; afterBirth += BIRTHS_AT_ONCE) {
+    for (let { afterBirth } = scan; found.length < scan.limit && afterBirth < Number.MAX_SAFE_INTEGER;) {
+      // The index gives a partition's rows alone.
+      const upToBirth = scan.partitionKey === undefined ? await this.#endOfPiece(container, afterBirth) : undefined;
       const piece = { ...scan, afterBirth, limit: scan.limit - found.length };
-      const values = [ids?.map(toStored) ?? null, minTs, maxTs, afterBirth + BIRTHS_AT_ONCE];
+      afterBirth = upToBirth ?? Number.MAX_SAFE_INTEGER;
+      const values = [ids?.map(toStored) ?? null, minTs, maxTs, afterBirth];
       found.push(...(await this.#scan(container, piece, this.#sql.where, values)));
     }
     return found;
+  }
+
+  async #endOfPiece(container: number, afterBirth: number): Promise<number | undefined> {
+    const values = [container, afterBirth, ROWS_AT_ONCE];
+    return (await this.#database.query<{ birth: number }>(this.#sql.birthBeyond, values))[0]?.birth;
   }
 
   /** @param condition what the statements ask of each row besides */

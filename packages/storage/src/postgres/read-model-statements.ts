@@ -59,7 +59,9 @@ export function readModelStatements(schema: string) {
     ...scans(items, '', 0),
     among: scans(items, 'AND birth = ANY ($6::bigint[])', 1),
     where: scans(items, 'AND ($6::text[] IS NULL OR id = ANY ($6)) AND ts BETWEEN $7 AND $8 AND birth <= $9', 4),
-    lastBirth: `SELECT max(birth) AS birth FROM ${items} WHERE container = $1`,
+    // Where the server takes all containers together for fewer, none is gone through to tell that this one has.
+    birthBeyond: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2
+      AND (SELECT reltuples FROM pg_class WHERE oid = '${items}'::regclass) > $3 ORDER BY birth OFFSET $3 LIMIT 1`,
     countInPartition: `SELECT count(*) AS count FROM
       (SELECT 1 FROM ${items} WHERE container = $1 AND partition_digest = $2 LIMIT $3) AS counted`,
     countUnderPrefix: `SELECT count(*) AS count FROM
