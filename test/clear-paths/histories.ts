@@ -145,6 +145,17 @@ interface Text {
 const keys = fc.uniqueArray(fc.constantFrom('p', 'q', 'r', 'nobody', 1, null), { minLength: 1, maxLength: 3 });
 const hasKey = (pk: string): Text => ({ sql: 'c.pk = ?', values: [pk] });
 
+/** A time so many seconds before the last write to the documents that a query is asked of. */
+class Ago {
+  readonly seconds: number;
+
+  constructor(seconds: number) {
+    this.seconds = seconds;
+  }
+}
+const id = fc.constantFrom('a', 'b', 'g', 'nobody', '', 'a\0', 5, null);
+const ago = fc.constantFrom(0, 0, 0.5, 3, 10, 13, 1e300, -1e300).map((seconds) => new Ago(seconds));
+
 /** Each constant is a `?` until the query has all of them. */
 const { condition } = fc.letrec<{ condition: Text; comparison: Text }>((tie) => ({
   comparison: fc.oneof(
@@ -166,6 +177,10 @@ const { condition } = fc.letrec<{ condition: Text; comparison: Text }>((tie) => 
     fc
       .tuple(fc.constantFrom(...DOCUMENT_PATHS), scalar, scalar)
       .map(([at, low, high]) => ({ sql: `${at} BETWEEN ? AND ?`, values: [low, high] })),
+    id.map((one) => ({ sql: 'c.id = ?', values: [one] })),
+    fc.array(id, { minLength: 1, maxLength: 3 }).map((list) => ({ sql: 'ARRAY_CONTAINS(?, c.id)', values: [list] })),
+    fc.tuple(operator, ago).map(([op, time]) => ({ sql: `c._ts ${op} ?`, values: [time] })),
+    fc.tuple(ago, ago).map((times) => ({ sql: 'c._ts BETWEEN ? AND ?', values: times })),
     fc.constantFrom(...DOCUMENT_PATHS).map((at) => ({ sql: `IS_DEFINED(${at})`, values: [] })),
     fc.constantFrom('p', 'q').map((pk) => ({ sql: 'c.pk = ?', values: [pk] })),
     keys.map((list) => ({ sql: `c.pk IN (${list.map(() => '?').join(', ')})`, values: list })),
@@ -253,7 +268,7 @@ async function answered(store: Store, container: ContainerState, asked: Question
 /** The documents that clients see, in order of birth. */
 async function documentsOf(store: Store, container: ContainerState): Promise<Fields[]> {
   const { items } = await store.listItems(container, { maxItemCount: 1_000 });
-  return items.map(({ json }) => parseJson(json) as Fields);
+  return items.map(({ json, ts }) => ({ ...(parseJson(json) as Fields), _ts: ts }));
 }
 
 /**
@@ -261,8 +276,14 @@ async function documentsOf(store: Store, container: ContainerState): Promise<Fie
  *
  * @returns how many documents were looked at in each
  */
-export async function compare(store: Store, clear: ContainerState, plain: ContainerState, asked: Question) {
+export async function compare(store: Store, clear: ContainerState, plain: ContainerState, drawn: Question) {
   const documents = await documentsOf(store, plain);
+  const last = Math.max(0, ...documents.map(({ _ts }) => _ts as number));
+  const parameters = drawn.parameters.map(({ name: parameter, value: given }) => ({
+    name: parameter,
+    value: given instanceof Ago ? last - given.seconds : given,
+  }));
+  const asked = { ...drawn, parameters };
   expect(await documentsOf(store, clear)).toEqual(documents);
   const scope = documents.filter(
     ({ pk }) => asked.partitionKey === undefined || asked.partitionKey === JSON.stringify([pk]),

@@ -137,3 +137,17 @@ describe('a query by id or _ts without a partition key', () => {
     expect(opened).toBe(given);
   });
 });
+
+it('a query has each item once, though half a surrogate pair is written as the character that an id consists of', async () => {
+  const document = { id: '\ufffd', pk: 'p' };
+  const json = JSON.stringify(document);
+  const item = { id: document.id, partitionKey: '["p"]', document, json };
+  await embedded.store.writeItem(CALLER, embedded.store.container('db', 'c'), 'create', item);
+  // Its row is looked up where it lies.
+  await embedded.store.close();
+  await open();
+  const sql = 'SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id)';
+  const parameters = [{ name: '@ids', value: ['\ud800', '\ufffd'] }];
+  const request = { sql, parameters, maxItemCount: 10, partitionKey: '["p"]' };
+  expect((await embedded.store.queryItems(embedded.store.container('db', 'c'), request)).rows).toEqual(['\ufffd']);
+});
