@@ -809,3 +809,26 @@ it('a rebuild is refused over an event of a container that the log has lost, als
     await store.close();
   }
 });
+
+it('a rebuild is refused over an event of a user that the log has lost: a permission that was taken away would be back', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  const { rid } = (await store.createDatabase(CALLER, 'd')).resource;
+  const { resource: user } = await store.createUser(CALLER, rid, 'u', 'create');
+  await store.renameUser(CALLER, rid, 'u', 'v');
+  await store.renameUser(CALLER, rid, 'v', 'w');
+  await store.close();
+  const sql = `DELETE FROM events WHERE stream = 'user-${user.rid}' AND revision = 1`;
+  expect(folder.change('log.db', (log) => log.prepare(sql).run()).changes).toBe(1);
+  store = await folder.open();
+  try {
+    store.startRebuild('items');
+    await vi.waitFor(() => expect(store.rebuildStatus('items')?.state).toMatch(/done|failed/));
+    expect(store.rebuildStatus('items')).toMatchObject({
+      state: 'failed',
+      error: expect.stringContaining('the event log lacks events of user-'),
+    });
+  } finally {
+    await store.close();
+  }
+});

@@ -9,14 +9,8 @@ import type { CatalogChange, ContainerNumber, ReadModelChange } from './read-mod
 /**
  * What events change in the read models, in order. The catalog is brought up to date on the way, because an
  * item's change needs its container's number.
- *
- * @param onLost told of an event of the catalog before which the log has lost one
  */
-export function changesOf(
-  events: readonly RecordedEvent[],
-  catalog: Catalog,
-  onLost: (next: RecordedEvent) => void = () => {},
-): ReadModelChange[] {
+export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): ReadModelChange[] {
   const changes: ReadModelChange[] = [];
   const places = new Map<ContainerNumber, Place>();
   for (const event of events) {
@@ -27,9 +21,7 @@ export function changesOf(
     }
     const ofCatalog = catalogChange(event, catalog);
     if (ofCatalog !== undefined) {
-      const isNext = catalog.isNext(event);
-      if (!isNext) onLost(event);
-      const change = isNext ? ofCatalog : afterLoss(ofCatalog);
+      const change = catalog.isNext(event) ? ofCatalog : afterLoss(ofCatalog);
       catalog.put(change);
       if (change.kind === 'container') putContainer(change, changes, places);
       else changes.push(change);

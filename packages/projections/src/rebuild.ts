@@ -3,7 +3,6 @@ import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { assertEndNotLost, eventsLost } from '@epitaph/core/item/read-life.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Pace, turn } from '@epitaph/core/turn.ts';
@@ -170,8 +169,9 @@ class Building {
   }
 
   /**
-   * What is read again after a fault, or gone on with, is not known to follow what was before it, and no event comes after a
-   * stream's last one to tell that this is lost. So all that the catalog comes from is looked through once more.
+   * Made without an event of a stream they would have a policy, a recovery window or a permission that had ended; those in use
+   * may have it right. What was read before a fault, or a stop, is not known any more, nor does anything come after a last event to
+   * tell that it is lost: so all that the catalog comes from is looked through once more.
    *
    * @throws {UnreadableEvent} where the log has lost any of it
    */
@@ -211,7 +211,7 @@ class Building {
         const page = await log.readAll(read, this.#pageSize(), { withBodies: false, mayBeTruncated: this.#isLenient });
         const within = page.filter((event) => event.position <= position);
         if (within.length > 0) {
-          for (const change of changesOf(within, this.#catalog, refuse)) changes.push(change);
+          for (const change of changesOf(within, this.#catalog)) changes.push(change);
           changes.push(...this.#logMarks.after(within));
           events += within.length;
           this.#eventsRead += within.length;
@@ -277,11 +277,6 @@ function* catalogStreams(catalog: Catalog): Generator<string> {
       yield clientEncryptionKeyStream(state.rid);
     }
   }
-}
-
-/** Made without it, they would have a policy, a recovery window or a permission that had ended; those in use may have it right. */
-function refuse(next: RecordedEvent): never {
-  throw eventsLost(next);
 }
 
 /**
