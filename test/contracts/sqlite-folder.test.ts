@@ -818,6 +818,8 @@ describe('read models of many items', () => {
       [9, undefined, [3, 4, 20_000, 20_001]],
       [1, { endedAtMs: AT_MS, position: 4 }, [20_000]],
       [9, { endedAtMs: AT_MS, position: 2_000 }, [20_000, 20_001]],
+      // Where one is the last of a piece.
+      [9, { endedAtMs: AT_MS, position: 7_010 }, [20_000, 20_001]],
     ] as const) {
       const found = find(limit, after);
       expect(found).toBeInstanceOf(Promise);
