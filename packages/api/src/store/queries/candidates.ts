@@ -134,8 +134,7 @@ export class Candidates {
         const name = await this.#parts.recordedName(within.state, { id, partitionKey });
         const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
         // Half a surrogate pair, which no item's id has, finds the one named by what stands for it in UTF-8.
-        if (row?.id !== name.id) continue;
-        if (row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
+        if (row?.id === name.id && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
         if (run.turnMs() >= TURN_MS) await giveWay();
       }
       run.lookupMs += finding();
