@@ -34,11 +34,12 @@ export interface SharedReadModels extends ReadModelVersions {
   lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined>;
   /** Tells of what other nodes apply, as soon as readers see it. */
   listen(onNews: (news: ReadModelNews) => void): Promise<{ close(): Promise<void> }>;
-  /** Listens again, should the connection have broken, and tells of {@link ANYTHING} then. */
-  listenAgain(): Promise<void>;
   /** Tells the other nodes whose content is gone, so that none keeps it decoded in memory. */
   tellErased(positions: readonly number[]): Promise<void>;
-  /** Looks which version is in use and where it stands; and listens again, as {@link listenAgain} does. */
+  /**
+   * Looks which version is in use and where it stands; and listens again, should the connection have broken, and tells of
+   * {@link ANYTHING} then.
+   */
   look(): Promise<{
     readonly version: number;
     readonly position: number;

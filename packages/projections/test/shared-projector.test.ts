@@ -117,7 +117,6 @@ class Shared {
         this.#onNews = onNews;
         return { close: async () => {} };
       },
-      listenAgain: async () => {},
       look: async () => {
         this.seen = this.used;
         return { version: this.used, position: this.checkpoints.get(this.used)!, catalogChanges: 0 };

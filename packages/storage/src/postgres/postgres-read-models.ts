@@ -99,7 +99,7 @@ export class PostgresReadModels implements SharedReadModels {
   };
 
   async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
-    await this.listenAgain();
+    await this.#listenAgain();
     const version = await versionInUse(this.#database);
     // Another node may have swapped it.
     if (version !== this.#current.version) this.#use(version);
@@ -198,7 +198,7 @@ export class PostgresReadModels implements SharedReadModels {
     return { close: () => this.close() };
   }
 
-  async listenAgain(): Promise<void> {
+  async #listenAgain(): Promise<void> {
     if (this.#deaf) this.#hearingAgain ??= this.#hearAgain().finally(() => (this.#hearingAgain = undefined));
     await this.#hearingAgain;
   }
