@@ -609,6 +609,27 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     });
 
     testFilled(
+      'tells the time of any item without a ttl of its own, by its place in time',
+      async (store, model, random) => {
+        for (const container of CONTAINERS) {
+          for (let round = 0; round < 40; round++) {
+            const after = random.pick([-1, T0 + random.int(0, 60)]);
+            const upTo = random.pick([Number.MAX_SAFE_INTEGER, T0 + random.int(0, 90)]);
+            const times = model
+              .of(container)
+              .filter(({ ttl, ts }) => ttl === null && ts > after && ts <= upTo)
+              .map(({ ts }) => ts)
+              .toSorted((left, right) => left - right);
+            const behind = random.int(0, times.length);
+            const place = { after, upTo, behind };
+            expect(await store.tsAt(container, { ...place, from: 'oldest' })).toBe(times[behind]);
+            expect(await store.tsAt(container, { ...place, from: 'newest' })).toBe(times.toReversed()[behind]);
+          }
+        }
+      },
+    );
+
+    testFilled(
       'scans what the watermarks leave visible, in order of birth, page by page',
       async (store, model, random) => {
         for (const marks of marksOf(random)) {

@@ -58,20 +58,20 @@ async function pageOf(sql: string, maxItemCount: number, continuation?: Continua
 const latest = (count: number, last = ITEMS - 1) => Array.from({ length: count }, (_, index) => last - index);
 
 describe('a page in the order of id or _ts', () => {
-  it.each(['SELECT * FROM c ORDER BY c._ts DESC', 'SELECT c.number FROM c WHERE c._ts > 0 ORDER BY c.id DESC'])(
-    'is made of the documents of its rows, and no others are opened: %s',
-    async (sql) => {
-      const first = await pageOf(sql, 5);
-      expect(first.numbers).toEqual(latest(5));
-      // A few more tell where the next page begins.
-      expect(opened).toBeLessThan(15);
-      // It is charged as if all had been.
-      expect(first.examined).toBe(ITEMS);
-      const next = await pageOf(sql, 5, first.continuation);
-      expect(next.numbers).toEqual(latest(5, 44));
-      expect(opened).toBeLessThan(25);
-    },
-  );
+  it.each([
+    ['SELECT * FROM c ORDER BY c._ts DESC', 10],
+    ['SELECT c.number FROM c WHERE c._ts > 0 ORDER BY c.id DESC', ITEMS],
+  ])('is made of the documents of its rows, and no others are opened: %s', async (sql, examined) => {
+    const first = await pageOf(sql, 5);
+    expect(first.numbers).toEqual(latest(5));
+    // A few more tell where the next page begins.
+    expect(opened).toBeLessThan(15);
+    // It is charged as if all had been that are among those to choose from.
+    expect(first.examined).toBe(examined);
+    const next = await pageOf(sql, 5, first.continuation);
+    expect(next.numbers).toEqual(latest(5, 44));
+    expect(opened).toBeLessThan(25);
+  });
 
   it('is made of them behind those that are passed over, too', async () => {
     const { numbers } = await pageOf('SELECT * FROM c ORDER BY c.id OFFSET 30 LIMIT 3', 5);
@@ -82,7 +82,7 @@ describe('a page in the order of id or _ts', () => {
   it('works as much whether or not all documents are open: no other rows are made', async () => {
     const worked =
       'ARRAY_LENGTH(ARRAY(SELECT VALUE x.at FROM x IN ARRAY_CONCAT([1, 2, 3], StringSplit(REPLICATE("a ", 500), " "))))';
-    const sql = `SELECT c.number, ${worked} AS n FROM c ORDER BY c._ts DESC`;
+    const sql = `SELECT c.number, ${worked} AS n FROM c ORDER BY c.id DESC`;
     const before = await pageOf(sql, 5);
     expect(before.extraWork).toBeGreaterThan(0);
     await pageOf('SELECT * FROM c WHERE c.number = -1', 5);

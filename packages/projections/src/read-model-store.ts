@@ -189,6 +189,14 @@ export interface RowCondition {
   readonly maxTs?: number | undefined;
 }
 
+/** Of the items whose `_ts` is after one time and not after another, in seconds: the one behind so many, from an end on. */
+export interface PlaceInTime {
+  readonly after: number;
+  readonly upTo: number;
+  readonly behind: number;
+  readonly from: 'oldest' | 'newest';
+}
+
 /** How many ids a {@link RowCondition} may name. */
 export const MOST_IDS_SOUGHT = 256;
 
@@ -245,6 +253,11 @@ export interface ReadModelStore {
   /** Items that the watermarks leave visible, in order of birth. */
   scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
   countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
+  /**
+   * `_ts`, in seconds, of one of the items without a ttl of their own, whose order by time it goes by; undefined where there
+   * are not so many.
+   */
+  tsAt(container: ContainerNumber, place: PlaceInTime): MaybePromise<number | undefined>;
   /** Items of a container in order of birth, visible or not; up to the last by default. */
   allItems(container: ContainerNumber, afterBirth: number, limit: number, upToBirth?: number): MaybePromise<ItemRow[]>;
   /** The births, within a part of those, of items that are found as due at another time than their row says; for examinations. */

@@ -50,6 +50,11 @@ export interface QueryPlan {
   readonly offset: number | undefined;
   readonly limit: number | undefined;
   readonly orderBy: readonly { readonly expression: Expression; readonly descending: boolean }[];
+  /**
+   * Whether each row is of one document and stands before (after, in descending order) all rows of documents with a
+   * later `_ts`; undefined where `_ts` does not tell.
+   */
+  readonly byTs: 'ascending' | 'descending' | undefined;
   /** ORDER BY VectorDistance(…), which no index of this language can stream. */
   readonly isVectorSearch: boolean;
   /** For this package's evaluate alone. */
@@ -228,7 +233,8 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const program = compiler.program(query, scope, sources);
   const documentProperties = compiler.documentProperties === undefined ? undefined : [...compiler.documentProperties];
 
-  const pushdown = findPushdown(query.where, factsOf(documentAlias, compiler, computed));
+  const facts = factsOf(documentAlias, compiler, computed);
+  const pushdown = findPushdown(query.where, facts);
   const asOffered =
     query.from.length > 0 &&
     program.orderBy.length === 0 &&
@@ -248,6 +254,14 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
     program.offset === 0 &&
     program.limit === undefined &&
     isCountOfRows(query, documentAlias, compiler);
+  const orderBy = query.orderBy.map(({ expression }, index) => ({
+    expression,
+    descending: program.orderBy[index]?.descending ?? false,
+  }));
+  const [leading] = orderBy;
+  const leadingPath = leading && derivedFrom === undefined ? facts.documentPath(leading.expression) : undefined;
+  const isByTs =
+    leadingPath?.length === 1 && leadingPath[0] === '_ts' && !program.distinct && program.grouping === undefined;
   const isVectorSearch = query.orderBy.some(({ expression }) => isCallOf(expression, 'VECTORDISTANCE'));
 
   return {
@@ -265,10 +279,8 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
     top: query.top === undefined ? undefined : program.limit,
     offset: query.offset === undefined ? undefined : program.offset,
     limit: query.limit === undefined ? undefined : program.limit,
-    orderBy: query.orderBy.map(({ expression }, index) => ({
-      expression,
-      descending: program.orderBy[index]?.descending ?? false,
-    })),
+    orderBy,
+    byTs: isByTs ? (leading!.descending ? 'descending' : 'ascending') : undefined,
     isVectorSearch,
     program,
     derivedFrom,

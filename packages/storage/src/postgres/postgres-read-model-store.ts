@@ -18,6 +18,7 @@ import type {
   ReadModelChange,
   ReadModelSnapshot,
   ReadModelStore,
+  PlaceInTime,
   RowCondition,
   SealedWrite,
   UnrecordedEnd,
@@ -237,6 +238,12 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   countVisible(container: number, marks: Watermarks): Promise<number> {
     return this.#count(this.#sql.countVisible, [container, ...secondBounds(marks)]);
+  }
+
+  async tsAt(container: number, { after, upTo, behind, from }: PlaceInTime): Promise<number | undefined> {
+    const statement = from === 'oldest' ? this.#sql.tsFromOldest : this.#sql.tsFromNewest;
+    const [row] = await this.#database.query<{ ts: number }>(statement, [container, after, upTo, behind]);
+    return row?.ts;
   }
 
   allItems(

@@ -28,6 +28,9 @@ function scans(items: string, condition: string, parameters: number) {
 }
 export type ScanStatements = ReturnType<typeof scans>;
 
+const tsInOrder = (items: string, order: string) =>
+  `SELECT ts FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2 AND ts <= $3 ORDER BY ${order} OFFSET $4 LIMIT 1`;
+
 /** What is asked of one version of the read models, and written to it; a schema of its own. */
 export function readModelStatements(schema: string) {
   const items = `${schema}.items`;
@@ -77,6 +80,8 @@ export function readModelStatements(schema: string) {
       AND (path, value, birth) > ($2, $3, $4) ORDER BY path, value, birth LIMIT $5`,
     countVisible: `SELECT (SELECT count(*) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2)
       + (SELECT count(*) FROM ${items} WHERE container = $1 AND due > $3) AS count`,
+    tsFromOldest: tsInOrder(items, 'ts'),
+    tsFromNewest: tsInOrder(items, 'ts DESC'),
     all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $4 ORDER BY birth LIMIT $3`,
     dueOtherwise: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $3
       AND ${isDueOtherwise('IS DISTINCT FROM')}`,

@@ -19,6 +19,7 @@ import {
   type LogMark,
   MOST_IDS_SOUGHT,
   type OverdueStatistics,
+  type PlaceInTime,
   type ReadModelChange,
   type ReadModelSnapshot,
   type ReadModelStore,
@@ -329,6 +330,11 @@ export class SqliteReadModelStore implements ReadModelStore {
     return (this.#read.countVisible.get(container, ts, container, due) as { count: number }).count;
   }
 
+  tsAt(container: number, { after, upTo, behind, from }: PlaceInTime): number | undefined {
+    const statement = from === 'oldest' ? this.#read.tsFromOldest : this.#read.tsFromNewest;
+    return (statement.get(container, after, upTo, behind) as { ts: number } | undefined)?.ts;
+  }
+
   allItems(
     container: number,
     afterBirth: number,
@@ -571,6 +577,9 @@ const ITEM = 'birth, container, partition_key AS partitionKey, id, life, positio
 const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
   recorded_at AS recordedAtMs, purged_at AS purgedAtMs, actor, rule, ttl, policy_version AS policyVersion`;
 
+const TS_IN_ORDER = `SELECT ts FROM items WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ?
+  ORDER BY ts LIMIT 1 OFFSET ?`;
+
 /** How many ids a statement has places for. */
 const ID_PLACES = [1, 16, MOST_IDS_SOUGHT];
 
@@ -685,6 +694,8 @@ function prepare(database: DatabaseSync) {
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?)
             + (SELECT count(*) FROM items WHERE container = ? AND due > ?) AS count`,
     ),
+    tsFromOldest: database.prepare(TS_IN_ORDER),
+    tsFromNewest: database.prepare(TS_IN_ORDER.replace('ORDER BY ts', 'ORDER BY ts DESC')),
     all: database.prepare(
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? ORDER BY birth LIMIT ?`,
     ),

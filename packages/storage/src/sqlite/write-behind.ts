@@ -165,6 +165,10 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#read((store) => store.countVisible(...args), args[0]);
   }
 
+  tsAt(...args: Parameters<ReadModelStore['tsAt']>): ReturnType<ReadModelStore['tsAt']> {
+    return this.#read((store) => store.tsAt(...args), args[0]);
+  }
+
   allItems(...args: Parameters<ReadModelStore['allItems']>): ReturnType<ReadModelStore['allItems']> {
     return this.#read((store) => store.allItems(...args), args[0]);
   }

@@ -48,6 +48,7 @@ import {
 } from './query-page.ts';
 import { QueryPlaces, workUntil } from './query-places.ts';
 import { type Bounds, PieceSize, Run } from './query-run.ts';
+import { spansOf } from './spans-of-time.ts';
 
 /** The most documents that one page of a streaming query looks at; then it answers with what it has. */
 const MAX_EXAMINED = 20_000;
@@ -300,23 +301,52 @@ export class Queries {
     });
   }
 
-  /** The rows of an ordered page. Where `id` and `_ts` tell which these are, no other documents are opened. */
-  async #ordered(run: Run, start: OrderedStart | undefined, offset: number, size: number) {
+  /** The rows of an ordered page, of the least span of time in which there are enough for it. */
+  async #ordered(run: Run, start: OrderedStart | undefined, offset: number, size: number): Promise<Ordered> {
     // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
     const rows = size + MAX_NEIGHBOURS;
+    const { examined, extraWork, memory } = run;
+    const { heldBytes } = memory;
+    const spans = spansOf(this.#parts, run, start, offset + rows);
+    for (;;) {
+      const { value: span, done: isLast } = await spans.next();
+      run.narrowTo(span);
+      const page = await this.#orderedWithin(run, start, offset, rows, isLast === true);
+      if (page !== undefined) return page;
+      // What was looked at in vain is not charged for.
+      Object.assign(run, { examined, extraWork });
+      memory.releaseTo(heldBytes);
+    }
+  }
+
+  /**
+   * Those among the documents that the run looks at. Where `id` and `_ts` tell which these are, no others are opened.
+   *
+   * @param isAll false if there are others, all of which come after: then it answers undefined for a page that is not full
+   */
+  async #orderedWithin(
+    run: Run,
+    start: OrderedStart | undefined,
+    offset: number,
+    rows: number,
+    isAll: boolean,
+  ): Promise<Ordered | undefined> {
     const room = (offset: number) => ({ bytes: PAGE_BYTES, leastRows: offset + 1 + MAX_NEIGHBOURS });
     const over = async (ordered: OrderedPage, offset: number, batches: AsyncIterable<Offered>) => {
       await this.#offerAll(run, ordered, batches);
       const found = ordered.rows();
       return { ordered, ...found, rows: found.rows.slice(offset) };
     };
+    const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
     const { plan, context, memory } = run;
     const chooser = this.#chooserOf(run, start);
     if (chooser !== undefined) {
       const { heldBytes } = memory;
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
-      const { rows: chosen } = await over(choosing, offset, this.#candidates.toChoose(run));
+      const choice = await over(choosing, offset, this.#candidates.toChoose(run));
+      const { rows: chosen } = choice;
       memory.releaseTo(heldBytes);
+      if (isMissing(choice)) return undefined;
       const { examined } = run;
       const ordered = new OrderedPage(plan, context, start, rows, room(0));
       const page = await over(ordered, 0, this.#candidates.chosen(run, chosen));
@@ -325,11 +355,9 @@ export class Queries {
       if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
     }
-    return over(
-      new OrderedPage(plan, context, start, offset + rows, room(offset)),
-      offset,
-      this.#candidates.of(run, 0),
-    );
+    const ordered = new OrderedPage(plan, context, start, offset + rows, room(offset));
+    const page = await over(ordered, offset, this.#candidates.of(run, 0));
+    return isMissing(page) ? undefined : page;
   }
 
   /** Also where all are open: what a query costs, and whether it is refused, goes by the rows that are made. */
@@ -443,6 +471,9 @@ export class Queries {
     return page.answer(hasMore ? { kind: 'skip', rows: skip + page.length, range: countedIn(run.scope) } : undefined);
   }
 }
+
+/** The rows of an ordered page, and what tells where the next one begins. */
+type Ordered = ReturnType<OrderedPage['rows']> & { readonly ordered: OrderedPage };
 
 /** Documents with what tells their places. */
 type Offered = Pick<Batch<Pick<ItemRow, 'birth'>>, 'rows' | 'documents'>;

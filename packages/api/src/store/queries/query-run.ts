@@ -75,9 +75,9 @@ export class Run {
   lookupMs = 0;
   loadMs = 0;
   /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
-  readonly mayMatch: ((row: ItemRow) => boolean) | undefined;
+  mayMatch: ((row: ItemRow) => boolean) | undefined;
   /** What of that a scan can look for; undefined for nothing. */
-  readonly where: RowCondition | undefined;
+  where: RowCondition | undefined;
   readonly room = new ScanRoom();
   readonly #monotonicMs: () => number;
   #sparing: { readonly plan: QueryPlan | undefined } | undefined;
@@ -100,8 +100,8 @@ export class Run {
     const { scope, keys } = narrowed(request, plan, definition);
     this.scope = scope;
     this.keys = keys;
-    this.mayMatch = clearFilter(plan, keys, definition);
-    this.where = rowCondition(plan, definition);
+    this.mayMatch = clearFilter(plan.pushdown, keys, definition);
+    this.where = rowCondition(plan.pushdown, definition);
     this.#monotonicMs = monotonicMs;
     this.turnMs = this.clock();
     this.isSlow = isSlow;
@@ -110,6 +110,14 @@ export class Run {
       ? { monotonicMs: systemClocks.workedMs }
       : { monotonicMs, maxDocumentMs: SWIFT_MS, tooLong: () => new IsSlow() };
     this.context = { nowMs: moment.nowMs, memory: this.memory, ...limits };
+  }
+
+  /** Has no documents looked at but those of a span of time, all that may match where none is given. */
+  narrowTo(span: Pushdown['ts']): void {
+    const { definition } = this.moment.within.state;
+    const pushdown = span === undefined ? this.plan.pushdown : { ...this.plan.pushdown, ts: span };
+    this.mayMatch = clearFilter(pushdown, this.keys, definition);
+    this.where = rowCondition(pushdown, definition);
   }
 
   /** Whether its `id` and `_ts` alone, which `stub` has, rule a document out: it takes a plan, so only what can't be read is looked at so. */
@@ -180,7 +188,7 @@ function narrowed(
 }
 
 function clearFilter(
-  { pushdown }: QueryPlan,
+  pushdown: Pushdown,
   keys: readonly NamedKey[] | undefined,
   definition: ContainerDefinition,
 ): Run['mayMatch'] {
@@ -197,7 +205,7 @@ function clearFilter(
     (hasKey === undefined || hasKey(row.partitionKey));
 }
 
-function rowCondition({ pushdown }: QueryPlan, definition: ContainerDefinition): RowCondition | undefined {
+function rowCondition(pushdown: Pushdown, definition: ContainerDefinition): RowCondition | undefined {
   const { ids = [], ts } = pushdown;
   const isSought = ids.length > 0 && ids.length <= MOST_IDS_SOUGHT && !hasPseudonymousIds(definition);
   if (!isSought && ts === undefined) return undefined;
