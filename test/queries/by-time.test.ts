@@ -33,7 +33,7 @@ beforeAll(async () => {
   }
   await store.advanceClock(600_000);
   const { items } = await store.listItems(store.container('db', 'c'), { maxItemCount: ITEMS });
-  documents = items.map(({ json, ts }) => ({ ...(JSON.parse(json) as object), _ts: ts }) as Json);
+  documents = items.map(({ json, ts }) => ({ ...(JSON.parse(json) as object), _ts: ts }));
   expect(documents.length).toBeGreaterThan(ITEMS / 2);
   expect(documents.length).toBeLessThan(ITEMS);
 });
