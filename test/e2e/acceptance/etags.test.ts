@@ -1,4 +1,4 @@
-import type { Container, PatchOperation, RequestOptions } from '@azure/cosmos';
+import type { Container, OperationInput, PatchOperation, RequestOptions } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
 import { statusOf, World } from '../support/world.ts';
@@ -153,6 +153,31 @@ describe('an etag', () => {
     expect(await statusOf(container.items.upsert(total(1), ifNoneMatch('*')))).toBe(201);
     expect(await statusOf(container.items.upsert(total(2), ifNoneMatch('*')))).toBe(412);
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 1 });
+  });
+
+  // https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.requestoptions.ifnonematchetag: "If specified for writes
+  // (ex: Create, Replace, Delete) will be ignored", but for an upsert that replaces.
+  test.each(writes.filter(([name]) => name !== 'upsert'))(
+    'in If-None-Match is ignored by a %s, as by the service',
+    async (_name, write, status) => {
+      for (const condition of [() => '*', (etag: string) => etag]) {
+        const { container, etag } = await written();
+        expect(await statusOf(write(container, ifNoneMatch(condition(etag))))).toBe(status);
+      }
+    },
+  );
+
+  test('in If-None-Match is ignored by what a batch replaces, patches and deletes, too', async () => {
+    const { container } = await written();
+    const { result } = await container.items.batch(
+      [
+        { operationType: 'Replace', id: 'a', ifNoneMatch: '*', resourceBody: total(3) },
+        { operationType: 'Patch', id: 'a', ifNoneMatch: '*', resourceBody: { operations: [...increment] } },
+        { operationType: 'Delete', id: 'a', ifNoneMatch: '*' },
+      ] as unknown as OperationInput[],
+      'ann',
+    );
+    expect(result).toMatchObject([{ statusCode: 200 }, { statusCode: 200 }, { statusCode: 204 }]);
   });
 
   test('of a life before does not fit the next one', async () => {

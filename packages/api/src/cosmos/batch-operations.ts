@@ -111,6 +111,13 @@ function operationOfRow(row: ReturnType<typeof decodeOperations>[number], minima
   };
 }
 
+/** As with single requests, only reads and upserts have one. */
+function ifNoneMatchOf({ type, ifMatch, ifNoneMatch }: SentOperation): string | undefined {
+  if (type === 'Upsert') return ifNoneMatch;
+  // A read that names the etag it has is answered that nothing is new, whichever way it names it.
+  return type === 'Read' ? (ifNoneMatch ?? ifMatch) : undefined;
+}
+
 /**
  * What an operation asks of the store.
  *
@@ -124,12 +131,9 @@ export function toStore(
   header: string | undefined,
 ): Asked {
   const { definition } = container;
-  const { type, ifMatch, ifNoneMatch } = sent;
-  const precondition =
-    ifMatch === undefined && ifNoneMatch === undefined
-      ? undefined
-      : // A read that names the etag it has is answered that nothing is new, whichever way it names it.
-        { ifMatch, ifNoneMatch: ifNoneMatch ?? (type === 'Read' ? ifMatch : undefined) };
+  const { type, ifMatch } = sent;
+  const ifNoneMatch = ifNoneMatchOf(sent);
+  const precondition = ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
   const given = readPartitionKeyHeader(definition, sent.partitionKey ?? header);
   if (type === 'Create' || type === 'Upsert' || type === 'Replace') {
     const item = documentOf(sent, container, limits);

@@ -37,6 +37,7 @@ import {
   pageSizeOf,
   partitionKeyHeader,
   preconditionOf,
+  upsertPreconditionOf,
   type Answer,
   type CosmosRequest,
 } from './request.ts';
@@ -67,7 +68,8 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   }
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
-  const written = await request.store.writeItem(request.caller, container, operation, item, preconditionOf(headers));
+  const precondition = operation === 'upsert' ? upsertPreconditionOf(headers) : undefined;
+  const written = await request.store.writeItem(request.caller, container, operation, item, precondition);
   return answerWritten(request, container, written, written.created ? 201 : 200, item);
 }
 

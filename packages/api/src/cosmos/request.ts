@@ -85,10 +85,21 @@ export const etagIn = (condition: string | undefined): string | undefined =>
 
 export const ifNoneMatchOf = (headers: IncomingHttpHeaders): string | undefined => etagIn(headers['if-none-match']);
 
+/**
+ * What a write of what is there is guarded by. Its If-None-Match is ignored, as by Cosmos DB, whose clients may have it in
+ * the options that they give to every request; only an upsert has one (`upsertPreconditionOf`).
+ *
+ * @source https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.requestoptions.ifnonematchetag
+ */
 export function preconditionOf(headers: IncomingHttpHeaders): Precondition | undefined {
   const ifMatch = etagIn(headers['if-match']);
+  return ifMatch === undefined ? undefined : { ifMatch };
+}
+
+/** What an upsert is guarded by where it finds something: with `*` in If-None-Match it only creates. */
+export function upsertPreconditionOf(headers: IncomingHttpHeaders): Precondition | undefined {
   const ifNoneMatch = ifNoneMatchOf(headers);
-  return ifMatch === undefined && ifNoneMatch === undefined ? undefined : { ifMatch, ifNoneMatch };
+  return ifNoneMatch === undefined ? preconditionOf(headers) : { ...preconditionOf(headers), ifNoneMatch };
 }
 
 /**
