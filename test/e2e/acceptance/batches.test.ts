@@ -387,7 +387,7 @@ describe('what is too much for one answer', () => {
 
 describe.each([
   ['a container', {}],
-  ['a container with unique keys', { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/id'] }] } }],
+  ['a container with unique keys', { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/name'] }] } }],
 ])('patches of large documents in %s', (_, definition) => {
   const text = 'x'.repeat(1_900_000);
   const names = Array.from({ length: 40 }, (_, index) => `d${index}`);
@@ -395,7 +395,7 @@ describe.each([
   let container: Container;
   beforeAll(async () => {
     container = await world.container(definition);
-    for (const id of names) await container.items.create(doc(id, 0, { text }));
+    for (const id of names) await container.items.create(doc(id, 0, { name: id, text }));
   });
   const totals = async () =>
     (await container.items.query<number>('SELECT VALUE c.total FROM c ORDER BY c._ts').fetchAll()).resources;

@@ -2,7 +2,7 @@ import { BulkOperationType, type Container, type UniqueKeyPolicy } from '@azure/
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EventStoreDouble } from '../../eventstoredb/double.ts';
 import { keyHeader, raw } from '../support/raw.ts';
-import { anyContainer, anyItem, refusalOf, statusOf, World } from '../support/world.ts';
+import { anyContainer, anyItem, CALLER, refusalOf, statusOf, World } from '../support/world.ts';
 
 let world: World;
 beforeAll(async () => {
@@ -287,6 +287,7 @@ describe("a container's unique keys", () => {
       [{ paths: ['/a/*'] }],
       [{ paths: ['/a/[]'] }],
       [{ paths: ['/_ts'] }],
+      [{ paths: ['/id', '/ItemId', '/Type'] }],
       [{ paths: ['/a', '/a'] }],
       [{ paths: ['/a', '/b'] }, { paths: ['/b', '/a'] }],
       [{ paths: '/a' }],
@@ -296,6 +297,21 @@ describe("a container's unique keys", () => {
       const request = anyContainer({ uniqueKeyPolicy: { uniqueKeys } });
       expect((await refusalOf(world.container(request))).code).toBe(400);
     }
+    const ofTheId = world.container({ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/id'] }] } });
+    expect((await refusalOf(ofTheId)).message).toContain(
+      "The unique key path cannot contain system properties. 'id' is a system property.",
+    );
+  });
+
+  test('of the id, which older versions took, are no hindrance to a replace of their container', async () => {
+    const plain = await world.container();
+    const { definition } = world.store.container('shop', plain.id);
+    const uniqueKeyPolicy = { uniqueKeys: [{ paths: ['/id'] }] };
+    await world.store.createContainer(CALLER, 'shop', 'of-before', { ...definition, uniqueKeyPolicy }, null);
+    const container = world.client.database('shop').container('of-before');
+    const { resource } = await container.read();
+    expect(resource).toMatchObject({ uniqueKeyPolicy });
+    expect(await statusOf(container.replace({ ...resource!, defaultTtl: 60 }))).toBe(200);
   });
 
   test('are refused where the log can not append to several streams at once', async () => {

@@ -169,7 +169,8 @@ export function readContainerBody(
       ),
     );
   }
-  checkUniqueKeys(parsed.data.uniqueKeyPolicy ?? {});
+  // A replace has to repeat them, or leave them out: older versions took some that are refused today.
+  if (options.current === undefined) checkUniqueKeys(parsed.data.uniqueKeyPolicy ?? {});
   checkSearchPolicies(parsed.data, options.current);
   checkComputed(parsed.data.computedProperties ?? [], options.queryCharacters);
   checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);

@@ -10,10 +10,10 @@ const MAX_PATHS = 16;
 type UniqueKeyPolicy = NonNullable<ContainerDefinition['uniqueKeyPolicy']>;
 
 /**
- * Checks the unique keys that a client defines.
+ * Checks the unique keys that a client defines for a new container.
  *
- * @throws WireError 400 for more than there may be, and for paths that are not valid, given twice, or of a property
- * of the system
+ * @throws WireError 400 for more than there may be, and for paths that are not valid, given twice, or of the id or a
+ * property of the system
  */
 export function checkUniqueKeys({ uniqueKeys = [] }: UniqueKeyPolicy): void {
   if (uniqueKeys.length > MAX_UNIQUE_KEYS) {
@@ -26,10 +26,14 @@ export function checkUniqueKeys({ uniqueKeys = [] }: UniqueKeyPolicy): void {
     }
     for (const path of paths) {
       const [first] = parseDocumentPath(path) ?? [];
-      if (first === undefined || (itemSystemProperties as readonly string[]).includes(first)) {
+      if (first === undefined) {
         throw badRequest(
           `The unique key path '${path.slice(0, 200)}' could not be accepted. Unique key paths name properties of the document, without a trailing slash, wildcard or array index.`,
         );
+      }
+      // Source: the integration tests of LogOtter/log-otter, which compare its mock with Microsoft's emulator.
+      if (first === 'id' || (itemSystemProperties as readonly string[]).includes(first)) {
+        throw badRequest(`The unique key path cannot contain system properties. '${first}' is a system property.`);
       }
     }
     if (new Set(paths).size < paths.length) throw badRequest('A unique key names a path twice.');
