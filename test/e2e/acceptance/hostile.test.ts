@@ -517,7 +517,11 @@ describe('a document', () => {
     const query = JSON.stringify({ query: 'SELECT VALUE c["__proto__"].polluted FROM c WHERE c.id = "p"' });
     const asked = await raw(world.endpoint, 'POST', docs, {
       body: query,
-      headers: { 'content-type': 'application/query+json', 'x-ms-documentdb-isquery': 'true' },
+      headers: {
+        'content-type': 'application/query+json',
+        'x-ms-documentdb-isquery': 'true',
+        'x-ms-documentdb-query-enablecrosspartition': 'true',
+      },
     });
     expect(asked.json).toMatchObject({ Documents: [true] });
     await container.item('p', 'ann').patch(anyPatch([{ op: 'set', path: '/in/__proto__/polluted', value: 2 }]));
@@ -567,7 +571,7 @@ test('a query of databases that would take long is refused soon', async () => {
     '/dbs',
     {
       body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c ${joins}` }),
-      headers: { 'x-ms-documentdb-isquery': 'true' },
+      headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
     },
     400,
   );

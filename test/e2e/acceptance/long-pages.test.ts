@@ -113,6 +113,7 @@ describe('a page of a query that takes long', () => {
       headers: {
         'content-type': 'application/query+json',
         'x-ms-documentdb-isquery': 'true',
+        'x-ms-documentdb-query-enablecrosspartition': 'true',
         'x-ms-max-item-count': '1000',
         'x-ms-documentdb-populatequerymetrics': 'true',
         ...(token === undefined ? {} : { 'x-ms-continuation': token }),
@@ -191,6 +192,7 @@ describe('a page of a query that takes long', () => {
         'x-ms-date': date,
         'content-type': 'application/query+json',
         'x-ms-documentdb-isquery': 'true',
+        'x-ms-documentdb-query-enablecrosspartition': 'true',
         'x-ms-continuation': token,
       },
       // Works for a while, but not long on any document.

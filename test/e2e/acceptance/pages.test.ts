@@ -372,7 +372,10 @@ describe('a session token', () => {
     const read = { headers: { ...keyHeader('ann'), ...ahead } };
     expect(await raw(world.endpoint, 'GET', `${target(container)}/a`, read)).toMatchObject(expected);
     expect(await raw(world.endpoint, 'GET', target(container), { headers: ahead })).toMatchObject(expected);
-    const asked = { body: '{"query":"SELECT * FROM c"}', headers: { ...ahead, 'x-ms-documentdb-isquery': 'true' } };
+    const asked = {
+      body: '{"query":"SELECT * FROM c"}',
+      headers: { ...ahead, 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
+    };
     expect(await raw(world.endpoint, 'POST', target(container), asked)).toMatchObject(expected);
     const batch = (operations: readonly object[]) =>
       raw(world.endpoint, 'POST', target(container), {

@@ -279,7 +279,12 @@ describe('over five ranges as over one', () => {
     const groups = 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
     const group = ({ id }: Container, query: string, headers: Readonly<Record<string, string>>) =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${id}/docs`, {
-        headers: { 'content-type': 'application/query+json', 'x-ms-documentdb-isquery': 'True', ...headers },
+        headers: {
+          'content-type': 'application/query+json',
+          'x-ms-documentdb-isquery': 'True',
+          'x-ms-documentdb-query-enablecrosspartition': 'True',
+          ...headers,
+        },
         body: JSON.stringify({ query }),
       });
     const whole = await group(five, groups, {});
@@ -340,6 +345,7 @@ describe('over five ranges as over one', () => {
         },
         {
           'x-ms-documentdb-isquery': 'True',
+          'x-ms-documentdb-query-enablecrosspartition': 'True',
           'x-ms-documentdb-partitionkeyrangeid': range!.id,
           'x-ms-max-item-count': String(size),
           ...(continuation === undefined ? {} : { 'x-ms-continuation': continuation }),

@@ -70,7 +70,12 @@ const get = (container: Container, kind: string, headers: Readonly<Record<string
 
 const ask = (container: Container, query: string, headers: Readonly<Record<string, string>>): Promise<RawReply> =>
   raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
-    headers: { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json', ...headers },
+    headers: {
+      'x-ms-documentdb-isquery': 'true',
+      'x-ms-documentdb-query-enablecrosspartition': 'true',
+      'content-type': 'application/query+json',
+      ...headers,
+    },
     body: JSON.stringify({ query }),
   });
 
@@ -675,11 +680,61 @@ describe('a page of a query', () => {
   });
 });
 
+// `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
+// https://github.com/Azure/azure-cosmos-dotnet-v3; https://github.com/Azure/azure-cosmos-js/issues/154 has the words.
+describe('a query whose client has not allowed it to be over several partition keys', () => {
+  const unallowed = { 'x-ms-documentdb-query-enablecrosspartition': 'False' };
+
+  test.each([
+    ['SELECT * FROM c', {}],
+    ['SELECT VALUE COUNT(1) FROM c', {}],
+    ["SELECT * FROM c WHERE c.customer IN ('c1', 'c2')", {}],
+    ["SELECT * FROM c WHERE c.customer > 'c1'", {}],
+    [
+      "SELECT * FROM c WHERE c.tenant = 't1'",
+      { partitionKey: { kind: PartitionKeyKind.MultiHash, paths: ['/tenant', '/customer'] } },
+    ],
+  ])('is refused where its filter does not name one: %s', async (query, definition) => {
+    const container = await world.container(definition);
+    const refused = await ask(container, query, unallowed);
+    expect([refused.status, refused.headers['x-ms-substatus']]).toEqual([400, undefined]);
+    expect(refused.json).toMatchObject({
+      code: 'BadRequest',
+      message: expect.stringContaining(
+        'Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.',
+      ) as unknown,
+    });
+    expect((await ask(container, query, { 'x-ms-documentdb-query-enablecrosspartition': 'True' })).status).toBe(200);
+  });
+
+  test('has the rows of the key or the part that it names, and so have feeds', async () => {
+    const container = await stocked(FIVE_RANGES);
+    const ids = async (query: string, headers: Readonly<Record<string, string>> = {}) =>
+      rows<string>(await ask(container, query, { ...unallowed, ...headers }));
+    for (const query of [
+      "SELECT VALUE c.id FROM c WHERE c.customer = 'c1'",
+      "SELECT VALUE c.id FROM c WHERE c.customer IN ('c1') AND c.n < 100",
+    ]) {
+      expect((await ids(query)).toSorted(), query).toEqual(['i1', 'i21', 'i41']);
+    }
+    expect(await ids('SELECT VALUE c.id FROM c', keyHeader('c1'))).toHaveLength(3);
+    expect(await ids('SELECT VALUE c.id FROM c', { 'x-ms-start-epk': '', 'x-ms-end-epk': 'FF' })).toHaveLength(60);
+    expect((await get(container, 'docs', unallowed)).json).toMatchObject({ _count: 60 });
+    const byId = await world.container({ partitionKey: { paths: ['/id'] } });
+    await byId.items.create({ id: 'a' });
+    expect(rows(await ask(byId, "SELECT VALUE c.id FROM c WHERE c.id = 'a'", unallowed))).toEqual(['a']);
+  });
+});
+
 describe('a query that names its items by id and partition key, as the .NET client reads many,', () => {
   const wanted = [0, 1, 25, 59].map((n) => ({ id: `i${n}`, customer: `c${n % 20}` }));
   const asked = async (container: Container, query: string, parameters: readonly object[] = []) => {
     const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
-      headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-populatequerymetrics': 'true' },
+      headers: {
+        'x-ms-documentdb-isquery': 'true',
+        'x-ms-documentdb-query-enablecrosspartition': 'true',
+        'x-ms-documentdb-populatequerymetrics': 'true',
+      },
       body: JSON.stringify({ query, parameters }),
     });
     const metrics = reply.headers['x-ms-documentdb-query-metrics'] as string;

@@ -234,7 +234,7 @@ describe('a container without throughput', () => {
     await container.items.create({ id: 'a', customer: 'ann', list: Array.from({ length: 100 }, (_, n) => n) });
     const chargeOf = async (joined: string): Promise<readonly [status: number, charge: number]> => {
       const { status, headers } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
-        headers: { 'x-ms-documentdb-isquery': 'true' },
+        headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
         body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c ${joined}` }),
       });
       return [status, Number(headers['x-ms-request-charge'])];

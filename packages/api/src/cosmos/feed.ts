@@ -223,6 +223,20 @@ export function planToRunBy(
 }
 
 /**
+ * Whether a query finds something at one partition key alone, as far as its filter tells. Any other needs a header that
+ * allows it, however many ranges there are.
+ *
+ * @throws QueryError for a text that is no query
+ * @source `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
+ *   https://github.com/Azure/azure-cosmos-dotnet-v3
+ */
+export function isOfOneKey({ sql, parameters }: QueryBody, limits: Limits, { definition }: ContainerState): boolean {
+  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
+  const keys = partitionKeysIn(planQuery(query, parameters, planOptionsOf(definition)).pushdown, definition);
+  return keys.length <= 1 && keys.every(({ length }) => length === definition.partitionKey.paths.length);
+}
+
+/**
  * Answers how a client has to run a query. With one range it passes it through; several it asks one by one and merges
  * what they say. A vector search has a plan in any case: clients refuse one without a bound, or with one that is too
  * large for them, and look for the description of it before they do.

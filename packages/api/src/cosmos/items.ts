@@ -13,7 +13,7 @@ import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation, ofOtherRanges } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
-import { answerQueryPlan, continuationHeader, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
+import { answerQueryPlan, continuationHeader, isOfOneKey, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
 import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { parseExactJson } from './json.ts';
@@ -44,7 +44,14 @@ import {
 import { rangeIdOf } from './ranges.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
-import { answeringRangeId, rangeIdOfRequest, rangeOfRequest, scopeOf, withoutEarlierRange } from './scope.ts';
+import {
+  answeringRangeId,
+  namesItsScope,
+  rangeIdOfRequest,
+  rangeOfRequest,
+  scopeOf,
+  withoutEarlierRange,
+} from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
 
 /** `/dbs/{db}/colls/{coll}/docs` */
@@ -276,6 +283,20 @@ function refuseUnplanned(query: QueryBody, request: CosmosRequest, container: Co
   );
 }
 
+/**
+ * Clients whose callers have to allow a query over several partition keys count on its being refused: what was meant for
+ * one key, which the caller left out, would otherwise be about all. Containers of before partition keys have none to name.
+ *
+ * @throws WireError 400
+ */
+function refuseUnallowed(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
+  if (headerFlag(request.headers, 'x-ms-documentdb-query-enablecrosspartition') || namesItsScope(request)) return;
+  if (container.definition.partitionKey['systemKey'] === true || isOfOneKey(query, request.limits, container)) return;
+  throw badRequest(
+    'Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.',
+  );
+}
+
 async function queryItems(
   asked: CosmosRequest,
   container: ContainerState,
@@ -286,6 +307,7 @@ async function queryItems(
   const { store, headers } = request;
   checkContinuationLimit(request);
   const { sql, parameters, resume } = readQueryBody(request);
+  refuseUnallowed({ sql, parameters }, request, container);
   const position = store.headPosition();
   const named = scopeOf(request, container);
   const token = headerText(headers, 'x-ms-continuation');

@@ -41,6 +41,16 @@ export function scopeOf(request: CosmosRequest, container: ContainerState): Scop
   return { prefix: given?.key, range: isWhole ? undefined : range };
 }
 
+/** Whether a request says by itself which part of a container it is about, be it all of it. */
+export function namesItsScope({ headers }: CosmosRequest): boolean {
+  return (
+    partitionKeyHeader(headers) !== undefined ||
+    rangeIdOfRequest(headers) !== undefined ||
+    headerText(headers, 'x-ms-start-epk') !== undefined ||
+    headerText(headers, 'x-ms-end-epk') !== undefined
+  );
+}
+
 /**
  * The range that a request names by its id, if it names one. A range that has split is answered for as long as
  * anybody asks for it: the answer is right, and a query that began before the split goes on. With the 410 that the

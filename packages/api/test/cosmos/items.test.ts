@@ -276,7 +276,11 @@ describe('a feed of items', () => {
     for (let n = 0; n < 7; n += 1) await create(app, { id: `o${n}`, customer: n % 2 === 0 ? 'ann' : 'bob' });
     return app;
   };
-  const query = { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json' };
+  const query = {
+    'x-ms-documentdb-isquery': 'true',
+    'x-ms-documentdb-query-enablecrosspartition': 'true',
+    'content-type': 'application/query+json',
+  };
 
   test('goes on from page to page and ends', async () => {
     const app = await fill();
@@ -353,7 +357,11 @@ describe('a feed of items', () => {
   ])('takes a limit of %s kB for the continuation of a query, if it is one', async (limit, refusal) => {
     const reply = await call(await shop(), 'POST', DOCS, {
       body: { query: 'SELECT * FROM c' },
-      headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-responsecontinuationtokenlimitinkb': limit },
+      headers: {
+        'x-ms-documentdb-isquery': 'true',
+        'x-ms-documentdb-query-enablecrosspartition': 'true',
+        'x-ms-documentdb-responsecontinuationtokenlimitinkb': limit,
+      },
     });
     expect(reply.status).toBe(refusal === undefined ? 200 : 400);
     expect(String(reply.json['message'])).toContain(String(refusal));

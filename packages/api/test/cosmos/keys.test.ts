@@ -37,7 +37,10 @@ describe('a signed request', () => {
   test('may read but not write with the read-only key, and do neither with the auditor’s', async () => {
     const app = await shop();
     expect((await call(app, 'GET', DOCS, { key: READ_ONLY_KEY })).status).toBe(200);
-    const query = { body: { query: 'SELECT * FROM c' }, headers: { 'x-ms-documentdb-isquery': 'True' } };
+    const query = {
+      body: { query: 'SELECT * FROM c' },
+      headers: { 'x-ms-documentdb-isquery': 'True', 'x-ms-documentdb-query-enablecrosspartition': 'True' },
+    };
     expect((await call(app, 'POST', DOCS, { ...query, key: READ_ONLY_KEY })).status).toBe(200);
     const write = { body: { id: '1', customer: 'ann' }, key: READ_ONLY_KEY };
     expect((await call(app, 'POST', DOCS, write)).status).toBe(403);
@@ -48,7 +51,7 @@ describe('a signed request', () => {
   test('does not write with the read-only key by calling it a query', async () => {
     const ann = { 'x-ms-documentdb-partitionkey': '["ann"]' };
     const asQuery: readonly Readonly<Record<string, string>>[] = [
-      { 'x-ms-documentdb-isquery': 'true' },
+      { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
       { 'x-ms-documentdb-query': 'true' },
       { 'content-type': 'application/query+json' },
       { 'x-ms-cosmos-is-query-plan-request': 'true' },
