@@ -157,7 +157,9 @@ export function readContainerBody(
   const parsed = bodySchema.safeParse(body);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    throw badRequest(`The container's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
+    throw badRequest(
+      `One of the specified inputs is invalid: the container's '${issue?.path.join('.') ?? ''}': ${issue?.message ?? ''}.`,
+    );
   }
   checkKept(body, parsed.data.indexingPolicy?.spatialIndexes ?? [], options.current);
   const ttl = readDefaultTtl(body['defaultTtl']);
@@ -298,7 +300,11 @@ function checkFeedRetention(minutes: unknown): void {
  */
 export function checkName(given: unknown): string {
   const id = requiredId(given);
-  if (id.length > MAX_NAME_CHARACTERS) throw badRequest(`The id is longer than ${MAX_NAME_CHARACTERS} characters.`);
+  if (id.length > MAX_NAME_CHARACTERS) {
+    throw badRequest(
+      `The id is longer than ${MAX_NAME_CHARACTERS} characters. Ensure to provide a unique non-empty string less than '${MAX_NAME_CHARACTERS}' characters.`,
+    );
+  }
   if (/[/\\?#]/.test(id)) throw badRequest("The id contains characters that are not allowed: '/', '\\', '?' or '#'.");
   if (id.endsWith(' ')) throw badRequest("The id can't end with a blank.");
   if (!id.isWellFormed() || hasControlCharacter(id)) {

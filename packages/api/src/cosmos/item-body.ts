@@ -48,7 +48,9 @@ export function itemOf(definition: ContainerDefinition, value: JsonObject): Item
 export function checkItemId(given: unknown): string {
   const id = requiredId(given);
   if (id.length > MAX_ID_BYTES / 3 && Buffer.byteLength(id) > MAX_ID_BYTES) {
-    throw badRequest(`The id is longer than ${MAX_ID_BYTES} bytes.`);
+    throw badRequest(
+      `The id is longer than ${MAX_ID_BYTES} bytes. Ensure to provide a unique non-empty string less than '${MAX_ID_BYTES + 1}' characters.`,
+    );
   }
   if (id.includes('/') || id.includes('\\') || id.includes('#') || !id.isWellFormed()) {
     throw badRequest("The id contains characters that are not allowed: '/', '\\', '#' or an unpaired surrogate.");

@@ -41,6 +41,12 @@ describe('a database', () => {
 
   test('may be called in any language, up to 255 characters', async () => {
     const app = testServer();
+    // The words: https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_resource_id.py
+    const tooLong = await call(app, 'POST', '/dbs', { body: { id: 'x'.repeat(256) } });
+    expect(tooLong.status).toBe(400);
+    expect(tooLong.json['message']).toContain(
+      "Ensure to provide a unique non-empty string less than '255' characters.",
+    );
     for (const id of ['x'.repeat(255), '文字 ünd', 'a b', '.a.', "it's", '100%']) {
       expect((await call(app, 'POST', '/dbs', { body: { id } })).status).toBe(201);
       expect((await call(app, 'GET', `/dbs/${encodeURIComponent(id)}`)).json['id']).toBe(id);
@@ -57,6 +63,17 @@ describe('a container', () => {
     expect(listed.status).toBe(200);
     expect(listed.json['_count']).toBe(1);
   });
+
+  // The words: https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_computed_properties.py, and test_vector_policy.py beside it.
+  test.each([{ computedProperties: {} }, { indexingPolicy: { vectorIndexes: [{ path: '/v', type: 1 }] } }])(
+    'is refused in the words of Cosmos DB where a part is of the wrong kind: %j',
+    async (part) => {
+      const body = { id: 'c', partitionKey, ...part };
+      const { status, json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
+      expect(status).toBe(400);
+      expect(json['message']).toContain('One of the specified inputs is invalid');
+    },
+  );
 
   test('gets the defaults of Cosmos DB', async () => {
     const app = await shopOnly();

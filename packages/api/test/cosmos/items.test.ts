@@ -107,6 +107,12 @@ describe('an item', () => {
     const nested = `{"id":"1","customer":"ann","a":${'['.repeat(127)}${']'.repeat(127)}}`;
     expect((await create(app, nested)).status).toBe(201);
     expect((await create(app, { id: 'x'.repeat(1023), customer: 'ann' })).status).toBe(201);
+    // The words: https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_resource_id.py
+    const tooLong = await create(app, { id: 'x'.repeat(1024), customer: 'ann' });
+    expect(tooLong.status).toBe(400);
+    expect(tooLong.json['message']).toContain(
+      "Ensure to provide a unique non-empty string less than '1024' characters.",
+    );
     expect((await create(app, { id: 'a?b=c&d', customer: 'ann' })).status).toBe(201);
     const signed = { type: 'docs', link: 'dbs/shop/colls/orders/docs/a?b=c&d' };
     const read = await call(app, 'GET', `${DOCS}/a?b=c&d`, { headers: ann, signed });
