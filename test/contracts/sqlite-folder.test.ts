@@ -718,14 +718,14 @@ describe('the plans of the statements that run on every tick and preview', () =>
 describe('read models of many items', () => {
   const NONE = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
 
-  /** Read models, in which each container has items of one partition key from a birth on. */
+  /** Read models, in which each container has items of one partition key from a birth on, so far apart. */
   async function filled(
-    containers: readonly { container: number; partitionKey: string; from: number; items: number }[],
+    containers: readonly { container: number; partitionKey: string; from: number; items: number; apart?: number }[],
   ): Promise<ReadModelStore> {
     const { store } = (await folder.open({ writers: 'inline', logMayBeOlder: true })).readModels.current;
-    const changes = containers.flatMap(({ container, partitionKey, from, items }) =>
+    const changes = containers.flatMap(({ container, partitionKey, from, items, apart = 1 }) =>
       Array.from({ length: items }, (_, index) => {
-        const position = from + index;
+        const position = from + index * apart;
         const item = { container, partitionKey, id: `${position}`, life: 0, revision: 0 };
         return {
           kind: 'item-written',
@@ -780,6 +780,48 @@ describe('read models of many items', () => {
     }
     expect(store.dueOtherwise(7, 1_000_001, 2_000_010)).toBeInstanceOf(Promise);
     expect(store.dueOtherwise(2, 0, 2_000_010)).not.toBeInstanceOf(Promise);
+  });
+
+  it.each([
+    { what: 'all of it', scan: { where: { minTs: 2 } }, births: [] },
+    { what: 'one of its ids', scan: { where: { ids: ['401000001'] } }, births: [401_000_001] },
+  ])(
+    'a large container is searched in a few steps where its births lie far apart, as in a log whose positions are bytes: $what',
+    async ({ scan, births }) => {
+      const [container, apart] = [7, 20_000];
+      const store = await filled([
+        { container: 2, partitionKey: '["a"]', from: 3, items: 10, apart },
+        { container, partitionKey: '["a"]', from: 1_000_001, items: 21_000, apart },
+      ]);
+      const turns = vi.spyOn(globalThis, 'setImmediate');
+      const found = await store.scanItems(container, { afterBirth: 0, limit: 10, marks: NONE, ...scan });
+      expect(found.map(({ birth }) => birth)).toEqual(births);
+      expect(turns.mock.calls.length).toBeLessThan(10);
+      turns.mockRestore();
+    },
+  );
+
+  it('a page of a store with few items is found at once, however far apart these lie', async () => {
+    const store = await filled([{ container: 2, partitionKey: '["a"]', from: 3, items: 100, apart: 50_000_000 }]);
+    for (const part of [{}, { partitionKey: '["a"]' }]) {
+      const page = store.scanItems(2, { ...part, afterBirth: 0, limit: 10, marks: NONE });
+      expect(page).not.toBeInstanceOf(Promise);
+      expect(await page).toHaveLength(10);
+    }
+  });
+
+  it('a page of a large partition key is found in order of birth, also where births lie far apart', async () => {
+    const partitionKey = '["a"]';
+    const part = { container: 2, partitionKey };
+    const store = await filled([{ ...part, from: 3, items: 20_000, apart: 20_000 }]);
+    const page = await store.scanItems(2, { partitionKey, afterBirth: 100_000_000, limit: 10, marks: NONE });
+    expect(page.map(({ birth }) => birth)).toEqual(
+      Array.from({ length: 10 }, (_, index) => 100_000_003 + index * 20_000),
+    );
+    // By name all are sorted, at once.
+    expect(store.scanItems(2, { partitionKey, afterBirth: 100_000_000, limit: 10, marks: NONE })).toBeInstanceOf(
+      Promise,
+    );
   });
 
   it('ended lives behind many that left with their partition key are looked for in turns with others', async () => {

@@ -40,10 +40,13 @@ const LEAST_BY_NAME = 64;
 const FEW_ITEMS = 1_000;
 /** Items of a container that are always found among all others': there may be fewer of these than births. */
 const MANY_ITEMS = 20_000;
-/** Births, of all containers, that are gone through before others get their turn: takes some milliseconds where each has a row. */
-const BIRTHS_AT_ONCE = 100_000;
+/** Rows, of all containers, that are gone through before others get their turn: takes some milliseconds. */
+const ROWS_AT_ONCE = 100_000;
 /** Ended lives that are gone through before others get their turn, where there are unrecorded ends among them: takes as long. */
 const ENDED_AT_ONCE = 5_000;
+
+/** Places of the log at which it is looked how far items lie apart, and how many of them there. */
+const [SAMPLES, SAMPLE_ROWS] = [16, 64];
 
 /** How often it is taken for granted that a container, or a part of one, still has as many items as it had. */
 const TRUSTED_SIZE = 64;
@@ -71,6 +74,8 @@ export class SqliteReadModelStore implements ReadModelStore {
   readonly #sizes = new GenerationCache<string, Size>(2_000);
   /** Those that take several steps, and are under way. */
   readonly #scans = new Set<Promise<unknown>>();
+  /** What {@link #items} has found, and when. */
+  #estimated = { items: 0, lastBirth: 0 };
   /** Births up to which a container has no items, and never will: those of new ones are higher. */
   readonly #noneUpTo = new Map<number, number>();
 
@@ -175,6 +180,7 @@ export class SqliteReadModelStore implements ReadModelStore {
   /**
    * Rows of a container found among those of all, in order of birth: at most so many after a birth. Millions of others'
    * may lie before and between them: where the container begins is looked for once, and others get their turn on the way.
+   * Births are positions in the log, of which there may be thousands for each row.
    */
   #inOrderOfBirth<Row = ItemRow>(
     container: number,
@@ -185,8 +191,11 @@ export class SqliteReadModelStore implements ReadModelStore {
     const found: Row[] = [];
     let at = Math.max(afterBirth, noneUpTo);
     let isBeforeFirst = afterBirth <= noneUpTo;
+    // Mostly these have enough. Where they don't, further pieces are of so many rows, few of them first: their end is looked for, too.
+    let rows = ROWS_AT_ONCE / 1_000;
+    let next = at + ROWS_AT_ONCE;
     const step = (): boolean => {
-      const upTo = Math.min(at + BIRTHS_AT_ONCE, upToBirth);
+      const upTo = Math.min(next, upToBirth);
       if (isBeforeFirst) {
         const first = this.#read.firstBirth.get(container, at, upTo) as { birth: number } | undefined;
         if (first === undefined) at = upTo;
@@ -199,12 +208,18 @@ export class SqliteReadModelStore implements ReadModelStore {
         for (const row of find(at, upTo, limit - found.length)) found.push(row as Row);
         at = upTo;
       }
+      next = at + ROWS_AT_ONCE;
       return found.length >= limit || at >= upToBirth;
     };
     // Where the container begins is mostly known: then a page of it is found at once.
     const begins = isBeforeFirst;
     if (step() || (begins && !isBeforeFirst && step())) return found;
-    return this.#underWay(this.#inTurns(step).then(() => found));
+    const furtherStep = (): boolean => {
+      rows = Math.min(rows * 10, ROWS_AT_ONCE);
+      next = (this.#read.endOfPiece.get(at, rows - 1) as { birth: number } | undefined)?.birth ?? upToBirth;
+      return step();
+    };
+    return this.#underWay(this.#inTurns(furtherStep).then(() => found));
   }
 
   async #inTurns(step: () => boolean): Promise<void> {
@@ -222,7 +237,7 @@ export class SqliteReadModelStore implements ReadModelStore {
    */
   #isLarge(container: number, { limit, ...part }: Pick<ItemScan, 'limit' | 'partitionKey' | 'prefix'>): boolean {
     // Of so many, if they are spread evenly, as many are sorted for a page as are passed for one.
-    const many = Math.ceil(Math.sqrt(Math.max(limit, LEAST_BY_NAME) * this.#lastBirth()));
+    const many = Math.ceil(Math.sqrt(Math.max(limit, LEAST_BY_NAME) * this.#items()));
     if (part.partitionKey === undefined && part.prefix === undefined) {
       return this.#has(container, Math.min(many, MANY_ITEMS));
     }
@@ -230,6 +245,21 @@ export class SqliteReadModelStore implements ReadModelStore {
     return this.#hasMany(`${container} ${from} ${to}`, many, () =>
       this.#read.countNamed.get(container, from, to, many),
     );
+  }
+
+  /** How many items there are about, of all containers: by how far apart they lie at some places of the log. */
+  #items(): number {
+    const lastBirth = this.#lastBirth();
+    // Until there may be a tenth more.
+    if (lastBirth <= this.#estimated.lastBirth * 1.1) return this.#estimated.items;
+    const share = lastBirth / SAMPLES;
+    let items = 0;
+    for (let start = 0; start < lastBirth; start += share) {
+      const end = this.#read.endOfPiece.get(start, SAMPLE_ROWS - 1) as { birth: number } | undefined;
+      items += end === undefined ? SAMPLE_ROWS : (share * SAMPLE_ROWS) / (end.birth - start);
+    }
+    this.#estimated = { items, lastBirth };
+    return items;
   }
 
   #has(container: number, items: number): boolean {
@@ -666,6 +696,7 @@ function prepare(database: DatabaseSync) {
       'SELECT birth FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? ORDER BY birth LIMIT 1',
     ),
     lastBirth: database.prepare('SELECT max(birth) AS birth FROM items'),
+    endOfPiece: database.prepare('SELECT birth FROM items NOT INDEXED WHERE birth > ? ORDER BY birth LIMIT 1 OFFSET ?'),
     countUpTo: database.prepare(
       `SELECT count(*) AS count FROM (SELECT 1 FROM items INDEXED BY items_by_name WHERE container = ? LIMIT ?)`,
     ),
