@@ -555,7 +555,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
 
     it.each([
       { what: 'which of them is in use is lost', damage: 'DELETE FROM epitaph_read_models.in_use' },
-      { what: 'what says which of them is in use is lost', damage: 'DROP SCHEMA epitaph_read_models CASCADE' },
+      { what: 'what says which of them is in use is lost', damage: 'DROP TABLE epitaph_read_models.in_use' },
+      { what: 'all that says of them is lost', damage: 'DROP SCHEMA epitaph_read_models CASCADE' },
     ])('are made anew where $what, and nothing is left of those before', ({ damage }) =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
@@ -568,7 +569,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it.each(['DELETE FROM epitaph_read_models.in_use', 'DROP SCHEMA epitaph_read_models CASCADE'])(
+    it('are gone on with where the numbers of the next ones are lost, and these get others than there are', () =>
+      inDatabase(async (database, url) => {
+        const before = await PostgresReadModels.open(database);
+        await before.current.store.apply([written(5)], 5, 0);
+        await server.run('DROP SEQUENCE epitaph_read_models.versions', url);
+        const again = await PostgresReadModels.open(database);
+        expect(again.current.version).toBe(1);
+        expect(await again.current.store.checkpoint()).toBe(5);
+        const lead = await again.lead(() => {});
+        expect((await again.createNext()).version).toBe(2);
+        await lead!.release();
+      }));
+
+    it.each([
+      'DELETE FROM epitaph_read_models.in_use',
+      'DROP TABLE epitaph_read_models.in_use',
+      'DROP SCHEMA epitaph_read_models CASCADE',
+    ])(
       'of which it is lost which are in use are told as that by nodes at work, which go on with those made anew: %s',
       (damage) =>
         inDatabase(async (database, url) => {

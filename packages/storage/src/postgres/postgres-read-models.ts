@@ -52,6 +52,7 @@ export class PostgresReadModels implements SharedReadModels {
   static async open(database: PostgresDatabase): Promise<PostgresReadModels> {
     await migrate(database, readModelsSchema);
     const [version, isNew] = await alone(database, async (sql): Promise<[number, boolean]> => {
+      await putBackDropped(sql);
       const [used] = await sql.query<{ version: number; schema_version: number }>(
         'SELECT version, schema_version FROM epitaph_read_models.in_use',
       );
@@ -338,6 +339,17 @@ function unusable(version: number, what: string): UnusableServer {
   return new UnusableServer(
     `The read models in PostgreSQL are damaged (${what.replace(/\.$/, '')}). Stop all nodes, and drop them (DROP SCHEMA ${schema} CASCADE): they are built again from the log at the next start.`,
   );
+}
+
+/** What somebody has dropped by itself, though it is only what says which read models there are. */
+async function putBackDropped(sql: Statements): Promise<void> {
+  const [row] = await sql.query<{ all_there: boolean }>(
+    `SELECT to_regclass('epitaph_read_models.in_use') IS NOT NULL
+       AND to_regclass('epitaph_read_models.versions') IS NOT NULL AS all_there`,
+  );
+  if (row!.all_there) return;
+  for (const step of readModelsSchema.steps) await sql.query(step);
+  for (const version of await versions(sql)) await sql.query(COUNT_BEYOND, [version]);
 }
 
 async function create(sql: Statements): Promise<number> {

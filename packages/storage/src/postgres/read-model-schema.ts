@@ -6,12 +6,12 @@ export const readModelsSchema: Schema = {
   what: 'list of read models',
   steps: [
     `
-    CREATE TABLE epitaph_read_models.in_use (
+    CREATE TABLE IF NOT EXISTS epitaph_read_models.in_use (
       one integer PRIMARY KEY CHECK (one = 1),
       version integer NOT NULL,
       schema_version integer NOT NULL
     );
-    CREATE SEQUENCE epitaph_read_models.versions;
+    CREATE SEQUENCE IF NOT EXISTS epitaph_read_models.versions;
     `,
   ],
 };
