@@ -257,6 +257,17 @@ describe('an append to a stream that somebody has deleted', () => {
     expect(await log.readAll(0, 10)).toEqual([]);
     expect(await toNone(log)).toMatchObject({ kind: 'conflict', actualRevision: 3 });
   });
+
+  test.each(['tombstone', 'deleteStream'] as const)('before it was read back is told as that (%s)', async (how) => {
+    const log = await open();
+    double.onAppend = (moment) => {
+      if (moment === 'after') double.log[how](stream);
+    };
+    expect(await rejectionOf(toNone(log))).toMatchObject({
+      name: 'UnreadableEvent',
+      message: expect.stringContaining(`${stream} has been deleted from the event store by another program`),
+    });
+  });
 });
 
 test('a stream that somebody has deleted for good has lost what it had, takes nothing, and keeps nobody from the others', async () => {

@@ -149,10 +149,9 @@ export class EventStoreEventLog implements EventLog, PageReader {
       const recorded = await this.#recorded(append);
       if (recorded !== undefined) return recorded;
       const last = await this.#lastPlace(stream);
-      invariant(
-        last !== undefined && last.revision > revision,
-        `an append to ${stream} was answered, but is not there`,
-      );
+      // What is truncated has an end that stays.
+      if (last === undefined) throw new UnreadableEvent(`${stream} ${DELETED}. ${WHEN_DAMAGED}`);
+      invariant(last.revision > revision, `an append to ${stream} was answered, but is not there`);
       // Its answer was long in coming, and the stream has been truncated since. Whoever asks again finds what there is now.
       throw new StorageUnavailable(`what was appended to ${stream} has been truncated since`);
     }
