@@ -292,6 +292,33 @@ it.each([
   },
 );
 
+it('a page that ends before an item that is damaged is answered', async () => {
+  const damaged = new DamagedFolder('damaged-page');
+  let store = await damaged.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  for (const id of ['one', 'two', 'lost']) {
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  }
+  await store.close();
+  const cut = 'UPDATE events SET body = substr(body, 1, 20) WHERE position = (SELECT max(position) FROM events)';
+  expect(damaged.change('log.db', (log) => log.prepare(cut).run().changes)).toBe(1);
+  store = await damaged.open();
+  try {
+    const sql = 'SELECT VALUE c.id FROM c WHERE c.pk = "p"';
+    const page = { parameters: [], maxItemCount: 1 };
+    const first = await store.queryItems(container, { ...page, sql });
+    const second = await store.queryItems(container, { ...page, sql, continuation: first.continuation! });
+    expect([first.rows, second.rows]).toEqual([['one'], ['two']]);
+    const third = store.queryItems(container, { ...page, sql, continuation: second.continuation! });
+    await expect(third).rejects.toThrow('The item "lost"');
+    await expect(store.queryItems(container, { ...page, sql: `${sql} ORDER BY c.pk` })).rejects.toThrow('"lost"');
+    expect((await store.listItems(container, { maxItemCount: 2 })).items.map(({ id }) => id)).toEqual(['one', 'two']);
+  } finally {
+    await store.close();
+  }
+});
+
 it('an item whose id only its content has is not left out by that where its content is lost', async () => {
   const damaged = new DamagedFolder('damaged-pseudonym');
   let store = await damaged.open();

@@ -229,8 +229,13 @@ export class Candidates {
         try {
           document = await this.#documents.parse(state, row, run.room);
         } catch (error) {
-          // One that is damaged keeps no query from its answer that has no part in it.
-          if (!(error instanceof PartUnreadable) || !run.rulesOut(Stub.of(row))) throw error;
+          // One that is damaged keeps no query from its answer that has no part in it, nor from a page that ends before it.
+          if (!(error instanceof PartUnreadable)) throw error;
+          if (run.rulesOut(Stub.of(row))) continue;
+          if (rows.length > 0) {
+            yield { rows, documents, isLast: false, isNearEnd: false, isPart: true, through: rows.at(-1)!.birth };
+          }
+          throw error;
         }
       }
       if (document === undefined) continue;
