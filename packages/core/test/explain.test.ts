@@ -368,6 +368,27 @@ describe('explaining a live item', () => {
     expect(explainAt(live, T0 + 2_000)).toMatchObject({ state: 'live', expiresAtMs: T0 + 5_000 });
     expect(explainAt(live, T0 + 5_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 5_000 });
   });
+
+  it('says that a policy which is on record, and has not started, keeps it from expiring', async () => {
+    const cases = [
+      { first: -1, then: null, ttl: 10, under: 'time to live is off' },
+      { first: 10, then: null, ttl: undefined, under: 'time to live is off' },
+      { first: 10, then: -1, ttl: undefined, under: 'its container has no default ttl' },
+    ] as const;
+    for (const { first, then, ttl, under } of cases) {
+      const timeline = [policy(1, T0, first), policy(2, T0 + 5_000, then, { recordedAtMs: T0 + 2_000 })];
+      const live = await written(timeline, ttl === undefined ? {} : { ttl });
+      expect(explainAt(live, T0 + 1_999)).toMatchObject({ state: 'live', expiresAtMs: T0 + 10_000 });
+      for (const atMs of [T0 + 2_000, T0 + 4_999]) {
+        const told = explainAt(live, atMs);
+        expect(told.expiresAtMs).toBe(undefined);
+        expect(told.sentence).toBe(
+          `"cart 1" is visible: it would expire at ${isoTime(T0 + 10_000)}, but from ${isoTime(T0 + 5_000)} on, under policy version 2, ${under}, so it never expires unless it or the policy changes before.`,
+        );
+      }
+      expect(explainAt(live, T0 + 5_000).sentence).not.toContain('would expire');
+    }
+  });
 });
 
 describe('explaining a life that was deleted', () => {

@@ -213,7 +213,7 @@ function explainAsRecorded(input: ExplainInput): Explanation {
   return {
     ...about,
     state: 'live',
-    sentence: `${quoted} is visible: ${liveReason(write.ttl, current, expiry)}.`,
+    sentence: `${quoted} is visible: ${expiry === undefined ? neverReason({ ts, ttl: write.ttl }, current, known) : `it expires at ${isoTime(expiry.expiredAtMs)} unless it or the policy changes before`}.`,
     ...(expiry === undefined
       ? {}
       : { expiresAtMs: expiry.expiredAtMs, rule: expiry.rule, arithmetic: arithmeticOf(ts, expiry) }),
@@ -352,13 +352,23 @@ function ruleInWords(expiry: Expiry, containerName: string): string {
     : `the default ttl of ${expiry.ttl} s of container ${containerName}`;
 }
 
-function liveReason(ttl: number | null, policy: RecordedPolicy, expiry: Expiry | undefined): string {
-  if (expiry !== undefined)
-    return `it expires at ${isoTime(expiry.expiredAtMs)} unless it or the policy changes before`;
-  if (policy.defaultTtl === null) {
-    return `time to live is off in its container, so nothing expires${ttl === null ? '' : ' and its own ttl does not count'}`;
+/** Why a live item will not expire, by the policies that were on record at the instant. */
+function neverReason(
+  written: { readonly ts: number; readonly ttl: number | null },
+  current: RecordedPolicy,
+  known: readonly RecordedPolicy[],
+): string {
+  if (current.defaultTtl === null) {
+    return `time to live is off in its container, so nothing expires${written.ttl === null ? '' : ' and its own ttl does not count'}`;
   }
-  if (ttl === -1) return 'its own ttl of -1 says that it never expires';
+  // One that is scheduled may begin before the time is over that the current one gives.
+  const next = known.find((policy) => policy.fromMs > current.fromMs);
+  const otherwise = next === undefined ? undefined : expiryOf(written, [current]);
+  if (otherwise !== undefined) {
+    const under = next!.defaultTtl === null ? 'time to live is off' : 'its container has no default ttl';
+    return `it would expire at ${isoTime(otherwise.expiredAtMs)}, but from ${isoTime(next!.fromMs)} on, under policy version ${next!.version}, ${under}, so it never expires unless it or the policy changes before`;
+  }
+  if (written.ttl === -1) return 'its own ttl of -1 says that it never expires';
   return 'its container has no default ttl and it has none of its own, so it never expires';
 }
 
