@@ -158,7 +158,7 @@ export function readContainerBody(
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     throw badRequest(
-      `One of the specified inputs is invalid: the container's '${issue?.path.join('.') ?? ''}': ${issue?.message ?? ''}.`,
+      `One of the specified inputs is invalid: the container's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`,
     );
   }
   checkKept(body, parsed.data.indexingPolicy?.spatialIndexes ?? [], options.current);
