@@ -607,8 +607,8 @@ const ITEM = 'birth, container, partition_key AS partitionKey, id, life, positio
 const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, life, cause, at AS atMs,
   recorded_at AS recordedAtMs, purged_at AS purgedAtMs, actor, rule, ttl, policy_version AS policyVersion`;
 
-const TS_IN_ORDER = `SELECT ts FROM items WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ?
-  ORDER BY ts LIMIT 1 OFFSET ?`;
+const tsInOrder = (order: string) =>
+  `SELECT ts FROM items WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ? ORDER BY ${order} LIMIT 1 OFFSET ?`;
 
 /** How many ids a statement has places for. */
 const ID_PLACES = [1, 16, MOST_IDS_SOUGHT];
@@ -725,8 +725,8 @@ function prepare(database: DatabaseSync) {
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due IS NULL AND ts > ?)
             + (SELECT count(*) FROM items WHERE container = ? AND due > ?) AS count`,
     ),
-    tsFromOldest: database.prepare(TS_IN_ORDER),
-    tsFromNewest: database.prepare(TS_IN_ORDER.replace('ORDER BY ts', 'ORDER BY ts DESC')),
+    tsFromOldest: database.prepare(tsInOrder('ts')),
+    tsFromNewest: database.prepare(tsInOrder('ts DESC')),
     all: database.prepare(
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE container = ? AND birth > ? AND birth <= ? ORDER BY birth LIMIT ?`,
     ),

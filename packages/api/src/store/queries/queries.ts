@@ -307,11 +307,12 @@ export class Queries {
     const rows = size + MAX_NEIGHBOURS;
     const { examined, extraWork, memory } = run;
     const { heldBytes } = memory;
+    const chooser = this.#chooserOf(run, start);
     const spans = spansOf(this.#parts, run, start, offset + rows);
     for (;;) {
       const { value: span, done: isLast } = await spans.next();
       run.narrowTo(span);
-      const page = await this.#orderedWithin(run, start, offset, rows, isLast === true);
+      const page = await this.#orderedWithin(run, { chooser, start, offset, rows, isAll: isLast === true });
       if (page !== undefined) return page;
       // What was looked at in vain is not charged for.
       Object.assign(run, { examined, extraWork });
@@ -322,15 +323,9 @@ export class Queries {
   /**
    * Those among the documents that the run looks at. Where `id` and `_ts` tell which these are, no others are opened.
    *
-   * @param isAll false if there are others, all of which come after: then it answers undefined for a page that is not full
+   * @returns undefined for a page that is not full, and that others come after
    */
-  async #orderedWithin(
-    run: Run,
-    start: OrderedStart | undefined,
-    offset: number,
-    rows: number,
-    isAll: boolean,
-  ): Promise<Ordered | undefined> {
+  async #orderedWithin(run: Run, { chooser, start, offset, rows, isAll }: Wanted): Promise<Ordered | undefined> {
     const room = (offset: number) => ({ bytes: PAGE_BYTES, leastRows: offset + 1 + MAX_NEIGHBOURS });
     const over = async (ordered: OrderedPage, offset: number, batches: AsyncIterable<Offered>) => {
       await this.#offerAll(run, ordered, batches);
@@ -339,7 +334,6 @@ export class Queries {
     };
     const isMissing = (page: Ordered) => !isAll && !page.isCut && page.rows.length < rows;
     const { plan, context, memory } = run;
-    const chooser = this.#chooserOf(run, start);
     if (chooser !== undefined) {
       const { heldBytes } = memory;
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
@@ -474,6 +468,18 @@ export class Queries {
 
 /** The rows of an ordered page, and what tells where the next one begins. */
 type Ordered = ReturnType<OrderedPage['rows']> & { readonly ordered: OrderedPage };
+
+/** What an ordered page is to have. */
+interface Wanted {
+  /** Tells the documents of its rows without opening any. */
+  readonly chooser: QueryPlan | undefined;
+  readonly start: OrderedStart | undefined;
+  /** How many rows are passed over, and how many are wanted behind these. */
+  readonly offset: number;
+  readonly rows: number;
+  /** False if there are documents that are not looked at, all of which come after. */
+  readonly isAll: boolean;
+}
 
 /** Documents with what tells their places. */
 type Offered = Pick<Batch<Pick<ItemRow, 'birth'>>, 'rows' | 'documents'>;

@@ -80,6 +80,7 @@ export class Run {
   where: RowCondition | undefined;
   readonly room = new ScanRoom();
   readonly #monotonicMs: () => number;
+  #span: Pushdown['ts'];
   #sparing: { readonly plan: QueryPlan | undefined } | undefined;
 
   constructor(
@@ -100,6 +101,7 @@ export class Run {
     const { scope, keys } = narrowed(request, plan, definition);
     this.scope = scope;
     this.keys = keys;
+    this.#span = plan.pushdown.ts;
     this.mayMatch = clearFilter(plan.pushdown, keys, definition);
     this.where = rowCondition(plan.pushdown, definition);
     this.#monotonicMs = monotonicMs;
@@ -114,6 +116,8 @@ export class Run {
 
   /** Has no documents looked at but those of a span of time, all that may match where none is given. */
   narrowTo(span: Pushdown['ts']): void {
+    if (span === this.#span) return;
+    this.#span = span;
     const { definition } = this.moment.within.state;
     const pushdown = span === undefined ? this.plan.pushdown : { ...this.plan.pushdown, ts: span };
     this.mayMatch = clearFilter(pushdown, this.keys, definition);
