@@ -22,15 +22,21 @@ it.each([
     const log = new MemoryEventLog();
     const vault = new MemoryKeyVault();
     const context = { nowMs: 1, actor: 'a', correlationId: 'c', newId: () => crypto.randomUUID() };
-    await handleContainer(log, context, RID, {
-      type: 'CreateContainer',
-      databaseRid: 'd',
-      name: 'c',
-      definition: { partitionKey: { paths: ['/pk'], kind: 'Hash' }, indexingPolicy: { indexingMode: 'consistent' } },
-      defaultTtl: null,
-      policyGraceSeconds: 0,
-      nowMs: 1,
-    });
+    await handleContainer(
+      log,
+      context,
+      RID,
+      {
+        type: 'CreateContainer',
+        databaseRid: 'd',
+        name: 'c',
+        definition: { partitionKey: { paths: ['/pk'], kind: 'Hash' }, indexingPolicy: { indexingMode: 'consistent' } },
+        defaultTtl: null,
+        policyGraceSeconds: 0,
+        nowMs: 1,
+      },
+      async () => undefined,
+    );
     const catalog = new Catalog();
     catalog.put({ kind: 'container', number: 1, state: foldContainer(log.readStream(containerStream(RID)))! });
     const place = (name: string, placedAtMs: number) =>

@@ -1,5 +1,6 @@
 import type { CommandContext } from './command-context.ts';
 import { GenerationCache } from './generation-cache.ts';
+import { assertEndNotLost } from './item/read-life.ts';
 import type { AppendOptions, AppendResult, EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
 import { turn } from './turn.ts';
@@ -59,6 +60,11 @@ interface ByWholeStream<State> {
   /** The state of a stream that was never written. */
   readonly initial: State;
   readonly evolve: (state: State, event: RecordedEvent) => State;
+  /**
+   * What the stream comes to by what else is known of it up to a position, where it can't be folded, or the log has lost its end;
+   * undefined for nothing.
+   */
+  readonly otherwise?: ((position: number) => Promise<State | undefined>) | undefined;
 }
 
 interface CommandSteps<State, Decision> {
@@ -112,8 +118,9 @@ export async function handleCommand<State, Decision>(
 ): Promise<Handled<Decision> & { readonly state: State }> {
   const conflicts: Conflict[] = [];
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const end = conflicts.at(-1)?.actualRevision;
     const known = run.load === 'last' && attempt === 0 ? run.known : undefined;
-    const { state, revision } = run.load === 'all' ? await foldWhole(log, run) : await foldLast(log, run, known);
+    const { state, revision } = run.load === 'all' ? await foldWhole(log, run, end) : await foldLast(log, run, known);
     const nextRevision = (revision ?? -1) + 1;
     const decision = await run.decide(state);
     const recording = await run.record(decision, nextRevision);
@@ -181,7 +188,27 @@ const FOLDED_AT_ONCE = 200;
  */
 const remembered = new WeakMap<EventLog, GenerationCache<string, Folded<unknown> & { readonly by: unknown }>>();
 
+/** @param end where the log says that the stream ends, if it was asked: of one whose end is lost nothing else tells */
 async function foldWhole<State>(
+  log: EventLog,
+  run: Pick<CommandRun<State, unknown>, 'stream'> & ByWholeStream<State>,
+  end: ExpectedRevision | undefined,
+): Promise<Folded<State>> {
+  const { stream, otherwise } = run;
+  try {
+    const folded = await foldStream(log, run);
+    if (folded.revision === undefined && otherwise !== undefined) await assertEndNotLost(log, stream);
+    return folded;
+  } catch (error) {
+    if (!(error instanceof UnreadableEvent) || otherwise === undefined) throw error;
+    const last = await log.readLast(stream);
+    const state = await otherwise(last?.position ?? 0);
+    if (state === undefined) throw error;
+    return { state, revision: last?.revision ?? (end === 'no-stream' ? undefined : end) };
+  }
+}
+
+async function foldStream<State>(
   log: EventLog,
   { stream, initial, evolve }: Pick<CommandRun<State, unknown>, 'stream'> & ByWholeStream<State>,
 ): Promise<Folded<State>> {

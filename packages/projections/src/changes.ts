@@ -4,7 +4,7 @@ import { catalogChange } from './catalog/catalog-changes.ts';
 import type { Catalog } from './catalog/catalog.ts';
 import { itemChange, partitionKeyChange } from './items/item-changes.ts';
 import { purgeRunChange } from './purge/run-changes.ts';
-import type { CatalogChange, ContainerNumber, ReadModelChange } from './read-model-store.ts';
+import type { ContainerNumber, ReadModelChange } from './read-model-store.ts';
 
 /**
  * What events change in the read models, in order. The catalog is brought up to date on the way, because an
@@ -19,9 +19,8 @@ export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): R
       changes.push(ofItem);
       continue;
     }
-    const ofCatalog = catalogChange(event, catalog);
-    if (ofCatalog !== undefined) {
-      const change = catalog.isNext(event) ? ofCatalog : afterLoss(ofCatalog);
+    const change = catalogChange(event, catalog);
+    if (change !== undefined) {
       catalog.put(change);
       if (change.kind === 'container') putContainer(change, changes, places);
       else changes.push(change);
@@ -33,11 +32,6 @@ export function changesOf(events: readonly RecordedEvent[], catalog: Catalog): R
     if (ofRun !== undefined) changes.push(ofRun);
   }
   return changes;
-}
-
-/** What a container's state decides, its purge above all, is told to stand on less than there was. */
-function afterLoss(change: CatalogChange): CatalogChange {
-  return change.kind === 'container' ? { ...change, state: { ...change.state, lacksEvents: true } } : change;
 }
 
 type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;

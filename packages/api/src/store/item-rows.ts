@@ -257,6 +257,11 @@ function itemOf(
     }
     case 'partition-key-deleted':
       return { container: change.container, name: undefined };
+    case 'container': {
+      // What was taken for expired may be there again.
+      const isConfirmed = change.before?.lacksEvents === true && change.state.lacksEvents !== true;
+      return isConfirmed ? { container: change.number, name: undefined } : undefined;
+    }
     default:
       return undefined;
   }

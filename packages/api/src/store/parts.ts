@@ -1,5 +1,6 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import type { Clock, ClockJump } from '@epitaph/core/clock.ts';
+import type { KnownContainer } from '@epitaph/core/container/handle.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -443,6 +444,12 @@ export class StoreParts {
     await this.projected(recordedAt);
     return recordedAt;
   }
+
+  /** What the read models have of a container once they have come to a position. */
+  readonly knownContainer: KnownContainer = async (rid, position) => {
+    await this.projected(position);
+    return this.catalog.containerByRid(rid)?.state;
+  };
 
   /** Waits until a position that was just written is projected. */
   async projected(position: number): Promise<void> {

@@ -40,6 +40,8 @@ export interface ChangeTtl {
   readonly expiring: ExpiringAtOnce;
   readonly confirmed: boolean;
   readonly reason?: string | undefined;
+  /** The log has lost events of the container, so what held before is not known: confirmed, the change says what holds from now on. */
+  readonly afterLoss?: boolean | undefined;
 }
 
 /** Takes back the TTL change that is to take effect later. */
@@ -64,6 +66,8 @@ export interface ChangePolicyGrace {
 export interface DeleteContainer {
   readonly type: 'DeleteContainer';
   readonly ifMatch?: string | undefined;
+  /** As of {@link ChangeTtl}: nothing has an end there but by this. */
+  readonly afterLoss?: boolean | undefined;
 }
 
 /** Deletes all items of a partition key at once. */

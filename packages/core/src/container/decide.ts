@@ -112,7 +112,10 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
     }
     case 'DeleteContainer':
       if (etagDiffers(state, command)) return refuse('precondition-failed');
-      return accept({ type: 'ContainerDeleted', data: {} });
+      return accept(...(command.afterLoss === true ? [ttlAfterLoss(state, command)] : []), {
+        type: 'ContainerDeleted',
+        data: {},
+      });
     default:
       return unreachable(command);
   }
@@ -148,7 +151,7 @@ function decideReplace(
 /** The change of a TTL, if it is one: not beside one that waits for its time, and not past the brake unconfirmed. */
 function decideTtl(
   state: ContainerState,
-  command: Pick<ChangeTtl, 'defaultTtl' | 'effectiveFromMs' | 'confirmed' | 'reason'> & {
+  command: Pick<ChangeTtl, 'defaultTtl' | 'effectiveFromMs' | 'confirmed' | 'reason' | 'afterLoss'> & {
     readonly expiring?: ExpiringAtOnce | undefined;
     readonly nowMs: number;
     readonly policyDelayMs?: number | undefined;
@@ -156,7 +159,9 @@ function decideTtl(
 ): ContainerDecision | { readonly events: readonly ContainerEvent[] } {
   const { nowMs, defaultTtl, expiring, confirmed } = command;
   const current = currentPolicy(state, nowMs);
-  if (current.defaultTtl === defaultTtl) return { events: [] };
+  const isLater = command.effectiveFromMs !== undefined && command.effectiveFromMs > nowMs;
+  const afterLoss = command.afterLoss === true && confirmed && !isLater;
+  if (current.defaultTtl === defaultTtl && !afterLoss) return { events: [] };
   const scheduled = scheduledPolicy(state, nowMs);
   if (scheduled !== undefined) {
     return { kind: 'refused', refusal: { reason: 'ttl-change-scheduled', effectiveFromMs: scheduled.fromMs } };
@@ -175,7 +180,7 @@ function decideTtl(
         data: {
           from: current.defaultTtl,
           to: defaultTtl,
-          policyVersion: Math.max(current.version, state.withdrawnVersion ?? 0) + 1,
+          policyVersion: nextVersion(state),
           // Never before the policy it follows, even if a clock stood still in between.
           effectiveFromMs: Math.max(
             nowMs + (command.policyDelayMs ?? 0),
@@ -183,16 +188,25 @@ function decideTtl(
             command.effectiveFromMs ?? nowMs,
           ),
           ...reasonOf(command),
-          ...(command.effectiveFromMs !== undefined && command.effectiveFromMs > nowMs
-            ? { scheduled: true as const }
-            : {}),
+          ...(isLater ? { scheduled: true as const } : {}),
           ...(expiring === undefined ? {} : { expiringAtOnce: expiring }),
           ...(isBraked ? { confirmed: true as const } : {}),
+          ...(afterLoss ? { afterLoss } : {}),
         },
       },
     ],
   };
 }
+
+/** The policy of a container as it is, at the instant at which all that is there leaves with it: none has an end by one before. */
+function ttlAfterLoss(state: ContainerState, { nowMs }: Pick<ContainerCommand, 'nowMs'>): ContainerEvent {
+  const { defaultTtl } = currentPolicy(state, nowMs);
+  const policy = { policyVersion: nextVersion(state), effectiveFromMs: nowMs };
+  return { type: 'ContainerTtlChanged', data: { from: defaultTtl, to: defaultTtl, ...policy, afterLoss: true } };
+}
+
+const nextVersion = ({ timeline, withdrawnVersion = 0 }: ContainerState): number =>
+  Math.max(timeline.at(-1)!.version, withdrawnVersion) + 1;
 
 /** The newest policy, but for one that waits for its time. */
 export function currentPolicy({ timeline }: ContainerState, nowMs: number): RecordedPolicy {

@@ -29,6 +29,8 @@ const containerTtlChangedSchema = z.object({
   expiringAtOnce: z.object({ items: z.int(), of: z.int() }).optional(),
   /** Set when a brake stood against the change and somebody who may has confirmed it. */
   confirmed: z.literal(true).optional(),
+  /** Set when the log had lost events of the container: nothing that held before counts for what is not on record yet. */
+  afterLoss: z.literal(true).optional(),
 });
 
 /** A TTL change that was to take effect later does not. */

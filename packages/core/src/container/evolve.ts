@@ -56,6 +56,10 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
     case 'ContainerReplaced':
       return { ...state, ...stamp, definition: event.data.definition };
     case 'ContainerTtlChanged': {
+      if (event.data.afterLoss === true) {
+        const { lacksEvents: _, ...known } = state;
+        return { ...known, ...stamp, timeline: [policyOf(event.data, recorded)] };
+      }
       return { ...state, ...stamp, timeline: withPolicy(state.timeline, policyOf(event.data, recorded)) };
     }
     case 'ContainerTtlWithdrawn': {

@@ -12,8 +12,16 @@ import { containerStream } from './stream-name.ts';
 import { containerEventVersions } from './upcast.ts';
 
 /**
+ * What the read models have of a container, by its rid, once they have come to a position of the log; undefined for one of which
+ * they have nothing.
+ */
+export type KnownContainer = (rid: string, position: number) => Promise<ContainerState | undefined>;
+
+/**
  * Decides a command on a container by its whole stream, and records what was decided.
  *
+ * @param known asked where that is damaged, or the log has lost some of it: what is to be kept, or erased, can be asked for
+ *   there as well, and the read models have what was whole when they read it
  * @param isLate asked last, before anything is recorded
  * @throws {DecidedTooLate} where it is, or a TTL change or a delete comes to the log that late; nothing is recorded then
  */
@@ -22,6 +30,7 @@ export function handleContainer(
   context: CommandContext,
   rid: string,
   command: ContainerCommand,
+  known: KnownContainer,
   isLate: () => boolean = () => false,
 ): Promise<HandledWhole<ContainerState | undefined, ContainerDecision>> {
   return handleCommand<ContainerState | undefined, ContainerDecision>(log, {
@@ -29,6 +38,7 @@ export function handleContainer(
     load: 'all',
     initial: undefined,
     evolve: evolveContainer,
+    otherwise: (position) => known(rid, position),
     decide: (state) => decideContainer(state, command),
     record: (decision) => {
       if (decision.kind !== 'accepted') return undefined;

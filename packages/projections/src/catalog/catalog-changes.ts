@@ -23,7 +23,10 @@ export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogCh
   const container = parseContainerStream(event.stream);
   if (container !== undefined) {
     const known = catalog.containerByRid(container);
-    const state = evolveContainer(known?.state, event);
+    const isNext = catalog.isNext(event);
+    // What a container's state decides, its purge above all, is told to stand on less than there was.
+    const before = known === undefined || isNext ? known?.state : { ...known.state, lacksEvents: true as const };
+    const state = evolveContainer(before, event);
     if (known === undefined) return { kind: 'container', number: event.position, state };
     const { holdId } = event.data;
     const hold = typeof holdId === 'string' ? state.retention.holds.find(holdId) : undefined;

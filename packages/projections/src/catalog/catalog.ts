@@ -42,7 +42,7 @@ export class Catalog {
     return catalog;
   }
 
-  /** Whether an event is the next one of its stream, as far as that can be told here. To be asked of each, once. */
+  /** Whether an event is the next one of its stream, as far as that can be told here. To be asked of each of a stream, once. */
   isNext({ stream, revision }: Pick<RecordedEvent, 'stream' | 'revision'>): boolean {
     const before = this.#revisions.get(stream) ?? revision - 1;
     this.#revisions.set(stream, revision);

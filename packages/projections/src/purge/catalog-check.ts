@@ -25,9 +25,10 @@ export class CatalogCheck {
   /** @throws {PurgeFault} when it has it otherwise */
   async assertAgrees(rid: string): Promise<void> {
     if (this.#agreed.has(rid)) return;
-    if (this.#ports.catalog().containerByRid(rid)?.state.lacksEvents === true) {
+    const known = this.#ports.catalog().containerByRid(rid)?.state;
+    if (known?.lacksEvents === true) {
       throw new PurgeFault(
-        `the event log had lost events of ${containerStream(rid)} when the read models were made; nothing of it is recorded or erased until it is restored`,
+        `the event log had lost events of ${containerStream(rid)} when the read models were made; nothing of it is recorded or erased until the log is restored, or somebody says what holds in ${known.name} from now on: epitaph ttl … --confirm`,
       );
     }
     // What the log can't say is not known better by anybody.

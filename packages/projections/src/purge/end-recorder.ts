@@ -1,5 +1,5 @@
 import { partitionKeyDeleteAfter } from '@epitaph/core/container/partition-key-deletes.ts';
-import { handleContainer } from '@epitaph/core/container/handle.ts';
+import { handleContainer, type KnownContainer } from '@epitaph/core/container/handle.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { handleLife } from '@epitaph/core/item/handle.ts';
 import { recordOfEnd } from '@epitaph/core/item/record-of-end.ts';
@@ -215,13 +215,18 @@ export class EndRecorder {
     );
   }
 
+  readonly #known: KnownContainer = async (rid, position) => {
+    await this.#ports.projected(position);
+    return this.#ports.catalog().containerByRid(rid)?.state;
+  };
+
   async #complete({ state }: CatalogContainer, upToPosition: number, nowMs: () => number): Promise<void> {
     const { log } = this.#ports;
     for (const { position } of state.partitionKeyDeletes) {
       if (position > upToPosition) continue;
       const context = stepContext(this.#ports, nowMs());
       const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
-      const handled = await handleContainer(log, context, state.rid, command);
+      const handled = await handleContainer(log, context, state.rid, command, this.#known);
       // It went in the meantime, and what was pending with it.
       if (handled.state?.status === 'deleted') return;
       if (handled.position !== undefined) await this.#ports.projected(handled.position);

@@ -75,6 +75,12 @@ export class CatalogCommands {
   async deleteDatabase(caller: Caller, name: string, precondition: Precondition = {}): Promise<{ position: number }> {
     const database = this.database(name);
     const command = { type: 'DeleteDatabase', ifMatch: precondition.ifMatch } as const;
+    if (decideDatabase(database, command).kind === 'accepted') {
+      // Of one that lacks events it is to be on record that nothing there has an end but this.
+      for (const { rid, lacksEvents } of this.#parts.catalog.liveContainers(database.rid)) {
+        if (lacksEvents === true) await this.#deleteByRid(caller, rid, {});
+      }
+    }
     const { position } = await this.#changeDatabase(caller, database.rid, command);
     return { position };
   }
@@ -213,7 +219,7 @@ export class CatalogCommands {
       assertNotPast(effectiveFromMs, nowMs);
       const proposal = { defaultTtl, effectiveFromMs: Math.max(effectiveFromMs, nowMs + this.#policyDelayMs) };
       const expiring = await this.#previews.expiringAtOnce(container.number, container.state, proposal);
-      return { type: 'ChangeTtl', ...change, expiring };
+      return { type: 'ChangeTtl', ...change, expiring, afterLoss: container.state.lacksEvents };
     });
     return resource;
   }
@@ -252,9 +258,14 @@ export class CatalogCommands {
     name: string,
     precondition: Precondition = {},
   ): Promise<{ position: number }> {
-    const { position } = await this.#change(caller, database, name, () => ({
+    return this.#deleteByRid(caller, this.container(database, name).rid, precondition);
+  }
+
+  async #deleteByRid(caller: Caller, rid: string, { ifMatch }: Precondition): Promise<{ position: number }> {
+    const { position } = await this.#changeByRid(caller, rid, ({ state: { lacksEvents: afterLoss } }) => ({
       type: 'DeleteContainer',
-      ifMatch: precondition.ifMatch,
+      ifMatch,
+      afterLoss,
     }));
     return { position };
   }
@@ -384,7 +395,14 @@ export class CatalogCommands {
         await this.#floors.raise(rid, command.definition);
         mayNeedFloor = feedFloorSeconds(command.definition) > 0;
       }
-      const handled = await handleContainer(this.#parts.ports.log, context, rid, command, isLate);
+      const handled = await handleContainer(
+        this.#parts.ports.log,
+        context,
+        rid,
+        command,
+        this.#parts.knownContainer,
+        isLate,
+      );
       const position = await this.#parts.shown(handled.position);
       await this.#floors.settle(rid, { isRecorded: handled.position !== undefined });
       return { ...handled, position };

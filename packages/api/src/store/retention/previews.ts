@@ -9,7 +9,7 @@ import {
   type TimeSpan,
 } from '@epitaph/core/history/preview.ts';
 import { holdIdOf, recordedKind } from '@epitaph/core/retention/hold-names.ts';
-import { policyToDecideBy } from '@epitaph/core/ttl/policy-timeline.ts';
+import { type PolicyTimeline, policyToDecideBy } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
@@ -41,7 +41,7 @@ export class Previews {
     assertNotPast(wantedFromMs, nowMs);
     // As the change itself has it.
     const effectiveFromMs = Math.max(wantedFromMs, nowMs + (this.#parts.ports.nodes?.policyDelayMs ?? 0));
-    const spans = previewSpans(state.timeline, { defaultTtl, effectiveFromMs }, nowMs);
+    const spans = previewSpans(policiesOf(state), { defaultTtl, effectiveFromMs }, nowMs);
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
     const holds = await vault.holds(state.rid);
@@ -96,7 +96,7 @@ export class Previews {
     state: ContainerState,
     proposal: ProposedPolicy,
   ): Promise<ExpiringAtOnce> {
-    const spans = previewSpans(state.timeline, proposal);
+    const spans = previewSpans(policiesOf(state), proposal);
     const { expiring } = await this.#count(container, spans.atOnce);
     return { items: expiring, of: await this.#parts.readModel.countVisible(container, spans.before) };
   }
@@ -122,6 +122,10 @@ export class Previews {
       .map(({ id, partitionKey, ts, ttl }) => ({ id, partitionKey, ts, ttl }));
   }
 }
+
+/** Nothing has expired yet of what is not on record, in a container of which the log has lost events: a change of its TTL may say so. */
+const policiesOf = ({ timeline, lacksEvents }: ContainerState): PolicyTimeline =>
+  lacksEvents === true ? [] : timeline;
 
 /** @throws Refusal bad-request for a change of policy that would begin before it is made */
 export function assertNotPast(effectiveFromMs: number, nowMs: number): void {

@@ -19,7 +19,7 @@ export async function recordRetention(
 ): Promise<number | undefined> {
   const { nowMs } = context;
   const { decision, position } = await parts.retentionOrder.run(`${rid} ${command.type}`, () =>
-    handleContainer(parts.ports.log, context, rid, { ...command, nowMs }),
+    handleContainer(parts.ports.log, context, rid, { ...command, nowMs }, parts.knownContainer),
   );
   if (decision.kind === 'refused') throw retentionRefusal(decision.refusal);
   if (position !== undefined) await parts.projected(position);
