@@ -2657,6 +2657,43 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }),
   );
 
+  it('answer what is written beside a delete of a partition key that takes long when that is done, on each of them', () =>
+    inCluster(async (cluster) => {
+      vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+      const haveLeft = Promise.withResolvers<void>();
+      const isBegun = Promise.withResolvers<void>();
+      const { apply } = PostgresReadModelStore.prototype;
+      const slow = vi.spyOn(PostgresReadModelStore.prototype, 'apply').mockImplementation(async function (
+        this: PostgresReadModelStore,
+        changes,
+        ...where
+      ) {
+        if (changes.some(({ kind }) => kind === 'partition-key-deleted')) {
+          isBegun.resolve();
+          await haveLeft.promise;
+        }
+        return apply.call(this, changes, ...where);
+      });
+      try {
+        const { leader, other, container } = await twoWithAnItem(cluster);
+        const deleting = leader.store.deletePartitionKey(CALLER, container, '["other"]');
+        await isBegun.promise;
+        const writing = write(other, 'meanwhile').then(() => 'written', String);
+        for (let second = 0; second < 15; second++) {
+          vi.advanceTimersByTime(1_000);
+          // Notes come from the server.
+          await new Promise((resolve) => setTimeout(resolve, 20));
+        }
+        haveLeft.resolve();
+        await deleting;
+        expect(await writing).toBe('written');
+      } finally {
+        haveLeft.resolve();
+        slow.mockRestore();
+        vi.useRealTimers();
+      }
+    }));
+
   it('take nothing for gone while the read models in use are made again from the log', () =>
     inCluster(async (cluster) => {
       const { leader, other, container } = await twoWithAnItem(cluster);

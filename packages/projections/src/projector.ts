@@ -30,6 +30,8 @@ export interface ProjectorOptions extends ClearSources {
    * change nothing.
    */
   readonly recordsIdleProgress?: boolean;
+  /** Told each second while a batch is being applied that takes as long as there are items of a partition key. */
+  readonly onTakesLong?: () => void;
   /** Those who wait for positions; given where they are to go on waiting for another projector if this one stops. */
   readonly waiters?: PositionWaiters;
 }
@@ -74,6 +76,7 @@ export class Projector implements Projection {
   readonly #onFailed: () => void;
   readonly #onApplied: (changes: readonly ReadModelChange[]) => void;
   readonly #onMissed: () => void;
+  readonly #onTakesLong: () => void;
   readonly #around: NonNullable<ProjectorOptions['around']>;
   #subscriptions: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
@@ -99,6 +102,7 @@ export class Projector implements Projection {
     this.#onFailed = options.onFailed ?? (() => {});
     this.#onApplied = options.onApplied ?? (() => {});
     this.#onMissed = options.onMissed ?? (() => {});
+    this.#onTakesLong = options.onTakesLong ?? (() => {});
     this.#around = options.around ?? ((_events, apply) => apply());
   }
 
@@ -178,7 +182,8 @@ export class Projector implements Projection {
     );
     this.#subscriptions = new Subscription();
     const sweep = () => {
-      if (!this.#takesLong) this.#waiters.sweep(this.#error);
+      if (this.#takesLong) this.#onTakesLong();
+      else this.#waiters.sweep(this.#error);
     };
     this.#subscriptions.add(interval(1_000).subscribe(sweep));
     this.#subscriptions.add(stream.subscribe());

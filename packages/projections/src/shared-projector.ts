@@ -11,6 +11,8 @@ import type { CatalogChange, ContainerNumber, ReadModelChange, ReadModelVersions
 
 /** How often a node that does not project looks for itself whether it should, and how far the read models are. */
 const LOOK_MS = 1_000;
+/** For how many looks it has patience where it is told that what is being applied takes long, as it is with each. */
+const PATIENT_LOOKS = 5;
 
 /** What another node has applied. */
 export interface ReadModelNews {
@@ -20,6 +22,8 @@ export interface ReadModelNews {
   readonly databases: readonly string[];
   /** Positions of writes whose content was erased. */
   readonly erased: readonly number[];
+  /** It is still applying what takes long, as a delete by partition key does: nothing has changed yet, and nothing lags. */
+  readonly takesLong?: true;
 }
 
 /** What is told when news may have been missed. */
@@ -36,6 +40,8 @@ export interface SharedReadModels extends ReadModelVersions {
   listen(onNews: (news: ReadModelNews) => void): Promise<{ close(): Promise<void> }>;
   /** Tells the other nodes whose content is gone, so that none keeps it decoded in memory. */
   tellErased(positions: readonly number[]): Promise<void>;
+  /** Tells the other nodes that this one is still at what takes long. */
+  tellTakesLong(): Promise<void>;
   /**
    * Looks which version is in use and where it stands; and listens again, should the connection have broken, and tells of
    * {@link ANYTHING} then.
@@ -97,6 +103,8 @@ export class SharedProjector implements Projection {
   /** True while the log can't be reached from here. Another node may reach it, and is left the right to write. */
   #isCutOff = false;
   #isAskingLog = false;
+  /** How many looks may pass before those who wait are told that the projection lags. */
+  #patientLooks = 0;
   /** True when news came of what could not be looked at, or was taken for this node's own voice. */
   #unseen = false;
 
@@ -142,7 +150,8 @@ export class SharedProjector implements Projection {
         this.#lookWhileLeading(this.#leading).catch(() => {});
         return;
       }
-      this.#waiters.sweep(this.#error);
+      if (this.#patientLooks > 0) this.#patientLooks -= 1;
+      else this.#waiters.sweep(this.#error);
       void this.#look();
     });
   }
@@ -267,6 +276,10 @@ export class SharedProjector implements Projection {
   }
 
   #hear(news: ReadModelNews): void {
+    if (news.takesLong === true) {
+      this.#patientLooks = PATIENT_LOOKS;
+      return;
+    }
     // The node that projects hears its own news, too; of others' it needs only what they have erased.
     if (this.#leading !== undefined) {
       if (news === ANYTHING) this.#options.onNews(ANYTHING);
@@ -291,6 +304,7 @@ export class SharedProjector implements Projection {
     }
     this.#catalogState = { version, catalogChanges };
     // Less than before where a standby that lags has taken the server's place.
+    if (position !== this.#position) this.#patientLooks = 0;
     this.#position = position;
     this.#waiters.reached(position);
   }
@@ -318,6 +332,7 @@ export class SharedProjector implements Projection {
       store: () => readModels.current.store,
       onApplied,
       onMissed: () => onNews(ANYTHING),
+      onTakesLong: () => void readModels.tellTakesLong().catch(() => {}),
       around,
       recordsIdleProgress: true,
       waiters: this.#waiters,

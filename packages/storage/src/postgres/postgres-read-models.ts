@@ -210,6 +210,10 @@ export class PostgresReadModels implements SharedReadModels {
     }
   }
 
+  tellTakesLong(): Promise<void> {
+    return tell(this.#database, { containers: [], takesLong: true });
+  }
+
   async close(): Promise<void> {
     await this.#hearingAgain?.catch(() => {});
     const ear = this.#ear;
@@ -304,8 +308,13 @@ function notesOf(changes: readonly ReadModelChange[]): Notes {
 }
 
 function newsOf(payload: string | undefined): ReadModelNews {
-  const { containers = [], databases, erased } = JSON.parse(payload ?? '{}') as Notes;
-  return { containers: containers ?? undefined, databases: databases ?? [], erased: erased ?? [] };
+  const { containers = [], databases, erased, takesLong } = JSON.parse(payload ?? '{}') as Notes;
+  return {
+    containers: containers ?? undefined,
+    databases: databases ?? [],
+    erased: erased ?? [],
+    ...(takesLong === true ? { takesLong } : {}),
+  };
 }
 
 function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Promise<Result>): Promise<Result> {
