@@ -893,6 +893,24 @@ describe('in a container whose read models were made after the log had lost an e
     await store.close();
   });
 
+  it('a rebuild is refused until what holds is confirmed', async () => {
+    const { again, shown } = await madeAnew();
+    const store = await again();
+    const rebuilt = async () => {
+      store.startRebuild('items');
+      await vi.waitFor(() => expect(store.rebuildStatus('items')?.state).toMatch(/done|failed/));
+      return store.rebuildStatus('items');
+    };
+    try {
+      expect(await rebuilt()).toMatchObject({ state: 'failed' });
+      await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, ...change });
+      expect(await rebuilt()).toMatchObject({ state: 'done', differences: 0 });
+      expect(await shown()).toEqual(['old', 'young']);
+    } finally {
+      await store.close();
+    }
+  });
+
   it('what goes by a policy that is confirmed is counted before, goes at that instant, and waits for the grace', async () => {
     const { container, again, shown, stateOf } = await madeAnew();
     const store = await again();

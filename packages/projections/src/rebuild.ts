@@ -6,6 +6,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Pace, turn } from '@epitaph/core/turn.ts';
+import type { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { userStream } from '@epitaph/core/user/stream-name.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
@@ -173,19 +174,22 @@ class Building {
    * may have it right. What was read before a fault, or a stop, is not known any more, nor does anything come after a last event to
    * tell that it is lost: so all that the catalog comes from is looked through once more.
    *
-   * @throws {UnreadableEvent} where the log has lost any of it
+   * @throws {UnreadableEvent} where the log has lost any of it, unless somebody has said since what holds all the same
    */
   async assertWhole(): Promise<void> {
     const { log } = this.#options;
     const pace = new Pace();
     for (const stream of catalogStreams(this.#catalog)) {
       let next = 0;
+      let lost: UnreadableEvent | undefined;
       for await (const events of streamPages(log, stream, this.#options.signal)) {
         for (const event of events) {
-          if (event.revision !== next) throw eventsLost(event);
-          next += 1;
+          if (event.revision !== next) lost = eventsLost(event);
+          if (event.type === 'ContainerTtlChanged' && event.data['afterLoss'] === true) lost = undefined;
+          next = event.revision + 1;
         }
       }
+      if (lost !== undefined) throw lost;
       await assertEndNotLost(log, stream);
       await pace.step();
     }
