@@ -530,6 +530,19 @@ describe('an erasure on request', () => {
       status: 409,
       body: { code: 'held', holds: [], possibleFrom: '2026-11-21T11:00:00.000Z' },
     });
+    // When a hold beside it is released nobody knows.
+    await place('case-7', { container: true });
+    expect(await erase('a')).toMatchObject({
+      status: 409,
+      body: {
+        holds: [{ id: 'case-7' }],
+        floorUntil: '2026-11-21T11:00:00.000Z',
+        possibleFrom: null,
+        detail:
+          'The content is held by "case-7" and kept by the retention floor until 2026-11-21T11:00:00.000Z. It can run when the holds are released; the request is on record.',
+      },
+    });
+    await release('case-7');
     await call('PUT', '/retention-floor', { seconds: 0, reason: 'repealed' });
     const { definition } = orders();
     const withFeed = { ...definition, changeFeedPolicy: { retentionDuration: 60 } };
