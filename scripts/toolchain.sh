@@ -9,9 +9,14 @@ NODE_VERSION=24.21.0
 PNPM_VERSION=12.21.0
 
 new_enough() { # node:sqlite warns of being experimental before 24.15
-  [ -n "$1" ] && [ -x "$1" ] && "$1" -e '
-    const [major, minor] = process.versions.node.split(".").map(Number);
-    process.exit(major > 24 || (major === 24 && minor >= 15) ? 0 : 1)' 2>/dev/null
+  [ -n "$1" ] && [ -x "$1" ] || return 1
+  # To ask it in JavaScript takes three times as long.
+  version=$("$1" --version 2>/dev/null) || return 1
+  major=${version#v}
+  minor=${major#*.}
+  major=${major%%.*}
+  minor=${minor%%.*}
+  [ "$major" -gt 24 ] 2>/dev/null || { [ "$major" = 24 ] && [ "$minor" -ge 15 ] 2>/dev/null; }
 }
 
 find_node() {

@@ -1,7 +1,7 @@
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { concatMap, defer, interval, Observable, retry, Subscription, timer } from 'rxjs';
+import { concatMap, defer, interval, Observable, retry, Subscription, timer } from './rxjs.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';

@@ -2,7 +2,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { interval, type Subscription } from 'rxjs';
+import { interval, type Subscription } from './rxjs.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { ClearSources } from './items/clear-copies.ts';
 import { PositionWaiters, type Projection } from './projection.ts';

@@ -4,7 +4,7 @@ import { sameBytes } from '@epitaph/core/proof/certificate.ts';
 import { isPermanentFact } from '@epitaph/core/proof/leaf.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
-import { defer, Observable, retry, type Subscription } from 'rxjs';
+import { defer, Observable, retry, type Subscription } from '../rxjs.ts';
 import { readableRestores, type RecordedRestore } from '../purge/vault-copies.ts';
 import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
 import { type ProofStore, TILE_HASHES } from './proof-store.ts';
