@@ -1,11 +1,13 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PostgresDatabase } from '@epitaph/storage/postgres/database.ts';
 import { freePort } from '../support/free-port.ts';
 
 const PROGRAMS = '/usr/lib/postgresql';
+const KEPT = join(import.meta.dirname, '../../.toolchain');
 const SUPERUSER = 'epitaph';
 
 /** Settings under which a destroyed key leaves no trace on the server; everything else is as PostgreSQL has it. */
@@ -63,9 +65,7 @@ export class TestServer {
     if (process.getuid?.() === 0) chownSync(folder, idOf('-u'), idOf('-g'));
     const port = await freePort();
     const server = new TestServer(`postgresql://${SUPERUSER}@127.0.0.1:${port}/postgres`, folder);
-    const init = ['-D', server.#data, '-U', SUPERUSER, '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C'];
-    // Small WAL files, so that beginning a new one costs little.
-    asServerUser(folder, 'initdb', [...init, '--wal-segsize=1']);
+    makeCluster(folder, server.#data);
     server.startAgain(settings);
     process.once('exit', () => server.kill());
     return server;
@@ -179,6 +179,35 @@ export class TestServer {
     for (const name of this.#databases) await this.run(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
   }
 }
+
+/**
+ * Makes a cluster: a copy of the one that `initdb` has made once, which takes it a second of computing. Kept, as what else
+ * the tests need is, in `.toolchain`.
+ */
+function makeCluster(folder: string, data: string): void {
+  // Small WAL files, so that beginning a new one costs little.
+  const options = ['-U', SUPERUSER, '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C', '--wal-segsize=1'];
+  const version = execFileSync(join(programs()!, 'initdb'), ['--version']).toString();
+  const digest = createHash('sha256').update(JSON.stringify([version, options, process.getuid?.()]));
+  const kept = join(KEPT, `postgres-${digest.digest('hex').slice(0, 16)}`);
+  if (existsSync(kept)) {
+    copy(kept, data);
+    return;
+  }
+  asServerUser(folder, 'initdb', ['-D', data, ...options]);
+  const made = `${kept}.${process.pid}`;
+  try {
+    mkdirSync(KEPT, { recursive: true });
+    copy(data, made);
+    renameSync(made, kept);
+  } catch {
+    // Another process was first.
+    rmSync(made, { recursive: true, force: true });
+  }
+}
+
+/** Owners and all. */
+const copy = (from: string, to: string) => execFileSync('cp', ['-a', from, to]);
 
 function idOf(flag: '-u' | '-g'): number {
   return Number(execFileSync('id', [flag, 'postgres']).toString());
