@@ -67,6 +67,17 @@ describe('an erasure that a fault has cut short', () => {
     expect(await completed()).toEqual([1]);
     expect((await embedded.store.fsck()).problems).toEqual([]);
   });
+
+  it('is completed, whatever floor or hold came too late for what it had destroyed', async () => {
+    const reason = 'tax law';
+    await embedded.store.setRetentionFloor(CALLER, container(), 3_600, reason);
+    const scope = { kind: 'container' } as const;
+    await embedded.store.placeHold(CALLER, container(), 'h', { reason, scope });
+    await expect.poll(completed, { timeout: 5_000 }).toEqual([1]);
+    const history = await embedded.store.containerHistory(container());
+    expect(history.map(({ type }) => type)).not.toContain('ErasureRefused');
+    expect(await states()).toEqual(['ItemPurged', undefined]);
+  });
 });
 
 describe('an erasure that can not be carried out', () => {

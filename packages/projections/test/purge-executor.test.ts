@@ -183,6 +183,12 @@ class Lives {
     return erased;
   }
 
+  /** Erases a life as somebody demands it at 10 s. */
+  eraseOnDemand(item: string): Promise<ErasedBatch> {
+    const demanded = { stream: this.stream(item), cause: 'erasure' } as const;
+    return this.executor.eraseOnDemand({ lives: [demanded], context: this.context(10_000) }, () => 10_000);
+  }
+
   types(item: string): string[] {
     return this.log.readStream(this.stream(item)).map(({ type }) => type);
   }
@@ -381,6 +387,36 @@ describe('an erasure', () => {
       expect(data).toMatchObject({ cause: 'erasure', checks: { graceSeconds: 0 } });
     }
   });
+
+  it.each([
+    { goneAtMs: 4_000, types: ['ItemPurged'], cause: 'container-deleted' },
+    { goneAtMs: 4_001, types: ['ItemExpired', 'ItemPurged'], cause: 'erasure' },
+  ])(
+    'on demand of what expires at 4000 ms, of a container that went at $goneAtMs before it was put on record, records $types',
+    async ({ goneAtMs, types, cause }) => {
+      const lives = new Lives();
+      await lives.life('a', 'live');
+      lives.timeline.push({ fromMs: 0, defaultTtl: 2, version: 1, setBy: 'key:primary', recordedAtMs: 0 });
+      lives.goneAtMs = goneAtMs;
+      await lives.eraseOnDemand('a');
+      expect(lives.types('a')).toEqual(types);
+      expect(lives.record('a').data.cause).toBe(cause);
+    },
+  );
+
+  it.each([
+    [10_000, 'container-deleted'],
+    [10_001, 'erasure'],
+  ])(
+    'on demand at 10000 ms, of what its container would take with it at %i, has the cause %s',
+    async (goneAtMs, cause) => {
+      const lives = new Lives();
+      await lives.life('a', 'live');
+      lives.goneAtMs = goneAtMs;
+      await lives.eraseOnDemand('a');
+      expect(lives.record('a').data.cause).toBe(cause);
+    },
+  );
 
   it('that a crash came after is gone on with: of destroyed keys alone, with nothing said of what was looked at', async () => {
     const lives = new Lives();

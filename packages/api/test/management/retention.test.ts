@@ -468,6 +468,8 @@ describe('an erasure on request', () => {
   });
 
   test('is refused by a hold, as a whole and with the hold; the refusal is on record', async () => {
+    // The earlier life has its content yet, and the hold covers the later alone.
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await world.write('a');
     await advance(60);
     await purge();
@@ -488,7 +490,7 @@ describe('an erasure on request', () => {
       { data: { holds: ['case-7'], floorUntilMs: null } },
     ]);
     await release('case-7');
-    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1, alreadyErasedLives: 1 } });
+    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 2, alreadyErasedLives: 0 } });
   });
 
   test('is refused by more holds than an answer can tell, with the first of them and how many there are', async () => {
@@ -548,6 +550,22 @@ describe('an erasure on request', () => {
     const withFeed = { ...definition, changeFeedPolicy: { retentionDuration: 60 } };
     await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
     expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1 } });
+  });
+
+  test('is refused by a floor as a whole, though an earlier life is older than it', async () => {
+    await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
+    await call('PUT', '/retention-floor', { seconds: 30, reason: 'tax law' });
+    await world.write('a');
+    await advance(60);
+    await purge();
+    await world.write('a');
+    expect(await erase('a')).toMatchObject({
+      status: 409,
+      body: { code: 'held', possibleFrom: '2026-11-21T10:01:30.000Z', erasedLives: 0 },
+    });
+    expect(await types('a')).toEqual(['ItemUpserted', 'ItemExpired', 'ItemUpserted']);
+    await advance(30);
+    expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 2, alreadyErasedLives: 0 } });
   });
 
   test('is one delete in the change feed of all versions, and none for a life that had told its end', async () => {
