@@ -203,7 +203,7 @@ function codeOfRetention(container: ModelContainer, command: RetentionCommand, n
       return isHeld ? 'held' : 'ok';
     }
     case 'read-ended':
-      return codeOfReading(endedLife(container, command, nowMs));
+      return codeOfReading(readLife(container, command, nowMs));
     case 'recover': {
       const life = endedLife(container, command, nowMs);
       if (life === undefined) return 'item-not-found';
@@ -235,6 +235,18 @@ function endedLife(
     endingAt(container, one, nowMs) === undefined ? undefined : one,
   );
   return life === undefined ? over.findLast((one) => one !== undefined) : over[life];
+}
+
+/** The same of one whose content is to be shown: where it is not said which, it is the last that has content. */
+function readLife(
+  container: ModelContainer,
+  command: { readonly item: string; readonly life?: number },
+  nowMs: number,
+): ModelLife | undefined {
+  if (command.life !== undefined) return endedLife(container, command, nowMs);
+  const lives = container.items.get(command.item) ?? [];
+  const last = endedLife(container, command, nowMs);
+  return lives.findLast((life) => life.erased !== 'yes' && endingAt(container, life, nowMs) !== undefined) ?? last;
 }
 
 /** What a hold covers, once and for all. */

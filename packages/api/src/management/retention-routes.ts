@@ -219,7 +219,7 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       url: `${OF_CONTAINER}/held-content`,
       access: 'write',
       summary:
-        'The content of a life that has ended and is not erased, as its last write or another one had it. That it was read, by whom and why, is put on record.',
+        'The content of a life that has ended and is not erased, the last such one unless it is named, as its last write or another one had it. That it was read, by whom and why, is put on record.',
       query: requests.heldContentQuery,
       answers: { json: answers.content },
     },

@@ -1042,6 +1042,36 @@ describe('reading held content', () => {
     for (const revision of ['0', '2', '4']) expect(await of(revision)).toMatchObject({ code: 'content-erased' });
   });
 
+  test('shows the last life that has content, where what came after it was not held', async () => {
+    for (const total of [1, 2, 3]) {
+      await world.write('a', { total });
+      if (total === 2) await place('h', { query: { query: 'SELECT * FROM c' } });
+      await advance(60);
+      await purge();
+    }
+    const shown = { life: 1, document: { total: 2 } };
+    expect(await world.get(held('a'))).toMatchObject(shown);
+    expect(await world.get(held('a', { reason: 'case 7', life: '2' }))).toMatchObject({
+      code: 'content-erased',
+      detail: 'The content of life 2 of the item has been erased.',
+    });
+    // Also while the item is there again.
+    await world.write('a');
+    expect(await world.get(held('a'))).toMatchObject(shown);
+    await release('h');
+    await advance(60);
+    await purge();
+    expect(await world.get(held('a'))).toMatchObject({
+      code: 'content-erased',
+      detail: 'The content of life 3 of the item has been erased, and that of each before it.',
+    });
+    const read = await containerEvents('HeldContentRead');
+    expect(read.map(({ data }) => (data as { life: string }).life)).toEqual([
+      expect.stringMatching(/\.1$/),
+      expect.stringMatching(/\.1$/),
+    ]);
+  });
+
   test('is for the write key alone, needs a reason, and shows nothing that is there or gone', async () => {
     await world.write('a');
     for (const key of [AUDITOR_KEY, READ_ONLY_KEY]) {

@@ -121,7 +121,8 @@ export interface RetentionApi {
     },
   ): Promise<RecoverySummary>;
   /**
-   * The content of a life that has ended, as its last write or that of a revision had it; the reading is put on record first.
+   * The content of a life that has ended, by default of the last that has content, as its last write or that of a revision had
+   * it; the reading is put on record first.
    *
    * @throws Refusal item-not-found, content-erased
    */

@@ -25,7 +25,7 @@ import type { PastContent } from '../api/history-api.ts';
 import type { RecoveredItem, RecoverySummary } from '../api/retention-api.ts';
 import { isDamage } from '../damage.ts';
 import type { Documents } from '../items/documents.ts';
-import { assertNoneBehind, contentOf, type ItemLife, itemLife, lastLifeOf } from '../items/item-lives.ts';
+import { assertNoneBehind, contentOf, type ItemLife, itemLife, lastLifeOf, lifeLost } from '../items/item-lives.ts';
 import { ERASURE_LOOK_MS, ERASURE_LOOKS, type ItemWrites } from '../items/item-writes.ts';
 import type { StoreParts } from '../parts.ts';
 import type { Erasures } from './erasures.ts';
@@ -67,7 +67,7 @@ export class Recoveries {
     const { source, isThere } = await this.#ended(container, id, partitionKey, life);
     if (isThere) throw new Refusal('already-exists');
     const fromLife = source.life;
-    await this.#open(container, source);
+    if ((await this.#content(container, source)) === undefined) throw contentErased(source);
     const item = withoutContainer(container.rid, parseItemStream(source.stream)!.prefix);
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
       type: 'RequestRecovery',
@@ -136,8 +136,8 @@ export class Recoveries {
   }
 
   /**
-   * The content of a life that has ended, while its key is there. That it was read is on record before it is given
-   * out.
+   * The content of a life that has ended, while its key is there: by default of the last that has content, for what keeps
+   * it may keep an earlier life alone. That it was read is on record before it is given out.
    *
    * @throws Refusal item-not-found, content-erased
    */
@@ -152,8 +152,10 @@ export class Recoveries {
       revision,
     }: { readonly reason: string; readonly life?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent> {
-    const { source } = await this.#ended(container, id, partitionKey, life);
-    const { json, write } = await this.#open(container, source, revision);
+    const { source: last } = await this.#ended(container, id, partitionKey, life);
+    const found = await this.#lastWithContent(container, last, { earliest: life ?? 0, revision });
+    if (found === undefined) throw contentErased(last, life === undefined);
+    const { source, write, json } = found;
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
       type: 'RecordHeldContentRead',
       life: withoutContainer(container.rid, source.stream),
@@ -243,11 +245,30 @@ export class Recoveries {
     return position;
   }
 
+  /** Of a life that has ended and those before it the last one that has content, and this. */
+  async #lastWithContent(
+    container: ContainerState,
+    last: ItemLife,
+    { earliest, revision }: { readonly earliest: number; readonly revision: number | undefined },
+  ) {
+    const { prefix } = parseItemStream(last.stream)!;
+    for (let source = last; ;) {
+      const content = await this.#content(container, source, revision);
+      if (content !== undefined) return { source, ...content };
+      const before = source.life - 1;
+      if (before < earliest) return undefined;
+      const earlier = await itemLife(this.#parts.ports.log, prefix, before);
+      if (earlier === undefined) throw lifeLost(prefix, before);
+      source = earlier;
+    }
+  }
+
   /**
    * @param revision of a write; the last one when not given
-   * @throws Refusal content-erased; item-not-found where there is no such write
+   * @returns undefined where it is erased
+   * @throws Refusal item-not-found where there is no such write
    */
-  async #open({ rid }: ContainerState, source: ItemLife, revision?: number) {
+  async #content({ rid }: ContainerState, source: ItemLife, revision?: number) {
     const { life, stream } = source;
     const { log } = this.#parts.ports;
     const last = await this.#lastWriteOf(this.#parts.catalog.containerByRid(rid)!.state, source);
@@ -258,8 +279,7 @@ export class Recoveries {
       throw new Refusal('item-not-found', `Life ${life} of the item has no write of revision ${revision}.`);
     }
     const json = write && (await this.#documents.openEnded(write));
-    if (write !== undefined && json !== undefined) return { write, json };
-    throw new Refusal('content-erased', `The content of life ${life} of the item has been erased.`);
+    return write === undefined || json === undefined ? undefined : { write, json };
   }
 
   /**
@@ -354,6 +374,14 @@ export class Recoveries {
     return (await log.readLast(itemStream(prefix, life + 1))) === undefined ? 'erased' : 'writtenSince';
   }
 }
+
+const contentErased = ({ life }: ItemLife, andOfEarlier = false): Refusal =>
+  new Refusal(
+    'content-erased',
+    andOfEarlier && life > 0
+      ? `The content of life ${life} of the item has been erased, and that of each before it.`
+      : `The content of life ${life} of the item has been erased.`,
+  );
 
 /** What asked between two positions of the log that an item be erased, the last of it; undefined for nothing. */
 async function erasureRequested(
