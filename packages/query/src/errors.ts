@@ -30,6 +30,7 @@ const queryErrorCodes = {
   offsetTooLarge: 'SC2062',
   nestedAggregate: 'SC2101',
   notGrouped: 'SC2102',
+  sortedSimilarity: 'SC2210',
   tooLong: 'SC3020',
   selectStar: 'SC2040',
   misplacedAggregate: 'SC2103',

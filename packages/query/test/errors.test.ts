@@ -74,6 +74,20 @@ describe('errors', () => {
       'SC2102',
       "Property reference 'c' is invalid in the select list because it is not contained in either an aggregate function or the GROUP BY clause.",
     ],
+    [
+      'SELECT TOP 2 * FROM c ORDER BY VectorDistance(c.v, [1]) ASC',
+      31,
+      55,
+      'SC2210',
+      'Specifying a sorting order (ASC or DESC) with VectorDistance function is not supported.',
+    ],
+    [
+      'SELECT TOP 2 * FROM c ORDER BY VectorDistance(c.v, [1]) DESC',
+      31,
+      55,
+      'SC2210',
+      'Specifying a sorting order (ASC or DESC) with VectorDistance function is not supported.',
+    ],
   ])('in %j they are those of Cosmos DB', (sql, start, end, code, message) => {
     expect(errorOf(sql).errors).toEqual([{ severity: 'Error', location: { start, end }, code, message }]);
   });

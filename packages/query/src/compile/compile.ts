@@ -17,7 +17,7 @@ import { checkArguments, compileCall } from './call.ts';
 import { allOf, compileBinary, compileLogical, compileUnary, decided, isPlainScalar } from './operators.ts';
 import { propertyReader, readMember, slotPropertyReader } from './paths.ts';
 import { conjuncts } from './pushdown.ts';
-import { compileRank } from './rank.ts';
+import { compileRank, isVectorDistance } from './rank.ts';
 import { groupKeyOf, Scope } from './scope.ts';
 import { subqueryRunner, withNegatedFilter } from './subquery.ts';
 
@@ -119,6 +119,13 @@ export class Compiler {
     const rank = query.orderByRank === undefined ? undefined : compileRank(query, query.orderByRank, scope, this);
     const groups = scope.grouping;
     const orderBy = (rank === undefined ? query.orderBy : []).map(({ expression, direction }) => {
+      if (direction !== undefined && isVectorDistance(expression)) {
+        throw queryError(
+          'sortedSimilarity',
+          'Specifying a sorting order (ASC or DESC) with VectorDistance function is not supported.',
+          expression.at,
+        );
+      }
       // One row has no order: ORDER BY may then read what is not grouped, as Cosmos DB lets it, and means nothing.
       if (isOneRow && !hasAggregate(expression)) scope.grouping = undefined;
       const { run } = this.expression(expression, scope);
@@ -635,7 +642,7 @@ export class Compiler {
    * for the Euclidean distance the smallest.
    */
   isSimilarity(expression: Expression, scope: Scope): boolean {
-    if (expression.kind !== 'call' || expression.name !== 'VECTORDISTANCE') return false;
+    if (expression.kind !== 'call' || !isVectorDistance(expression)) return false;
     const options = this.#vectorArguments(expression.args, expression.at, scope)[3];
     const value = options === undefined ? undefined : this.expression(options, scope).constant?.value;
     const name = isObject(value) ? value['distanceFunction'] : undefined;

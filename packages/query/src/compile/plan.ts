@@ -6,6 +6,7 @@ import { Compiler, DOCUMENT_SLOT } from './compile.ts';
 import type { ComputedProperty, VectorEmbedding } from './compile.ts';
 import { conjuncts, findPushdown } from './pushdown.ts';
 import type { Facts, Pushdown } from './pushdown.ts';
+import { isVectorDistance } from './rank.ts';
 import { Scope } from './scope.ts';
 
 export interface QueryParameter {
@@ -262,7 +263,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const leadingPath = leading && derivedFrom === undefined ? facts.documentPath(leading.expression) : undefined;
   const isByTs =
     leadingPath?.length === 1 && leadingPath[0] === '_ts' && !program.distinct && program.grouping === undefined;
-  const isVectorSearch = query.orderBy.some(({ expression }) => isCallOf(expression, 'VECTORDISTANCE'));
+  const isVectorSearch = query.orderBy.some(({ expression }) => isVectorDistance(expression));
 
   return {
     query,
@@ -285,10 +286,6 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
     program,
     derivedFrom,
   };
-}
-
-function isCallOf(expression: Expression, name: string): boolean {
-  return expression.kind === 'call' && !expression.userDefined && expression.name === name;
 }
 
 /** `SELECT VALUE COUNT(1)` or `COUNT(c)`: every row counts, since the argument is defined in all of them. */

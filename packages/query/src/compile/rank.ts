@@ -36,9 +36,12 @@ export function compileRank(query: Query, at: SourceLocation, scope: Scope, comp
   };
 }
 
+export const isVectorDistance = (expression: Expression): boolean =>
+  expression.kind === 'call' && !expression.userDefined && expression.name === 'VECTORDISTANCE';
+
 function rankComponent(expression: Expression, scope: Scope, compiler: ScoreCompiler): RankComponent {
   const { at } = expression;
-  if (expression.kind === 'call' && expression.name === 'VECTORDISTANCE') {
+  if (isVectorDistance(expression)) {
     const { run } = compiler.expression(expression, scope);
     return { kind: 'value', run, descending: compiler.isSimilarity(expression, scope) };
   }
