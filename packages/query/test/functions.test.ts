@@ -43,6 +43,8 @@ const cases: Record<string, readonly (readonly [string, unknown])[]> = {
     ["LOWER('ABC') || UPPER('def')", 'abcDEF'],
     ["UPPER('straße ŉǆ')", 'STRAßE ŉǄ'],
     ["LOWER('ΟΔΟΣ İ 𐐀')", 'οδοσ İ 𐐨'],
+    ["UPPER('ılık ſ')", 'ıLıK ſ'],
+    ["UPPER('ᾀ ᾧ ᾳ ῃ ῳ ᾷ')", 'ᾈ ᾯ ᾼ ῌ ῼ ᾷ'],
     ["LTRIM('  a ')", 'a '],
     [String.raw`TRIM('\u0085\u3000\ufeff\u00a0')`, '\ufeff'],
     ["LTRIM('AdventureWorks', 'Adventure')", 'Works'],

@@ -47,16 +47,31 @@ function part(take: (text: string, count: number) => string): BuiltIn {
   });
 }
 
-/** LOWER and UPPER go character by character: one that has more than one in the other case, like "ß", stays. */
-function inCase(convert: (text: string) => string): BuiltIn {
+/**
+ * LOWER and UPPER go character by character, by rules that no language or neighbour changes: one that has more than one in
+ * the other case, like "ß", stays.
+ *
+ * @param single what JavaScript does by other rules though it leaves the length
+ */
+function inCase(convert: (text: string) => string, single: RegExp, one = convert): BuiltIn {
   return map((text) => {
     const converted = convert(text);
-    if (converted.length === text.length && !text.includes('Σ')) return converted;
+    if (converted.length === text.length && !single.test(text)) return converted;
     return Array.from(text, (character) => {
-      const other = convert(character);
+      const other = one(character);
       return other.length === character.length ? other : character;
     }).join('');
   });
+}
+
+/** By .NET's invariant culture, whose rules the documentation says these are. */
+function upperOf(character: string): string {
+  // They would come back as "i" and "s".
+  if (character === 'ı' || character === 'ſ') return character;
+  // Greek vowels over an iota, which JavaScript writes beside them: each has one of its own in upper case.
+  if (/[ᾀ-ᾇᾐ-ᾗᾠ-ᾧ]/.test(character)) return String.fromCodePoint(character.codePointAt(0)! + 8);
+  if (/[ᾳῃῳ]/.test(character)) return String.fromCodePoint(character.codePointAt(0)! + 9);
+  return character.toUpperCase();
 }
 
 /** TRIM and its kin: without a second argument spaces go, with one every character that occurs in it. */
@@ -221,7 +236,8 @@ export const stringFunctions: BuiltIns = {
   LASTSUBSTRINGBEFORE: around(true, true),
   LEFT: part((text, count) => text.slice(0, count)),
   LENGTH: map((text) => text.length),
-  LOWER: inCase((text) => text.toLowerCase()),
+  // At the end of a word JavaScript makes another letter of it.
+  LOWER: inCase((text) => text.toLowerCase(), /Σ/),
   LTRIM: trim(true, false),
   REGEXEXTRACT: extraction((found) => found.next().value),
   REGEXEXTRACTALL: extraction(allOf),
@@ -248,5 +264,5 @@ export const stringFunctions: BuiltIns = {
   SUBSTRINGBEFORE: around(false, true),
   TOSTRING: pure(1, 1, toText),
   TRIM: trim(true, true),
-  UPPER: inCase((text) => text.toUpperCase()),
+  UPPER: inCase((text) => text.toUpperCase(), /[ıſ]/, upperOf),
 };
