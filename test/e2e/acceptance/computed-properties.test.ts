@@ -78,6 +78,15 @@ describe('computed properties', () => {
     ]);
   });
 
+  test('may be named in the indexing policy, before they are there or with them', async () => {
+    const indexingPolicy = { includedPaths: [{ path: '/*' }, { path: '/cp_lower/?' }] };
+    const indexed = await world.container({ indexingPolicy });
+    const { resource } = await indexed.read();
+    await indexed.replace({ ...resource!, computedProperties });
+    await indexed.items.create({ id: 'a', customer: 'x', name: 'Xavier' });
+    expect(await rows("SELECT VALUE c.id FROM c WHERE c.cp_lower = 'xavier'", indexed)).toEqual(['a']);
+  });
+
   test('that can’t be evaluated are refused with 400, at creation and replacement', async () => {
     const property = (name: string, query = 'SELECT VALUE c.a FROM c') => ({ name, query });
     const bad = [

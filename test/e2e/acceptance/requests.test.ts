@@ -40,6 +40,26 @@ describe('a request that names', () => {
     expect(valid.resources).toEqual([true]);
   });
 
+  test('any version of the protocol, also one that comes yet, is taken; its advice on a query is none', async () => {
+    const docs = `/dbs/shop/colls/${container.id}/docs`;
+    await container.items.create({ id: 'versioned', customer: 'ann' });
+    for (const version of ['2014-08-21', '2031-01-01', 'next']) {
+      const headers = { ...keyHeader('ann'), 'x-ms-version': version };
+      expect((await raw(world.endpoint, 'GET', `${docs}/versioned`, { headers })).status).toBe(200);
+    }
+    const asked = await raw(world.endpoint, 'POST', docs, {
+      headers: {
+        ...keyHeader('ann'),
+        'content-type': 'application/query+json',
+        'x-ms-documentdb-isquery': 'true',
+        'x-ms-cosmos-populatequeryadvice': 'true',
+      },
+      body: JSON.stringify({ query: "SELECT * FROM c WHERE CONTAINS(c.id, 'versioned')", parameters: [] }),
+    });
+    expect(asked).toMatchObject({ status: 200, json: { _count: 1 } });
+    expect(Object.keys(asked.headers)).not.toContain('x-ms-cosmos-query-advice');
+  });
+
   test('a trigger is refused, and nothing is written', async () => {
     const head = await world.head();
     for (const options of [{ preTriggerInclude: 'stamp' }, { postTriggerInclude: ['count'] }]) {
