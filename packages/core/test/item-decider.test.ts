@@ -127,14 +127,12 @@ describe('writing an item that is there', () => {
     }
   });
   it('on the condition that it is not there, or not in this version, is refused', () => {
-    for (const operation of ['upsert', 'replace', 'patch'] as const) {
-      for (const ifNoneMatch of ['*', etag]) {
-        givenItem(upserted()).when(write({ operation, ifNoneMatch })).thenRefused('precondition-failed');
-      }
-      givenItem(upserted())
-        .when(write({ operation, ifNoneMatch: '"other"' }))
-        .then(upserted({ operation, bytes: 42 }));
+    for (const ifNoneMatch of ['*', etag]) {
+      givenItem(upserted()).when(write({ ifNoneMatch })).thenRefused('precondition-failed');
     }
+    givenItem(upserted())
+      .when(write({ ifNoneMatch: '"other"' }))
+      .then(upserted({ operation: 'upsert', bytes: 42 }));
   });
   it('records the policy it was decided under', () => {
     const policies = [
@@ -202,9 +200,6 @@ describe('deleting an item', () => {
   it('with another etag is refused', () => {
     givenItem(upserted())
       .when(remove({ ifMatch: '"other"' }))
-      .thenRefused('precondition-failed');
-    givenItem(upserted())
-      .when(remove({ ifNoneMatch: etag }))
       .thenRefused('precondition-failed');
   });
   it('that is not there is refused', () => {

@@ -46,7 +46,7 @@ export function shown(
   const { item } = result;
   const resourceBody = withSystemProperties(container, item);
   if (result.kind === 'read') {
-    const ifNoneMatch = asked.precondition?.ifNoneMatch;
+    const ifNoneMatch = asked.kind === 'read' ? asked.precondition?.ifNoneMatch : undefined;
     const unchanged = ifNoneMatch !== undefined && (ifNoneMatch === item.etag || ifNoneMatch === '*');
     return unchanged
       ? { statusCode: 304, requestCharge: charge.refusedRead, eTag: item.etag }

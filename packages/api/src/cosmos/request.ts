@@ -5,7 +5,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Pages } from '../http/pages.ts';
-import type { AtLeast, Caller, Precondition } from '../store/api/common.ts';
+import type { AtLeast, Caller, Precondition, UpsertPrecondition } from '../store/api/common.ts';
 import { isRid } from '../store/rids.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import type { ConsistencyLevel, ConsistencyPolicy } from './consistency.ts';
@@ -97,7 +97,7 @@ export function preconditionOf(headers: IncomingHttpHeaders): Precondition | und
 }
 
 /** What an upsert is guarded by where it finds something: with `*` in If-None-Match it only creates. */
-export function upsertPreconditionOf(headers: IncomingHttpHeaders): Precondition | undefined {
+export function upsertPreconditionOf(headers: IncomingHttpHeaders): UpsertPrecondition | undefined {
   const ifNoneMatch = ifNoneMatchOf(headers);
   return ifNoneMatch === undefined ? preconditionOf(headers) : { ...preconditionOf(headers), ifNoneMatch };
 }

@@ -23,8 +23,6 @@ export interface OnLife extends InContainer {
 interface Conditional {
   /** The etag that the item must have, or `*` for any. */
   readonly ifMatch?: string | undefined;
-  /** `*`: the item must not be there. */
-  readonly ifNoneMatch?: string | undefined;
 }
 
 export interface WriteItem extends OnLife, Conditional {
@@ -34,6 +32,8 @@ export interface WriteItem extends OnLife, Conditional {
   readonly partitionKey: string;
   readonly ttl: OwnTtl;
   readonly bytes: number;
+  /** Of an upsert: the etag that the item must not have, or `*`: it must not be there. */
+  readonly ifNoneMatch?: string | undefined;
   /** See ItemUpserted. That they are free is decided on their own streams. */
   readonly uniqueKeys?: readonly string[] | undefined;
 }

@@ -5,6 +5,10 @@ export type Caller = Pick<CommandContext, 'actor' | 'correlationId'>;
 
 export interface Precondition {
   readonly ifMatch?: string | undefined;
+}
+
+/** Of a write that may find nothing, an upsert, and of a read in a batch. */
+export interface UpsertPrecondition extends Precondition {
   readonly ifNoneMatch?: string | undefined;
 }
 

@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Refusal } from '@epitaph/core/errors.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { AtLeast, Caller, Precondition, Written } from './common.ts';
+import type { AtLeast, Caller, Precondition, UpsertPrecondition, Written } from './common.ts';
 import type { Continuation } from './queries-api.ts';
 
 /** A document as clients give it, without system properties. */
@@ -55,7 +55,7 @@ export interface ItemToWrite {
 }
 
 /** One operation of a batch. */
-export type BatchOperation = { readonly precondition?: Precondition | undefined } & (
+export type BatchOperation = { readonly precondition?: UpsertPrecondition | undefined } & (
   | { readonly kind: 'write'; readonly operation: 'create' | 'upsert' | 'replace'; readonly item: ItemToWrite }
   | { readonly kind: 'patch'; readonly id: string; readonly partitionKey: string; readonly patch: PatchRequest }
   | { readonly kind: 'delete'; readonly id: string; readonly partitionKey: string }
@@ -88,7 +88,7 @@ export interface ItemsApi {
     container: ContainerState,
     operation: 'create' | 'upsert' | 'replace',
     item: ItemToWrite,
-    precondition?: Precondition,
+    precondition?: UpsertPrecondition,
   ): Promise<Written<ShownItem>>;
   patchItem(
     caller: Caller,

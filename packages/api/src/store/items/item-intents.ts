@@ -17,7 +17,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { uniqueValuesOf } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { type Json, jsonText, matches, parseCondition, parseJson, planQuery, type QueryPlan } from '@epitaph/query';
-import type { Precondition } from '../api/common.ts';
+import type { Precondition, UpsertPrecondition } from '../api/common.ts';
 import type { BatchOperation, Document, ItemToWrite, PatchRequest } from '../api/items-api.ts';
 import { MAX_DOCUMENT_BYTES } from '../document-limits.ts';
 import type { StoreParts } from '../parts.ts';
@@ -217,7 +217,7 @@ export class ItemIntents {
 export function writing(
   operation: 'create' | 'upsert' | 'replace',
   { id, partitionKey, document, json }: ItemToWrite,
-  precondition: Precondition | undefined,
+  precondition: UpsertPrecondition | undefined,
 ): IntentOf {
   const bytes = Buffer.byteLength(json);
   const ttl = readOwnTtl(document);

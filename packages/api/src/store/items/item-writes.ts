@@ -35,7 +35,7 @@ import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { Places } from '@epitaph/core/places.ts';
 import { wait } from '../../wait.ts';
-import type { AtLeast, Caller, Precondition, Written } from '../api/common.ts';
+import type { AtLeast, Caller, Precondition, UpsertPrecondition, Written } from '../api/common.ts';
 import type {
   BatchOperation,
   BatchOutcome,
@@ -125,7 +125,7 @@ export class ItemWrites {
     container: ContainerState,
     operation: 'create' | 'upsert' | 'replace',
     item: ItemToWrite,
-    precondition?: Precondition,
+    precondition?: UpsertPrecondition,
   ): Promise<Written<ShownItem>> {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'write', operation, item, precondition });

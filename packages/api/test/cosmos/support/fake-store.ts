@@ -17,7 +17,7 @@ import { applyPatch } from '@epitaph/api/store/items/patch.ts';
 import { systemPropertiesOf } from '@epitaph/api/store/items/system-properties.ts';
 import { Measurements } from '@epitaph/api/metrics/measurements.ts';
 import { RequestUnits } from '@epitaph/api/request-units/request-units.ts';
-import type { Precondition } from '@epitaph/api/store/api/common.ts';
+import type { UpsertPrecondition } from '@epitaph/api/store/api/common.ts';
 import type { BatchResult, FoundItem, ShownItem } from '@epitaph/api/store/api/items-api.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 
@@ -71,7 +71,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     position += 1;
     return `"0000-${position}"`;
   };
-  const check = (etag: string | undefined, precondition: Precondition | undefined): void => {
+  const check = (etag: string | undefined, precondition: UpsertPrecondition | undefined): void => {
     const { ifMatch, ifNoneMatch } = precondition ?? {};
     if (etag === undefined) return;
     const failed =
