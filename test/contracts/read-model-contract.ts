@@ -541,6 +541,43 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await digestsOf(other)).toEqual(await digestsOf(store));
     });
 
+    test('has an item as one that can not be read from such an event to the next, unless the life has left', async ({
+      store,
+    }) => {
+      const name = { container: 2, partitionKey: '["a"]', id: 'one' };
+      const write = (life: number, revision: number, position: number) => {
+        const at = { ...name, life, revision, position };
+        return { kind: 'item-written', ...at, ts: 1_700_000_000, ttl: null, key: 7, unreadableTtl: false } as const;
+      };
+      const unreadable = (life: number, revision: number, position: number) =>
+        ({ ...write(life, revision, position), ttl: -1, key: -1, isUnreadable: true }) as const;
+      const row = () => store.findItem(2, name.partitionKey, name.id);
+      await store.apply([write(0, 0, 5), unreadable(0, 1, 6)], 6);
+      expect(await row()).toMatchObject({ birth: 5, position: 6, ttl: -1, key: -1 });
+      await store.apply([write(0, 2, 7)], 7);
+      expect(await row()).toMatchObject({ birth: 5, position: 7, ttl: null, key: 7 });
+      // Its end can't be read, and then there is another life, whose first event can't be, either.
+      await store.apply([unreadable(0, 3, 8), unreadable(1, 0, 9), write(1, 1, 10)], 10);
+      expect(await row()).toMatchObject({ birth: 9, position: 10, life: 1, key: 7 });
+      await store.apply([unreadable(0, 4, 11)], 11);
+      expect(await row()).toMatchObject({ position: 10, life: 1 });
+    });
+
+    test('takes a write that finds no item, and a life that follows on no end, where the log has lost what was before', async ({
+      store,
+    }) => {
+      const write = (life: number, revision: number, position: number) => {
+        const at = { container: 2, partitionKey: '["a"]', id: 'one', life, revision, position };
+        return { kind: 'item-written', ...at, ts: 1_700_000_000, ttl: null, key: life, unreadableTtl: false } as const;
+      };
+      const row = () => store.findItem(2, '["a"]', 'one');
+      await store.apply([write(0, 1, 5)], 5, undefined, true);
+      expect(await row()).toMatchObject({ birth: 5, position: 5, life: 0 });
+      await store.apply([write(1, 0, 6), write(2, 0, 7)], 7, undefined, true);
+      expect(await row()).toMatchObject({ birth: 7, position: 7, life: 2, key: 2 });
+      expect(await store.countItems(2)).toBe(1);
+    });
+
     testFilled('finds each current item by its name, and no other', async (store, model) => {
       for (const container of CONTAINERS) {
         for (const partitionKey of PARTITIONS) {

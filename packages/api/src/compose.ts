@@ -31,6 +31,7 @@ export interface EmbeddedStoreOptions
       | 'monotonicMs'
       | 'pageWaitMs'
       | 'onFault'
+      | 'onUnreadable'
       | 'newId'
       | 'keysAsOf'
     > {

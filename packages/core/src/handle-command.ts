@@ -1,6 +1,6 @@
 import type { CommandContext } from './command-context.ts';
 import { GenerationCache } from './generation-cache.ts';
-import { assertEndNotLost } from './item/read-life.ts';
+import { assertEndNotLost, eventsLost } from './item/read-life.ts';
 import type { AppendOptions, AppendResult, EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
 import { turn } from './turn.ts';
@@ -210,7 +210,7 @@ async function foldWhole<State>(
 
 async function foldStream<State>(
   log: EventLog,
-  { stream, initial, evolve }: Pick<CommandRun<State, unknown>, 'stream'> & ByWholeStream<State>,
+  { stream, initial, evolve, otherwise }: Pick<CommandRun<State, unknown>, 'stream'> & ByWholeStream<State>,
 ): Promise<Folded<State>> {
   let streams = remembered.get(log);
   if (streams === undefined) remembered.set(log, (streams = new GenerationCache(REMEMBERED)));
@@ -219,6 +219,8 @@ async function foldStream<State>(
   const events = await log.readStream(stream, { fromRevision: (folded.revision ?? -1) + 1 });
   for (const [index, event] of events.entries()) {
     if (index > 0 && index % FOLDED_AT_ONCE === 0) await turn();
+    // What it comes to without those that are lost nobody has decided.
+    if (otherwise !== undefined && event.revision !== (folded.revision ?? -1) + 1) throw eventsLost(event);
     folded = { state: evolve(folded.state, event), revision: event.revision };
   }
   if (events.length > 0) streams.set(stream, { ...folded, by: evolve });

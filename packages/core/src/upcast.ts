@@ -12,6 +12,9 @@ export class UnreadableEvent extends Error {
   override readonly name = 'UnreadableEvent';
 }
 
+/** One that a newer version has written: nothing is lost, so nothing is gone on with as if it were. */
+class NewerEvent extends UnreadableEvent {}
+
 export const WHEN_DAMAGED = 'Restore the event log from a backup.';
 
 /** @throws whatever does not say that the log is damaged */
@@ -27,6 +30,11 @@ export function withUnreadableData(event: RecordedEvent, cause: unknown): void {
     throw new UnreadableEvent(`${what}. ${WHEN_DAMAGED}`, { cause });
   };
   Object.defineProperty(event, 'data', { get, enumerable: false });
+}
+
+/** @throws whatever is not of an event that is damaged or lost: of one that a newer version has written, too */
+export function assertLost(error: unknown): asserts error is UnreadableEvent {
+  if (!(error instanceof UnreadableEvent) || error instanceof NewerEvent) throw error;
 }
 
 /** Why the log can't give the data of an event; undefined where it can. */
@@ -58,12 +66,12 @@ export function parseEvent(
   const schema = Object.hasOwn(schemas, event.type) ? schemas[event.type] : undefined;
   const current = versions[event.type];
   if (schema === undefined || current === undefined) {
-    throw new UnreadableEvent(
+    throw new NewerEvent(
       `${event.stream} has an event of unknown type ${event.type} at ${event.position}, written by a newer Epitaph. Start that version, or a later one.`,
     );
   }
   if (event.version > current) {
-    throw new UnreadableEvent(
+    throw new NewerEvent(
       `${event.type} at ${event.position} has version ${event.version}, written by a newer Epitaph; this one reads up to ${current}. Start that version, or a later one.`,
     );
   }

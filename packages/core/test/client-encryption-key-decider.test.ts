@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
-import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { etagOfGiven, givenClientEncryptionKey } from '@epitaph/core/testing/given-when-then.ts';
 import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 
 const wrapped = (text: string) => ({
   encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
@@ -49,6 +49,6 @@ describe('a client encryption key', () => {
       etag: '"b"',
       changedAtMs: 5,
     });
-    expect(() => foldClientEncryptionKey([events[1]!])).toThrow(InvariantViolation);
+    expect(() => foldClientEncryptionKey([events[1]!])).toThrow(UnreadableEvent);
   });
 });

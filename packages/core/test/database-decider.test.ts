@@ -4,6 +4,7 @@ import { databaseStream, parseDatabaseStream } from '@epitaph/core/database/stre
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { etagOfGiven, givenDatabase } from '@epitaph/core/testing/given-when-then.ts';
 import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 
 const created = { type: 'DatabaseCreated', data: { name: 'shop' } } as const;
 const deleted = { type: 'DatabaseDeleted', data: {} } as const;
@@ -61,7 +62,7 @@ describe("a database's state", () => {
     expect(foldDatabase(events)).toEqual({ ...live, status: 'deleted', deletedAtMs: 2_000, deletedBy: 'key:primary' });
   });
   it('can not begin with a delete, begin twice, or stand in a stream of another kind', () => {
-    expect(() => foldDatabase([recordedEvent(stream, deleted)])).toThrow(InvariantViolation);
+    expect(() => foldDatabase([recordedEvent(stream, deleted)])).toThrow(UnreadableEvent);
     expect(() => foldDatabase([recordedEvent(stream, created), recordedEvent(stream, created)])).toThrow(
       InvariantViolation,
     );

@@ -1,10 +1,12 @@
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import type { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { concatMap, defer, interval, Observable, retry, Subscription, timer } from './rxjs.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
+import { named } from './items/unreadable-items.ts';
 import { LogMarks } from './log-marks.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import type { ReadModelChange, ReadModelStore } from './read-model-store.ts';
@@ -23,6 +25,8 @@ export interface ProjectorOptions extends ClearSources {
   readonly onApplied?: (changes: readonly ReadModelChange[]) => void;
   /** Told that readers see more than that: what was applied before it began, or by a transaction whose answer was lost. */
   readonly onMissed?: () => void;
+  /** Told of each event that can't be read: it costs its own item or container, and all others are gone on with. */
+  readonly onUnreadable?: ((error: UnreadableEvent) => void) | undefined;
   /** Wraps the application of each batch of so many events, for whoever measures. */
   readonly around?: ((events: number, apply: () => Promise<void>) => Promise<void>) | undefined;
   /**
@@ -83,6 +87,8 @@ export class Projector implements Projection {
   #applying: Promise<void> = Promise.resolve();
   #loading: Promise<void> = Promise.resolve();
   #position = 0;
+  /** It has made all that the read models have. */
+  #isMadeAnew = false;
   #catalog = new Catalog();
   #error: Error | undefined;
   /** A batch is being applied that takes as long as there are items of a partition key: nothing lags, however long that is. */
@@ -90,6 +96,11 @@ export class Projector implements Projection {
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
+  readonly #onUnreadable: NonNullable<ProjectorOptions['onUnreadable']>;
+  /** Whether what is read now is without truncated events that the log still has. */
+  #readsStrictly = false;
+  /** Whether the batch under way has events that can't be read. */
+  #hasUnreadable = false;
   #logMarks = new LogMarks();
 
   constructor(options: ProjectorOptions) {
@@ -102,6 +113,7 @@ export class Projector implements Projection {
     this.#onFailed = options.onFailed ?? (() => {});
     this.#onApplied = options.onApplied ?? (() => {});
     this.#onMissed = options.onMissed ?? (() => {});
+    this.#onUnreadable = options.onUnreadable ?? (() => {});
     this.#onTakesLong = options.onTakesLong ?? (() => {});
     this.#around = options.around ?? ((_events, apply) => apply());
   }
@@ -166,6 +178,7 @@ export class Projector implements Projection {
     const { catalog, logMarks, position } = await loaded(this.#store());
     this.#catalog = catalog;
     this.#logMarks = logMarks;
+    this.#isMadeAnew ||= position === 0;
     const isFurther = position > this.#position;
     // A standby that lags may have taken the place of their server: then it is less.
     this.#position = position;
@@ -231,7 +244,8 @@ export class Projector implements Projection {
       // Applying a life comes to the same with all of its truncated events and with none, but not with some: if a
       // scavenge has left a later write without the first, that write finds no item, and the next attempt reads
       // strictly.
-      const leniency = { mayBeTruncated: this.#error === undefined };
+      this.#readsStrictly = this.#error !== undefined;
+      const leniency = { mayBeTruncated: !this.#readsStrictly };
       let taken = () => {};
       const listener: LogListener = {
         onEvents: (events) =>
@@ -257,14 +271,24 @@ export class Projector implements Projection {
     });
   }
 
+  readonly #noteUnreadable = (error: UnreadableEvent): void => {
+    this.#hasUnreadable = true;
+    this.#onUnreadable(error);
+  };
+
   async #apply({ events, position, done }: Batch): Promise<void> {
+    this.#hasUnreadable = false;
     try {
-      const made = changesOf(events, this.#catalog);
+      // What a scavenge has left of a life is no loss: a strict reading leaves it out.
+      const onUnreadable = this.#readsStrictly ? this.#noteUnreadable : undefined;
+      const despiteLoss = this.#readsStrictly && this.#isMadeAnew;
+      let made = changesOf(events, this.#catalog, onUnreadable);
+      if (this.#hasUnreadable) made = await named(this.#log, made, this.#catalog);
       made.push(...this.#logMarks.after(events));
       const changes = await this.#clearCopies.addTo(made, this.#catalog);
       this.#onApplying(changes);
       this.#takesLong = changes.some(({ kind }) => kind === 'partition-key-deleted');
-      await this.#around(events.length, () => this.#store().apply(changes, position, this.#position));
+      await this.#around(events.length, () => this.#store().apply(changes, position, this.#position, despiteLoss));
       this.#error = undefined;
       this.#onApplied(changes);
       this.#reached(position);

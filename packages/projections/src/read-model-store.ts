@@ -112,6 +112,11 @@ export type ReadModelChange =
       readonly ttl: number | null;
       readonly key: number;
       readonly unreadableTtl: boolean;
+      /**
+       * It stands for an event that can't be read, of whatever type: nothing is changed by it in a life that has left already. As
+       * unreadable-items.ts makes it.
+       */
+      readonly isUnreadable?: true;
       /** Absent where the log left it out; then it is read from there. */
       readonly sealed?: Omit<SealedWrite, 'position' | 'revision'>;
       /**
@@ -237,8 +242,10 @@ export interface ReadModelStore {
    *
    * @param after where the writer knows the store to stand. One that others may write as well takes nothing that was made
    *   for another place, and then the writer must look again; not given, it is not asked.
+   * @param despiteLoss true where all that the store has was made of this log, which is read strictly: a write that finds no item, or a life that follows on
+   *   no end, is then of what the log has lost, and is taken as it is. Otherwise it is refused, for rows may be missing here.
    */
-  apply(changes: readonly ReadModelChange[], checkpoint: number, after?: number): Promise<void>;
+  apply(changes: readonly ReadModelChange[], checkpoint: number, after?: number, despiteLoss?: boolean): Promise<void>;
   checkpoint(): MaybePromise<number>;
 
   databases(): MaybePromise<{ readonly number: number; readonly state: DatabaseState }[]>;

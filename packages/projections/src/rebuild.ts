@@ -1,13 +1,16 @@
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
-import { containerStream } from '@epitaph/core/container/stream-name.ts';
+import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
+import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
 import { assertEndNotLost, eventsLost } from '@epitaph/core/item/read-life.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Pace, turn } from '@epitaph/core/turn.ts';
-import type { UnreadableEvent } from '@epitaph/core/upcast.ts';
-import { userStream } from '@epitaph/core/user/stream-name.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
+import { readUserEvent } from '@epitaph/core/user/upcast.ts';
 import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
@@ -185,7 +188,11 @@ class Building {
       for await (const events of streamPages(log, stream, this.#options.signal)) {
         for (const event of events) {
           if (event.revision !== next) lost = eventsLost(event);
-          if (event.type === 'ContainerTtlChanged' && event.data['afterLoss'] === true) lost = undefined;
+          const unreadable = whyNotRead(event);
+          lost = unreadable ?? lost;
+          if (unreadable === undefined && event.type === 'ContainerTtlChanged' && event.data['afterLoss'] === true) {
+            lost = undefined;
+          }
           next = event.revision + 1;
         }
       }
@@ -269,6 +276,18 @@ class Building {
     const waitMs = dueMs - (monotonicMs() - this.#startedMs);
     if (waitMs <= 0) await turn();
     else await wait(waitMs, signal);
+  }
+}
+
+/** Of others no event that can't be read has come so far. */
+function whyNotRead(event: RecordedEvent): UnreadableEvent | undefined {
+  try {
+    if (parseContainerStream(event.stream) !== undefined) readContainerEvent(event);
+    else if (parseUserStream(event.stream) !== undefined) readUserEvent(event);
+    return undefined;
+  } catch (error) {
+    if (error instanceof UnreadableEvent) return error;
+    throw error;
   }
 }
 

@@ -70,6 +70,7 @@ export interface SharedProjectorOptions extends ClearSources {
   readonly onNews: (news: ReadModelNews) => void;
   /** As in {@link ProjectorOptions}. */
   readonly around?: ProjectorOptions['around'];
+  readonly onUnreadable?: ProjectorOptions['onUnreadable'];
 }
 
 interface Leading {
@@ -318,7 +319,7 @@ export class SharedProjector implements Projection {
   }
 
   async #tryToLead(): Promise<boolean> {
-    const { readModels, log, vault, sealer, onApplied, onNews, around } = this.#options;
+    const { readModels, log, vault, sealer, onApplied, onNews, onUnreadable, around } = this.#options;
     let lost = false;
     const lead = await readModels.lead(() => {
       lost = true;
@@ -333,6 +334,7 @@ export class SharedProjector implements Projection {
       onApplied,
       onMissed: () => onNews(ANYTHING),
       onTakesLong: () => void readModels.tellTakesLong().catch(() => {}),
+      onUnreadable,
       around,
       recordsIdleProgress: true,
       waiters: this.#waiters,

@@ -70,6 +70,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
     onFault: (error) => log.error({ err: error }, 'work in the background met a fault and will be tried again'),
+    onUnreadable: ({ message }) => log.error(message),
     onWriterLost: lose,
     onLoss: (what) => log.warn(what),
   });
@@ -172,7 +173,7 @@ async function startTraces(url: Configuration['traces'], log: Logger): Promise<(
 
 async function openStore(
   configuration: Configuration,
-  told: Pick<EmbeddedStoreOptions, 'onFault' | 'onWriterLost' | 'onLoss'>,
+  told: Pick<EmbeddedStoreOptions, 'onFault' | 'onUnreadable' | 'onWriterLost' | 'onLoss'>,
 ): ReturnType<typeof openEmbeddedStore> {
   const { config, 'backup-folder': backupFolder, 'purge-ledger': purgeLedger } = configuration;
   const { 'tls-cert': cert, 'tls-key': key } = configuration;

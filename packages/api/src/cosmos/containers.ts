@@ -1,5 +1,6 @@
 import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { charge } from '../request-units/charge.ts';
 import { containerSelf } from '../store/items/system-properties.ts';
 import { readContainerBody } from './container-body.ts';
@@ -99,7 +100,16 @@ function checkKeysOf({ store }: CosmosRequest, databaseRid: string, names: reado
 /** `/dbs/{db}/colls/{coll}` */
 export async function answerContainer(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
-  const container = containerOf(request);
+  let container: ContainerState;
+  try {
+    container = containerOf(request);
+  } catch (error) {
+    if (method !== 'DELETE' || !(error instanceof UnreadableEvent)) throw error;
+    // What it is nobody can say; it can go all the same.
+    const { name: database } = databaseOf(request);
+    await store.deleteContainer(caller, database, request.segments[3]!, preconditionOf(headers));
+    return { status: 204, body: null, charge: charge.metadata, headers: {} };
+  }
   // A target may name its database by rid; the store knows names.
   const database = databaseOf(request).name;
   switch (method) {

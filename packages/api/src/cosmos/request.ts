@@ -223,7 +223,8 @@ export function containerOf(request: Pick<CosmosRequest, 'store' | 'segments'>):
   } catch (error) {
     if (!isMissing(error)) throw error;
     const byRid = isRid(name) ? store.containerByRid(name) : undefined;
-    if (byRid?.status === 'live' && byRid.databaseRid === databaseOf(request).rid) return byRid;
+    const database = byRid?.status === 'live' ? databaseOf(request) : undefined;
+    if (byRid !== undefined && byRid.databaseRid === database?.rid) return store.container(database.name, byRid.name);
     throw new WireError('notFound', `Resource Not Found: no container '${name}'.`);
   }
 }

@@ -3,6 +3,7 @@ import { DEFAULT_POLICY_GRACE_SECONDS } from '@epitaph/core/container/upcast.ts'
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
+import type { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import type { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 import { recordAction } from '@epitaph/projections/operator-actions.ts';
 import type { Projection } from '@epitaph/projections/projection.ts';
@@ -57,6 +58,8 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
   /** Events behind the log from which on the store says that it isn't ready; 10,000 by default. */
   readonly readyLagEvents?: number | undefined;
   readonly onFault?: (error: unknown) => void;
+  /** Told of each event that can't be read, once, when the read models come to it. */
+  readonly onUnreadable?: (error: UnreadableEvent) => void;
   /** For a log that keeps what was truncated: after how many seconds it is scavenged again; never by default. */
   readonly scavengeEverySeconds?: number | undefined;
   /** What backups need; without it the store takes none. */
@@ -211,6 +214,7 @@ export class Store implements StoreApi {
       around: (events, apply) => observer.apply(events, apply),
       onApplying: (changes) => rows.applying(changes),
       onFailed: () => rows.failed(),
+      onUnreadable: options.onUnreadable,
       onApplied: (changes) => {
         rows.applied(changes);
         purge.observe(changes);
@@ -588,7 +592,7 @@ export class Store implements StoreApi {
 
 function projectorOf(
   { log, vault, sealer, readModels, nodes }: StorePorts,
-  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews' | 'around'> &
+  told: Pick<SharedProjectorOptions, 'onApplied' | 'onNews' | 'around' | 'onUnreadable'> &
     Required<Pick<ProjectorOptions, 'onApplying' | 'onFailed'>>,
 ): Projection {
   if (nodes === undefined) {

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { call, testServer } from './support/client.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { parseDocumentPath } from '@epitaph/core/document-path.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 
 async function shopOnly() {
   const app = testServer();
@@ -9,6 +10,25 @@ async function shopOnly() {
   return app;
 }
 const partitionKey = { paths: ['/customer'], kind: 'Hash', version: 2 };
+
+test('a container that can not be read is deleted all the same, and nothing else is done with it', async () => {
+  const deleted: string[] = [];
+  const store = fakeStore({
+    container: () => {
+      throw new UnreadableEvent('the event log has lost how container-rid was created');
+    },
+    deleteContainer: async (_caller, database, name) => {
+      deleted.push(`${database}/${name}`);
+      return { position: 7 };
+    },
+  });
+  const app = testServer({ store });
+  await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
+  expect((await call(app, 'GET', '/dbs/shop/colls/orders')).status).toBe(500);
+  expect((await call(app, 'GET', '/dbs/shop/colls/orders/docs')).status).toBe(500);
+  expect((await call(app, 'DELETE', '/dbs/shop/colls/orders')).status).toBe(204);
+  expect(deleted).toEqual(['shop/orders']);
+});
 
 describe('a database', () => {
   test('is made, read, listed, queried and deleted', async () => {

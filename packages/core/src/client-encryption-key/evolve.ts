@@ -1,3 +1,4 @@
+import { creationLost } from '../creation-lost.ts';
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -19,7 +20,7 @@ export function evolveClientEncryptionKey(
       return { rid, ...event.data, ...stamp };
     }
     case 'ClientEncryptionKeyRewrapped':
-      invariant(state !== undefined, 'a key is created before it is wrapped anew');
+      if (state === undefined) throw creationLost(recorded, 'a key');
       return { ...state, wrappedKey: event.data.wrappedKey, ...stamp };
     default:
       return unreachable(event);

@@ -1,3 +1,4 @@
+import { creationLost } from '../creation-lost.ts';
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -6,7 +7,6 @@ import { evolveRetention } from '../retention/evolve.ts';
 import { initialRetention } from '../retention/state.ts';
 import { evolveProvisioning, initialProvisioning } from '../throughput/provisioning.ts';
 import { withPolicy } from '../ttl/policy-timeline.ts';
-import { UnreadableEvent } from '../upcast.ts';
 import type { ContainerEvent } from './events.ts';
 import type { ContainerState, RecordedPolicy } from './state.ts';
 import { parseContainerStream } from './stream-name.ts';
@@ -45,12 +45,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
       ...stamp,
     };
   }
-  if (state === undefined) {
-    const { stream, position } = recorded;
-    throw new UnreadableEvent(
-      `the event log has nothing of ${stream} before ${event.type} at ${position}: it is damaged, for a container is created before anything else`,
-    );
-  }
+  if (state === undefined) throw creationLost(recorded, 'a container');
   if (isRetentionEvent(event)) return { ...state, retention: evolveRetention(state.retention, event, recorded) };
   switch (event.type) {
     case 'ContainerReplaced':

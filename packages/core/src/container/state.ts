@@ -50,4 +50,6 @@ export interface ContainerState extends Provisioning {
   readonly deletedBy?: string;
   /** Of the read models alone: the log had lost events of it when they were made, so the above may not be what was so. */
   readonly lacksEvents?: true;
+  /** Of the read models alone: the log has items of it of which it can't say the name. */
+  readonly hasNameless?: true;
 }

@@ -1,3 +1,4 @@
+import { creationLost } from '../creation-lost.ts';
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -9,6 +10,7 @@ import { readDatabaseEvent } from './upcast.ts';
 /** The database's state after one more recorded event. */
 export function evolveDatabase(state: DatabaseState | undefined, recorded: RecordedEvent): DatabaseState {
   const event = readDatabaseEvent(recorded);
+  if (state === undefined && event.type !== 'DatabaseCreated') throw creationLost(recorded, 'a database');
   switch (event.type) {
     case 'DatabaseCreated': {
       const rid = parseDatabaseStream(recorded.stream);
@@ -24,11 +26,9 @@ export function evolveDatabase(state: DatabaseState | undefined, recorded: Recor
       };
     }
     case 'ThroughputChanged':
-      invariant(state !== undefined, 'a database is created before anything else');
-      return { ...state, ...evolveProvisioning(state, event, recorded) };
+      return { ...state!, ...evolveProvisioning(state!, event, recorded) };
     case 'DatabaseDeleted':
-      invariant(state !== undefined, 'a database is created before it is deleted');
-      return { ...state, status: 'deleted', deletedAtMs: recorded.occurredAtMs, deletedBy: recorded.actor };
+      return { ...state!, status: 'deleted', deletedAtMs: recorded.occurredAtMs, deletedBy: recorded.actor };
     default:
       return unreachable(event);
   }

@@ -1,3 +1,4 @@
+import { creationLost } from '../creation-lost.ts';
 import { invariant, unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -21,7 +22,8 @@ export function evolveUser(
     invariant(state === undefined, 'a name is taken in a stream of its own');
     return { status: 'taken', name: event.data.name, user: event.data.user };
   }
-  invariant(state?.status === 'live', 'only a live user changes');
+  if (state === undefined) throw creationLost(recorded, 'a user');
+  invariant(state.status === 'live', 'only a live user changes');
   const withPermissions = (permissions: readonly PermissionState[]): UserState => ({ ...state, permissions });
   switch (event.type) {
     case 'UserRenamed':

@@ -1,14 +1,18 @@
 import { evolveClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import { parseClientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { evolveContainer } from '@epitaph/core/container/evolve.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
 import { parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { assertLost, unlessDamaged, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { evolveUser } from '@epitaph/core/user/evolve.ts';
+import type { TakenUserName, UserState } from '@epitaph/core/user/state.ts';
 import { parseUserStream } from '@epitaph/core/user/stream-name.ts';
 import type { CatalogChange, CatalogEntry } from '../read-model-store.ts';
 import type { Catalog } from './catalog.ts';
+import { lostContainer } from './lost-container.ts';
 
 /** What an event changes in the catalog; undefined for streams that it knows nothing of. */
 export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogChange | undefined {
@@ -24,11 +28,9 @@ export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogCh
   if (container !== undefined) {
     const known = catalog.containerByRid(container);
     const isNext = catalog.isNext(event);
-    // What a container's state decides, its purge above all, is told to stand on less than there was.
-    const before = known === undefined || isNext ? known?.state : { ...known.state, lacksEvents: true as const };
-    const state = evolveContainer(before, event);
+    const state = containerAfter(event, known?.state, isNext);
     if (known === undefined) return { kind: 'container', number: event.position, state };
-    const { holdId } = event.data;
+    const { holdId } = whyUnreadable(event) === undefined ? event.data : {};
     const hold = typeof holdId === 'string' ? state.retention.holds.find(holdId) : undefined;
     return {
       kind: 'container',
@@ -41,11 +43,46 @@ export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogCh
   return entryChange(event, catalog);
 }
 
+/**
+ * What a container's state decides, its purge above all, is told to stand on less than there was, where the log has lost events of it,
+ * or has some that can't be read.
+ */
+function containerAfter(event: RecordedEvent, known: ContainerState | undefined, isNext: boolean): ContainerState {
+  try {
+    return evolveContainer(known === undefined || isNext ? known : { ...known, lacksEvents: true }, event);
+  } catch (error) {
+    assertLost(error);
+    if (known !== undefined) return { ...known, lacksEvents: true };
+  }
+  const lost = lostContainer(parseContainerStream(event.stream)!, event);
+  try {
+    return evolveContainer(lost, event);
+  } catch (error) {
+    unlessDamaged(error);
+    return lost;
+  }
+}
+
+/**
+ * What the log has lost of a user, or has so that it can't be read, may have taken a permission away: none of before is left then, so
+ * that none is back. Whoever knows better grants it again.
+ */
+function userAfter(event: RecordedEvent, known: UserState | undefined, isNext: boolean): UserState | TakenUserName {
+  const before = known === undefined || isNext ? known : { ...known, permissions: [] };
+  try {
+    return evolveUser(before, event);
+  } catch (error) {
+    assertLost(error);
+    if (known === undefined) throw error;
+    return { ...known, permissions: [] };
+  }
+}
+
 function entryChange(event: RecordedEvent, catalog: Catalog): CatalogEntry | undefined {
   const user = parseUserStream(event.stream);
   if (user !== undefined) {
     const known = catalog.entry('user', user);
-    const state = evolveUser(known?.state, event);
+    const state = userAfter(event, known?.state, catalog.isNext(event));
     // That a name was taken is for deciders alone.
     return state.status === 'taken' ? undefined : { kind: 'user', number: known?.number ?? event.position, state };
   }

@@ -101,7 +101,9 @@ export async function checkContainers(met: readonly string[], examination: Exami
       if (isWhole) report('entry-without-reason', stream, 'in the catalog, but never created by the log');
     } else if (isWhole) {
       // It may have changed since the log was read, also since its stream was.
-      const shown = asJson(state);
+      // That items of it have no name is told of these.
+      const { hasNameless: _, ...own } = state;
+      const shown = asJson(own);
       if (sameJson(asJson(recorded), shown) || later.some((one) => sameJson(asJson(one), shown))) continue;
       const now = foldContainer(await log.readStream(stream));
       if (!sameJson(now && asJson(now), shown)) report('entry-differs', stream, 'the catalog has it otherwise');

@@ -5,6 +5,7 @@ import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
 import { watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import { deletion, expiry, type OwnEnd, withoutOwnEnd } from '../disappearances/disappearance.ts';
 import type { ReadModelChange } from '../read-model-store.ts';
@@ -14,7 +15,11 @@ export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModel
   const stream = parseItemStream(recorded.stream);
   if (stream === undefined) return undefined;
   const container = catalog.containerByRid(stream.containerRid);
-  invariant(container !== undefined, `the container of ${recorded.stream} was created before its items`);
+  if (container === undefined) {
+    throw new UnreadableEvent(
+      `the event log has nothing of the container of ${recorded.stream} before ${recorded.position}: it is damaged, for a container is created before its items. ${WHEN_DAMAGED}`,
+    );
+  }
   const event = readItemEvent(recorded);
   const { id, partitionKey } = event.data;
   const item = { container: container.number, partitionKey, id, life: stream.life };

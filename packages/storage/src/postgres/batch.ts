@@ -21,22 +21,26 @@ export interface Life {
   readonly life: number;
 }
 
-/** Changes that can be put together, and the delete by partition key that follows on them, if one does. */
+/** Changes that can be put together, and what follows on them alone, if anything does. */
 export interface Segment {
   readonly batch: Batch;
-  readonly then?: PartitionKeyDeleted;
+  readonly then?: PartitionKeyDeleted | Written;
 }
 
-/** Cuts changes where order matters beyond a batch: a delete by partition key takes what the changes before it have left. */
+/**
+ * Cuts changes where order matters beyond a batch: a delete by partition key takes what the changes before it have left, and what
+ * stands for an event that can't be read goes by that.
+ */
 export function segmentsOf(changes: readonly ReadModelChange[]): Segment[] {
   const segments: Segment[] = [];
   let current: Exclude<ReadModelChange, PartitionKeyDeleted>[] = [];
-  const cut = (then?: PartitionKeyDeleted) => {
+  const cut = (then?: Segment['then']) => {
     segments.push({ batch: new Batch(current), ...(then === undefined ? {} : { then }) });
     current = [];
   };
   for (const change of changes) {
     if (change.kind === 'partition-key-deleted') cut(change);
+    else if (change.kind === 'item-written' && change.isUnreadable === true) cut(change);
     else current.push(change);
   }
   cut();

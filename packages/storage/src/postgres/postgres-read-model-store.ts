@@ -81,7 +81,12 @@ export class PostgresReadModelStore implements ReadModelStore {
   /**
    * @throws {CheckpointMoved} when the read models do not stand where the writer knows them to
    */
-  async apply(changes: readonly ReadModelChange[], checkpoint: number, after?: number): Promise<void> {
+  async apply(
+    changes: readonly ReadModelChange[],
+    checkpoint: number,
+    after?: number,
+    despiteLoss = false,
+  ): Promise<void> {
     const segments = segmentsOf(changes);
     const purges = segments.reduce((sum, { batch }) => sum + batch.purges, 0);
     const catalogChanges = segments.reduce(
@@ -93,8 +98,12 @@ export class PostgresReadModelStore implements ReadModelStore {
       const [moved] = await sql.query<{ catalogChanges: number }>(this.#sql.moveCheckpoint, standing);
       if (moved === undefined) throw new CheckpointMoved('another projector has written to the read models');
       for (const { batch, then } of segments) {
-        await this.#writer.write(sql, batch, moved.catalogChanges);
+        await this.#writer.write(sql, batch, moved.catalogChanges, despiteLoss);
         if (then === undefined) continue;
+        if (then.kind === 'item-written') {
+          await this.#writer.writeUnreadable(sql, then, despiteLoss);
+          continue;
+        }
         const { container, partitionKey, atMs, actor, marks } = then;
         const key = [container, partitionDigest(partitionKey), toStored(partitionKey)];
         const values = [...key, ...secondBounds(marks), atMs, actor];

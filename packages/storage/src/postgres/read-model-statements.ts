@@ -124,9 +124,22 @@ export function readModelStatements(schema: string) {
       ORDER BY at DESC, position DESC LIMIT 1`,
     insertLogMark: `INSERT INTO ${schema}.log_marks (at, position) VALUES ($1, $2)`,
 
-    insertItems: `INSERT INTO ${items} (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
-      partition_digest, name_digest, stream, revision, event_id, body, birth) SELECT * FROM ${WRITTEN_ITEMS}`,
-    updateItems: `UPDATE ${items} AS i SET position = w.position, ts = w.ts, ttl = w.ttl, due = w.due,
+    insertItems: `WITH made AS (
+        INSERT INTO ${items} (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
+          partition_digest, name_digest, stream, revision, event_id, body, birth) SELECT * FROM ${WRITTEN_ITEMS}
+        ON CONFLICT (container, name_digest) DO NOTHING RETURNING 1
+      )
+      SELECT count(*) AS count FROM made`,
+    deleteUnended: `WITH gone AS (
+        DELETE FROM ${items} AS i USING unnest($1::bigint[], $2::bytea[], $3::bigint[])
+          AS g (container, name_digest, life)
+        WHERE i.container = g.container AND i.name_digest = g.name_digest AND i.life < g.life AND ($4 OR i.key = $5)
+        RETURNING i.container, i.birth
+      )
+      DELETE FROM ${schema}.item_clear AS c USING gone WHERE c.container = gone.container AND c.birth = gone.birth`,
+    hasLeft: `SELECT FROM ${ended} WHERE container = $1 AND name_digest = $2 AND life = $3
+      UNION ALL SELECT FROM ${items} WHERE container = $1 AND name_digest = $2 AND life > $3`,
+    updateItems: `UPDATE ${items} AS i SET position = w.position, ts = w.ts, ttl = w.ttl, due = w.due, key = w.key,
       unreadable_ttl = w.unreadable_ttl, stream = w.stream, revision = w.revision, event_id = w.event_id, body = w.body
       FROM ${WRITTEN_ITEMS} WHERE i.container = w.container AND i.name_digest = w.name_digest AND i.life = w.life
       RETURNING i.birth, i.position`,

@@ -1,5 +1,7 @@
 import { invariant } from '@epitaph/core/invariant.ts';
 import { containerRows } from '@epitaph/projections/catalog/container-rows.ts';
+import { rowName } from '@epitaph/projections/items/row.ts';
+import { NO_KEY } from '@epitaph/projections/items/unreadable-items.ts';
 import type { DisappearanceRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
@@ -12,13 +14,12 @@ type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 /** Writes batches of changes to one version of the read models, inside a transaction of whoever asks. */
 export class ReadModelWriter {
   readonly #sql: ReadModelStatements;
-
   constructor(statements: ReadModelStatements) {
     this.#sql = statements;
   }
 
   /** What goes comes first: the next life of an item has its name. */
-  async write(sql: Statements, batch: Batch, catalogChanges: number): Promise<void> {
+  async write(sql: Statements, batch: Batch, catalogChanges: number, despiteLoss: boolean): Promise<void> {
     await this.#purge(sql, batch);
     if (batch.removed.size > 0) {
       const rows = [...batch.removed.values()];
@@ -30,7 +31,14 @@ export class ReadModelWriter {
         ...itemColumns(rows),
         rows.map((row) => row.position),
       ]);
-      if (updated.length < rows.length) await this.#checkUnrecorded(sql, rows, updated.length);
+      if (updated.length < rows.length) {
+        const found = new Set(updated.map(({ position }) => position));
+        await this.#insertLater(
+          sql,
+          rows.filter(({ position }) => !found.has(position)),
+          despiteLoss,
+        );
+      }
       const births = new Map(updated.map(({ position, birth }) => [position, birth]));
       const copied = rows.filter(({ clear, position }) => clear !== undefined && births.has(position));
       if (copied.length > 0) {
@@ -43,9 +51,7 @@ export class ReadModelWriter {
       }
     }
     if (batch.inserted.size > 0) {
-      const rows = [...batch.inserted.values()];
-      await sql.query(this.#sql.insertItems, [...itemColumns(rows), rows.map((row) => row.birth)]);
-      await this.#insertClear(sql, rows);
+      await this.#insert(sql, [...batch.inserted.values()], despiteLoss);
     }
     const recorded = await this.#recordEnds(sql, batch);
     if (batch.ended.size > recorded.size) {
@@ -148,10 +154,48 @@ export class ReadModelWriter {
     return recorded;
   }
 
-  /** A write that another node decided before its item left with its partition key changes nothing any more. */
-  async #checkUnrecorded(sql: Statements, rows: readonly Written[], updated: number): Promise<void> {
+  async #insert(
+    sql: Statements,
+    rows: readonly (Written & { readonly birth: number })[],
+    despiteLoss: boolean,
+  ): Promise<void> {
+    const columns = [...itemColumns(rows), rows.map((row) => row.birth)];
+    const [inserted] = await sql.query<{ count: number }>(this.#sql.insertItems, columns);
+    if (inserted!.count === rows.length) return this.#insertClear(sql, rows);
+    // Of lives before the ends can't be read, or the log has lost them: there have been some.
+    for (const row of rows) {
+      await sql.query(this.#sql.deleteUnended, [...lifeColumns([row]), despiteLoss, NO_KEY]);
+      await sql.query(this.#sql.insertItems, [...itemColumns([row]), [row.birth]]);
+      const name = [row.container, nameDigest(row.partitionKey, row.id)];
+      const [found] = await sql.query<{ birth: number }>(this.#sql.item, name);
+      invariant(found?.birth === row.birth, `a new life at ${row.birth} follows on the end of the one before`);
+    }
+    // What another life of the batch has taken the place of has nothing in clear.
+    const last = new Map(rows.map((row) => [rowName(row.container, row.partitionKey, row.id), row]));
+    await this.#insertClear(sql, [...last.values()]);
+  }
+
+  /**
+   * Later writes that find no item: one that another node decided before its item left with its partition key changes nothing any
+   * more, and in read models made of this log nothing else is missing than what the log has lost.
+   */
+  async #insertLater(sql: Statements, rows: readonly Written[], despiteLoss: boolean): Promise<void> {
     const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, lifeColumns(rows));
-    invariant(updated + late!.count === rows.length, 'every later write finds its item');
+    if (late!.count === rows.length) return;
+    invariant(despiteLoss, 'every later write finds its item');
+    for (const row of rows) {
+      const [left] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, lifeColumns([row]));
+      if (left!.count === 0) await this.#insert(sql, [{ ...row, birth: row.position }], despiteLoss);
+    }
+  }
+
+  /** Writes what stands for an event that can't be read. */
+  async writeUnreadable(sql: Statements, row: Written, despiteLoss: boolean): Promise<void> {
+    const updated = await sql.query<{ birth: number }>(this.#sql.updateItems, [...itemColumns([row]), [row.position]]);
+    if (updated.length > 0) return;
+    const life = [row.container, nameDigest(row.partitionKey, row.id), row.life];
+    if ((await sql.query(this.#sql.hasLeft, life)).length > 0) return;
+    await this.#insert(sql, [{ ...row, birth: row.position }], despiteLoss);
   }
 
   /** Purges of lives that ended in an earlier batch, or that end by their purge. */

@@ -9,6 +9,7 @@ import {
 import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
 import { type ContainerRows, containerRows } from '@epitaph/projections/catalog/container-rows.ts';
 import type { ClearEntry } from '@epitaph/projections/items/clear-values.ts';
+import { isUnreadable } from '@epitaph/projections/items/unreadable-items.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
 import { whenContradictory } from '../contradictory-log.ts';
@@ -23,6 +24,7 @@ export interface ApplyJob extends Job {
   readonly kind: 'apply';
   readonly changes: readonly (WrittenRow | WrittenContainer | OtherChange)[];
   readonly checkpoint: number;
+  readonly despiteLoss: boolean;
 }
 
 type OtherChange = Exclude<ReadModelChange, { kind: 'item-written' | 'container' }>;
@@ -47,9 +49,10 @@ export type WrittenRow = readonly [
   key: number,
   unreadableTtl: boolean,
   clear: readonly ClearEntry[] | undefined,
+  isUnreadable: boolean,
 ];
 
-export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: number): ApplyJob {
+export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: number, despiteLoss = false): ApplyJob {
   return {
     kind: 'apply',
     changes: changes.map((change) =>
@@ -66,12 +69,14 @@ export function toApplyJob(changes: readonly ReadModelChange[], checkpoint: numb
             change.key,
             change.unreadableTtl,
             change.clear,
+            change.isUnreadable === true,
           ]
         : change.kind === 'container'
           ? writtenContainer(change)
           : change,
     ),
     checkpoint,
+    despiteLoss,
   };
 }
 
@@ -141,10 +146,10 @@ export class ReadModelWriterCore implements WriterCore {
     let written: ApplyJob['changes'][number] | undefined;
     try {
       this.#database.exec('BEGIN IMMEDIATE');
-      for (const { changes, checkpoint } of applies) {
+      for (const { changes, checkpoint, despiteLoss } of applies) {
         for (const change of changes) {
           written = change;
-          if (isRow(change)) this.#write(change);
+          if (isRow(change)) this.#write(change, despiteLoss);
           else this.#apply(change);
         }
         this.#statements.checkpoint.run(checkpoint);
@@ -174,26 +179,51 @@ export class ReadModelWriterCore implements WriterCore {
     this.#gaps?.close();
   }
 
-  #write(row: WrittenRow): void {
-    const [container, partitionKey, id, life, revision, position, ts, ttl, key, unreadableTtl, clear] = row;
+  #write(row: WrittenRow, despiteLoss: boolean): void {
+    const [container, partitionKey, id, life, revision, position, ts, ttl, key, unreadableTtl, clear, standsIn] = row;
     const due = dueOf({ ts, ttl });
     const unreadable = unreadableTtl ? 1 : 0;
     const sql = this.#statements;
-    if (revision === 0) {
-      sql.insertItem.run(position, container, partitionKey, id, life, position, ts, ttl, due, key, unreadable);
+    const name = [container, partitionKey, id, life] as const;
+    const insert = () => {
+      const columns = [position, ...name, position, ts, ttl, due, key, unreadable] as const;
+      if (sql.insertItem.run(...columns).changes === 0) {
+        // Of the life before the end can't be read, or the log has lost it: there has been one.
+        invariant(
+          this.#deleteUnended(name, despiteLoss),
+          `a new life at ${position} follows on the end of the one before`,
+        );
+        sql.insertItem.run(...columns);
+      }
       if (clear !== undefined) this.#insertClear(container, position, clear);
+    };
+    if (revision === 0) {
+      insert();
       return;
     }
-    const { changes } = sql.updateItem.run(position, ts, ttl, due, unreadable, container, partitionKey, id, life);
-    // A write that another node decided before its item left with its partition key changes nothing any more.
-    invariant(
-      changes === 1 || sql.unrecordedEnd.get(container, partitionKey, id, life) !== undefined,
-      `a later write at ${position} finds its item`,
-    );
+    const { changes } = sql.updateItem.run(position, ts, ttl, due, key, unreadable, ...name);
+    if (changes === 0 && sql.unrecordedEnd.get(...name) === undefined) {
+      if (standsIn && sql.hasLeft.get(...name, ...name) !== undefined) return;
+      invariant(standsIn || despiteLoss, `a later write at ${position} finds its item`);
+      insert();
+      return;
+    }
     if (clear === undefined || changes === 0) return;
     const { birth } = sql.birth.get(container, partitionKey, id) as { birth: number };
     this.#deleteClear(birth);
     this.#insertClear(container, birth, clear);
+  }
+
+  /** Takes away the row of an earlier life of an item, of which no end has come. */
+  #deleteUnended(
+    [container, partitionKey, id, life]: readonly [number, string, string, number],
+    despiteLoss: boolean,
+  ): boolean {
+    const earlier = this.#statements.earlierLife.get(container, partitionKey, id, life) as
+      | { life: number; key: number }
+      | undefined;
+    if (earlier === undefined || !(despiteLoss || isUnreadable(earlier))) return false;
+    return this.#deleteItem(container, partitionKey, id, earlier.life);
   }
 
   #insertClear(container: number, birth: number, entries: readonly ClearEntry[]): void {
@@ -384,10 +414,17 @@ function prepare(database: DatabaseSync) {
     countPurged: database.prepare('UPDATE checkpoint SET purged = purged + 1'),
     insertItem: database.prepare(
       `INSERT INTO items (birth, container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (container, partition_key, id) DO NOTHING`,
+    ),
+    earlierLife: database.prepare(
+      'SELECT life, key FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life < ?',
+    ),
+    hasLeft: database.prepare(
+      `SELECT 1 FROM ended WHERE container = ? AND partition_key = ? AND id = ? AND life = ?
+       UNION ALL SELECT 1 FROM items WHERE container = ? AND partition_key = ? AND id = ? AND life > ?`,
     ),
     updateItem: database.prepare(
-      `UPDATE items SET position = ?, ts = ?, ttl = ?, due = ?, unreadable_ttl = ?
+      `UPDATE items SET position = ?, ts = ?, ttl = ?, due = ?, key = ?, unreadable_ttl = ?
        WHERE container = ? AND partition_key = ? AND id = ? AND life = ?`,
     ),
     deleteItem: database.prepare(

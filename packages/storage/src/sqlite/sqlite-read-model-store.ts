@@ -85,8 +85,13 @@ export class SqliteReadModelStore implements ReadModelStore {
     this.#read = prepare(database);
   }
 
-  async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
-    await this.#writer.submit(toApplyJob(changes, checkpoint));
+  async apply(
+    changes: readonly ReadModelChange[],
+    checkpoint: number,
+    _after?: number,
+    despiteLoss = false,
+  ): Promise<void> {
+    await this.#writer.submit(toApplyJob(changes, checkpoint, despiteLoss));
   }
 
   checkpoint(): number {

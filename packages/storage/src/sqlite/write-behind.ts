@@ -43,6 +43,8 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   #moving = none();
   #order: Promise<unknown> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
+  /** As who applies has it: that is one and the same. */
+  #despiteLoss = false;
   /** The store failed last: until it works again, whoever applies something is told. */
   #failed = false;
 
@@ -52,7 +54,13 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   }
 
   /** To be called for one batch after the other. */
-  async apply(changes: readonly ReadModelChange[], checkpoint: number): Promise<void> {
+  async apply(
+    changes: readonly ReadModelChange[],
+    checkpoint: number,
+    _after?: number,
+    despiteLoss = false,
+  ): Promise<void> {
+    this.#despiteLoss = despiteLoss;
     if (this.#mayWait(changes)) this.#take(changes, checkpoint);
     else await this.#move(changes, checkpoint);
   }
@@ -94,7 +102,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
       this.#waiting = none();
       this.#moving = waiting;
       try {
-        await this.#store.apply([...waiting.changes, ...changes], upTo);
+        await this.#store.apply([...waiting.changes, ...changes], upTo, undefined, this.#despiteLoss);
         this.#failed = false;
       } catch (error) {
         this.#failed = true;

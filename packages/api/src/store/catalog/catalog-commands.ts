@@ -8,6 +8,7 @@ import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { recordedByMs } from '@epitaph/core/container/recorded-by.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import type { DatabaseCommand } from '@epitaph/core/database/commands.ts';
 import { decideDatabase, type DatabaseDecision, type DatabaseRefusal } from '@epitaph/core/database/decide.ts';
 import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
@@ -23,8 +24,10 @@ import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
+import { isLost } from '@epitaph/projections/catalog/lost-container.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import type { TtlChange } from '../api/catalog-api.ts';
 import type { Caller, Precondition, Written } from '../api/common.ts';
@@ -58,6 +61,7 @@ export class CatalogCommands {
 
   async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
     if (throughput !== undefined) this.#assertProvisioned();
+    this.#assertDatabaseNotLost(name);
     // Each database of that name that is gone has used up a number, so the log need not be asked about these.
     for (let incarnation = this.#parts.catalog.databasesGone(name); ; incarnation++) {
       const rid = databaseRid(name, incarnation);
@@ -144,14 +148,35 @@ export class CatalogCommands {
 
   database(name: string): DatabaseState {
     const found = this.#parts.catalog.databaseByName(name);
-    if (found === undefined) throw new Refusal('database-not-found');
-    return found;
+    if (found !== undefined) return found;
+    this.#assertDatabaseNotLost(name);
+    throw new Refusal('database-not-found');
+  }
+
+  /** @throws {UnreadableEvent} for one of which the log has lost how it was created, but has containers */
+  #assertDatabaseNotLost(name: string): void {
+    const { catalog } = this.#parts;
+    const rid = databaseRid(name, catalog.databasesGone(name));
+    if (catalog.databaseByRid(rid) === undefined && catalog.liveContainers(rid).length > 0) {
+      throw lostCreation(databaseStream(rid));
+    }
   }
 
   container(database: string, name: string): ContainerState {
-    const found = this.#parts.catalog.containerByName(this.database(database).rid, name);
-    if (found === undefined) throw new Refusal('container-not-found');
-    return found.state;
+    const { rid } = this.database(database);
+    const found = this.#parts.catalog.containerByName(rid, name);
+    const lost = found === undefined ? this.#lost(rid, name) : isLost(found.state) ? found.state : undefined;
+    if (lost === undefined && found !== undefined) return found.state;
+    if (lost !== undefined) throw lostCreation(containerStream(lost.rid));
+    throw new Refusal('container-not-found');
+  }
+
+  /** The container of that name of which the log has lost how it was created: its rid is made of the name. */
+  #lost(databaseOf: string, name: string): ContainerState | undefined {
+    const { catalog } = this.#parts;
+    const rid = containerRid(databaseOf, name, catalog.containersGone(databaseOf, name));
+    const state = catalog.containerByRid(rid)?.state;
+    return state !== undefined && isLost(state) && state.status === 'live' ? state : undefined;
   }
 
   async createContainer(
@@ -164,6 +189,8 @@ export class CatalogCommands {
   ): Promise<Written<ContainerState>> {
     if (throughput !== undefined) this.#assertProvisioned();
     const { rid: databaseOf, throughput: ofDatabase } = this.database(database);
+    const lost = this.#lost(databaseOf, name);
+    if (lost !== undefined) throw lostCreation(containerStream(lost.rid));
     const shared = ofDatabase.kind !== 'none';
     if (hasUniqueKeys(definition) && !this.#parts.ports.log.spansStreams) {
       throw new Refusal(
@@ -258,7 +285,8 @@ export class CatalogCommands {
     name: string,
     precondition: Precondition = {},
   ): Promise<{ position: number }> {
-    return this.#deleteByRid(caller, this.container(database, name).rid, precondition);
+    const { rid } = this.#lost(this.database(database).rid, name) ?? this.container(database, name);
+    return this.#deleteByRid(caller, rid, precondition);
   }
 
   async #deleteByRid(caller: Caller, rid: string, { ifMatch }: Precondition): Promise<{ position: number }> {
@@ -514,3 +542,6 @@ const migrationHeaders = {
   autoscale: 'x-ms-cosmos-migrate-offer-to-autopilot',
   manual: 'x-ms-cosmos-migrate-offer-to-manual-throughput',
 } as const;
+
+const lostCreation = (stream: string): UnreadableEvent =>
+  new UnreadableEvent(`the event log has lost how ${stream} was created: it is damaged. ${WHEN_DAMAGED}`);

@@ -199,6 +199,11 @@ export class Users {
         load: 'all',
         initial: undefined,
         evolve: evolveUser,
+        // Where the log has lost some of it, what the read models have can be taken away all the same.
+        otherwise: async (position) => {
+          await this.#parts.projected(position);
+          return this.#parts.catalog.entry('user', rid)?.state;
+        },
         decide: (state) => decideUser(state, command),
         record: (decision) =>
           decision.kind === 'accepted' ? { events: newEvents(context, decision.events, userEventVersions) } : undefined,

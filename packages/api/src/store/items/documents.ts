@@ -7,9 +7,11 @@ import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
+import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyLookup, KeyUse, LifeKey } from '@epitaph/core/vault/key-vault.ts';
+import { isNameless, isUnreadable } from '@epitaph/projections/items/unreadable-items.ts';
 import type { ContainerNumber, ItemRow, SealedWrite } from '@epitaph/projections/read-model-store.ts';
 import { parseJson, type Json } from '@epitaph/query';
 import type { Measurements } from '../../metrics/measurements.ts';
@@ -17,6 +19,7 @@ import type { FoundItem } from '../api/items-api.ts';
 import { isDamage, PartUnreadable } from '../damage.ts';
 import { inThisHeap } from '../heap.ts';
 import type { StorePorts } from '../parts.ts';
+import { namelessUnreadable } from './nameless.ts';
 import { systemPropertiesOf } from './system-properties.ts';
 
 /** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
@@ -264,6 +267,7 @@ export class Documents {
     } catch (error) {
       if (!isDamage(error)) throw error;
       const { id, partitionKey } = row;
+      if (isNameless(row)) throw namelessUnreadable(row, error);
       const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, for what the store has of it is damaged.`;
       const hints = [
         // What a pseudonym stands for no query can name.
@@ -280,6 +284,7 @@ export class Documents {
   }
 
   async #decode(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
+    if (isUnreadable(row)) throw await this.#unreadable(row);
     if (this.#ports.readModels.current.store.sealedBodies !== undefined) {
       await this.prefetch([row]);
       const fetched = this.#byPosition.get(row.position);
@@ -298,6 +303,20 @@ export class Documents {
     const decoded = { json, etag: etagOf(sealed.id), document: undefined };
     keep(decoded);
     return decoded;
+  }
+
+  /** Why an item is not told whose last event the log could not give when the read models came to it. */
+  async #unreadable({ position }: VersionRow): Promise<UnreadableEvent> {
+    const event = await this.#ports.log.readAt(position);
+    try {
+      if (event !== undefined) readItemEvent(event);
+    } catch (error) {
+      if (error instanceof UnreadableEvent) return error;
+      throw error;
+    }
+    return new UnreadableEvent(
+      `what the event log has at ${position} could not be read when the read models were made. Rebuild them.`,
+    );
   }
 
   /** Content that was purged since its row was read is gone for the reader; the row is gone by then, too. */

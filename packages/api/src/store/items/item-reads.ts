@@ -6,6 +6,7 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { isWhole } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import type { AtLeast } from '../api/common.ts';
@@ -15,6 +16,7 @@ import type { Continuation } from '../api/queries-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
 import type { StoreParts } from '../parts.ts';
 import type { Documents } from './documents.ts';
+import { assertNotNameless, namelessIn, namelessUnreadable } from './nameless.ts';
 import { rowBornAt, scanScope } from './scans.ts';
 
 /** Rows looked at for one page of a feed before it answers with what it has. */
@@ -34,8 +36,10 @@ export class ItemReads {
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
     await this.#parts.seen(atLeast);
     const name = await this.#parts.recordedName(container, { id, partitionKey });
-    const { within, marks } = await this.#parts.moment(container);
+    const moment = await this.#parts.moment(container);
+    const { within, marks } = moment;
     const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    if (row === undefined) await assertNotNameless(this.#parts, moment, name);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const shown = await this.#documents.show(within.state, row);
     if (shown === undefined) throw new Refusal('item-not-found');
@@ -53,8 +57,10 @@ export class ItemReads {
     }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent> {
     const name = await this.#parts.recordedName(container, { id, partitionKey });
-    const { within, marks } = await this.#parts.moment(container);
+    const moment = await this.#parts.moment(container);
+    const { within, marks } = moment;
     const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    if (row === undefined) await assertNotNameless(this.#parts, moment, name);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
     const write = await this.#writeAt(itemStream(prefix, row.life), atMs, revision);
@@ -123,6 +129,10 @@ export class ItemReads {
     const moment = await this.#parts.moment(container);
     const { continuation } = page;
     const scope = await this.#parts.recordedScope(container, page);
+    if (!isWhole(scope)) {
+      const [nameless] = await namelessIn(this.#parts, moment);
+      if (nameless !== undefined) throw namelessUnreadable(nameless);
+    }
     const start = continuation?.kind === 'after' ? continuation.birth : 0;
     const items: ShownItem[] = [];
     let scannedRows = 0;

@@ -2,11 +2,13 @@ import { hasPseudonymousIds } from '@epitaph/core/item/pseudonym.ts';
 import { isInScope, isWhole, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
+import { isUnreadable } from '@epitaph/projections/items/unreadable-items.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
 import { PartUnreadable } from '../damage.ts';
 import type { Documents } from '../items/documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from '../item-rows.ts';
+import { assertNotNameless, namelessIn, namelessUnreadable } from '../items/nameless.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from '../items/scans.ts';
 import type { StoreParts } from '../parts.ts';
 import { clearConditionsOf } from './clear-filters.ts';
@@ -133,6 +135,7 @@ export class Candidates {
         if (!isInScope(definition, scope, partitionKey)) continue;
         const name = await this.#parts.recordedName(within.state, { id, partitionKey });
         const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+        if (row === undefined) await assertNotNameless(this.#parts, run.moment, name);
         // Half a surrogate pair, which no item's id has, finds the one named by what stands for it in UTF-8.
         if (row?.id === name.id && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
         if (run.turnMs() >= TURN_MS) await giveWay();
@@ -151,6 +154,10 @@ export class Candidates {
     }
     const clear = clearConditionsOf(pushdown, definition);
     const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
+    // What goes through all rows comes upon these as it does upon others.
+    if (!isWhole(recorded) || keys !== undefined || clear !== undefined || where?.ids !== undefined) {
+      await this.#assertNoneNameless(run);
+    }
     const scanning =
       keys === undefined
         ? scanScope(this.#parts, run.moment, { ...recorded, clear, where }, afterBirth, { signal, giveWay })
@@ -169,6 +176,13 @@ export class Candidates {
       lookup = run.clock();
     }
     if (isWhole(recorded)) this.#keepDocuments(within.number);
+  }
+
+  /** @throws {PartUnreadable} where there is an item without a name which the query doesn't leave out, or may ask for */
+  async #assertNoneNameless(run: Run): Promise<void> {
+    const nameless = await namelessIn(this.#parts, run.moment);
+    const found = nameless.find((row) => run.where?.ids !== undefined || !run.rulesOut(Stub.of(row)));
+    if (found !== undefined) throw namelessUnreadable(found);
   }
 
   /**
@@ -214,7 +228,8 @@ export class Candidates {
     // How much of the loading time others had.
     let givenMs = 0;
     for (const row of wanted) {
-      let document = needsBody ? this.#documents.parsed(row) : Stub.of(row);
+      // Of one whose last event can't be read not even that it is there is known.
+      let document = needsBody || isUnreadable(row) ? this.#documents.parsed(row) : Stub.of(row);
       if (document === undefined) {
         const openedMs = opening();
         if (openedMs >= TURN_MS) {

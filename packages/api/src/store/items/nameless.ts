@@ -1,0 +1,37 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
+import { NAMELESS_PARTITION } from '@epitaph/projections/items/unreadable-items.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { PartUnreadable } from '../damage.ts';
+import type { Moment, StoreParts } from '../parts.ts';
+
+/** How many are looked at: of a log that has more of them it is enough that there are. */
+const LOOKED_AT = 1_000;
+
+/** Items of which the log can't say the name, so that each may be one that is asked for by partition key or id. */
+export async function namelessIn(
+  parts: Pick<StoreParts, 'readModel'>,
+  { within: { number, state }, marks }: Moment,
+): Promise<readonly ItemRow[]> {
+  if (state.hasNameless !== true) return [];
+  const scan = { partitionKey: NAMELESS_PARTITION, afterBirth: 0, limit: LOOKED_AT, marks };
+  return parts.readModel.scanItems(number, scan);
+}
+
+/** @throws {PartUnreadable} where an item that is not found by its name is one of these */
+export async function assertNotNameless(
+  parts: Pick<StoreParts, 'readModel' | 'ports'>,
+  moment: Moment,
+  { partitionKey, id }: ItemName,
+): Promise<void> {
+  const nameless = await namelessIn(parts, moment);
+  if (nameless.length === 0) return;
+  const prefix = await parts.ports.naming.itemStreamPrefix(moment.within.state.rid, partitionKey, id);
+  const found = nameless.find((row) => row.id.startsWith(`${prefix}.`));
+  if (found !== undefined) throw namelessUnreadable(found);
+}
+
+export const namelessUnreadable = ({ id, position }: Pick<ItemRow, 'id' | 'position'>, cause?: Error): PartUnreadable =>
+  new PartUnreadable(
+    `An item can not be read, for what the store has of it is damaged, its name too: it is at ${position} of the event log. Queries of the whole container that leave it out are answered: c.id != ${JSON.stringify(id)}.`,
+    { cause },
+  );
