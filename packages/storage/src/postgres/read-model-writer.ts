@@ -14,6 +14,7 @@ type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 /** Writes batches of changes to one version of the read models, inside a transaction of whoever asks. */
 export class ReadModelWriter {
   readonly #sql: ReadModelStatements;
+
   constructor(statements: ReadModelStatements) {
     this.#sql = statements;
   }
