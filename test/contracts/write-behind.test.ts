@@ -51,14 +51,14 @@ class Behind {
 
   constructor(store: ReadModelStore) {
     const apply = store.apply.bind(store);
-    store.apply = async (changes, checkpoint) => {
+    store.apply = async (changes, checkpoint, ...more) => {
       await this.until;
       if (this.fault !== undefined) throw this.fault;
       this.told.push(
         changes.map((change) => (change.kind === 'item-written' ? `${change.id}@${change.position}` : change.kind)),
       );
       this.checkpoints.push(checkpoint);
-      await apply(changes, checkpoint);
+      await apply(changes, checkpoint, ...more);
     };
   }
 }
@@ -208,6 +208,22 @@ describe('read models that are written behind', () => {
     behind.fault = undefined;
     expect(await store.checkpoint()).toBe(1);
     expect(behind.told).toEqual([['a@1']]);
+  });
+
+  it('take what the log has lost the beginning of, as it was applied, with what comes behind it, after a fault too', async () => {
+    const { store, behind } = open(onDemand);
+    await store.apply([written('a', 1, 1)], 1, undefined, true);
+    behind.fault = new Error('the disk is full');
+    await expect(all(store)).rejects.toThrow('the disk is full');
+    behind.fault = undefined;
+    await store.apply([written('b', 2)], 2);
+    expect(await all(store)).toEqual([
+      ['a', 1],
+      ['b', 2],
+    ]);
+    await expect(store.apply([written('c', 3, 1), ended('b', 3)], 3)).rejects.toThrow(
+      'a later write at 3 finds its item',
+    );
   });
 
   it('keep what could not be put there, say so to whoever needs it, and go on when it can', async () => {

@@ -87,8 +87,8 @@ export class Projector implements Projection {
   #applying: Promise<void> = Promise.resolve();
   #loading: Promise<void> = Promise.resolve();
   #position = 0;
-  /** It has made all that the read models have. */
-  #isMadeAnew = false;
+  /** It is making all that the read models have, and has not come to the log's end yet: what comes after that is no loss. */
+  #makesAnew = false;
   #catalog = new Catalog();
   #error: Error | undefined;
   /** A batch is being applied that takes as long as there are items of a partition key: nothing lags, however long that is. */
@@ -178,7 +178,7 @@ export class Projector implements Projection {
     const { catalog, logMarks, position } = await loaded(this.#store());
     this.#catalog = catalog;
     this.#logMarks = logMarks;
-    this.#isMadeAnew ||= position === 0;
+    this.#makesAnew ||= position === 0;
     const isFurther = position > this.#position;
     // A standby that lags may have taken the place of their server: then it is less.
     this.#position = position;
@@ -256,6 +256,7 @@ export class Projector implements Projection {
         onCaughtUp: (position) => {
           // Whatever it was, everything is applied now.
           this.#error = undefined;
+          this.#makesAnew = false;
           if (this.#recordsIdleProgress && position > this.#position) {
             subscriber.next({ events: [], position, done: () => {} });
           } else this.#reached(position);
@@ -281,7 +282,7 @@ export class Projector implements Projection {
     try {
       // What a scavenge has left of a life is no loss: a strict reading leaves it out.
       const onUnreadable = this.#readsStrictly ? this.#noteUnreadable : undefined;
-      const despiteLoss = this.#readsStrictly && this.#isMadeAnew;
+      const despiteLoss = this.#readsStrictly && this.#makesAnew;
       let made = changesOf(events, this.#catalog, onUnreadable);
       if (this.#hasUnreadable) made = await named(this.#log, made, this.#catalog);
       made.push(...this.#logMarks.after(events));

@@ -24,9 +24,17 @@ interface Waiting {
   /** Their containers. */
   readonly containers: Set<ContainerNumber>;
   checkpoint: number | undefined;
+  /** Of any of them, as it was applied. */
+  despiteLoss: boolean;
 }
 
-const none = (): Waiting => ({ changes: [], items: new Map(), containers: new Set(), checkpoint: undefined });
+const none = (): Waiting => ({
+  changes: [],
+  items: new Map(),
+  containers: new Set(),
+  checkpoint: undefined,
+  despiteLoss: false,
+});
 
 /**
  * A store whose written items go into it some time after they were applied, many in one transaction. Nobody sees it: an
@@ -43,8 +51,6 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   #moving = none();
   #order: Promise<unknown> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
-  /** As who applies has it: that is one and the same. */
-  #despiteLoss = false;
   /** The store failed last: until it works again, whoever applies something is told. */
   #failed = false;
 
@@ -60,9 +66,8 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     _after?: number,
     despiteLoss = false,
   ): Promise<void> {
-    this.#despiteLoss = despiteLoss;
-    if (this.#mayWait(changes)) this.#take(changes, checkpoint);
-    else await this.#move(changes, checkpoint);
+    if (this.#mayWait(changes)) this.#take(changes, checkpoint, despiteLoss);
+    else await this.#move(changes, checkpoint, despiteLoss);
   }
 
   #mayWait(changes: readonly ReadModelChange[]): boolean {
@@ -73,7 +78,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     );
   }
 
-  #take(changes: readonly ReadModelChange[], checkpoint: number): void {
+  #take(changes: readonly ReadModelChange[], checkpoint: number, despiteLoss: boolean): void {
     const { items, containers } = this.#waiting;
     for (const change of changes) {
       this.#waiting.changes.push(change);
@@ -83,6 +88,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
       items.set(name, { change, row: rowAfter(change, (items.get(name) ?? this.#moving.items.get(name))?.row) });
     }
     this.#waiting.checkpoint = checkpoint;
+    this.#waiting.despiteLoss ||= despiteLoss;
     if (this.#lag.forMs !== undefined) this.#timer ??= setTimeout(() => void this.#inTime(), this.#lag.forMs);
   }
 
@@ -92,7 +98,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   }
 
   /** Puts everything that waits into the store, and some changes behind it. */
-  #move(changes: readonly ReadModelChange[] = [], checkpoint?: number): Promise<void> {
+  #move(changes: readonly ReadModelChange[] = [], checkpoint?: number, despiteLoss = false): Promise<void> {
     const moved = this.#order.then(async () => {
       const waiting = this.#waiting;
       const upTo = checkpoint ?? waiting.checkpoint;
@@ -102,7 +108,8 @@ export class WriteBehindReadModelStore implements ReadModelStore {
       this.#waiting = none();
       this.#moving = waiting;
       try {
-        await this.#store.apply([...waiting.changes, ...changes], upTo, undefined, this.#despiteLoss);
+        const mayLack = despiteLoss || waiting.despiteLoss;
+        await this.#store.apply([...waiting.changes, ...changes], upTo, undefined, mayLack);
         this.#failed = false;
       } catch (error) {
         this.#failed = true;
@@ -112,6 +119,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
           items: new Map([...waiting.items, ...since.items]),
           containers: new Set([...waiting.containers, ...since.containers]),
           checkpoint: since.checkpoint ?? waiting.checkpoint,
+          despiteLoss: since.despiteLoss || waiting.despiteLoss,
         };
         throw error;
       } finally {

@@ -164,11 +164,10 @@ export class CatalogCommands {
 
   container(database: string, name: string): ContainerState {
     const { rid } = this.database(database);
-    const found = this.#parts.catalog.containerByName(rid, name);
-    const lost = found === undefined ? this.#lost(rid, name) : isLost(found.state) ? found.state : undefined;
-    if (lost === undefined && found !== undefined) return found.state;
-    if (lost !== undefined) throw lostCreation(containerStream(lost.rid));
-    throw new Refusal('container-not-found');
+    const found = this.#parts.catalog.containerByName(rid, name)?.state ?? this.#lost(rid, name);
+    if (found === undefined) throw new Refusal('container-not-found');
+    if (isLost(found)) throw lostCreation(containerStream(found.rid));
+    return found;
   }
 
   /** The container of that name of which the log has lost how it was created: its rid is made of the name. */
