@@ -61,6 +61,57 @@ describe('the groups that a writer makes', () => {
   });
 });
 
+describe('the threads of writers', () => {
+  const folders: TestFolder[] = [];
+  const started = { count: 0 };
+  const onWorker = () => {
+    started.count += 1;
+  };
+  const open = async () => {
+    const folder = new TestFolder();
+    folders.push(folder);
+    await folder.open({ writers: 'threads' });
+  };
+  const closeAll = () => Promise.all(folders.splice(0).map((folder) => folder.dispose()));
+
+  beforeEach(async () => {
+    // What another file of tests has left is used up.
+    await Promise.all([open(), open()]);
+    await closeAll();
+    started.count = 0;
+    process.on('worker', onWorker);
+  });
+  afterEach(async () => {
+    process.off('worker', onWorker);
+    await closeAll();
+  });
+
+  it('are kept for the next store of the process: those of one', async () => {
+    await open();
+    await closeAll();
+    await open();
+    expect(started.count).toBe(0);
+    await open();
+    expect(started.count).toBe(2);
+    await closeAll();
+    await open();
+    expect(started.count).toBe(2);
+  });
+
+  it('are kept when they could not open their files', async () => {
+    const folder = new TestFolder();
+    folders.push(folder);
+    await folder.open();
+    await folder.close();
+    const vault = new DatabaseSync(folder.file('vault.db'));
+    vault.exec('PRAGMA user_version = 999');
+    vault.close();
+    await expect(folder.open({ writers: 'threads' })).rejects.toThrow(/newer/u);
+    await open();
+    expect(started.count).toBe(0);
+  });
+});
+
 describe('the table of streams', () => {
   const folders: TestFolder[] = [];
   const folder = () => {

@@ -1,5 +1,5 @@
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import { LogWriterCore, type LogWriterOptions } from './log-writer-core.ts';
 import { serveWriter } from './thread-writer.ts';
 
-serveWriter(parentPort!, () => new LogWriterCore(workerData as LogWriterOptions));
+serveWriter(parentPort!, (options: LogWriterOptions) => new LogWriterCore(options));

@@ -1,5 +1,5 @@
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import { ReadModelWriterCore, type ReadModelWriterOptions } from './read-model-writer-core.ts';
 import { serveWriter } from './thread-writer.ts';
 
-serveWriter(parentPort!, () => new ReadModelWriterCore(workerData as ReadModelWriterOptions));
+serveWriter(parentPort!, (options: ReadModelWriterOptions) => new ReadModelWriterCore(options));

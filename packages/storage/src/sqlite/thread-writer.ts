@@ -8,16 +8,25 @@ import { type Job, type JobOutcome, StorageFault, Writer, type WriterCore } from
  */
 const YOUNG_GENERATION_MIB = 16;
 
+/**
+ * Threads whose writers have closed their files, by what they run. Starting one takes 60 ms of computing, most of it Node's own,
+ * and who opens one store after another in a process, as tests do, would pay that for each. One is kept of each, and holds no
+ * process open.
+ */
+const spares = new Map<string, Worker>();
+
 /** Runs the core in a thread of its own, so that neither fsync nor a checkpoint holds the event loop. */
 export class ThreadWriter extends Writer {
+  readonly #thread: URL;
   readonly #worker: Worker;
   readonly #onLost: (error: StorageFault) => void;
   #isEnding = false;
   #waiting: { resolve: (outcomes: JobOutcome[]) => void; reject: (error: unknown) => void } | undefined;
   #dead: StorageFault | undefined;
 
-  private constructor(worker: Worker, onLost: (error: StorageFault) => void) {
+  private constructor(thread: URL, worker: Worker, onLost: (error: StorageFault) => void) {
     super();
+    this.#thread = thread;
     this.#worker = worker;
     this.#onLost = onLost;
     worker.on('message', (outcomes: JobOutcome[]) => {
@@ -30,27 +39,26 @@ export class ThreadWriter extends Writer {
   }
 
   /**
-   * Starts the thread and waits until it has its files open.
+   * Starts the thread, or takes one that is spare, and waits until it has its files open.
    *
+   * @param options what the core is opened with there
    * @param onLost told when the thread has ended by itself: what it was at may be written or not, and nothing will be any more
    * @throws {UnusableFile} as the core's constructor does
    */
-  static start(
-    thread: URL,
-    workerData: unknown,
-    onLost: (error: StorageFault) => void = () => {},
-  ): Promise<ThreadWriter> {
+  static start(thread: URL, options: unknown, onLost: (error: StorageFault) => void = () => {}): Promise<ThreadWriter> {
     return new Promise((resolve, reject) => {
-      const worker = new Worker(thread, {
-        workerData,
-        resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MIB },
-      });
+      const worker = takeThread(thread);
       worker.once('error', reject);
       worker.once('message', (answer: StartAnswer) => {
         worker.off('error', reject);
-        if (answer === 'ready') resolve(new ThreadWriter(worker, onLost));
-        else worker.once('exit', () => reject(new UnusableFile(answer.unusable)));
+        if (answer === 'ready') {
+          resolve(new ThreadWriter(thread, worker, onLost));
+        } else {
+          leaveThread(thread, worker);
+          reject(new UnusableFile(answer.unusable));
+        }
       });
+      worker.postMessage({ options } satisfies Start<unknown>);
     });
   }
 
@@ -68,6 +76,10 @@ export class ThreadWriter extends Writer {
     this.#isEnding = true;
     await new Promise<void>((resolve) => {
       this.#worker.once('exit', () => resolve());
+      this.#worker.removeAllListeners('message').once('message', (_: 'closed') => {
+        leaveThread(this.#thread, this.#worker);
+        resolve();
+      });
       this.#worker.postMessage('close');
     });
   }
@@ -81,6 +93,37 @@ export class ThreadWriter extends Writer {
     this.#waiting = undefined;
     if (!this.#isEnding) this.#onLost(this.#dead);
   }
+}
+
+/** Not all listeners there are: Node.js has some of its own. */
+function listenNoMore(worker: Worker): void {
+  for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event);
+}
+
+function takeThread(thread: URL): Worker {
+  const spare = spares.get(thread.href);
+  if (spare === undefined) {
+    return new Worker(thread, { resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MIB } });
+  }
+  spares.delete(thread.href);
+  listenNoMore(spare);
+  spare.ref();
+  return spare;
+}
+
+/** Has no files open any more. */
+function leaveThread(thread: URL, worker: Worker): void {
+  listenNoMore(worker);
+  const forget = () => {
+    if (spares.get(thread.href) === worker) spares.delete(thread.href);
+  };
+  worker.on('error', forget).on('exit', forget);
+  if (spares.has(thread.href)) {
+    void worker.terminate();
+    return;
+  }
+  worker.unref();
+  spares.set(thread.href, worker);
 }
 
 /** Jobs on their way to a thread: all their blobs in one buffer, which is handed over and not copied again. */
@@ -132,27 +175,35 @@ function unpack({ jobs, bytes, lengths }: PackedJobs): Job[] {
   });
 }
 
-/** A thread's first message. On the way to another thread an error would lose its class, so it goes as its text. */
+/** A thread's first message of each store. */
+interface Start<Options> {
+  readonly options: Options;
+}
+
+/** How a thread answers it. On the way to another thread an error would lose its class, so it goes as its text. */
 type StartAnswer = 'ready' | { readonly unusable: string };
 
 /** The thread's side of {@link ThreadWriter}: executes groups as they come, and answers each whole. */
-export function serveWriter(port: MessagePort, open: () => WriterCore): void {
-  let core: WriterCore;
-  try {
-    core = open();
-  } catch (error) {
-    if (!(error instanceof UnusableFile)) throw error;
-    port.postMessage({ unusable: error.message } satisfies StartAnswer);
-    port.close();
-    return;
-  }
-  port.on('message', (message: PackedJobs | 'close') => {
-    if (message === 'close') {
-      core.close();
-      port.close();
-      return;
+export function serveWriter<Options>(port: MessagePort, open: (options: Options) => WriterCore): void {
+  let core: WriterCore | undefined;
+  const answerStart = (options: Options): StartAnswer => {
+    try {
+      core = open(options);
+      return 'ready';
+    } catch (error) {
+      if (!(error instanceof UnusableFile)) throw error;
+      return { unusable: error.message };
     }
-    port.postMessage(core.execute(unpack(message)));
+  };
+  port.on('message', (message: Start<Options> | PackedJobs | 'close') => {
+    if (message === 'close') {
+      core?.close();
+      core = undefined;
+      port.postMessage('closed');
+    } else if ('options' in message) {
+      port.postMessage(answerStart(message.options));
+    } else {
+      port.postMessage(core!.execute(unpack(message)));
+    }
   });
-  port.postMessage('ready' satisfies StartAnswer);
 }
