@@ -1,9 +1,9 @@
 import { StatementSync } from 'node:sqlite';
-import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { lastBy } from '@epitaph/core/log/last-by.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
-import { SharedStorage, TestFolder } from './sqlite-folder.ts';
+import { TestFolder } from './sqlite-folder.ts';
 
 const framework = { describe, it, expect, spansStreams: true };
 
@@ -16,35 +16,27 @@ describeEventLog(
   framework,
 );
 
-describeEventLog(
-  'the SQLite event log, written inline,',
-  async () => {
-    const folder = new TestFolder();
-    const { log } = await folder.open({ writers: 'inline' });
-    return {
-      log,
-      reopen: async () => {
-        await folder.close();
-        return (await folder.open({ writers: 'inline' })).log;
-      },
-      dispose: () => folder.dispose(),
-    };
-  },
-  framework,
-);
-
-const threaded = new SharedStorage({ writers: 'threads' });
-afterAll(() => threaded.dispose());
-
-describeEventLog(
-  'the SQLite event log, written by its thread,',
-  async () => ({
-    log: (await threaded.get()).log,
-    reopen: async () => (await threaded.reopen()).log,
-    dispose: async () => {},
-  }),
-  framework,
-);
+for (const [writers, by] of [
+  ['inline', 'inline'],
+  ['threads', 'by its thread'],
+] as const) {
+  describeEventLog(
+    `the SQLite event log, written ${by},`,
+    async () => {
+      const folder = new TestFolder();
+      const { log } = await folder.open({ writers });
+      return {
+        log,
+        reopen: async () => {
+          await folder.close();
+          return (await folder.open({ writers })).log;
+        },
+        dispose: () => folder.dispose(),
+      };
+    },
+    framework,
+  );
+}
 
 describe('a stream of thousands of events in SQLite', () => {
   const COUNT = 5_000;

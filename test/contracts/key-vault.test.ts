@@ -1,9 +1,9 @@
 import { DatabaseSync } from 'node:sqlite';
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
-import { SharedStorage, TestFolder } from './sqlite-folder.ts';
+import { TestFolder } from './sqlite-folder.ts';
 
 const framework = { describe, it, expect };
 
@@ -21,35 +21,28 @@ describeKeyVault(
   framework,
 );
 
-describeKeyVault(
-  'the SQLite key vault with AES-GCM, written inline,',
-  async () => {
-    const folder = new TestFolder();
-    const { vault, sealer } = await folder.open({ writers: 'inline' });
-    return {
-      vault,
-      sealer,
-      reopen: async () => {
-        await folder.close();
-        return folder.open({ writers: 'inline' });
-      },
-      dispose: () => folder.dispose(),
-    };
-  },
-  framework,
-);
-
-const threaded = new SharedStorage({ writers: 'threads' });
-afterAll(() => threaded.dispose());
-
-describeKeyVault(
-  'the SQLite key vault with AES-GCM, written by its thread,',
-  async () => {
-    const { vault, sealer } = await threaded.get();
-    return { vault, sealer, reopen: () => threaded.reopen(), dispose: async () => {} };
-  },
-  framework,
-);
+for (const [writers, by] of [
+  ['inline', 'inline'],
+  ['threads', 'by its thread'],
+] as const) {
+  describeKeyVault(
+    `the SQLite key vault with AES-GCM, written ${by},`,
+    async () => {
+      const folder = new TestFolder();
+      const { vault, sealer } = await folder.open({ writers });
+      return {
+        vault,
+        sealer,
+        reopen: async () => {
+          await folder.close();
+          return folder.open({ writers });
+        },
+        dispose: () => folder.dispose(),
+      };
+    },
+    framework,
+  );
+}
 
 describe('the SQLite key vault while it is copied', () => {
   it('destroys no key until that is over, and makes new ones all the same', async () => {

@@ -38,35 +38,3 @@ export class TestFolder {
     rmSync(this.path, { recursive: true, force: true });
   }
 }
-
-/**
- * One storage that the tests of a suite share and that starts anew only where a test reopens it: starting its threads
- * takes longer than most tests.
- */
-export class SharedStorage {
-  readonly #options: StorageOptions;
-  #folder: TestFolder | undefined;
-  #storage: SqliteStorage | undefined;
-
-  constructor(options: StorageOptions) {
-    this.#options = options;
-  }
-
-  async get(): Promise<SqliteStorage> {
-    this.#folder ??= new TestFolder();
-    this.#storage ??= await this.#folder.open(this.#options);
-    return this.#storage;
-  }
-
-  async reopen(): Promise<SqliteStorage> {
-    await this.#folder?.close();
-    this.#storage = undefined;
-    return this.get();
-  }
-
-  async dispose(): Promise<void> {
-    await this.#folder?.dispose();
-    this.#folder = undefined;
-    this.#storage = undefined;
-  }
-}
