@@ -350,7 +350,6 @@ export class Holds {
         this.#retries.settle(floorKey(rid), () => this.#settleFloorInTurn(container), { isSafeNow });
         throw error;
       }
-      if (seconds < before) this.#lookAgain(container);
       return this.#state(container);
     });
   }
@@ -393,6 +392,7 @@ export class Holds {
         if (mayCome()) return;
         const wasOnRecord = this.#known(container, holdId) !== undefined;
         await vault.releaseHold(name, wasOnRecord ? {} : { placedAtMs });
+        this.#lookAgain(container);
       } else await vault.placeHold(await this.#inVault(container.rid, hold));
       const now = await standing();
       // An id means one hold for ever, so nothing else of it can have changed.
@@ -407,10 +407,7 @@ export class Holds {
     when: { readonly isSafeNow: boolean; readonly placedAtMs?: number },
   ): void {
     const name = vaultHoldId(container.rid, holdId);
-    const settle = async (): Promise<void> => {
-      await this.#order.run(name, () => this.#settle(container, holdId, when.placedAtMs));
-      this.#lookAgain(container);
-    };
+    const settle = () => this.#order.run(name, () => this.#settle(container, holdId, when.placedAtMs));
     this.#retries.settle(name, settle, when);
   }
 
@@ -424,6 +421,7 @@ export class Holds {
       const isRight = inForce === floorSeconds || mayCome;
       // What another node has set since may be acknowledged by now.
       if (!isRight) await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds, { from: inForce });
+      if (!isRight && floorSeconds < inForce) this.#lookAgain(container);
       await this.#parts.confirmCatalog(0);
       if (isRight && this.#state(container).retention.floorSeconds === floorSeconds) return;
     }
@@ -434,9 +432,9 @@ export class Holds {
       await this.#parts.recorded();
       await this.#settleFloor(container);
     });
-    this.#lookAgain(container);
   }
 
+  /** What kept lives is there no more: the purge asks about them again, and counts none as kept until it has. */
   #lookAgain({ rid }: ContainerState): void {
     this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
   }
