@@ -22,7 +22,7 @@ const PURGE_SLICE = 1_024;
 const TTL_SECONDS = 1;
 const ITEMS = 5_000;
 
-/** As docs/operations.md has PostgreSQL set for the vault. */
+/** As docs/servers.md has PostgreSQL set for the vault. */
 const POSTGRES = {
   settings: ['wal_recycle=off', 'wal_keep_size=0', 'log_parameter_max_length=0'],
   initdb: ['--wal-segsize=1'],

@@ -12,7 +12,7 @@ const PROGRAMS = [
   '/usr/bin/eventstored',
   '/usr/bin/kurrentd',
 ];
-/** As docs/operations.md has it set: room for an item of 2 MiB. */
+/** As docs/servers.md has it set: room for an item of 2 MiB. */
 const MAX_APPEND_BYTES = 4 * 1024 * 1024;
 const UP_WITHIN_MS = 60_000;
 

@@ -89,8 +89,8 @@ describe('compose.yaml', () => {
     expect([...named].toSorted()).toEqual(Object.keys(file.volumes).toSorted());
   });
 
-  it('sets PostgreSQL as the operations page wants it', () => {
-    const page = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
+  it('sets PostgreSQL as the page on servers wants it', () => {
+    const page = readFileSync(path.join(ROOT, 'docs/servers.md'), 'utf8');
     const wanted = [...page.matchAll(/ALTER SYSTEM SET (\w+) = (\w+);/g)].map(([, name, value]) => `${name}=${value}`);
     expect(wanted.length).toBeGreaterThan(0);
     expect(file.services['postgres']!.command).toEqual(expect.arrayContaining(wanted));

@@ -78,6 +78,10 @@ describe('docs/operations.md', () => {
     const shown = Array.from(text.matchAll(/^\| `--([a-z-]+)/gm), ([, name]) => name!);
     expect(shown).toEqual([...offered, 'help']);
   });
+});
+
+describe('docs/management.md', () => {
+  const text = readPage('docs/management.md');
 
   test('names every command, and none that there is not', () => {
     const help = execFileSync(process.execPath, [MAIN, '--help'], { encoding: 'utf8' });
@@ -86,6 +90,10 @@ describe('docs/operations.md', () => {
     const shown = Array.from(table.matchAll(/^\| (`.*?) \|/gm), ([, names]) => names!.match(/[a-z-]+/g)!).flat();
     expect(shown.toSorted()).toEqual(offered.toSorted());
   });
+});
+
+describe('docs/troubleshooting.md', () => {
+  const text = readPage('docs/troubleshooting.md');
 
   test('explains every problem code of fsck', () => {
     const source = readFileSync(path.join(ROOT, 'packages/projections/src/fsck/examination.ts'), 'utf8');

@@ -55,7 +55,7 @@ describe.skipIf(skipped)(`snippets print what the page shows${skipped}`, { timeo
     { page: 'docs/monitoring.md', least: 2 },
     { page: 'docs/change-feed.md', least: 1 },
     { page: 'docs/backup-and-restore.md', least: 1 },
-    { page: 'docs/changing-a-policy.md', least: 5 },
+    { page: 'docs/changing-a-policy.md', least: 6 },
     { page: 'docs/holds-and-erasure.md', least: 8 },
     { page: 'docs/clear-paths.md', least: 1 },
   ])('$page', async ({ page, least }) => {

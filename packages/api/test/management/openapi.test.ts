@@ -38,9 +38,9 @@ const operations = () =>
     Object.entries(byMethod).map(([method, operation]) => ({ method: method.toUpperCase(), path, operation })),
   );
 
-test('docs/operations.md has every call, with the key that it takes', () => {
+test('docs/management.md has every call, with the key that it takes', () => {
   const keys: Readonly<Record<Access, string>> = { anyone: 'none', audit: 'any', read: 'read-only', write: 'primary' };
-  const page = readFileSync(new URL('../../../../docs/operations.md', import.meta.url), 'utf8');
+  const page = readFileSync(new URL('../../../../docs/management.md', import.meta.url), 'utf8');
   const rows = Array.from(page.matchAll(/^\| (`(?:GET|POST|PUT|DELETE) .*?) \| ([a-z-]+) \|/gm));
   const shown = rows.flatMap(([, calls, key]) =>
     Array.from(calls!.matchAll(/`((?:GET|POST|PUT|DELETE) [^`?]+)[^`]*`/g), ([, call]) => `${call} ${key}`),

@@ -20,7 +20,7 @@ export class VaultNotWhole extends StorageUnavailable {
 
   constructor(what: string) {
     super(
-      `The key vault in PostgreSQL is not whole: ${what}. Put back a copy of all of its tables; docs/operations.md says how one is made.`,
+      `The key vault in PostgreSQL is not whole: ${what}. Put back a copy of all of its tables; docs/servers.md says how one is made.`,
     );
   }
 }
@@ -404,7 +404,7 @@ async function assertOwnSessions(database: PostgresDatabase, place: string): Pro
 
 function pooled(place: string, what: string, cause?: unknown): UnusableServer {
   return new UnusableServer(
-    `What pools connections to PostgreSQL at ${place} ${what}. Connect to the server itself; docs/operations.md says what else will do.`,
+    `What pools connections to PostgreSQL at ${place} ${what}. Connect to the server itself; docs/servers.md says what else will do.`,
     { cause },
   );
 }
@@ -539,7 +539,7 @@ function inOurWords(error: unknown): unknown {
   if (!(error instanceof Error)) return error;
   const { code } = error as { code?: string };
   if (code === NOT_GRANTED) {
-    const message = `PostgreSQL refuses the user what it needs: ${error.message}. Grant it; docs/operations.md says what.`;
+    const message = `PostgreSQL refuses the user what it needs: ${error.message}. Grant it; docs/servers.md says what.`;
     return new AccessRefused(message, { cause: error });
   }
   if (code !== undefined && NOT_LET_IN.test(code)) {
