@@ -22,7 +22,7 @@ interface BackupAnswer {
 
 export const backup: Command = {
   summary:
-    'Copies the log and the keys of a running store, or of a stopped one (--data); the keys, where the log is on a server.',
+    'Copies the log and the keys of a running store, or of a stopped one (--data). If the log is on a server, copies the keys alone.',
   operands: '<folder>',
   operandCounts: [1, 1],
   flags: {
@@ -34,8 +34,7 @@ export const backup: Command = {
     data: {
       type: 'string',
       placeholder: '<folder>',
-      description:
-        'Backs this data folder up, of a store that is stopped; without it the running server backs its own up.',
+      description: 'The data folder of a stopped store to back up. Without it the running server backs up its own.',
     },
     'event-store': {
       type: 'string',
@@ -45,11 +44,11 @@ export const backup: Command = {
     'purge-ledger': {
       type: 'string',
       placeholder: '<file>',
-      description: 'The purge ledger where it is not in the data folder; EPITAPH_PURGE_LEDGER.',
+      description: 'The purge ledger, if it is not in the data folder; EPITAPH_PURGE_LEDGER.',
     },
   },
   notes:
-    'A running server takes the folder below its --backup-folder. In it are log/ and vault/, which are to be stored apart; vault/ alone where the event log is on a server, which is backed up by its own tools. Ctrl-C cancels.',
+    'A running server makes the folder below its --backup-folder. In it are log/ and vault/: store them apart. If the event log is on a server, there is only vault/: back the log up with the tools of that server. Ctrl-C cancels.',
   run: async (invocation) => {
     const { flags, json, print, operands } = invocation;
     const vaultKeptSeconds = secondsFlag(flags, 'vault-kept') ?? VAULT_KEPT_SECONDS;
@@ -122,7 +121,7 @@ async function offline(invocation: Invocation, request: Requested): Promise<Back
 }
 
 export const ledger: Command = {
-  summary: 'Where the ledger of destroyed keys ends: of the running server, or of a file, which is checked.',
+  summary: 'Prints the head of the ledger of destroyed keys: of the running server, or of a file, which it checks.',
   operands: '[<file>]',
   operandCounts: [0, 1],
   flags: {},

@@ -19,7 +19,7 @@ export const bundle: Command = {
     output: {
       type: 'string',
       placeholder: '<file>',
-      description: 'Where to write it, a .tar.gz. One that is there is replaced.',
+      description: 'Where to write it, a .tar.gz file. An existing file is replaced.',
     },
     ...ridFlag,
   },

@@ -8,16 +8,21 @@ const MAX_LEFT = 36;
 const TIME_TEXT =
   '<time> is like 2026-11-21T10:00:00Z, with an offset instead of the Z, a date alone (midnight UTC), or milliseconds since 1970 (13 digits).';
 
-export function generalHelp(commands: Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>): string {
-  const rows = Object.entries(commands).map(
-    ([name, { summary, operands }]) => [`${name} ${operands}`.trimEnd(), summary] as const,
+type Listed = Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>;
+
+/** @param groups of commands, each with its heading */
+export function generalHelp(groups: Readonly<Record<string, Listed>>): string {
+  const rows = Object.values(groups).map((commands) =>
+    Object.entries(commands).map(
+      ([name, { summary, operands }]) => [`${name} ${operands}`.trimEnd(), summary] as const,
+    ),
   );
+  const left = leftOf(rows.flat());
   return [
     'epitaph <command> [options]',
+    ...Object.keys(groups).flatMap((heading, index) => ['', `${heading}:`, table(rows[index]!, left)]),
     '',
-    table(rows),
-    '',
-    'epitaph <command> --help says more of each; epitaph --version says which Epitaph this is.',
+    'epitaph <command> --help describes a command and its options; epitaph --version prints the version.',
     ...wrap(exitCodesText(), WIDTH),
   ].join('\n');
 }
@@ -53,9 +58,11 @@ export function serveHelp(summary: string): string {
     '',
     table([...rows, ['--config <file>', 'A JSON object with any of these: {"port": 8081, "policy-grace": 0}.']]),
     '',
-    `Each is also a variable, as ${variableOf('policy-grace')}; flags win over variables, and these over the file.`,
-    'Keys are better not given as flags: other users of a machine can see those.',
-    'SIGINT or SIGTERM ends it when requests under way are answered; a second one, at once.',
+    ...wrap(
+      `Each option is also an environment variable, such as ${variableOf('policy-grace')}. A flag wins over a variable, a variable over the file. Do not give keys as flags: other users of the machine can see flags.`,
+      WIDTH,
+    ),
+    'SIGINT or SIGTERM stops the store after the requests under way; a second signal stops it at once.',
     ...wrap(exitCodesText(), WIDTH),
   ].join('\n');
 }
@@ -69,11 +76,17 @@ function flagRows(flags: Flags): (readonly [string, string])[] {
 
 function exitCodesText(): string {
   const { ok, problem, usage, unreachable } = exitCodes;
-  return `Ends with ${ok} when all is well, ${problem} for a problem found or a refusal of the server, ${usage} for a wrong command or configuration, ${unreachable} when no server answers.`;
+  return `Exit codes: ${ok}, all is well; ${problem}, a problem was found or the server refused; ${usage}, the command or the configuration is wrong; ${unreachable}, no server answers.`;
 }
 
-function table(rows: readonly (readonly [string, string])[]): string {
-  const left = Math.min(MAX_LEFT, Math.max(...rows.map(([first]) => first.length))) + 4;
+type Row = readonly [string, string];
+
+/** How wide the left column is. */
+function leftOf(rows: readonly Row[]): number {
+  return Math.min(MAX_LEFT, Math.max(...rows.map(([first]) => first.length))) + 4;
+}
+
+function table(rows: readonly Row[], left = leftOf(rows)): string {
   const indent = `\n${' '.repeat(left)}`;
   return rows
     .map(([first, second]) => {

@@ -7,7 +7,11 @@ import type { ManagementClient } from './management-client.ts';
 import { pagesOf } from './paged.ts';
 
 export const ridFlag: Flags = {
-  rid: { type: 'string', placeholder: '<rid>', description: 'The container of that resource id, deleted ones too.' },
+  rid: {
+    type: 'string',
+    placeholder: '<rid>',
+    description: 'The container with this resource id, which may be a deleted one.',
+  },
 };
 
 export const partitionKeyFlag: Flags = {
@@ -16,7 +20,7 @@ export const partitionKeyFlag: Flags = {
     multiple: true,
     placeholder: '<value>',
     description:
-      'The item’s partition key: a text, or a JSON array such as [5] or ["a",null]; once a level. Or its pseudonym.',
+      'The item’s partition key: a text, or a JSON array such as [5] or ["a",null]. Give it once for each level of a hierarchical key. Or the pseudonym of the key.',
   },
 };
 
@@ -28,7 +32,7 @@ export const periodFlags: Flags = {
 };
 
 const at: Flags = {
-  at: { type: 'string', placeholder: '<time>', description: 'The instant asked about, ISO text; now by default.' },
+  at: { type: 'string', placeholder: '<time>', description: 'The instant to explain; now by default.' },
 };
 
 interface HistoryAnswer {
@@ -48,7 +52,7 @@ export const history: Command = {
   operands: '[<database> <container> [<id>]]',
   operandCounts: [0, 3],
   flags: itemFlags,
-  notes: 'Without operands: what was asked of the store as a whole, by whom.',
+  notes: 'Without operands: what was done to the store as a whole, when and by whom.',
   run: async ({ client, operands, flags, json, print }) => {
     const [database, container, id] = operands;
     if (database !== undefined && container === undefined)
@@ -171,9 +175,9 @@ export const disappearances: Command = {
     format: {
       type: 'string',
       placeholder: '<format>',
-      description: 'csv or ndjson: all rows, to be kept.',
+      description: 'csv or ndjson: prints all rows in that format.',
     },
-    limit: { type: 'string', placeholder: '<rows>', description: 'With --json: rows of a page, 100 by default.' },
+    limit: { type: 'string', placeholder: '<rows>', description: 'With --json: rows in a page, 100 by default.' },
     continuation: { type: 'string', placeholder: '<text>', description: 'With --json: goes on where a page ended.' },
     ...ridFlag,
   },
@@ -202,15 +206,20 @@ export const disappearances: Command = {
 };
 
 export const certificate: Command = {
-  summary: 'A certificate of disposal for an item whose content was erased, or one a line for all of a period.',
+  summary:
+    'A certificate of disposal for an item whose content was erased; without an id one for each erased item, a line each.',
   operands: '<database> <container> [<id>]',
   operandCounts: [2, 3],
   flags: {
     ...itemFlags,
-    life: { type: 'string', placeholder: '<number>', description: 'Of the item; the last one erased by default.' },
+    life: {
+      type: 'string',
+      placeholder: '<number>',
+      description: 'Which life of the item; the last one erased by default.',
+    },
     ...periodFlags,
   },
-  notes: 'It is JSON, to be kept in a file. Check it with epitaph verify certificate.',
+  notes: 'Certificates are JSON: keep them in a file. Check one with epitaph verify certificate.',
   run: async ({ client, operands, flags, print }) => {
     const [, , id] = operands;
     const rid = textFlag(flags, 'rid');

@@ -9,7 +9,7 @@ import { Progress } from './progress.ts';
 import { readText } from './read-text.ts';
 
 export const keys: Command = {
-  summary: 'The master key: change it, put it into escrow, check one against the keys.',
+  summary: 'Changes the master key, exports it for escrow, or checks a copy of it.',
   operands: 'rotate-master | export-master <file> | verify-master <file>',
   operandCounts: [1, 2],
   isLocal: true,
@@ -32,7 +32,7 @@ export const keys: Command = {
     },
   },
   notes:
-    'A master key that is given is EPITAPH_MASTER_KEY, and the one to come EPITAPH_NEW_MASTER_KEY. Life keys are never exported. verify-master takes the vault part of a backup for --data too.',
+    'If the store is given its master key, set EPITAPH_MASTER_KEY, and for a change also EPITAPH_NEW_MASTER_KEY. Life keys are never exported. For --data, verify-master also takes the vault part of a backup.',
   run: async (invocation) => {
     const [action, file] = invocation.operands;
     if (action === 'rotate-master' && file === undefined) return rotate(invocation);

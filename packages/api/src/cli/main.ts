@@ -22,33 +22,15 @@ import { ComplaintStream, type ProgressStream } from './progress.ts';
 import { visible, visibleLines } from './visible.ts';
 
 const SERVE = 'Runs the store.';
-const commands: Readonly<Record<string, Command>> = {
-  history,
-  explain,
-  disappearances,
-  'as-of': asOf,
-  preview,
-  ttl,
-  brake,
-  'policy-grace': policyGrace,
-  replay,
-  hold,
-  floor,
-  'recovery-window': recoveryWindow,
-  erase,
-  recover,
-  certificate,
-  bundle,
-  verify,
-  rebuild,
-  purge,
-  fsck,
-  clock,
-  backup,
-  restore,
-  ledger,
-  keys,
-};
+/** By what they are for, as the help lists them. */
+const commandGroups = {
+  'What happened, and why': { explain, history, disappearances, 'as-of': asOf },
+  'TTL policies': { preview, ttl, brake, 'policy-grace': policyGrace, replay },
+  'Holds, floors, erasure, recovery': { hold, floor, 'recovery-window': recoveryWindow, erase, recover },
+  'For auditors': { certificate, bundle, verify },
+  'Looking after a store': { purge, rebuild, fsck, clock, backup, restore, ledger, keys },
+} satisfies Readonly<Record<string, Readonly<Record<string, Command>>>>;
+const commands = Object.assign({}, ...Object.values(commandGroups)) as Readonly<Record<string, Command>>;
 
 const serverFlags: Flags = {
   endpoint: {
@@ -65,7 +47,7 @@ const serverFlags: Flags = {
     type: 'string',
     placeholder: '<file>',
     description:
-      'Authorities, PEM, that may vouch for a server with https; EPITAPH_TLS_CA, or those of Node.js by default.',
+      'Certificates of the authorities to trust for https, a PEM file; EPITAPH_TLS_CA, or those of Node.js by default.',
   },
 };
 const commonFlags: Flags = {
@@ -102,7 +84,7 @@ export async function run(args: readonly string[], environment: Environment, out
   try {
     const [name, ...rest] = args;
     if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
-      const text = generalHelp({ serve: { summary: SERVE, operands: '' }, ...commands });
+      const text = generalHelp({ 'The store': { serve: { summary: SERVE, operands: '' } }, ...commandGroups });
       if (name === undefined) throw new UsageError(`No command was given.\n\n${text}`);
       print(text);
       return exitCodes.ok;
@@ -115,7 +97,7 @@ export async function run(args: readonly string[], environment: Environment, out
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
     if (command === undefined) {
       throw new UsageError(
-        `There is no command ${JSON.stringify(name)}; there are serve, ${Object.keys(commands).join(', ')}. epitaph --help says what they do.`,
+        `There is no command ${JSON.stringify(name)}. There are serve, ${Object.keys(commands).join(', ')}; epitaph --help says what they do.`,
       );
     }
     return await runCommand(name, command, rest, withoutEmpty(environment), { print, stderr });
@@ -157,7 +139,7 @@ async function runServe(args: readonly string[], environment: Environment, { pri
   const flags = Object.fromEntries(names.map((name) => [name, textFlag(values, name)]));
   // Only now: the commands that ask a server need not wait until all of one is loaded.
   const { serve } = await import('./serve.ts');
-  for (const name of unknownVariables(environment)) stderr.write(`epitaph: ${name} is no option, and passed over\n`);
+  for (const name of unknownVariables(environment)) stderr.write(`epitaph: ${name} is no option, and is ignored\n`);
   return serve(readConfiguration({ flags, environment }), print);
 }
 

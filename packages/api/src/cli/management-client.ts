@@ -38,7 +38,7 @@ const PATIENCE: Patience = { silenceMs: 15_000, livenessMs: 15_000 };
 const KEEP_ALIVE_MS = 30_000;
 
 const NO_SUCH_KEY =
-  'The server has no such key. Of those in the keys.json of its data folder the primary is not in force where it was started with another, or on loopback without one: then that is the published one of the emulator. Give a key by EPITAPH_KEY or --key.';
+  'The server has no such key. Give one by EPITAPH_KEY or --key. They are in the keys.json of its data folder. Only the primary is another one if the server was started with a key (--key), and the published one of the emulator if it was started without on loopback.';
 
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {

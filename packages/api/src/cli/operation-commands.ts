@@ -11,15 +11,18 @@ import { Progress, roughly } from './progress.ts';
 const PRINTED_PROBLEMS = 50;
 
 export const rebuild: Command = {
-  summary: 'Builds the read models anew from the log, beside those in use, and follows it to the end.',
+  summary: 'Makes the read models anew from the log, beside those in use, compares and swaps them.',
   operands: '[<projection>]',
   operandCounts: [0, 1],
   flags: {
-    cancel: { type: 'boolean', description: 'Ends the rebuild under way, or one that was cut short, without harm.' },
+    cancel: {
+      type: 'boolean',
+      description: 'Gives up the rebuild under way, or an interrupted one. The read models in use stay.',
+    },
     'events-per-second': {
       type: 'string',
       placeholder: '<count>',
-      description: 'Reads no more events of the log than that in a second.',
+      description: 'Reads at most so many events of the log in a second.',
     },
   },
   notes:
@@ -89,11 +92,11 @@ interface PurgeRunAnswer {
 }
 
 export const purge: Command = {
-  summary: 'What the purge has to do; lets it run, pause or go on, or an event store give space back.',
+  summary: 'Shows what the purge has to do; runs, pauses or resumes it, or has an event store reclaim space.',
   operands: '[status|run|pause|resume|scavenge]',
   operandCounts: [0, 1],
   flags: {},
-  notes: 'run ends with 1 when it could not run to its end, because it is paused or the clock is held.',
+  notes: 'run ends with 1 if it could not finish, because the purge is paused or the clock is held.',
   run: async (invocation) => {
     const { client, operands, json, print } = invocation;
     const action = operands[0] ?? 'status';
@@ -183,16 +186,16 @@ interface ClockAnswer {
 }
 
 export const clock: Command = {
-  summary: 'The time that the store goes by; accepts it after a jump, or turns a manual clock on.',
+  summary: 'Shows the time that the store goes by; confirms it after a jump, or advances a manual clock.',
   operands: '[confirm | advance <milliseconds>]',
   operandCounts: [0, 2],
   flags: {
     'pause-purge': {
       type: 'boolean',
-      description: 'With confirm: pauses the purge first, so that nothing is erased before purge resume.',
+      description: 'With confirm: pauses the purge first, so that nothing is erased until epitaph purge resume.',
     },
   },
-  notes: 'confirm says that the time of the machine is right: what is overdue by it is recorded, and erased.',
+  notes: 'confirm says that the time of the machine is right. What has expired by that time is recorded and erased.',
   run: async ({ client, operands, flags, json, print }) => {
     const [action, text] = operands;
     const pausePurge = flags['pause-purge'] === true;
@@ -220,7 +223,7 @@ export const clock: Command = {
 };
 
 export const fsck: Command = {
-  summary: 'Derives the read models from the log once more, by other code, and compares.',
+  summary: 'Checks the whole store: derives the read models from the log by other code, and compares.',
   operands: '',
   operandCounts: [0, 0],
   flags: {},

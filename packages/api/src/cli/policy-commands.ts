@@ -34,7 +34,7 @@ export const preview: Command = {
   flags: {
     from: { type: 'string', placeholder: '<time>', description: 'When it would take effect; now by default.' },
   },
-  notes: '<default-ttl> is off, -1 or a number of seconds. A number below zero follows a lone --.',
+  notes: '<default-ttl> is off, -1 or a number of seconds. Write -1 after a lone --, at the end.',
   run: async ({ client, operands, flags, json, print }) => {
     const answer = await client.call<PreviewAnswer>('POST', `${containerPath(operands)}/ttl/preview`, {
       body: { defaultTtl: defaultTtl(operands[2]!), effectiveFrom: textFlag(flags, 'from') },
@@ -84,17 +84,21 @@ interface PoliciesAnswer {
 }
 
 export const ttl: Command = {
-  summary: 'The TTL policies of a container; with a policy, changes it, now or later.',
+  summary: 'Shows the TTL policies of a container; with <default-ttl>, changes the policy, now or later.',
   operands: '<database> <container> [<default-ttl>]',
   operandCounts: [2, 3],
   flags: {
     from: { type: 'string', placeholder: '<time>', description: 'When the change takes effect; now by default.' },
-    confirm: { type: 'boolean', description: 'Carries it out although the brake stands against it; needs a reason.' },
-    withdraw: { type: 'boolean', description: 'Withdraws the change that is scheduled.' },
+    confirm: {
+      type: 'boolean',
+      description: 'Makes the change although the brake stands against it. Needs a --reason.',
+    },
+    withdraw: { type: 'boolean', description: 'Withdraws the scheduled change.' },
     ...reasonFlag,
     ...ridFlag,
   },
-  notes: '<default-ttl> is off, -1 or a number of seconds. A number below zero follows a lone --. See preview first.',
+  notes:
+    '<default-ttl> is off, -1 or a number of seconds. Write -1 after a lone --, at the end. Run epitaph preview first.',
   run: async (invocation) => {
     const { client, operands, flags } = invocation;
     const [database, container, policy] = operands as [string, string, string | undefined];
@@ -131,11 +135,11 @@ export const ttl: Command = {
 };
 
 export const brake: Command = {
-  summary: 'How much a TTL change may make expire at once unless it is confirmed.',
+  summary: 'Limits how much a TTL change may make expire at once without being confirmed.',
   operands: '<database> <container> <items>|<share>%|off',
   operandCounts: [3, 3],
   flags: reasonFlag,
-  notes: 'What is set is shown by epitaph ttl.',
+  notes: 'epitaph ttl shows the limit.',
   run: async (invocation) => {
     const { client, operands, flags } = invocation;
     const [, items, share] = /^(?:(\d{1,15})|(\d{1,3}(?:\.\d+)?)%)$/.exec(operands[2]!) ?? [];
@@ -186,7 +190,7 @@ interface ReplayAnswer {
 }
 
 export const replay: Command = {
-  summary: 'The whole history under other TTL policies, compared with what happened.',
+  summary: 'What would have left under other TTL policies, compared with what happened.',
   operands: '<database> <container>',
   operandCounts: [2, 2],
   flags: {
@@ -194,13 +198,13 @@ export const replay: Command = {
       type: 'string',
       multiple: true,
       placeholder: '<time>=<default-ttl>',
-      description: 'A policy and since when; once for each, in order of time.',
+      description: 'A policy and its start. Give it once for each policy, in order of time.',
     },
     differences: { type: 'boolean', description: 'Prints every difference, as a line of JSON.' },
     ...ridFlag,
   },
   notes:
-    'Of each life of an item: same, earlier or later is when it would have left; never, it left and would not have; also, it did not leave and would have.',
+    'The verdict on each life of an item: same, earlier or later, for when it would have left; never, it left and would not have; also, it did not leave and would have.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const path = `${containerPath(operands)}/ttl/replay`;
@@ -227,7 +231,7 @@ export const replay: Command = {
 };
 
 export const asOf: Command = {
-  summary: 'How many items a container showed at an instant, or which.',
+  summary: 'How many items a container showed at an instant; with --list, which ones.',
   operands: '<database> <container> <time>',
   operandCounts: [3, 3],
   flags: { list: { type: 'boolean', description: 'Prints every item, as a line of JSON.' }, ...ridFlag },

@@ -18,18 +18,19 @@ export const restore: Command = {
     log: {
       type: 'string',
       placeholder: '<folder>',
-      description: 'The log part of a backup; none where the event log is on a server (--event-store).',
+      description: 'The log part of a backup. Leave it out if the event log is on a server (--event-store).',
     },
     vault: {
       type: 'string',
       placeholder: '<folder>',
       description: 'The vault part of the same backup, or of a later one.',
     },
-    ledger: { type: 'string', placeholder: '<file>', description: 'The purge ledger as it was last.' },
+    ledger: { type: 'string', placeholder: '<file>', description: 'The purge ledger, the newest copy that there is.' },
     'ledger-head': {
       type: 'string',
       placeholder: '<head or file>',
-      description: 'How far the ledger must go at least, as kept apart from it: lines:hash, or a file with that.',
+      description:
+        'The ledger’s head that was kept apart from it: lines:hash, or a file with that. The ledger must go at least that far.',
     },
     to: { type: 'string', placeholder: '<folder>', description: 'The new data folder.' },
     'master-key-file': {
@@ -39,7 +40,7 @@ export const restore: Command = {
     },
     'allow-lapsed': {
       type: 'boolean',
-      description: 'Restores from a copy of the keys that should be destroyed by now.',
+      description: 'Restores although the copy of the keys has lapsed and should be destroyed by now.',
     },
     'event-store': {
       type: 'string',
@@ -55,12 +56,12 @@ export const restore: Command = {
       type: 'string',
       placeholder: '<postgresql://…>',
       description:
-        'Settles keys in PostgreSQL that were put back, instead of a folder: makes them go with the log again.',
+        'For keys in PostgreSQL that were put back there, instead of a folder: makes keys and log go together again.',
     },
     'vault-copies-kept': {
       type: 'string',
       placeholder: '<seconds>',
-      description: 'With --postgres: as nodes are given it; EPITAPH_VAULT_COPIES_KEPT.',
+      description: 'With --postgres: the same as the nodes are given; EPITAPH_VAULT_COPIES_KEPT.',
     },
     'accept-lost': {
       type: 'boolean',
@@ -68,7 +69,8 @@ export const restore: Command = {
     },
   },
   isLocal: true,
-  notes: 'Ends with 1 when the restored store does not agree with its log; nothing is served before all is applied.',
+  notes:
+    'Ends with 1 if the restored store does not agree with its log. Nothing is served before everything is applied.',
   run: async (invocation) => {
     const postgres = textFlag(invocation.flags, 'postgres');
     return postgres === undefined ? restoreFolder(invocation) : restorePostgres(invocation, postgres);

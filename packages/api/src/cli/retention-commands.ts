@@ -33,21 +33,21 @@ export const hold: Command = {
       type: 'string',
       multiple: true,
       placeholder: '<id>',
-      description: 'Holds all lives of that item; once for each.',
+      description: 'Holds all lives of that item. Give it once for each item.',
     },
     query: { type: 'string', placeholder: '<sql>', description: 'Holds what the query finds now.' },
     parameter: {
       type: 'string',
       multiple: true,
       placeholder: '<@name>=<JSON>',
-      description: 'A parameter of the query; once for each.',
+      description: 'A parameter of the query. Give it once for each parameter.',
     },
     ...partitionKeyFlag,
     ...reasonFlag,
     ...ridFlag,
   },
   notes:
-    'place needs a --reason and one of --container, --query, --partition-key and --item; --partition-key alone holds everything that has it, now and later, with --item it is the items’. release needs a --reason.',
+    'place needs a --reason and one of --container, --query, --partition-key and --item. --partition-key alone holds everything that has the key, now and later; with --item it is the key of the items. release needs a --reason.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const [action, database, container, id] = operands as [string, string, string, string | undefined];
@@ -139,7 +139,7 @@ interface RetentionAnswer {
 }
 
 export const floor: Command = setting({
-  summary: 'For how long after its last write no content of a container is erased.',
+  summary: 'For how long after its last write an item’s content is not erased (a retention floor).',
   path: 'retention-floor',
 });
 
@@ -149,7 +149,7 @@ export const recoveryWindow: Command = setting({
 });
 
 export const policyGrace: Command = setting({
-  summary: 'For how long the content of what a policy change made expire is kept.',
+  summary: 'For how long the content of items is kept that a policy change made expire.',
   path: 'policy-grace',
   // Nothing changes the policy of a container that is gone.
   flags: {},
@@ -170,7 +170,7 @@ function setting({
     operands: '<database> <container> [<seconds>]',
     operandCounts: [2, 3],
     flags: { ...reasonFlag, ...more },
-    notes: 'Without <seconds> it is shown; 0 is none.',
+    notes: 'Without <seconds> it shows the present one. 0 is none.',
     run: async ({ client, operands, flags, json, print }) => {
       const query = { rid: textFlag(flags, 'rid') };
       const [, , seconds] = operands;
@@ -209,7 +209,7 @@ export const erase: Command = {
     'requested-by': { type: 'string', placeholder: '<who>', description: 'Whose request it is; it stays on record.' },
     ...ridFlag,
   },
-  notes: 'Ends with 1 when it is refused. Request and refusal are on record.',
+  notes: 'Ends with 1 if it is refused. Request and refusal are on record.',
   run: async ({ client, operands, flags, json, print }) => {
     const requestedBy = textFlag(flags, 'requested-by');
     if (requestedBy === undefined) throw new UsageError('An erasure needs --requested-by.');
@@ -243,16 +243,24 @@ interface RecoveredPolicyAnswer {
 }
 
 export const recover: Command = {
-  summary: 'Brings back an item that has ended and is not erased, or all that the start of one policy took.',
+  summary: 'Brings back an item that has ended and is not erased, or everything that the start of a policy took.',
   operands: '<database> <container> [<id>]',
   operandCounts: [2, 3],
   flags: {
     ...partitionKeyFlag,
-    life: { type: 'string', placeholder: '<number>', description: 'Of the item; the last that has ended by default.' },
-    policy: { type: 'string', placeholder: '<version>', description: 'All that the start of this policy took.' },
+    life: {
+      type: 'string',
+      placeholder: '<number>',
+      description: 'Which life of the item; the last that has ended by default.',
+    },
+    policy: {
+      type: 'string',
+      placeholder: '<version>',
+      description: 'Brings back everything that the start of this policy version took.',
+    },
     ...reasonFlag,
   },
-  notes: 'Cut short, --policy goes on when it is run again.',
+  notes: 'If --policy is interrupted, run it again: it goes on.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const path = `${containerPath(operands)}/recover`;

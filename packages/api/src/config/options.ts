@@ -43,13 +43,13 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe(
-      'Certificate of the server, a file of PEM, with those that lead to its authority. Then it speaks HTTPS only.',
+      'Certificate of the server, a PEM file, followed by those that lead to its authority. The store then speaks HTTPS only.',
     ),
   'tls-key': z
     .string()
     .min(1)
     .optional()
-    .describe('Private key of that certificate, a file of PEM. SIGHUP reads both files anew.'),
+    .describe('Private key of that certificate, a PEM file. SIGHUP reads both files again.'),
   'cors-origins': z
     .string()
     .transform((text, context) => {
@@ -60,11 +60,11 @@ export const optionSchemas = {
     })
     .optional()
     .describe('Origins of web pages that may call the data plane, separated by commas, or * for all. By default none.'),
-  data: z.string().min(1).default(DEFAULT_DATA).describe('Folder that holds everything; made when it is not there.'),
+  data: z.string().min(1).default(DEFAULT_DATA).describe('Folder that holds everything; created if missing.'),
   clock: z
     .enum(['system', 'manual'])
     .default('system')
-    .describe('manual: time stands still until POST /_epitaph/clock/advance turns it forward. For tests.'),
+    .describe('manual: time stands still until POST /_epitaph/clock/advance advances it. For tests.'),
   now: z
     .string()
     .transform((text, context) => {
@@ -78,7 +78,7 @@ export const optionSchemas = {
   'max-downtime': wholeNumber(1, 2_147_483_647)
     .default(DEFAULT_MAX_DOWNTIME_SECONDS)
     .describe(
-      'Seconds out of use after which a start waits to be told that the clock is right, before it writes or erases.',
+      'After so many seconds out of use the store asks whether the clock is right, before it writes or erases.',
     ),
   key: keyText.optional().describe('Primary key, base64. By default the published emulator key, on loopback only.'),
   'master-key': z
@@ -95,17 +95,17 @@ export const optionSchemas = {
     .string()
     .min(1)
     .optional()
-    .describe(
-      'Folder of this machine that online backups are written below; without it there are none. Not with --postgres.',
-    ),
+    .describe('Existing folder that online backups are written below; without it there are none. Not with --postgres.'),
   'event-store': z
     .string()
     .min(1)
     .optional()
-    .describe('Connection string of an EventStoreDB or KurrentDB to keep the event log on; in the folder by default.'),
+    .describe(
+      'Connection string of an EventStoreDB or KurrentDB that keeps the event log; in the data folder by default.',
+    ),
   'scavenge-every': wholeNumber(60, 31_536_000)
     .optional()
-    .describe('With --event-store: seconds after which its server is scavenged again. By default only on command.'),
+    .describe('With --event-store: seconds between scavenges of that server. By default only on command.'),
   postgres: z
     .string()
     .min(1)
@@ -113,23 +113,23 @@ export const optionSchemas = {
     .describe('URL of a PostgreSQL database for keys and read models, which several nodes may share.'),
   'vault-copies-kept': wholeNumber(0, 2_147_483_647)
     .optional()
-    .describe('On PostgreSQL: seconds for which backups, WAL archives and replicas of the keys are kept.'),
+    .describe('With --postgres: how many seconds backups, WAL archives and replicas of the keys are kept.'),
   roles: z
     .string()
     .regex(/^(?:none|(?:project|purge)(?:,(?:project|purge))?)$/, 'must be project, purge, project,purge or none')
     .default(ALL_ROLES)
-    .describe('On PostgreSQL: what this node does besides answering requests, or none.'),
+    .describe('With --postgres: what this node does besides answering requests.'),
   'policy-delay': wholeNumber(1, 3_600)
     .default(POLICY_DELAY_SECONDS)
     .describe(
-      'On PostgreSQL: seconds after which a TTL change takes effect. Clocks of nodes may differ by half of it.',
+      'With --postgres: seconds after which a TTL change takes effect. Clocks of nodes may differ by half of it.',
     ),
   drain: wholeNumber(0, 600)
     .default(0)
-    .describe('Seconds after a signal to stop for which requests are still answered while readiness says no.'),
+    .describe('For so many seconds after a signal to stop, requests are still answered while readiness says no.'),
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
-    .describe('Seconds during which what a policy change made expire is hidden, but not erased, in new containers.'),
+    .describe('For so many seconds what a policy change makes expire is hidden but not erased, in new containers.'),
   consistency: z
     .enum(consistencyLevels)
     .default(defaultConsistency.level)
