@@ -44,7 +44,7 @@ export function keysInForce(options: {
 /** @throws BadConfiguration */
 export function refuseEmulatorKey(): never {
   throw new BadConfiguration(
-    'The published emulator key protects nothing, so it works on loopback only: give another --key, none (one is made then), or --host 127.0.0.1.',
+    'The published emulator key protects nothing, so it works on loopback only: give another --key, or no key (the store makes one then), or --host 127.0.0.1.',
   );
 }
 
@@ -66,7 +66,7 @@ function makeKeys(file: string): KeysFile {
 function readKeys(file: string): KeysFile {
   if (process.platform !== 'win32' && (statSync(file).mode & 0o077) !== 0) {
     throw new BadConfiguration(
-      `The keys in ${file} can be read by others on this machine: chmod 600 it, and better make new ones.`,
+      `The keys in ${file} can be read by others on this machine: run chmod 600 on it, and better make new keys.`,
     );
   }
   const text = readSettings('keys file', file, '. Check its permissions.');

@@ -179,7 +179,7 @@ function admitByKey(scope: FastifyInstance, keys: KeyRing): void {
 }
 
 const NO_KEY =
-  'The request carries no key of this store. One goes into the header "Authorization: Bearer <key>"; they are in the keys.json of the data folder.';
+  'The request carries no key of this store. Send one in the header "Authorization: Bearer <key>"; the keys are in the keys.json of the data folder.';
 
 const inWords: Readonly<Record<KeyRole, string>> = {
   audit: 'The auditor key, which is for history alone,',
