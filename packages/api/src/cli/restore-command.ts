@@ -4,6 +4,7 @@ import { isoTime, systemClocks } from '@epitaph/core/clock.ts';
 import { type LedgerHead, parseLedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import { textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { givenEventStore } from './data-folder.ts';
+import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
 import { readText } from './read-text.ts';
@@ -161,19 +162,21 @@ function printRestored(
 ): void {
   const backedUpAt = isoTime(takenAtMs);
   const asOf = onServer ? `with the keys of ${backedUpAt}` : `as of ${backedUpAt}`;
-  print(`Restored into ${folder}: ${report.items} items, ${asOf}.`);
-  print(`Erased again: ${keysDestroyed} lives whose keys were destroyed after the backup.`);
+  print(`Restored into ${folder}: ${counted(report.items, 'item')}, ${asOf}.`);
+  print(`Erased again: ${counted(keysDestroyed, 'life', 'lives')} whose keys were destroyed after the backup.`);
   if (onServer) {
-    print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
+    print(`Ended, because their keys are gone and the log did not say so: ${counted(livesEnded, 'life', 'lives')}.`);
     if (lost.length > 0) {
-      print(`Among them is what was written after the copy of the keys: ${lost.length} keys were lost.`);
+      print(
+        `Among them is what was written after the copy of the keys: ${counted(lost.length, 'key was', 'keys were')} lost.`,
+      );
     }
     if (namesLost.length > 0) print(namesAreLost(namesLost.length));
   } else {
     print('What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.');
   }
   if (pausesPurge) print(PURGE_PAUSED);
-  if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
+  if (!report.ok) print(`fsck found ${counted(report.problems.length, 'problem')}; --json lists them.`);
 }
 
 /** What a store is restored with: the log part of a backup, or else a log on a server. */

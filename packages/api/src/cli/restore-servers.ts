@@ -16,6 +16,7 @@ import {
 import { readMasterKey } from '@epitaph/storage/sqlite/master-key.ts';
 import { openEmbeddedStore } from '../compose.ts';
 import { type Invocation, secondsFlag, textFlag, wholeSeconds } from './command.ts';
+import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
 import { namesAreLost, PURGE_PAUSED } from './restored-words.ts';
@@ -136,13 +137,18 @@ async function makeGoTogether(
     const gone = { keysDestroyed, keysLost, containersOfLostNames, livesEnded };
     print(JSON.stringify({ ...gone, purgePaused: pausesPurge, items, problems }));
   } else {
-    print(`Log and keys go together again: ${report.items} items.`);
-    print(`Erased again: ${keysDestroyed} lives whose keys the copy had and the log has on record as destroyed.`);
-    print(`Ended, because their keys are gone and the log did not say so: ${livesEnded} lives.`);
-    if (keysLost > 0) print(`Among them is what was written after the copy of the keys: ${keysLost} keys were lost.`);
+    print(`Log and keys go together again: ${counted(report.items, 'item')}.`);
+    print(
+      `Erased again: ${counted(keysDestroyed, 'life', 'lives')} whose keys the copy had and the log has on record as destroyed.`,
+    );
+    print(`Ended, because their keys are gone and the log did not say so: ${counted(livesEnded, 'life', 'lives')}.`);
+    if (keysLost > 0)
+      print(
+        `Among them is what was written after the copy of the keys: ${counted(keysLost, 'key was', 'keys were')} lost.`,
+      );
     if (containersOfLostNames > 0) print(namesAreLost(containersOfLostNames));
     if (pausesPurge) print(PURGE_PAUSED);
-    if (!report.ok) print(`fsck found ${report.problems.length} problems; --json has them.`);
+    if (!report.ok) print(`fsck found ${counted(report.problems.length, 'problem')}; --json lists them.`);
   }
   return report.ok ? exitCodes.ok : exitCodes.problem;
 }
