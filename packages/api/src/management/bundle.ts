@@ -123,11 +123,11 @@ Container ${JSON.stringify(container['name'])} (rid ${String(container['rid'])})
 ${
   earlier.length === 0
     ? ''
-    : `\nContainers that were deleted had this name before it. They are others: nothing of theirs is in here, and each has a bundle of its own, by its rid. bundle.json names them (\`earlierContainers\`).\n`
+    : `\nDeleted containers had this name before. They are other containers: nothing of theirs is in here, and each has a bundle of its own, by its rid. bundle.json names them (\`earlierContainers\`).\n`
 }${
     unrecordedExpiries === 0
       ? ''
-      : `\nNot all that left in the period is in here: the expiry of ${unrecordedExpiries} was not on record yet, because the purge was behind or paused (\`unrecordedExpiries\` in bundle.json). A bundle that is made later has them.\n`
+      : `\nNot all that left in the period is in here: the expiry of ${unrecordedExpiries} was not on record yet, because the purge was behind or paused (\`unrecordedExpiries\` in bundle.json). A later bundle has them.\n`
   }
 | file | |
 | --- | --- |
@@ -135,13 +135,14 @@ ${
 | policies.json | time-to-live policies: in force, scheduled, past |
 | holds/*.ndjson | legal holds, released ones too, who placed them and why |
 | container-facts/*.ndjson | every fact of the container itself, in order, each with its proof: creation, policies, holds and floors, who and why |
-| disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; the first has the head. Names items by id and partition key |
-| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period, up to when this was made: the tables may have what went on meanwhile, and a bundle that is made later has the proof of it. They name items by keyed hashes alone |
+| disappearances/*.csv | what left in the period, when, and by which rule or whom. Put the parts together in order; only the first has column names. Items are named by id and partition key |
+| certificates/*.ndjson | a certificate of disposal for every life whose content was erased in the period, up to when this was made. (A life is an id from its creation to its end.) What was erased while this was made may be in the tables without a certificate; a later bundle has it. Items are named by keyed hashes alone |
 | checkpoint.txt | the signed tree of all ${treeSize} permanent facts of the store, which the proofs lead to |
 | verifier-key.txt | the key that the checkpoint is signed with, as this store tells it |
 
-There is no content in it. A line with the format \`epitaph.unproven/1\` stands where a fact or a certificate would, and says why there is none:
-the event log is damaged there.
+There is no content in it. Facts of the container and certificates have proofs; policies.json, holds and disappearances have none of their own.
+If a line has the format \`epitaph.unproven/1\`, the event log is damaged there: it stands in the place of a fact or a certificate, and says why
+there is none.
 
 ## Checking it
 
@@ -149,7 +150,7 @@ With Epitaph's sources on any machine, without the store (\`epitaph\` stands for
 
     epitaph verify bundle <this archive> --public-key <key>
 
-Take the key from where you kept it earlier, not from this archive: whoever could make up the one could make up the other.
-Compare a checkpoint that you kept earlier with the store itself: epitaph verify log --checkpoint <file> --public-key <key>.
+Take the key from where you kept it earlier, not from this archive: whoever could forge the one could forge the other.
+If you kept a checkpoint earlier, compare it with the store itself: epitaph verify log --checkpoint <file> --public-key <key>.
 `;
 }
