@@ -28,6 +28,18 @@ describe('the pages of the documentation', () => {
     expect(broken).toEqual([]);
   });
 
+  test('that the program, its containers or its alerts name are there', () => {
+    const sources = globSync(
+      ['packages/*/src/**/*.ts', 'bench/**/*.ts', 'deploy/*', 'docs/*.yaml', 'compose.yaml', 'Dockerfile'],
+      { cwd: ROOT, exclude: ['**/node_modules'] },
+    );
+    const named = new Set(
+      sources.flatMap((file) => readFileSync(path.join(ROOT, file), 'utf8').match(/\bdocs\/[\w./-]+\.md\b/g) ?? []),
+    );
+    expect(named.size).toBeGreaterThan(5);
+    expect([...named].filter((page) => !existsSync(path.join(ROOT, page)))).toEqual([]);
+  });
+
   test('are all reached from the README', () => {
     const reached = new Set<string>(['README.md', 'llms.txt']);
     for (const page of reached) {
