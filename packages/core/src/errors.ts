@@ -15,6 +15,7 @@ export const errorCodes = {
   'already-exists': 'A resource with that id exists already.',
   'unique-key-taken': "Another item of the partition key has the document's values of a unique key.",
   'precondition-failed': 'The etag given with the request is not the current one.',
+  'patch-condition-not-met': 'The condition of the patch does not hold.',
   'ttl-change-braked':
     'The TTL change would make more items expire at once than the container lets through unconfirmed.',
   'ttl-change-scheduled': 'A TTL change is scheduled for a later time; it is to be withdrawn before another is made.',

@@ -270,6 +270,7 @@ internal static class CosmosChecks
                 [PatchOperation.Set("/total", 0)],
                 new PatchItemRequestOptions { FilterPredicate = "FROM c WHERE c.total > 100" }), "an unmet condition");
             Expect.Equal(HttpStatusCode.PreconditionFailed, error.StatusCode, "status");
+            Expect.Equal(1110, error.SubStatusCode, "substatus");
         });
         await report.CheckAsync("items", "are read many at a time", async () =>
         {

@@ -126,6 +126,25 @@ describe('an etag', () => {
     expect((await container.items.batch([operation], 'ann')).result).toMatchObject([{ statusCode: 412 }]);
   });
 
+  test('that is not the present one is told apart from a condition of a patch that does not hold, by the substatus', async () => {
+    const { container, stale } = await written();
+    const unmet = { condition: 'FROM c WHERE c.total = 7', operations: [...increment] };
+    const headers = keyHeader('ann');
+    const send = (body: object, conditions: Readonly<Record<string, string>> = {}) =>
+      raw(world.endpoint, 'PATCH', `/dbs/shop/colls/${container.id}/docs/a`, {
+        headers: { ...headers, ...conditions },
+        body: JSON.stringify(body),
+      });
+    const [byCondition, byEtag] = [await send(unmet), await send([...increment], { 'if-match': stale })];
+    expect([byCondition.status, byCondition.headers['x-ms-substatus']]).toEqual([412, '1110']);
+    expect([byEtag.status, byEtag.headers['x-ms-substatus']]).toEqual([412, undefined]);
+    const operation = { operationType: 'Patch', id: 'a', resourceBody: unmet } as const;
+    expect((await container.items.batch([operation], 'ann')).result).toMatchObject([
+      { statusCode: 412, subStatusCode: 1110 },
+    ]);
+    expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 2 });
+  });
+
   test.each(writes)('of * in If-Match lets a %s through when the item is there', async (_name, write, status) => {
     const { container } = await written();
     expect(await statusOf(write(container, ifMatch('*')))).toBe(status);

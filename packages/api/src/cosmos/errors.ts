@@ -30,6 +30,7 @@ export const wireShapes = {
   conflict: { status: 409, code: 'Conflict' },
   rangeGone: { status: 410, substatus: 1002, code: 'Gone' },
   preconditionFailed: { status: 412, code: 'PreconditionFailed' },
+  patchConditionNotMet: { status: 412, substatus: 1110, code: 'PreconditionFailed' },
   tooLarge: { status: 413, code: 'RequestEntityTooLarge' },
   answerTooLarge: { status: 413, substatus: 3402, code: 'RequestEntityTooLarge' },
   targetTooLong: { status: 414, code: 'RequestUriTooLong' },
@@ -55,6 +56,7 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'already-exists': wireShapes.conflict,
   'unique-key-taken': wireShapes.conflict,
   'precondition-failed': wireShapes.preconditionFailed,
+  'patch-condition-not-met': wireShapes.patchConditionNotMet,
   'ttl-change-braked': wireShapes.preconditionFailed,
   'ttl-change-scheduled': wireShapes.preconditionFailed,
   'no-ttl-change-scheduled': wireShapes.notFound,
@@ -83,6 +85,7 @@ const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
   'already-exists': 'Entity with the specified id already exists in the system.',
   'unique-key-taken': 'Unique index constraint violation.',
   'precondition-failed': 'One of the specified pre-condition is not met.',
+  'patch-condition-not-met': 'One of the specified pre-condition is not met.',
   'session-not-available': 'The read session is not available for the input session token.',
 };
 

@@ -344,7 +344,8 @@ async function queryItems(
   });
   const rows = page.texts.join(',');
   const body = `{"_rid":"${container.rid}","Documents":[${rows}],"_count":${page.rows.length}}`;
-  const units = charge.query(page.examined, Buffer.byteLength(body), page.extraWork + workOfText(sql));
+  const bytes = Buffer.byteLength(body);
+  const units = charge.query(page.examined, bytes, page.extraWork + workOfText(sql));
   return {
     status: 200,
     body,
@@ -353,7 +354,7 @@ async function queryItems(
       'x-ms-item-count': String(page.rows.length),
       ...continuationHeader(page, container, all),
       ...feedHeaders(request, container, position, scope),
-      ...queryMetricsHeader(headers, page, body.length),
+      ...queryMetricsHeader(headers, page, bytes),
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),
     },
   };

@@ -385,6 +385,16 @@ describe('a feed of items', () => {
     expect(metrics).toContain('retrievedDocumentCount=7');
   });
 
+  test('tells sizes in bytes, whatever characters there are', async () => {
+    const app = await fill();
+    const reply = await call(app, 'POST', DOCS, {
+      headers: { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' },
+      body: { query: "SELECT VALUE 'яя漢' FROM c WHERE c.id = 'o3'" },
+    });
+    const bytes = Buffer.byteLength(JSON.stringify(reply.json));
+    expect(String(reply.headers['x-ms-documentdb-query-metrics'])).toContain(`outputDocumentSize=${bytes};`);
+  });
+
   test('tells the time of a query’s run whole, from which clients take off what was not the engine’s', async () => {
     const inner = fakeStore();
     const queryItems: StoreApi['queryItems'] = async (...given) => ({

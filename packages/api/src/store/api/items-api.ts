@@ -31,7 +31,7 @@ export interface FoundItem extends ShownItem {
 /** A partial change: operations as Cosmos DB's PATCH has them, already checked for shape. */
 export interface PatchRequest {
   readonly operations: readonly PatchOperation[];
-  /** `FROM c WHERE …`; the patch is refused with `precondition-failed` when it does not hold. */
+  /** `FROM c WHERE …`; the patch is refused with `patch-condition-not-met` when it does not hold. */
   readonly condition?: string | undefined;
   /**
    * Called with its size when it is the turn of a large document to be patched. What it throws ends the patch, and

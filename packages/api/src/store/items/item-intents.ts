@@ -183,7 +183,7 @@ export class ItemIntents {
             const system = systemPropertiesOf(within.state, stamp);
             const document = { ...(current as { [name: string]: Json }), ...system };
             if (!(await this.#holds(condition, document, nowMs))) {
-              throw new Refusal('precondition-failed', 'The condition of the patch does not hold.');
+              throw new Refusal('patch-condition-not-met');
             }
           }
           json = jsonText(applyPatch(current, patch.operations));

@@ -206,7 +206,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
       const document = JSON.parse(current.json) as Json;
       const whole = { ...(document as object), ...systemPropertiesOf(container, current) } as Json;
       if (patch.condition !== undefined && !matches(planQuery(parseCondition(patch.condition)), whole)) {
-        throw new Refusal('precondition-failed');
+        throw new Refusal('patch-condition-not-met');
       }
       const patched = applyPatch(document as Readonly<Record<string, unknown>>, patch.operations);
       const json = JSON.stringify(patched);
