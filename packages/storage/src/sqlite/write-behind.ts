@@ -157,123 +157,52 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return waiting?.change.life ?? this.#store.lastLife(container, partitionKey, id);
   }
 
-  checkpoint(): MaybePromise<number> {
-    return this.#read((store) => store.checkpoint());
-  }
-
-  databases(): ReturnType<ReadModelStore['databases']> {
-    return this.#read((store) => store.databases());
-  }
-
-  containers(): ReturnType<ReadModelStore['containers']> {
-    return this.#read((store) => store.containers());
-  }
-
-  catalogEntries(): ReturnType<ReadModelStore['catalogEntries']> {
-    return this.#read((store) => store.catalogEntries());
-  }
-
-  scanItems(...args: Parameters<ReadModelStore['scanItems']>): ReturnType<ReadModelStore['scanItems']> {
-    return this.#read((store) => store.scanItems(...args), args[0]);
-  }
-
-  countVisible(...args: Parameters<ReadModelStore['countVisible']>): ReturnType<ReadModelStore['countVisible']> {
-    return this.#read((store) => store.countVisible(...args), args[0]);
-  }
-
-  tsAt(...args: Parameters<ReadModelStore['tsAt']>): ReturnType<ReadModelStore['tsAt']> {
-    return this.#read((store) => store.tsAt(...args), args[0]);
-  }
-
-  allItems(...args: Parameters<ReadModelStore['allItems']>): ReturnType<ReadModelStore['allItems']> {
-    return this.#read((store) => store.allItems(...args), args[0]);
-  }
-
-  dueOtherwise(...args: Parameters<ReadModelStore['dueOtherwise']>): ReturnType<ReadModelStore['dueOtherwise']> {
-    return this.#read((store) => store.dueOtherwise(...args), args[0]);
-  }
-
-  countItems(container: number): MaybePromise<number> {
-    return this.#read((store) => store.countItems(container), container);
-  }
-
-  containersWithContent(): ReturnType<ReadModelStore['containersWithContent']> {
-    return this.#read((store) => store.containersWithContent());
-  }
-
-  clearCopies(...args: Parameters<ReadModelStore['clearCopies']>): ReturnType<ReadModelStore['clearCopies']> {
-    return this.#read((store) => store.clearCopies(...args), args[0]);
-  }
-
-  overdueItems(...args: Parameters<ReadModelStore['overdueItems']>): ReturnType<ReadModelStore['overdueItems']> {
-    return this.#read((store) => store.overdueItems(...args), args[0]);
-  }
-
-  overdueStatistics(
-    ...args: Parameters<ReadModelStore['overdueStatistics']>
-  ): ReturnType<ReadModelStore['overdueStatistics']> {
-    return this.#read((store) => store.overdueStatistics(...args), args[0]);
-  }
-
-  nextDeadlines(...args: Parameters<ReadModelStore['nextDeadlines']>): ReturnType<ReadModelStore['nextDeadlines']> {
-    return this.#read((store) => store.nextDeadlines(...args), args[0]);
-  }
-
-  countByTimes(...args: Parameters<ReadModelStore['countByTimes']>): ReturnType<ReadModelStore['countByTimes']> {
-    return this.#read((store) => store.countByTimes(...args), args[0]);
-  }
-
-  itemsByTimes(...args: Parameters<ReadModelStore['itemsByTimes']>): ReturnType<ReadModelStore['itemsByTimes']> {
-    return this.#read((store) => store.itemsByTimes(...args), args[0]);
-  }
-
-  countOddTtls(...args: Parameters<ReadModelStore['countOddTtls']>): ReturnType<ReadModelStore['countOddTtls']> {
-    return this.#read((store) => store.countOddTtls(...args), args[0]);
-  }
-
-  unrecordedEnds(...args: Parameters<ReadModelStore['unrecordedEnds']>): ReturnType<ReadModelStore['unrecordedEnds']> {
-    return this.#read((store) => store.unrecordedEnds(...args), args[0]);
-  }
-
-  endedLives(...args: Parameters<ReadModelStore['endedLives']>): ReturnType<ReadModelStore['endedLives']> {
-    return this.#read((store) => store.endedLives(...args), args[0]);
-  }
-
-  countEnded(...args: Parameters<ReadModelStore['countEnded']>): ReturnType<ReadModelStore['countEnded']> {
-    return this.#read((store) => store.countEnded(...args), args[0]);
-  }
-
-  disappearances(...args: Parameters<ReadModelStore['disappearances']>): ReturnType<ReadModelStore['disappearances']> {
-    return this.#read((store) => store.disappearances(...args), args[0]);
-  }
-
-  countErased(...args: Parameters<ReadModelStore['countErased']>): ReturnType<ReadModelStore['countErased']> {
-    return this.#read((store) => store.countErased(...args), args[0]);
-  }
-
-  erasures(...args: Parameters<ReadModelStore['erasures']>): ReturnType<ReadModelStore['erasures']> {
-    return this.#read((store) => store.erasures(...args), args[0]);
-  }
-
-  countPurged(): MaybePromise<number> {
-    return this.#read((store) => store.countPurged());
-  }
-
-  openPurgeRuns(): ReturnType<ReadModelStore['openPurgeRuns']> {
-    return this.#read((store) => store.openPurgeRuns());
-  }
-
-  purgeRuns(...args: Parameters<ReadModelStore['purgeRuns']>): ReturnType<ReadModelStore['purgeRuns']> {
-    return this.#read((store) => store.purgeRuns(...args));
-  }
-
-  logMarkBefore(atMs: number): MaybePromise<number> {
-    return this.#read((store) => store.logMarkBefore(atMs));
-  }
-
-  lastLogMark(): ReturnType<ReadModelStore['lastLogMark']> {
-    return this.#read((store) => store.lastLogMark());
-  }
+  readonly checkpoint: ReadModelStore['checkpoint'] = () => this.#read((store) => store.checkpoint());
+  readonly databases: ReadModelStore['databases'] = () => this.#read((store) => store.databases());
+  readonly containers: ReadModelStore['containers'] = () => this.#read((store) => store.containers());
+  readonly catalogEntries: ReadModelStore['catalogEntries'] = () => this.#read((store) => store.catalogEntries());
+  readonly scanItems: ReadModelStore['scanItems'] = (...args) =>
+    this.#read((store) => store.scanItems(...args), args[0]);
+  readonly countVisible: ReadModelStore['countVisible'] = (...args) =>
+    this.#read((store) => store.countVisible(...args), args[0]);
+  readonly tsAt: ReadModelStore['tsAt'] = (...args) => this.#read((store) => store.tsAt(...args), args[0]);
+  readonly allItems: ReadModelStore['allItems'] = (...args) => this.#read((store) => store.allItems(...args), args[0]);
+  readonly dueOtherwise: ReadModelStore['dueOtherwise'] = (...args) =>
+    this.#read((store) => store.dueOtherwise(...args), args[0]);
+  readonly countItems: ReadModelStore['countItems'] = (...args) =>
+    this.#read((store) => store.countItems(...args), args[0]);
+  readonly containersWithContent: ReadModelStore['containersWithContent'] = () =>
+    this.#read((store) => store.containersWithContent());
+  readonly clearCopies: ReadModelStore['clearCopies'] = (...args) =>
+    this.#read((store) => store.clearCopies(...args), args[0]);
+  readonly overdueItems: ReadModelStore['overdueItems'] = (...args) =>
+    this.#read((store) => store.overdueItems(...args), args[0]);
+  readonly overdueStatistics: ReadModelStore['overdueStatistics'] = (...args) =>
+    this.#read((store) => store.overdueStatistics(...args), args[0]);
+  readonly nextDeadlines: ReadModelStore['nextDeadlines'] = (...args) =>
+    this.#read((store) => store.nextDeadlines(...args), args[0]);
+  readonly countByTimes: ReadModelStore['countByTimes'] = (...args) =>
+    this.#read((store) => store.countByTimes(...args), args[0]);
+  readonly itemsByTimes: ReadModelStore['itemsByTimes'] = (...args) =>
+    this.#read((store) => store.itemsByTimes(...args), args[0]);
+  readonly countOddTtls: ReadModelStore['countOddTtls'] = (...args) =>
+    this.#read((store) => store.countOddTtls(...args), args[0]);
+  readonly unrecordedEnds: ReadModelStore['unrecordedEnds'] = (...args) =>
+    this.#read((store) => store.unrecordedEnds(...args), args[0]);
+  readonly endedLives: ReadModelStore['endedLives'] = (...args) =>
+    this.#read((store) => store.endedLives(...args), args[0]);
+  readonly countEnded: ReadModelStore['countEnded'] = (...args) =>
+    this.#read((store) => store.countEnded(...args), args[0]);
+  readonly disappearances: ReadModelStore['disappearances'] = (...args) =>
+    this.#read((store) => store.disappearances(...args), args[0]);
+  readonly countErased: ReadModelStore['countErased'] = (...args) =>
+    this.#read((store) => store.countErased(...args), args[0]);
+  readonly erasures: ReadModelStore['erasures'] = (...args) => this.#read((store) => store.erasures(...args), args[0]);
+  readonly countPurged: ReadModelStore['countPurged'] = () => this.#read((store) => store.countPurged());
+  readonly openPurgeRuns: ReadModelStore['openPurgeRuns'] = () => this.#read((store) => store.openPurgeRuns());
+  readonly purgeRuns: ReadModelStore['purgeRuns'] = (...args) => this.#read((store) => store.purgeRuns(...args));
+  readonly logMarkBefore: ReadModelStore['logMarkBefore'] = (atMs) => this.#read((store) => store.logMarkBefore(atMs));
+  readonly lastLogMark: ReadModelStore['lastLogMark'] = () => this.#read((store) => store.lastLogMark());
 
   async snapshot(): Promise<ReadModelSnapshot> {
     return this.#read((store) => store.snapshot());
