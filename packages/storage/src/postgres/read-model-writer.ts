@@ -58,15 +58,8 @@ export class ReadModelWriter {
     if (batch.ended.size > recorded.size) {
       const rows = [...batch.ended].filter(([name]) => !recorded.has(name)).map(([, row]) => row);
       await sql.query(this.#sql.insertEnded, [
-        rows.map((row) => row.container),
-        rows.map((row) => toStored(row.partitionKey)),
-        rows.map((row) => toStored(row.id)),
-        rows.map((row) => row.life),
-        rows.map((row) => row.stream),
-        rows.map((row) => row.position),
-        rows.map((row) => row.cause),
-        rows.map((row) => row.endedAtMs),
-        rows.map((row) => row.byPolicyStart),
+        ...nameColumns(rows),
+        ...columns(rows, 'life', 'stream', 'position', 'cause', 'endedAtMs', 'byPolicyStart'),
         rows.map((row) => nameDigest(row.partitionKey, row.id)),
       ]);
     }
@@ -83,9 +76,7 @@ export class ReadModelWriter {
       const entries = [...batch.entries.values()];
       await sql.query(this.#sql.putEntries, [
         [...batch.entries.keys()],
-        entries.map(({ kind }) => kind),
-        entries.map(({ state }) => state),
-        entries.map(({ gone }) => gone),
+        ...columns(entries, 'kind', 'state', 'gone'),
         catalogChanges,
       ]);
     }
@@ -102,19 +93,12 @@ export class ReadModelWriter {
     await sql.query(this.#sql.putContainers, [numbers, written.map(({ state }) => state), catalogChanges]);
     const ends = written.flatMap((rows) => rows.ends.map((end) => ({ ...end, number: rows.number })));
     if (ends.length > 0) {
-      await sql.query(this.#sql.endLists, [
-        ends.map(({ number }) => number),
-        ends.map(({ list }) => list),
-        ends.map(({ length }) => length),
-      ]);
+      await sql.query(this.#sql.endLists, columns(ends, 'number', 'list', 'length'));
     }
     const entries = written.flatMap((rows) => rows.entries.map((entry) => ({ ...entry, number: rows.number })));
     if (entries.length === 0) return;
     await sql.query(this.#sql.putListEntries, [
-      entries.map(({ number }) => number),
-      entries.map(({ list }) => list),
-      entries.map(({ place }) => place),
-      entries.map(({ state }) => state),
+      ...columns(entries, 'number', 'list', 'place', 'state'),
       catalogChanges,
     ]);
   }
@@ -124,12 +108,7 @@ export class ReadModelWriter {
       clear.map(({ path, value }) => ({ container, birth, path, value: clearBytes(value) })),
     );
     if (entries.length === 0) return;
-    await sql.query(this.#sql.insertClear, [
-      entries.map(({ container }) => container),
-      entries.map(({ birth }) => birth),
-      entries.map(({ path }) => path),
-      entries.map(({ value }) => value),
-    ]);
+    await sql.query(this.#sql.insertClear, columns(entries, 'container', 'birth', 'path', 'value'));
   }
 
   /**
@@ -220,21 +199,26 @@ export class ReadModelWriter {
   async #disappear(sql: Statements, rows: readonly DisappearanceRow[]): Promise<void> {
     if (rows.length === 0) return;
     await sql.query(this.#sql.insertDisappearances, [
-      rows.map((row) => row.position),
-      rows.map((row) => row.container),
-      rows.map((row) => toStored(row.partitionKey)),
-      rows.map((row) => toStored(row.id)),
-      rows.map((row) => row.life),
-      rows.map((row) => row.cause),
-      rows.map((row) => row.atMs),
-      rows.map((row) => row.recordedAtMs),
-      rows.map((row) => row.purgedAtMs),
-      rows.map((row) => row.actor),
-      rows.map((row) => row.rule),
-      rows.map((row) => row.ttl),
-      rows.map((row) => row.policyVersion),
+      ...columns(rows, 'position'),
+      ...nameColumns(rows),
+      ...columns(rows, 'life', 'cause', 'atMs', 'recordedAtMs', 'purgedAtMs'),
+      ...columns(rows, 'actor', 'rule', 'ttl', 'policyVersion'),
     ]);
   }
+}
+
+/** The parameters of a statement of many rows: an array for each of these properties. */
+function columns<Row>(rows: readonly Row[], ...names: readonly (keyof Row)[]): unknown[][] {
+  return names.map((name) => rows.map((row) => row[name]));
+}
+
+/** Container, partition key and id, as they are stored. */
+function nameColumns(rows: readonly Omit<Life, 'life'>[]): unknown[][] {
+  return [
+    rows.map(({ container }) => container),
+    rows.map(({ partitionKey }) => toStored(partitionKey)),
+    rows.map(({ id }) => toStored(id)),
+  ];
 }
 
 function lifeColumns(lives: readonly Life[]): unknown[][] {
@@ -248,16 +232,10 @@ function lifeColumns(lives: readonly Life[]): unknown[][] {
 /** The parameters of the statements that write items, but for the births. */
 function itemColumns(rows: readonly Written[]): unknown[][] {
   return [
-    rows.map((row) => row.container),
-    rows.map((row) => toStored(row.partitionKey)),
-    rows.map((row) => toStored(row.id)),
-    rows.map((row) => row.life),
-    rows.map((row) => row.position),
-    rows.map((row) => row.ts),
-    rows.map((row) => row.ttl),
+    ...nameColumns(rows),
+    ...columns(rows, 'life', 'position', 'ts', 'ttl'),
     rows.map(dueOf),
-    rows.map((row) => row.key),
-    rows.map((row) => row.unreadableTtl),
+    ...columns(rows, 'key', 'unreadableTtl'),
     rows.map((row) => partitionDigest(row.partitionKey)),
     rows.map((row) => nameDigest(row.partitionKey, row.id)),
     rows.map((row) => row.sealed?.stream ?? null),
