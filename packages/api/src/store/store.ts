@@ -81,6 +81,7 @@ export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | '
 }
 
 interface OpenedParts {
+  readonly parts: StoreParts;
   readonly purge: PurgeRunner;
   readonly documents: Documents;
   readonly queries: Queries;
@@ -126,26 +127,12 @@ export class Store implements StoreApi {
   #underWay = 0;
   readonly #whenIdle: (() => void)[] = [];
 
-  private constructor(
-    options: StoreOptions,
-    parts: StoreParts,
-    {
-      purge,
-      documents,
-      queries,
-      floors,
-      retries,
-      requestUnits,
-      measurements,
-      observer,
-      copies,
-      commonClock,
-    }: OpenedParts,
-  ) {
+  private constructor(options: StoreOptions, opened: OpenedParts) {
     const { onFault = () => {} } = options;
+    const { parts, purge, documents, floors, retries, requestUnits, measurements } = opened;
     this.requestUnits = requestUnits;
     this.measurements = measurements;
-    this.#observer = observer;
+    this.#observer = opened.observer;
     this.#parts = parts;
     this.#clock = options.clock;
     this.#purge = purge;
@@ -160,7 +147,7 @@ export class Store implements StoreApi {
     this.#encryptionKeys = new ClientEncryptionKeys(parts);
     this.#reads = new ItemReads(parts, documents);
     this.#writes = new ItemWrites(parts, documents);
-    this.#queries = queries;
+    this.#queries = opened.queries;
     this.#changeFeeds = new ChangeFeeds(parts, documents);
     this.#histories = new Histories(parts);
     this.#retries = retries;
@@ -174,7 +161,7 @@ export class Store implements StoreApi {
       everySeconds: options.scavengeEverySeconds ?? null,
       onFault,
     });
-    this.#backups = new Backups(parts, copies, options.backup ?? { source: undefined });
+    this.#backups = new Backups(parts, opened.copies, options.backup ?? { source: undefined });
     this.#operations = new Operations(
       parts,
       purge,
@@ -184,7 +171,7 @@ export class Store implements StoreApi {
       measurements,
       options,
     );
-    this.#commonClock = commonClock;
+    this.#commonClock = opened.commonClock;
     this.#closePorts = options.closePorts;
   }
 
@@ -290,7 +277,8 @@ export class Store implements StoreApi {
       });
       await floors.settleAll();
       if (options.restoring !== true) ports.vault.onNewSecret?.((rid) => parts.assertNothingNamed(rid));
-      const store = new Store(options, parts, {
+      const store = new Store(options, {
+        parts,
         purge,
         documents,
         queries,
