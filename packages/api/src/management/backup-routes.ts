@@ -24,10 +24,9 @@ export function backupRoutes(scope: FastifyInstance, store: StoreApi, stopping: 
       },
     },
     ({ body, caller, request, reply }) =>
-      answerLongWork(request, reply, stopping, {
-        work: (follow) => store.backup(caller, body, follow),
-        done: shapes.takenBackupShape,
-      }),
+      answerLongWork(request, reply, stopping, async (follow) =>
+        shapes.takenBackupShape(await store.backup(caller, body, follow)),
+      ),
   );
 
   route(

@@ -5,9 +5,9 @@ import { detailsOrLogged } from './send-problem.ts';
 import { eventsOf, sendEvents } from './server-sent-events.ts';
 
 /** How work is followed while it goes on. */
-export interface Follow<Progress> {
+export interface Follow {
   /** Not given when nobody looks. */
-  readonly onProgress?: (progress: Progress) => void;
+  readonly onProgress?: (progress: unknown) => void;
   /** Aborted when the client goes away or the server stops. */
   readonly signal: AbortSignal;
 }
@@ -15,31 +15,26 @@ export interface Follow<Progress> {
 /**
  * Work that may take long, answered as the client wants: its result when it is done; or, as server-sent events, its
  * progress and then the result. A client that goes away cancels it, and so does a server that stops.
+ *
+ * @param work comes to the result as the answer has it
  */
-export function answerLongWork<Progress, Result>(
+export function answerLongWork(
   request: FastifyRequest,
   reply: FastifyReply,
   stopping: AbortSignal,
-  {
-    work,
-    done,
-  }: {
-    readonly work: (follow: Follow<Progress>) => Promise<Result>;
-    /** The result as the answer has it. */
-    readonly done: (result: Result) => unknown;
-  },
+  work: (follow: Follow) => Promise<unknown>,
 ): FastifyReply | Promise<unknown> {
   const signal = AbortSignal.any([stopping, clientGone(reply)]);
-  const run = async (follow: Follow<Progress>): Promise<unknown> => {
+  const run = async (follow: Follow): Promise<unknown> => {
     try {
-      return done(await work(follow));
+      return await work(follow);
     } catch (error) {
       // Cut short by the server itself, it is no fault of the request.
       throw stopping.aborted ? new Problem('busy') : error;
     }
   };
   if (!wantsEvents(request)) return run({ signal });
-  const events = eventsOf<Progress>(
+  const events = eventsOf(
     (onProgress) => run({ onProgress, signal }),
     (error) => detailsOrLogged(request, error, correlationOf(request)),
   );

@@ -94,10 +94,9 @@ export function projectionRoutes(scope: FastifyInstance, store: StoreApi, stoppi
       answers: { json: answers.fsck, events: { progress: answers.fsckProgress, done: answers.fsck } },
     },
     ({ request, reply }) =>
-      answerLongWork(request, reply, stopping, {
-        work: ({ onProgress, signal }) => store.fsck((done, total) => onProgress?.({ done, total }), signal),
-        done: (report) => report,
-      }),
+      answerLongWork(request, reply, stopping, ({ onProgress, signal }) =>
+        store.fsck((done, total) => onProgress?.({ done, total }), signal),
+      ),
   );
 }
 

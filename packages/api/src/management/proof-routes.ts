@@ -76,10 +76,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       },
     },
     ({ request, reply }) =>
-      answerLongWork(request, reply, stopping, {
-        work: ({ onProgress, signal }) => store.verifyLog(onProgress, signal),
-        done: (report) => report,
-      }),
+      answerLongWork(request, reply, stopping, ({ onProgress, signal }) => store.verifyLog(onProgress, signal)),
   );
 
   route(

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { wait } from '../wait.ts';
+import type { Caller } from '../store/api/common.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import * as answers from './answers.ts';
 import { answerLongWork } from './long-work.ts';
@@ -43,70 +44,40 @@ export function purgeRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       if ((await store.purgeStatus()).state !== 'held-by-clock') {
         await store.recordAction(caller, { type: 'PurgeRunRequested', data: {} });
       }
-      return answerLongWork<unknown, unknown>(request, reply, stopping, {
-        // A client that goes away doesn't end the pass: others may wait for the same one. To end it, the purge is
-        // paused.
-        work: async ({ onProgress, signal }) => {
-          const over = new AbortController();
-          const patience = { waitMs: waitSeconds * 1000, signal: stopping };
-          const pass = store.runPurge(patience).finally(() => over.abort());
-          const watch = async (tell: (progress: unknown) => void): Promise<void> => {
-            while (!over.signal.aborted && !signal.aborted) {
-              tell(await purgeStatus());
-              await wait(FOLLOW_PURGE_EVERY_MS, AbortSignal.any([over.signal, signal]));
-            }
-          };
-          const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
-          // A server that stops cuts the pass short, and what it has not come to is still due.
-          stopping.throwIfAborted();
-          const status = await purgeStatus();
-          // A pass knows what holds and floors keep, which it meets; what change feeds keep it does not come to.
-          return { ...done, heldBack: status.heldBack, status };
-        },
-        done: (pass) => pass,
+      // A client that goes away doesn't end the pass: others may wait for the same one. To end it, the purge is paused.
+      return answerLongWork(request, reply, stopping, async ({ onProgress, signal }) => {
+        const over = new AbortController();
+        const patience = { waitMs: waitSeconds * 1000, signal: stopping };
+        const pass = store.runPurge(patience).finally(() => over.abort());
+        const watch = async (tell: (progress: unknown) => void): Promise<void> => {
+          while (!over.signal.aborted && !signal.aborted) {
+            tell(await purgeStatus());
+            await wait(FOLLOW_PURGE_EVERY_MS, AbortSignal.any([over.signal, signal]));
+          }
+        };
+        const [done] = await Promise.all([pass, onProgress && watch(onProgress)]);
+        // A server that stops cuts the pass short, and what it has not come to is still due.
+        stopping.throwIfAborted();
+        const status = await purgeStatus();
+        // A pass knows what holds and floors keep, which it meets; what change feeds keep it does not come to.
+        return { ...done, heldBack: status.heldBack, status };
       });
     },
   );
-  route(
-    scope,
-    {
-      method: 'POST',
-      url: '/purge/pause',
-      access: 'write',
-      summary: 'Stops recording and erasing until it is resumed, over restarts too.',
-      answers: { json: answers.purge },
-    },
-    async ({ caller }) => {
-      await store.pausePurge(caller);
-      return purgeStatus();
-    },
+  const action = (name: string, summary: string, act: (caller: Caller) => Promise<unknown>): void =>
+    route(
+      scope,
+      { method: 'POST', url: `/purge/${name}`, access: 'write', summary, answers: { json: answers.purge } },
+      async ({ caller }) => {
+        await act(caller);
+        return purgeStatus();
+      },
+    );
+  action('pause', 'Stops recording and erasing until it is resumed, over restarts too.', (caller) =>
+    store.pausePurge(caller),
   );
-  route(
-    scope,
-    {
-      method: 'POST',
-      url: '/purge/resume',
-      access: 'write',
-      summary: 'Lets the purge go on.',
-      answers: { json: answers.purge },
-    },
-    async ({ caller }) => {
-      await store.resumePurge(caller);
-      return purgeStatus();
-    },
-  );
-  route(
-    scope,
-    {
-      method: 'POST',
-      url: '/purge/scavenge',
-      access: 'write',
-      summary: "Has the event log's server give back the space of what was purged.",
-      answers: { json: answers.purge },
-    },
-    async ({ caller }) => {
-      await store.startScavenge(caller);
-      return purgeStatus();
-    },
+  action('resume', 'Lets the purge go on.', (caller) => store.resumePurge(caller));
+  action('scavenge', "Has the event log's server give back the space of what was purged.", (caller) =>
+    store.startScavenge(caller),
   );
 }

@@ -131,7 +131,7 @@ function answerScan<Row, Result>(
   },
 ): unknown {
   if (wantsEvents(request) || !(request.headers.accept ?? '').includes('application/x-ndjson')) {
-    return answerLongWork(request, reply, stopping, { work: scan, done: summary });
+    return answerLongWork(request, reply, stopping, (follow) => scan(follow).then(summary));
   }
   const signal = AbortSignal.any([stopping, clientGone(reply)]);
   return sendStream(

@@ -144,40 +144,33 @@ function floorRoutes(scope: FastifyInstance, store: StoreApi): void {
     ({ query: { rid }, request }) => shapes.retentionShape(containerOf(store, request, rid)),
   );
 
-  route(
-    scope,
-    {
-      method: 'PUT',
-      url: `${OF_CONTAINER}/retention-floor`,
-      access: 'write',
-      summary: 'Sets for how long after its last write no content is erased; 0 for no floor.',
-      query: requests.ridQuery,
-      body: requests.retentionBody,
-      answers: { json: answers.retention },
-    },
-    async ({ query: { rid }, body: { seconds, reason }, request, caller }) => {
-      const container = containerOf(store, request, rid);
-      await store.setRetentionFloor(caller, container, seconds, reason);
-      return shapes.retentionShape(containerOf(store, request, container.rid));
-    },
+  const setting = (name: string, summary: string, set: StoreApi['setRetentionFloor']): void =>
+    route(
+      scope,
+      {
+        method: 'PUT',
+        url: `${OF_CONTAINER}/${name}`,
+        access: 'write',
+        summary,
+        query: requests.ridQuery,
+        body: requests.retentionBody,
+        answers: { json: answers.retention },
+      },
+      async ({ query: { rid }, body: { seconds, reason }, request, caller }) => {
+        const container = containerOf(store, request, rid);
+        await set(caller, container, seconds, reason);
+        return shapes.retentionShape(containerOf(store, request, container.rid));
+      },
+    );
+  setting(
+    'retention-floor',
+    'Sets for how long after its last write no content is erased; 0 for no floor.',
+    (...args) => store.setRetentionFloor(...args),
   );
-
-  route(
-    scope,
-    {
-      method: 'PUT',
-      url: `${OF_CONTAINER}/recovery-window`,
-      access: 'write',
-      summary: 'Sets for how long after its end an item can be brought back; 0 for not at all.',
-      query: requests.ridQuery,
-      body: requests.retentionBody,
-      answers: { json: answers.retention },
-    },
-    async ({ query: { rid }, body: { seconds, reason }, request, caller }) => {
-      const container = containerOf(store, request, rid);
-      await store.setRecoveryWindow(caller, container, seconds, reason);
-      return shapes.retentionShape(containerOf(store, request, container.rid));
-    },
+  setting(
+    'recovery-window',
+    'Sets for how long after its end an item can be brought back; 0 for not at all.',
+    (...args) => store.setRecoveryWindow(...args),
   );
 }
 
@@ -205,9 +198,9 @@ function recoveryRoutes(scope: FastifyInstance, store: StoreApi, stopping: Abort
       }
       const { policyVersion, reason } = body;
       // Who goes away before it is done has cut it short; asked for again, it goes on.
-      return answerLongWork(request, reply, stopping, {
-        work: (follow) => store.recoverPolicy(caller, container, policyVersion, { reason, ...follow }),
-        done: (summary) => ({ container: shapes.containerName(container), policyVersion, ...summary }),
+      return answerLongWork(request, reply, stopping, async (follow) => {
+        const summary = await store.recoverPolicy(caller, container, policyVersion, { reason, ...follow });
+        return { container: shapes.containerName(container), policyVersion, ...summary };
       });
     },
   );

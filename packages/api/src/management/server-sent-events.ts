@@ -24,11 +24,11 @@ export function sendEvents(reply: FastifyReply, events: AsyncIterable<ServerSent
  * Turns work that reports by a callback into events: `progress` whenever there is a newer report than was sent,
  * `done` with the result, `failed` with what `failed` makes of an error.
  */
-export async function* eventsOf<Progress>(
-  work: (report: (progress: Progress) => void) => Promise<unknown>,
+export async function* eventsOf(
+  work: (report: (progress: unknown) => void) => Promise<unknown>,
   failed: (error: unknown) => unknown,
 ): AsyncGenerator<ServerSentEvent> {
-  let latest: { readonly data: Progress } | undefined;
+  let latest: { readonly data: unknown } | undefined;
   let wake = (): void => {};
   let end: ServerSentEvent | undefined;
   const finished = work((data) => {

@@ -5,13 +5,13 @@ import { sendProblem } from '@epitaph/api/management/send-problem.ts';
 import { eventsIn } from './world.ts';
 
 /** A server with one long job, and what it logs. */
-function serverOf(work: (follow: Follow<unknown>) => Promise<unknown>) {
+function serverOf(work: (follow: Follow) => Promise<unknown>) {
   const logged: string[] = [];
   const stopping = new AbortController();
   const app = Fastify({ logger: { level: 'error', stream: { write: (line: string) => logged.push(line) } } });
   app.setErrorHandler((error, request, reply) => sendProblem(request, reply, error));
   app.post('/job', (request, reply) =>
-    answerLongWork(request, reply, stopping.signal, { work, done: (result) => ({ result }) }),
+    answerLongWork(request, reply, stopping.signal, (follow) => work(follow).then((result) => ({ result }))),
   );
   const ask = async (accept: string) => {
     const { payload } = await app.inject({ method: 'POST', url: '/job', headers: { accept } });
