@@ -13,14 +13,18 @@ import type { PurgeRunState } from './purge/state.ts';
 /** A container's number in the read models: the position of its creation in the log. */
 export type ContainerNumber = number;
 
-/** One current item: facts only, the body stays in the log. */
-export interface ItemRow {
-  /** Position of the life's first event. */
-  readonly birth: number;
+/** Which life of which item. */
+export interface LifeName {
   readonly container: ContainerNumber;
   readonly partitionKey: string;
   readonly id: string;
   readonly life: number;
+}
+
+/** One current item: facts only, the body stays in the log. */
+export interface ItemRow extends LifeName {
+  /** Position of the life's first event. */
+  readonly birth: number;
   /** Position of the last write. */
   readonly position: number;
   /** `_ts`, seconds. */
@@ -42,11 +46,7 @@ export interface SealedWrite {
 }
 
 /** A life that has ended and whose content is not erased yet. */
-export interface EndedRow {
-  readonly container: ContainerNumber;
-  readonly partitionKey: string;
-  readonly id: string;
-  readonly life: number;
+export interface EndedRow extends LifeName {
   readonly stream: string;
   /** Position of the event that ended it; of the last write, for a life that left with its partition key. */
   readonly position: number;
@@ -56,15 +56,11 @@ export interface EndedRow {
 }
 
 /** A life that left with its partition key, which its own stream does not say yet. */
-export type UnrecordedEnd = Pick<EndedRow, 'container' | 'partitionKey' | 'id' | 'life' | 'position' | 'endedAtMs'>;
+export type UnrecordedEnd = LifeName & Pick<EndedRow, 'position' | 'endedAtMs'>;
 
-export interface DisappearanceRow {
+export interface DisappearanceRow extends LifeName {
   /** As of {@link EndedRow}; of the first write, for a life that left with its container. No two rows have the same. */
   readonly position: number;
-  readonly container: ContainerNumber;
-  readonly partitionKey: string;
-  readonly id: string;
-  readonly life: number;
   readonly cause: PurgeCause;
   readonly atMs: number;
   readonly recordedAtMs: number;
@@ -100,12 +96,8 @@ export type ReadModelChange =
       readonly holds?: readonly KnownHold[];
     }
   | CatalogEntry
-  | {
+  | (LifeName & {
       readonly kind: 'item-written';
-      readonly container: ContainerNumber;
-      readonly partitionKey: string;
-      readonly id: string;
-      readonly life: number;
       readonly revision: number;
       readonly position: number;
       readonly ts: number;
@@ -124,7 +116,7 @@ export type ReadModelChange =
        * the item's row.
        */
       readonly clear?: readonly ClearEntry[];
-    }
+    })
   /**
    * Every item of the partition key that the watermarks leave visible leaves at once: its row becomes an unrecorded
    * end and a disappearance (`deleted`), both at the position of its last write.
@@ -147,16 +139,12 @@ export type ReadModelChange =
       readonly row: EndedRow;
       readonly disappearance: DisappearanceRow;
     }
-  | {
+  | (LifeName & {
       readonly kind: 'item-purged';
-      readonly container: ContainerNumber;
-      readonly partitionKey: string;
-      readonly id: string;
-      readonly life: number;
       readonly purgedAtMs: number;
       /** For a life that ends by its purge: the disappearance that this event states. */
       readonly disappearance: DisappearanceRow;
-    }
+    })
   | {
       readonly kind: 'purge-run';
       readonly stream: string;
@@ -372,6 +360,12 @@ export interface ReadModelSnapshot {
   close(): Promise<void>;
 }
 
+/** One version of the read models. */
+export interface ReadModelVersion {
+  readonly version: number;
+  readonly store: ReadModelStore;
+}
+
 /** Makes and swaps whole versions of the read models: what a rebuild needs. */
 export interface ReadModelVersions {
   /** True when other processes write the read models, too. */
@@ -379,13 +373,13 @@ export interface ReadModelVersions {
   /** What an error met in bringing them up with the log comes to, where that says more than the error. */
   readonly explained?: (error: unknown) => unknown;
   /** The version in use. */
-  readonly current: { readonly version: number; readonly store: ReadModelStore };
+  readonly current: ReadModelVersion;
   /** What a rebuild had under way when its process ended, as it was found when these were opened; undefined for none. */
   readonly unfinished: { readonly version: number; readonly position: number } | undefined;
   /** The version that a rebuild left unfinished, to be gone on with; undefined for none. */
-  openUnfinished(): Promise<{ readonly version: number; readonly store: ReadModelStore } | undefined>;
+  openUnfinished(): Promise<ReadModelVersion | undefined>;
   /** A new, empty version beside the one in use. */
-  createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }>;
+  createNext(): Promise<ReadModelVersion>;
   /** Makes a version the one in use, durably and at once; the old one is closed and removed. */
   swapTo(version: number): Promise<void>;
   /** Throws a version away that is not in use. */

@@ -6,6 +6,7 @@ import { turn } from '@epitaph/core/turn.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import { type ClearEntry, clearValue, unknownEntries } from './clear-values.ts';
+import type { ItemWritten } from './row.ts';
 
 /** What it takes to open what was written. */
 export interface ClearSources {
@@ -13,8 +14,6 @@ export interface ClearSources {
   readonly vault: Pick<KeyVault, 'findKey'>;
   readonly sealer: Pick<BodySealer, 'open'>;
 }
-
-type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 
 /** Bodies opened before others get their turn. */
 const STEP = 64;
@@ -42,7 +41,7 @@ export class ClearCopies {
       if (from > 0) await turn();
       await Promise.all(
         indexes.slice(from, from + STEP).map(async (index) => {
-          const write = changes[index] as Written;
+          const write = changes[index] as ItemWritten;
           copied[index] = { ...write, clear: await this.#copies(write, this.#pathsOf(write.container, catalog)) };
         }),
       );
@@ -75,7 +74,7 @@ export class ClearCopies {
     return paths;
   }
 
-  async #copies(write: Written, paths: readonly DocumentPath[]): Promise<readonly ClearEntry[]> {
+  async #copies(write: ItemWritten, paths: readonly DocumentPath[]): Promise<readonly ClearEntry[]> {
     const { log, vault, sealer } = this.#sources;
     const at = write.sealed ?? (await log.readAt(write.position));
     // It was erased meanwhile, which an event to come says.

@@ -1,30 +1,23 @@
 import { createHash } from 'node:crypto';
 import { invariant } from '@epitaph/core/invariant.ts';
+import type { ItemWritten } from '@epitaph/projections/items/row.ts';
 import {
   isGone,
   type DisappearanceRow,
   type EndedRow,
+  type LifeName,
   type LogMark,
   type ReadModelChange,
 } from '@epitaph/projections/read-model-store.ts';
 
-type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;
 type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
-
 type PartitionKeyDeleted = Extract<ReadModelChange, { kind: 'partition-key-deleted' }>;
-
-export interface Life {
-  readonly container: number;
-  readonly partitionKey: string;
-  readonly id: string;
-  readonly life: number;
-}
 
 /** Changes that can be put together, and what follows on them alone, if anything does. */
 export interface Segment {
   readonly batch: Batch;
-  readonly then?: PartitionKeyDeleted | Written;
+  readonly then?: PartitionKeyDeleted | ItemWritten;
 }
 
 /**
@@ -49,12 +42,12 @@ export function segmentsOf(changes: readonly ReadModelChange[]): Segment[] {
 
 /** What a batch of changes comes to, put together so that each table is written by one statement of many rows. */
 export class Batch {
-  readonly inserted = new Map<string, Written & { readonly birth: number }>();
-  readonly updated = new Map<string, Written>();
-  readonly removed = new Map<string, Life>();
+  readonly inserted = new Map<string, ItemWritten & { readonly birth: number }>();
+  readonly updated = new Map<string, ItemWritten>();
+  readonly removed = new Map<string, LifeName>();
   readonly ended = new Map<string, EndedRow>();
   /** Those and what was purged after it ended. */
-  readonly left = new Map<string, Life>();
+  readonly left = new Map<string, LifeName>();
   readonly disappeared = new Map<string, DisappearanceRow>();
   /** Purges of lives that did not end in this batch: how they ended is known to the tables alone. */
   readonly purged = new Map<string, Purged>();
@@ -115,7 +108,7 @@ export class Batch {
     this.containers.set(number, { ...first, state, holds: [...first.holds!, ...holds] });
   }
 
-  #write(change: Written): void {
+  #write(change: ItemWritten): void {
     const name = lifeName(change);
     const created = this.inserted.get(name);
     if (created !== undefined) this.inserted.set(name, { ...change, birth: created.birth });
@@ -126,7 +119,7 @@ export class Batch {
     }
   }
 
-  #remove(life: Life): void {
+  #remove(life: LifeName): void {
     const name = lifeName(life);
     if (this.inserted.delete(name)) return;
     this.updated.delete(name);
@@ -148,7 +141,7 @@ export class Batch {
   }
 }
 
-function lifeName({ container, partitionKey, id, life }: Life): string {
+function lifeName({ container, partitionKey, id, life }: LifeName): string {
   return `${container} ${life} ${JSON.stringify([partitionKey, id])}`;
 }
 

@@ -1,15 +1,13 @@
 import { invariant } from '@epitaph/core/invariant.ts';
 import { containerRows } from '@epitaph/projections/catalog/container-rows.ts';
-import { rowName } from '@epitaph/projections/items/row.ts';
+import { type ItemWritten, rowName } from '@epitaph/projections/items/row.ts';
 import { NO_KEY } from '@epitaph/projections/items/unreadable-items.ts';
-import type { DisappearanceRow, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import type { DisappearanceRow, LifeName } from '@epitaph/projections/read-model-store.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
-import { type Batch, type Life, nameDigest, partitionDigest, toStored } from './batch.ts';
+import { type Batch, nameDigest, partitionDigest, toStored } from './batch.ts';
 import type { Statements } from './database.ts';
 import type { ReadModelStatements } from './read-model-statements.ts';
-
-type Written = Extract<ReadModelChange, { kind: 'item-written' }>;
 
 /** Writes batches of changes to one version of the read models, inside a transaction of whoever asks. */
 export class ReadModelWriter {
@@ -103,7 +101,7 @@ export class ReadModelWriter {
     ]);
   }
 
-  async #insertClear(sql: Statements, rows: readonly (Written & { readonly birth: number })[]): Promise<void> {
+  async #insertClear(sql: Statements, rows: readonly (ItemWritten & { readonly birth: number })[]): Promise<void> {
     const entries = rows.flatMap(({ container, birth, clear = [] }) =>
       clear.map(({ path, value }) => ({ container, birth, path, value: clearBytes(value) })),
     );
@@ -136,7 +134,7 @@ export class ReadModelWriter {
 
   async #insert(
     sql: Statements,
-    rows: readonly (Written & { readonly birth: number })[],
+    rows: readonly (ItemWritten & { readonly birth: number })[],
     despiteLoss: boolean,
   ): Promise<void> {
     const columns = [...itemColumns(rows), rows.map((row) => row.birth)];
@@ -159,7 +157,7 @@ export class ReadModelWriter {
    * Later writes that find no item: one that another node decided before its item left with its partition key changes nothing any
    * more, and in read models made of this log nothing else is missing than what the log has lost.
    */
-  async #insertLater(sql: Statements, rows: readonly Written[], despiteLoss: boolean): Promise<void> {
+  async #insertLater(sql: Statements, rows: readonly ItemWritten[], despiteLoss: boolean): Promise<void> {
     const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, lifeColumns(rows));
     if (late!.count === rows.length) return;
     invariant(despiteLoss, 'every later write finds its item');
@@ -170,7 +168,7 @@ export class ReadModelWriter {
   }
 
   /** Writes what stands for an event that can't be read. */
-  async writeUnreadable(sql: Statements, row: Written, despiteLoss: boolean): Promise<void> {
+  async writeUnreadable(sql: Statements, row: ItemWritten, despiteLoss: boolean): Promise<void> {
     const updated = await sql.query<{ birth: number }>(this.#sql.updateItems, [...itemColumns([row]), [row.position]]);
     if (updated.length > 0) return;
     const life = [row.container, nameDigest(row.partitionKey, row.id), row.life];
@@ -213,7 +211,7 @@ function columns<Row>(rows: readonly Row[], ...names: readonly (keyof Row)[]): u
 }
 
 /** Container, partition key and id, as they are stored. */
-function nameColumns(rows: readonly Omit<Life, 'life'>[]): unknown[][] {
+function nameColumns(rows: readonly Omit<LifeName, 'life'>[]): unknown[][] {
   return [
     rows.map(({ container }) => container),
     rows.map(({ partitionKey }) => toStored(partitionKey)),
@@ -221,7 +219,7 @@ function nameColumns(rows: readonly Omit<Life, 'life'>[]): unknown[][] {
   ];
 }
 
-function lifeColumns(lives: readonly Life[]): unknown[][] {
+function lifeColumns(lives: readonly LifeName[]): unknown[][] {
   return [
     lives.map(({ container }) => container),
     lives.map(({ partitionKey, id }) => nameDigest(partitionKey, id)),
@@ -230,7 +228,7 @@ function lifeColumns(lives: readonly Life[]): unknown[][] {
 }
 
 /** The parameters of the statements that write items, but for the births. */
-function itemColumns(rows: readonly Written[]): unknown[][] {
+function itemColumns(rows: readonly ItemWritten[]): unknown[][] {
   return [
     ...nameColumns(rows),
     ...columns(rows, 'life', 'position', 'ts', 'ttl'),

@@ -6,7 +6,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
-import type { ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import type { ReadModelStore, ReadModelVersion, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
 import type { CheckpointCryptography, CheckpointSigner } from '@epitaph/core/proof/checkpoint.ts';
 import type { ProofStore } from '@epitaph/projections/proof/proof-store.ts';
 import { checkpointCryptography } from '../crypto/proof-signer.ts';
@@ -242,32 +242,24 @@ class SqliteReadModels implements ReadModelVersions {
   readonly #folder: DataFolder;
   readonly #options: SqliteStorageOptions;
   readonly #opening: string | undefined;
+  #current: ReadModelVersion;
   /** Those in use were made at this opening. */
   readonly #isNew: boolean;
-  #current: { readonly version: number; readonly store: ReadModelStore };
   readonly #building = new Map<number, ReadModelStore>();
   #unfinished: ReadModelVersions['unfinished'];
 
-  private constructor({
-    folder,
-    options,
-    opening,
-    current,
-    isNew,
-    unfinished,
-  }: {
-    readonly folder: DataFolder;
-    readonly options: SqliteStorageOptions;
-    readonly opening: string | undefined;
-    readonly current: { readonly version: number; readonly store: ReadModelStore };
-    readonly isNew: boolean;
-    readonly unfinished: ReadModelVersions['unfinished'];
-  }) {
+  private constructor(
+    folder: DataFolder,
+    options: SqliteStorageOptions,
+    opening: string | undefined,
+    current: ReadModelVersion,
+    unfinished: ReadModelVersions['unfinished'],
+  ) {
     this.#folder = folder;
     this.#options = options;
     this.#opening = opening;
     this.#current = current;
-    this.#isNew = isNew;
+    this.#isNew = folder.checkpointOf(current.version)?.position === 0;
     this.#unfinished = unfinished;
   }
 
@@ -298,11 +290,10 @@ class SqliteReadModels implements ReadModelVersions {
       nameOpeningIn(folder.itemsFile(unfinished.version), opening);
     }
     const current = { version, store: await openVersion(folder, options, version, opening) };
-    const isNew = folder.checkpointOf(version)?.position === 0;
-    return new SqliteReadModels({ folder, options, opening, current, isNew, unfinished });
+    return new SqliteReadModels(folder, options, opening, current, unfinished);
   }
 
-  get current(): { readonly version: number; readonly store: ReadModelStore } {
+  get current(): ReadModelVersion {
     return this.#current;
   }
 
@@ -310,7 +301,7 @@ class SqliteReadModels implements ReadModelVersions {
     return this.#unfinished;
   }
 
-  async openUnfinished(): Promise<{ readonly version: number; readonly store: ReadModelStore } | undefined> {
+  async openUnfinished(): Promise<ReadModelVersion | undefined> {
     if (this.#unfinished === undefined) return undefined;
     const { version } = this.#unfinished;
     this.#unfinished = undefined;
@@ -319,7 +310,7 @@ class SqliteReadModels implements ReadModelVersions {
     return { version, store };
   }
 
-  async createNext(): Promise<{ readonly version: number; readonly store: ReadModelStore }> {
+  async createNext(): Promise<ReadModelVersion> {
     this.#folder.assertInPlace();
     const version = Math.max(this.#current.version, ...this.#folder.itemsVersions()) + 1;
     this.#options.onStep?.('read model build: before');
