@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { formatLedgerHead, type LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
+import type { Answer } from './answer.ts';
 import { secondsFlag, textFlag, type Command, type Invocation } from './command.ts';
 import { clockOf, eventStoreOf, existingData } from './data-folder.ts';
 import { exitCodes } from './exit-codes.ts';
@@ -10,15 +11,7 @@ import { Progress } from './progress.ts';
 /** How long the copy of the keys is kept when nothing else is said: a week. */
 const VAULT_KEPT_SECONDS = 7 * 86_400;
 
-interface BackupAnswer {
-  readonly id: string;
-  readonly folder: string;
-  readonly parts: readonly ('log' | 'vault')[];
-  readonly vaultLapsesAt: string;
-  readonly bytes: number;
-  readonly logPosition: number;
-  readonly ledgerHead: string;
-}
+type BackupAnswer = Omit<Answer<'takenBackup'>, 'takenAt' | 'takenAtMs' | 'vaultLapsesAtMs'>;
 
 export const backup: Command = {
   summary:
@@ -107,7 +100,7 @@ async function offline(invocation: Invocation, request: Requested): Promise<Back
     return {
       id,
       folder: target,
-      parts,
+      parts: [...parts],
       bytes,
       logPosition,
       ledgerHead: formatLedgerHead(ledgerHead),
@@ -129,7 +122,7 @@ export const ledger: Command = {
   run: async ({ client, operands, json, print }) => {
     const [file] = operands;
     let head: string;
-    if (file === undefined) ({ head } = await client.call<{ readonly head: string }>('GET', '/purge-ledger'));
+    if (file === undefined) ({ head } = await client.call<Answer<'ledgerHead'>>('GET', '/purge-ledger'));
     else {
       const { readPurgeLedger } = await import('@epitaph/storage/sqlite/purge-ledger.ts');
       let last: LedgerHead | undefined;

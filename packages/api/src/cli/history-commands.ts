@@ -1,6 +1,7 @@
 import { isoTime } from '@epitaph/core/clock.ts';
 import { isPartitionPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import { isKeyText } from '@epitaph/core/partition-key/key-text.ts';
+import type { Answer } from './answer.ts';
 import { textFlag, type Command, type Flags, type FlagValues, type Invocation } from './command.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import type { ManagementClient } from './management-client.ts';
@@ -35,18 +36,6 @@ const at: Flags = {
   at: { type: 'string', placeholder: '<time>', description: 'The instant to explain; now by default.' },
 };
 
-interface HistoryAnswer {
-  readonly continuation?: string;
-  readonly events: readonly {
-    readonly occurredAt: string;
-    readonly life: number;
-    readonly type: string;
-    readonly actor?: string;
-    readonly fromLedger?: boolean;
-    readonly data: Readonly<Record<string, unknown>>;
-  }[];
-}
-
 export const history: Command = {
   summary: 'Every recorded fact of an item, or of a container, oldest first.',
   operands: '[<database> <container> [<id>]]',
@@ -72,6 +61,8 @@ export const history: Command = {
     return exitCodes.ok;
   },
 };
+
+type HistoryAnswer = Pick<Answer<'history'>, 'events' | 'continuation'>;
 
 async function historyOf(
   client: ManagementClient,
@@ -111,20 +102,13 @@ function factsOf(data: Readonly<Record<string, unknown>>, prefix = ''): string[]
   });
 }
 
-interface ExplainAnswer {
-  readonly state: string;
-  readonly sentence: string;
-  readonly holds: readonly string[];
-  readonly [fact: string]: string | readonly string[] | undefined;
-}
-
 export const explain: Command = {
   summary: 'Why an item is or is not there, at any instant.',
   operands: '<database> <container> <id>',
   operandCounts: [3, 3],
   flags: { ...itemFlags, ...at },
   run: async ({ client, operands, flags, json, print, stderr }) => {
-    const answer = await client.call<ExplainAnswer>('GET', `${containerPath(operands)}/explain`, {
+    const answer = await client.call<Answer<'explanation'>>('GET', `${containerPath(operands)}/explain`, {
       query: {
         id: operands[2],
         partitionKey: partitionKey(flags),
@@ -138,10 +122,10 @@ export const explain: Command = {
     }
     print(answer.sentence);
     print(`state: ${answer.state}`);
-    const ends = ['expiredAt', 'expiresAt', 'deletedAt', 'rule', 'arithmetic', 'recordedAt', 'lag'];
-    for (const name of [...ends, 'purgedAt', 'recoverableUntil']) {
+    const ends = ['expiredAt', 'expiresAt', 'deletedAt', 'rule', 'arithmetic', 'recordedAt', 'lag'] as const;
+    for (const name of [...ends, 'purgedAt', 'recoverableUntil'] as const) {
       const fact = answer[name];
-      if (typeof fact === 'string') print(`${name}: ${fact}`);
+      if (fact !== undefined) print(`${name}: ${fact}`);
     }
     const mayBeHeld = answer.state !== 'purged' && answer.state !== 'never-existed';
     if (mayBeHeld && answer.holds.length > 0) print(`holds: ${answer.holds.join(', ')}`);
@@ -149,17 +133,6 @@ export const explain: Command = {
     return exitCodes.ok;
   },
 };
-
-interface DisappearanceAnswer {
-  readonly id: string;
-  readonly partitionKey: unknown;
-  readonly life: number;
-  readonly cause: string;
-  readonly at: string;
-  readonly purgedAt: string | null;
-  readonly actor: string | null;
-  readonly rule: string | null;
-}
 
 export const disappearances: Command = {
   summary: 'What left a container, when and why.',
@@ -246,7 +219,7 @@ async function printRows(
 ): Promise<number> {
   let rows = 0;
   for await (const line of client.lines('GET', path, { query, accept: 'application/x-ndjson' })) {
-    const row = JSON.parse(line) as DisappearanceAnswer;
+    const row = JSON.parse(line) as Answer<'disappearance'>;
     const content = row.purgedAt === null ? 'content not erased yet' : `erased ${row.purgedAt}`;
     const by = row.rule ?? row.actor;
     const why = by === null ? row.cause : `${row.cause} by ${by}`;

@@ -1,5 +1,5 @@
 import { isoTime } from '@epitaph/core/clock.ts';
-import type { DifferingPart, FsckReport, PurgeStatus, RebuildStatus } from '../store/api/operations-api.ts';
+import type { Answer } from './answer.ts';
 import type { Command, Invocation } from './command.ts';
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
@@ -30,15 +30,15 @@ export const rebuild: Command = {
   run: async ({ client, operands, flags, json, print, stderr }) => {
     const path = `/projections/${encodeURIComponent(operands[0] ?? 'items')}/rebuild`;
     if (flags['cancel'] === true) {
-      const status = await client.call<RebuildStatus>('DELETE', path);
+      const status = await client.call<Answer<'rebuild'>>('DELETE', path);
       print(json ? JSON.stringify(status) : `The rebuild is ${status.state}.`);
       return exitCodes.ok;
     }
     await client.call('POST', path, { body: { eventsPerSecond: countIn(flags['events-per-second']) } });
     const progress = new Progress(stderr, 'rebuild');
-    let last: RebuildStatus | undefined;
+    let last: Answer<'rebuild'> | undefined;
     for await (const { data } of client.events('GET', path)) {
-      last = data as RebuildStatus;
+      last = data as Answer<'rebuild'>;
       progress.update(last.position, last.headPosition, roughly(last.millisecondsLeft));
     }
     progress.end();
@@ -69,7 +69,7 @@ function foundText(differences: number | undefined): string {
   return differences === 1 ? 'one part differs from the one before' : `${differences} parts differ from the one before`;
 }
 
-function differenceText(part: DifferingPart): string {
+function differenceText(part: NonNullable<Answer<'rebuild'>['differing']>[number]): string {
   if (part.part === 'catalog') return '  the databases, containers, users and keys';
   const { database, container, rid, itemsBefore, itemsRebuilt } = part;
   const items =
@@ -82,13 +82,6 @@ function countIn(text: unknown): number | undefined {
   const count = Number(text);
   if (!Number.isInteger(count) || count < 1) throw new UsageError('--events-per-second is a whole number, 1 or more.');
   return count;
-}
-
-interface PurgeRunAnswer {
-  readonly expired: number;
-  readonly purged: number;
-  readonly heldBack: number;
-  readonly status: PurgeStatus;
 }
 
 export const purge: Command = {
@@ -108,8 +101,8 @@ export const purge: Command = {
       case 'resume':
       case 'scavenge': {
         const status = await (action === 'status'
-          ? client.call<PurgeStatus>('GET', '/purge')
-          : client.call<PurgeStatus>('POST', `/purge/${action}`));
+          ? client.call<Answer<'purge'>>('GET', '/purge')
+          : client.call<Answer<'purge'>>('POST', `/purge/${action}`));
         if (json) print(JSON.stringify(status));
         else printPurge(status, print);
         return exitCodes.ok;
@@ -123,12 +116,12 @@ export const purge: Command = {
 async function runPurge(invocation: Invocation): Promise<number> {
   const { json, print } = invocation;
   let total = 0;
-  const answer = await follow<PurgeRunAnswer>(invocation, {
+  const answer = await follow<Answer<'purgePass'>>(invocation, {
     method: 'POST',
     path: '/purge/run',
     label: 'purge',
     measure: (told) => {
-      const { overdueItems, awaitingErasure, millisecondsToDrain } = told as PurgeStatus;
+      const { overdueItems, awaitingErasure, millisecondsToDrain } = told as Answer<'purge'>;
       const left = overdueItems + awaitingErasure;
       total = Math.max(total, left);
       return [total - left, total, roughly(millisecondsToDrain)];
@@ -155,7 +148,7 @@ async function runPurge(invocation: Invocation): Promise<number> {
   return answer.status.state === 'paused' || answer.status.state === 'held-by-clock' ? exitCodes.problem : exitCodes.ok;
 }
 
-function printPurge(status: PurgeStatus, print: (line: string) => void): void {
+function printPurge(status: Answer<'purge'>, print: (line: string) => void): void {
   const seconds = (milliseconds: number | null): string => (milliseconds === null ? '-' : `${milliseconds / 1000} s`);
   print(`state: ${status.state}${status.byThisNode ? '' : ' (this node leaves the purge to others)'}`);
   print(`overdue items: ${status.overdueItems} (oldest: ${seconds(status.oldestOverdueMs)})`);
@@ -178,13 +171,6 @@ function printPurge(status: PurgeStatus, print: (line: string) => void): void {
   }
 }
 
-interface ClockAnswer {
-  readonly now: string;
-  readonly kind: 'system' | 'manual';
-  readonly held?: string;
-  readonly standsStillForMs?: number;
-}
-
 export const clock: Command = {
   summary: 'Shows the time that the store goes by; confirms it after a jump, or advances a manual clock.',
   operands: '[confirm | advance <milliseconds>]',
@@ -205,8 +191,8 @@ export const clock: Command = {
       throw new UsageError('clock takes confirm, or advance with a whole number of milliseconds.');
     }
     const answer = await (action === undefined
-      ? client.call<ClockAnswer>('GET', '/clock')
-      : client.call<ClockAnswer>(
+      ? client.call<Answer<'clock'>>('GET', '/clock')
+      : client.call<Answer<'clock'>>(
           'POST',
           `/clock/${action}`,
           milliseconds !== undefined ? { body: { milliseconds } } : pausePurge ? { body: { pausePurge } } : {},
@@ -230,7 +216,7 @@ export const fsck: Command = {
   notes: 'Ends with 1 when it finds a problem.',
   run: async (invocation) => {
     const { json, print } = invocation;
-    const report = await follow<FsckReport>(invocation, { method: 'POST', path: '/fsck', label: 'fsck' });
+    const report = await follow<Answer<'fsck'>>(invocation, { method: 'POST', path: '/fsck', label: 'fsck' });
     if (json) print(JSON.stringify(report));
     else {
       const { ok, events, items, lives, problems, durationMs } = report;

@@ -4,7 +4,7 @@ import type { ManagementClient } from './management-client.ts';
 const AT_ONCE = '1000';
 
 /** The pages of a list, one after the other. */
-export async function* pagesOf<Page extends { readonly continuation?: string }>(
+export async function* pagesOf<Page extends { readonly continuation?: string | undefined }>(
   client: ManagementClient,
   path: string,
   query: Readonly<Record<string, string | undefined>>,

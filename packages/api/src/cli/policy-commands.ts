@@ -1,31 +1,11 @@
 import { MAX_TTL_SECONDS } from '@epitaph/core/ttl/ttl-value.ts';
+import type { Answer } from './answer.ts';
 import { reasonFlag, textFlag, type Command, type FlagValues, type Invocation } from './command.ts';
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, ridFlag } from './history-commands.ts';
 import { pagesOf } from './paged.ts';
-
-interface PreviewAnswer {
-  readonly items: number;
-  readonly effectiveFrom: string;
-  readonly atOnce: {
-    readonly items: number;
-    readonly oldest: string | null;
-    readonly erasedFrom: string;
-    readonly sample: readonly { readonly id: string; readonly partitionKey: unknown }[];
-  };
-  readonly later: readonly { readonly until: string | null; readonly items: number }[];
-  readonly never: number;
-  readonly kept: {
-    readonly byFloor: number;
-    readonly byHolds: { readonly atLeast: number; readonly atMost: number };
-    readonly holds: readonly { readonly holdId: string }[];
-    readonly moreHolds?: number;
-  };
-  readonly inertTtls: number;
-  readonly unreadableTtls: number;
-}
 
 export const preview: Command = {
   summary: 'What a TTL policy would do, before it is applied.',
@@ -36,7 +16,7 @@ export const preview: Command = {
   },
   notes: '<default-ttl> is off, -1 or a number of seconds. Write -1 after a lone --, at the end.',
   run: async ({ client, operands, flags, json, print }) => {
-    const answer = await client.call<PreviewAnswer>('POST', `${containerPath(operands)}/ttl/preview`, {
+    const answer = await client.call<Answer<'preview'>>('POST', `${containerPath(operands)}/ttl/preview`, {
       body: { defaultTtl: defaultTtl(operands[2]!), effectiveFrom: textFlag(flags, 'from') },
     });
     if (json) {
@@ -65,23 +45,6 @@ export const preview: Command = {
     return exitCodes.ok;
   },
 };
-
-interface PolicyAnswer {
-  readonly version: number;
-  readonly defaultTtl: number | null;
-  readonly from: string;
-  readonly setBy: string;
-  readonly reason?: string;
-}
-interface PoliciesAnswer {
-  readonly container: { readonly deletedAt?: string };
-  readonly current: PolicyAnswer;
-  readonly scheduled: PolicyAnswer | null;
-  readonly past: readonly PolicyAnswer[];
-  readonly continuation?: string;
-  readonly brake: { readonly maxItems?: number; readonly maxShare?: number } | null;
-  readonly policyGraceSeconds: number;
-}
 
 export const ttl: Command = {
   summary: 'Shows the TTL policies of a container; with <default-ttl>, changes the policy, now or later.',
@@ -121,15 +84,15 @@ export const ttl: Command = {
         confirm: flags['confirm'] === true ? true : undefined,
         reason,
       };
-      return showPolicies(invocation, await client.call<PoliciesAnswer>('PUT', path, { body }));
+      return showPolicies(invocation, await client.call<Answer<'policies'>>('PUT', path, { body }));
     }
     if (withdraw) {
-      const answer = await client.call<PoliciesAnswer>('DELETE', `${path}/scheduled`, { body: { reason } });
+      const answer = await client.call<Answer<'policies'>>('DELETE', `${path}/scheduled`, { body: { reason } });
       return showPolicies(invocation, answer);
     }
-    const past: PolicyAnswer[] = [];
-    let answer: PoliciesAnswer | undefined;
-    for await (answer of pagesOf<PoliciesAnswer>(client, path, { rid })) past.push(...answer.past);
+    const past: Answer<'policies'>['current'][] = [];
+    let answer: Answer<'policies'> | undefined;
+    for await (answer of pagesOf<Answer<'policies'>>(client, path, { rid })) past.push(...answer.past);
     return showPolicies(invocation, { ...answer!, past });
   },
 };
@@ -153,18 +116,21 @@ export const brake: Command = {
     const body = { ...limit, reason: textFlag(flags, 'reason') };
     return showPolicies(
       invocation,
-      await client.call<PoliciesAnswer>('PUT', `${containerPath(operands)}/ttl/brake`, { body }),
+      await client.call<Answer<'policies'>>('PUT', `${containerPath(operands)}/ttl/brake`, { body }),
     );
   },
 };
 
-function showPolicies({ json, print }: Invocation, answer: PoliciesAnswer): number {
+function showPolicies({ json, print }: Invocation, answer: Answer<'policies'>): number {
   if (json) {
     print(JSON.stringify(answer));
     return exitCodes.ok;
   }
   const { container, past, current, scheduled, brake: limits, policyGraceSeconds } = answer;
-  const line = ({ version, defaultTtl: seconds, from, setBy, reason }: PolicyAnswer, state: string): void => {
+  const line = (
+    { version, defaultTtl: seconds, from, setBy, reason }: Answer<'policies'>['current'],
+    state: string,
+  ): void => {
     const rule = seconds === null ? 'off' : seconds === -1 ? 'on, without a default' : `${seconds} s`;
     print(
       `version ${version}: ${rule} from ${from}, set by ${setBy}${reason === undefined ? '' : `: ${reason}`}${state}`,
@@ -182,11 +148,6 @@ function showPolicies({ json, print }: Invocation, answer: PoliciesAnswer): numb
   print(`brake: ${most.length === 0 ? 'none' : most.join(' and ')}`);
   print(`policy grace: ${policyGraceSeconds} s`);
   return exitCodes.ok;
-}
-
-interface ReplayAnswer {
-  readonly lives: number;
-  readonly counts: Readonly<Record<string, number>>;
 }
 
 export const replay: Command = {
@@ -213,7 +174,7 @@ export const replay: Command = {
       for await (const line of client.lines('POST', path, { ...sent, accept: 'application/x-ndjson' })) print(line);
       return exitCodes.ok;
     }
-    const { lives, counts } = await follow<ReplayAnswer>(invocation, {
+    const { lives, counts } = await follow<Answer<'replay'>>(invocation, {
       method: 'POST',
       path,
       ...sent,
@@ -243,7 +204,7 @@ export const asOf: Command = {
       for await (const line of client.lines('GET', path, { query, accept: 'application/x-ndjson' })) print(line);
       return exitCodes.ok;
     }
-    const answer = await follow<{ readonly items: number; readonly at: string }>(invocation, {
+    const answer = await follow<Answer<'asOf'>>(invocation, {
       method: 'GET',
       path,
       query,

@@ -1,27 +1,11 @@
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
+import type { Answer } from './answer.ts';
 import { reasonFlag, textFlag, type Command, type Flags, type FlagValues } from './command.ts';
 import { counted } from './counted.ts';
 import { exitCodes, UsageError } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { containerPath, hintAtValues, partitionKey, partitionKeyFlag, ridFlag } from './history-commands.ts';
 import { pagesOf } from './paged.ts';
-
-interface HoldAnswer {
-  readonly id: string;
-  readonly state: 'standing' | 'released';
-  readonly scope: string;
-  readonly count?: number;
-  readonly reason: string;
-  readonly tooLateFor: number;
-  readonly placedBy: string;
-  readonly placedAt: string;
-  readonly released?: { readonly by: string; readonly at: string; readonly reason: string };
-}
-
-interface HoldsAnswer {
-  readonly holds: readonly HoldAnswer[];
-  readonly continuation?: string;
-}
 
 export const hold: Command = {
   summary: 'Places, releases and lists legal holds: what one covers is not erased while it stands.',
@@ -54,9 +38,9 @@ export const hold: Command = {
     const path = `${containerPath([database, container])}/holds`;
     const query = { rid: textFlag(flags, 'rid') };
     if (action === 'list' && id === undefined) {
-      const holds: HoldAnswer[] = [];
-      let answer: HoldsAnswer | undefined;
-      for await (answer of pagesOf<HoldsAnswer>(client, path, query)) holds.push(...answer.holds);
+      const holds: Answer<'hold'>[] = [];
+      let answer: Answer<'holds'> | undefined;
+      for await (answer of pagesOf<Answer<'holds'>>(client, path, query)) holds.push(...answer.holds);
       if (json) print(JSON.stringify({ ...answer, holds }));
       else if (holds.length === 0) print('No hold was ever placed.');
       else holds.forEach((one) => print(lineOf(one)));
@@ -68,8 +52,8 @@ export const hold: Command = {
     const one = `${path}/${encodeURIComponent(id)}`;
     const answer =
       action === 'place'
-        ? await client.call<HoldAnswer>('PUT', one, { query, body: holdText(flags) })
-        : await client.call<HoldAnswer>('DELETE', one, { query, body: { reason: reasonOf(flags) } });
+        ? await client.call<Answer<'hold'>>('PUT', one, { query, body: holdText(flags) })
+        : await client.call<Answer<'hold'>>('DELETE', one, { query, body: { reason: reasonOf(flags) } });
     print(json ? JSON.stringify(answer) : lineOf(answer));
     if (!json && action === 'place' && answer.tooLateFor > 0) {
       const lives = counted(answer.tooLateFor, 'life', 'lives');
@@ -81,7 +65,7 @@ export const hold: Command = {
   },
 };
 
-function lineOf({ id, state, scope, count, reason, placedBy, placedAt, released }: HoldAnswer): string {
+function lineOf({ id, state, scope, count, reason, placedBy, placedAt, released }: Answer<'hold'>): string {
   const covers = count === undefined ? scope : `${scope} (${count})`;
   const end = released === undefined ? '' : `, released ${released.at} by ${released.by}: ${released.reason}`;
   return `${id}  ${state}  ${covers}  placed ${placedAt} by ${placedBy}: ${reason}${end}`;
@@ -132,12 +116,6 @@ function parameterOf(text: string): { name: string; json: string } {
   throw new UsageError(`--parameter ${text}: expected <@name>=<JSON>, a text in quotes.`);
 }
 
-interface RetentionAnswer {
-  readonly floorSeconds: number;
-  readonly recoveryWindowSeconds: number;
-  readonly policyGraceSeconds: number;
-}
-
 export const floor: Command = setting({
   summary: 'For how long after its last write an item’s content is not erased (a retention floor).',
   path: 'retention-floor',
@@ -182,7 +160,7 @@ function setting({
         const body = { seconds: Number(seconds), reason: reasonOf(flags) };
         await client.call('PUT', `${base}/${path}`, { query, body });
       }
-      const answer = await client.call<RetentionAnswer>('GET', `${base}/retention`, { query });
+      const answer = await client.call<Answer<'retention'>>('GET', `${base}/retention`, { query });
       if (json) print(JSON.stringify(answer));
       else {
         print(`retention floor: ${answer.floorSeconds} s`);
@@ -192,11 +170,6 @@ function setting({
       return exitCodes.ok;
     },
   };
-}
-
-interface ErasureAnswer {
-  readonly erasedLives: number;
-  readonly alreadyErasedLives: number;
 }
 
 export const erase: Command = {
@@ -213,7 +186,7 @@ export const erase: Command = {
   run: async ({ client, operands, flags, json, print }) => {
     const requestedBy = textFlag(flags, 'requested-by');
     if (requestedBy === undefined) throw new UsageError('An erasure needs --requested-by.');
-    const answer = await client.call<ErasureAnswer>('POST', `${containerPath(operands)}/erase`, {
+    const answer = await client.call<Answer<'erasure'>>('POST', `${containerPath(operands)}/erase`, {
       query: { rid: textFlag(flags, 'rid') },
       body: {
         id: operands[2],
@@ -228,19 +201,6 @@ export const erase: Command = {
     return exitCodes.ok;
   },
 };
-
-interface RecoveredAnswer {
-  readonly life: number;
-  readonly fromLife: number;
-  readonly expiresAt: string | null;
-}
-interface RecoveredPolicyAnswer {
-  readonly recovered: number;
-  readonly writtenSince: number;
-  readonly uniqueKeyTaken: number;
-  readonly erased: number;
-  readonly unreadable: number;
-}
 
 export const recover: Command = {
   summary: 'Brings back an item that has ended and is not erased, or everything that the start of a policy took.',
@@ -271,7 +231,7 @@ export const recover: Command = {
       throw new UsageError('recover takes the id of an item, or --policy.');
     }
     if (policyVersion !== undefined) {
-      const answer = await follow<RecoveredPolicyAnswer>(invocation, {
+      const answer = await follow<Answer<'recoveredPolicy'>>(invocation, {
         method: 'POST',
         path,
         body: { policyVersion, reason },
@@ -288,7 +248,7 @@ export const recover: Command = {
     }
     const key = partitionKeyOf(flags);
     const body = { id, partitionKey: key, reason, life: numberOf(flags, 'life') };
-    const answer = await client.call<RecoveredAnswer>('POST', path, { body });
+    const answer = await client.call<Answer<'recovered'>>('POST', path, { body });
     const expires = answer.expiresAt === null ? 'it does not expire' : `it expires ${answer.expiresAt}`;
     print(
       json ? JSON.stringify(answer) : `Life ${answer.life} has the content of life ${answer.fromLife}; ${expires}.`,

@@ -25,9 +25,14 @@ const count = z.int().min(0);
 const span = z.number().min(0);
 
 /** A time under its name as ISO text, and with `Ms` in milliseconds. */
-const time = (name: string) => ({ [name]: iso, [`${name}Ms`]: milliseconds });
-const timeIfAny = (name: string) => ({ [name]: iso.optional(), [`${name}Ms`]: milliseconds.optional() });
-const timeOrNull = (name: string) => ({ [name]: iso.nullable(), [`${name}Ms`]: milliseconds.nullable() });
+const time = <Name extends string>(name: Name) => timeOf(name, iso, milliseconds);
+const timeIfAny = <Name extends string>(name: Name) => timeOf(name, iso.optional(), milliseconds.optional());
+const timeOrNull = <Name extends string>(name: Name) => timeOf(name, iso.nullable(), milliseconds.nullable());
+
+function timeOf<Name extends string, Iso extends z.ZodType, Ms extends z.ZodType>(name: Name, text: Iso, number: Ms) {
+  // TypeScript makes no names of what is computed.
+  return { [name]: text, [`${name}Ms`]: number } as Record<Name, Iso> & Record<`${Name}Ms`, Ms>;
+}
 
 const cause = z.enum(['expired', 'deleted', 'container-deleted', 'erasure']);
 const rule = z.enum(['container-default', 'item-ttl']);
