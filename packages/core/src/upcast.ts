@@ -4,6 +4,13 @@ import type { RecordedEvent } from './log/recorded-event.ts';
 
 type Data = Readonly<Record<string, unknown>>;
 
+type EventSchemas = Readonly<Record<string, z.ZodType>>;
+
+/** The closed union of the events that some schemas are of, by their types. */
+export type EventOf<Schemas extends EventSchemas> = {
+  [Type in keyof Schemas & string]: { readonly type: Type; readonly data: z.infer<Schemas[Type]> };
+}[keyof Schemas & string];
+
 /** For each event type, step n (from 1) turns data of version n into data of version n + 1. */
 export type Upcasters = Readonly<Record<string, readonly ((data: Data) => Data)[]>>;
 
@@ -54,12 +61,12 @@ export function whyUnreadable(event: RecordedEvent): string | undefined {
  *
  * @throws {UnreadableEvent} for what can't be read; going on without it would falsify history.
  */
-export function parseEvent(
+export function parseEvent<Schemas extends EventSchemas>(
   event: RecordedEvent,
-  schemas: Readonly<Record<string, z.ZodType>>,
+  schemas: Schemas,
   versions: Readonly<Record<string, number>>,
-  upcasters: Upcasters,
-): { readonly type: string; readonly data: unknown } {
+  upcasters: Upcasters = {},
+): EventOf<Schemas> {
   // Of one that is damaged in the log its type may be lost, too.
   const { data: recorded } = event;
   // Own names only: `toString` is no event type.
@@ -91,5 +98,5 @@ export function parseEvent(
     const issues = parsed.error.issues.map(({ path, message }) => [...path, message].join(': '));
     throw new UnreadableEvent(`${event.type} at ${event.position} is damaged: ${issues.join('; ')}. ${WHEN_DAMAGED}`);
   }
-  return { type: event.type, data: parsed.data };
+  return { type: event.type, data: parsed.data } as EventOf<Schemas>;
 }

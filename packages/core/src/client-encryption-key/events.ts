@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { EventOf } from '../upcast.ts';
 
 /**
  * What a client keeps of a data encryption key: wrapped by a key that the client alone can reach, so the store holds
@@ -18,18 +19,10 @@ const clientEncryptionKeyCreatedSchema = z.object({
 });
 const clientEncryptionKeyRewrappedSchema = z.object({ wrappedKey: wrappedKeySchema });
 
-/** The closed union of what can be in a client encryption key's stream. There is no delete: data may need the key. */
-export type ClientEncryptionKeyEvent =
-  | {
-      readonly type: 'ClientEncryptionKeyCreated';
-      readonly data: z.infer<typeof clientEncryptionKeyCreatedSchema>;
-    }
-  | {
-      readonly type: 'ClientEncryptionKeyRewrapped';
-      readonly data: z.infer<typeof clientEncryptionKeyRewrappedSchema>;
-    };
-
 export const clientEncryptionKeyEventSchemas = {
   ClientEncryptionKeyCreated: clientEncryptionKeyCreatedSchema,
   ClientEncryptionKeyRewrapped: clientEncryptionKeyRewrappedSchema,
 } as const;
+
+/** The closed union of what can be in a client encryption key's stream. There is no delete: data may need the key. */
+export type ClientEncryptionKeyEvent = EventOf<typeof clientEncryptionKeyEventSchemas>;

@@ -10,10 +10,5 @@ export const clientEncryptionKeyEventVersions = {
 
 /** Reads a recorded event of a client encryption key's stream, of whatever version. */
 export function readClientEncryptionKeyEvent(event: RecordedEvent): ClientEncryptionKeyEvent {
-  return parseEvent(
-    event,
-    clientEncryptionKeyEventSchemas,
-    clientEncryptionKeyEventVersions,
-    {},
-  ) as ClientEncryptionKeyEvent;
+  return parseEvent(event, clientEncryptionKeyEventSchemas, clientEncryptionKeyEventVersions);
 }

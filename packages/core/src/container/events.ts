@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { type RetentionEvent, retentionEventSchemas } from '../retention/events.ts';
-import { type ThroughputChanged, throughputChangedSchema } from '../throughput/provisioning.ts';
+import type { EventOf } from '../upcast.ts';
+import { retentionEventSchemas } from '../retention/events.ts';
+import { throughputChangedSchema } from '../throughput/provisioning.ts';
 import { defaultTtlSchema } from '../ttl/ttl-value.ts';
 import { containerDefinitionSchema } from './definition.ts';
 
@@ -73,20 +74,6 @@ const partitionKeyDeleteCompletedSchema = z.object({
 
 const containerDeletedSchema = z.object({});
 
-/** The closed union of what can be in a container's stream. */
-export type ContainerEvent =
-  | { readonly type: 'ContainerCreated'; readonly data: ContainerCreated }
-  | { readonly type: 'ContainerReplaced'; readonly data: z.infer<typeof containerReplacedSchema> }
-  | { readonly type: 'ContainerTtlChanged'; readonly data: z.infer<typeof containerTtlChangedSchema> }
-  | { readonly type: 'ContainerTtlWithdrawn'; readonly data: z.infer<typeof containerTtlWithdrawnSchema> }
-  | { readonly type: 'TtlBrakeChanged'; readonly data: z.infer<typeof ttlBrakeChangedSchema> }
-  | { readonly type: 'PolicyGraceChanged'; readonly data: z.infer<typeof policyGraceChangedSchema> }
-  | ThroughputChanged
-  | RetentionEvent
-  | { readonly type: 'PartitionKeyDeleted'; readonly data: z.infer<typeof partitionKeyDeletedSchema> }
-  | { readonly type: 'PartitionKeyDeleteCompleted'; readonly data: z.infer<typeof partitionKeyDeleteCompletedSchema> }
-  | { readonly type: 'ContainerDeleted'; readonly data: z.infer<typeof containerDeletedSchema> };
-
 export const containerEventSchemas = {
   ContainerCreated: containerCreatedSchema,
   ContainerReplaced: containerReplacedSchema,
@@ -100,3 +87,6 @@ export const containerEventSchemas = {
   PartitionKeyDeleteCompleted: partitionKeyDeleteCompletedSchema,
   ContainerDeleted: containerDeletedSchema,
 } as const;
+
+/** The closed union of what can be in a container's stream. */
+export type ContainerEvent = EventOf<typeof containerEventSchemas>;

@@ -28,5 +28,5 @@ const upcasters: Upcasters = {
 
 /** Reads a recorded event of a container's stream, of whatever version. */
 export function readContainerEvent(event: RecordedEvent): ContainerEvent {
-  return parseEvent(event, containerEventSchemas, containerEventVersions, upcasters) as ContainerEvent;
+  return parseEvent(event, containerEventSchemas, containerEventVersions, upcasters);
 }

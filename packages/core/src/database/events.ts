@@ -1,17 +1,15 @@
 import { z } from 'zod';
-import { type ThroughputChanged, throughputChangedSchema } from '../throughput/provisioning.ts';
+import type { EventOf } from '../upcast.ts';
+import { throughputChangedSchema } from '../throughput/provisioning.ts';
 
 const databaseCreatedSchema = z.object({ name: z.string() });
 const databaseDeletedSchema = z.object({});
-
-/** The closed union of what can be in a database's stream. */
-export type DatabaseEvent =
-  | { readonly type: 'DatabaseCreated'; readonly data: z.infer<typeof databaseCreatedSchema> }
-  | ThroughputChanged
-  | { readonly type: 'DatabaseDeleted'; readonly data: z.infer<typeof databaseDeletedSchema> };
 
 export const databaseEventSchemas = {
   DatabaseCreated: databaseCreatedSchema,
   ThroughputChanged: throughputChangedSchema,
   DatabaseDeleted: databaseDeletedSchema,
 } as const;
+
+/** The closed union of what can be in a database's stream. */
+export type DatabaseEvent = EventOf<typeof databaseEventSchemas>;

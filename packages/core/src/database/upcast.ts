@@ -7,5 +7,5 @@ export const databaseEventVersions = { DatabaseCreated: 1, ThroughputChanged: 1,
 
 /** Reads a recorded event of a database's stream, of whatever version. */
 export function readDatabaseEvent(event: RecordedEvent): DatabaseEvent {
-  return parseEvent(event, databaseEventSchemas, databaseEventVersions, {}) as DatabaseEvent;
+  return parseEvent(event, databaseEventSchemas, databaseEventVersions);
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { EventOf } from '../upcast.ts';
 import { ttlValueSchema } from '../ttl/ttl-value.ts';
 
 /** What every item event repeats, so that each can be read alone. */
@@ -147,14 +148,6 @@ export const itemPurgedSchema = z.object({
 });
 export type ItemPurged = z.infer<typeof itemPurgedSchema>;
 
-/** The closed union of what can be in an item's stream. */
-export type ItemEvent =
-  | { readonly type: 'ItemUpserted'; readonly data: ItemUpserted }
-  | { readonly type: 'ItemRecovered'; readonly data: ItemRecovered }
-  | { readonly type: 'ItemDeleted'; readonly data: ItemDeleted }
-  | { readonly type: 'ItemExpired'; readonly data: ItemExpired }
-  | { readonly type: 'ItemPurged'; readonly data: ItemPurged };
-
 /** Facts that hold no content and are never truncated. */
 export const permanentItemFacts: ReadonlySet<string> = new Set(['ItemDeleted', 'ItemExpired', 'ItemPurged']);
 
@@ -172,6 +165,9 @@ export const itemEventSchemas = {
   ItemExpired: itemExpiredSchema,
   ItemPurged: itemPurgedSchema,
 } as const;
+
+/** The closed union of what can be in an item's stream. */
+export type ItemEvent = EventOf<typeof itemEventSchemas>;
 
 /** `_etag` of the write that an event records: the event's id, quoted as Cosmos DB quotes its etags. */
 export function etagOf(eventId: string): string {

@@ -1,5 +1,5 @@
 import type { RecordedEvent } from '../log/recorded-event.ts';
-import { parseEvent, type Upcasters } from '../upcast.ts';
+import { parseEvent } from '../upcast.ts';
 import { itemEventSchemas, type ItemEvent } from './events.ts';
 
 /** The version each event is written in today, and how an older one becomes it. */
@@ -11,9 +11,7 @@ export const itemEventVersions = {
   ItemPurged: 1,
 } as const;
 
-const upcasters: Upcasters = {};
-
 /** Reads a recorded event of an item's stream, of whatever version. */
 export function readItemEvent(event: RecordedEvent): ItemEvent {
-  return parseEvent(event, itemEventSchemas, itemEventVersions, upcasters) as ItemEvent;
+  return parseEvent(event, itemEventSchemas, itemEventVersions);
 }

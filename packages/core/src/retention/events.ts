@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { EventOf } from '../upcast.ts';
 
 /**
  * What a hold covers, as it is on record: names of streams without the `item-<container rid>.` that they all begin
@@ -84,18 +85,6 @@ const heldContentReadSchema = z.object({
   reason: z.string(),
 });
 
-/** What a container's stream says of keeping and erasing content. Closed. */
-export type RetentionEvent =
-  | { readonly type: 'HoldPlaced'; readonly data: HoldPlaced }
-  | { readonly type: 'HoldReleased'; readonly data: z.infer<typeof holdReleasedSchema> }
-  | { readonly type: 'RetentionFloorChanged'; readonly data: z.infer<typeof retentionFloorChangedSchema> }
-  | { readonly type: 'RecoveryWindowChanged'; readonly data: z.infer<typeof recoveryWindowChangedSchema> }
-  | { readonly type: 'ErasureRequested'; readonly data: z.infer<typeof erasureRequestedSchema> }
-  | { readonly type: 'ErasureRefused'; readonly data: z.infer<typeof erasureRefusedSchema> }
-  | { readonly type: 'ErasureCompleted'; readonly data: z.infer<typeof erasureCompletedSchema> }
-  | { readonly type: 'RecoveryRequested'; readonly data: z.infer<typeof recoveryRequestedSchema> }
-  | { readonly type: 'HeldContentRead'; readonly data: z.infer<typeof heldContentReadSchema> };
-
 export const retentionEventSchemas = {
   HoldPlaced: holdPlacedSchema,
   HoldReleased: holdReleasedSchema,
@@ -107,6 +96,9 @@ export const retentionEventSchemas = {
   RecoveryRequested: recoveryRequestedSchema,
   HeldContentRead: heldContentReadSchema,
 } as const;
+
+/** What a container's stream says of keeping and erasing content. Closed. */
+export type RetentionEvent = EventOf<typeof retentionEventSchemas>;
 
 export const retentionEventVersions = {
   HoldPlaced: 1,

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { EventOf } from '../upcast.ts';
 
 const uniqueKeyTakenSchema = z.object({
   /** The stream of the life whose write has the value. */
@@ -8,15 +9,13 @@ const uniqueKeyTakenSchema = z.object({
 /** The last holder was purged: nothing says any more who had the value. */
 const uniqueKeyReleasedSchema = z.object({});
 
-/**
- * The closed union of what can be in the stream of a unique key's value. The last event is all that counts, so such
- * streams are truncated, and none of these is a permanent fact.
- */
-export type UniqueKeyEvent =
-  | { readonly type: 'UniqueKeyTaken'; readonly data: z.infer<typeof uniqueKeyTakenSchema> }
-  | { readonly type: 'UniqueKeyReleased'; readonly data: z.infer<typeof uniqueKeyReleasedSchema> };
-
 export const uniqueKeyEventSchemas = {
   UniqueKeyTaken: uniqueKeyTakenSchema,
   UniqueKeyReleased: uniqueKeyReleasedSchema,
 } as const;
+
+/**
+ * The closed union of what can be in the stream of a unique key's value. The last event is all that counts, so such
+ * streams are truncated, and none of these is a permanent fact.
+ */
+export type UniqueKeyEvent = EventOf<typeof uniqueKeyEventSchemas>;

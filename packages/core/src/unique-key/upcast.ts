@@ -7,5 +7,5 @@ export const uniqueKeyEventVersions = { UniqueKeyTaken: 1, UniqueKeyReleased: 1 
 
 /** Reads a recorded event of the stream of a unique key's value, of whatever version. */
 export function readUniqueKeyEvent(event: RecordedEvent): UniqueKeyEvent {
-  return parseEvent(event, uniqueKeyEventSchemas, uniqueKeyEventVersions, {}) as UniqueKeyEvent;
+  return parseEvent(event, uniqueKeyEventSchemas, uniqueKeyEventVersions);
 }

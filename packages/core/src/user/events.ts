@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { EventOf } from '../upcast.ts';
 
 /** What a permission is for. Names may come to mean something else; what they meant when it was given is kept here. */
 const permissionTargetSchema = z.object({
@@ -49,16 +50,6 @@ const permissionReplacedSchema = z.object({
 });
 const permissionDeletedSchema = z.object({ birth: z.int() });
 
-/** The closed union of what can be in a user's stream. */
-export type UserEvent =
-  | { readonly type: 'UserCreated'; readonly data: z.infer<typeof userCreatedSchema> }
-  | { readonly type: 'UserNameTaken'; readonly data: z.infer<typeof userNameTakenSchema> }
-  | { readonly type: 'UserRenamed'; readonly data: z.infer<typeof userRenamedSchema> }
-  | { readonly type: 'UserDeleted'; readonly data: z.infer<typeof userDeletedSchema> }
-  | { readonly type: 'PermissionCreated'; readonly data: z.infer<typeof permissionCreatedSchema> }
-  | { readonly type: 'PermissionReplaced'; readonly data: z.infer<typeof permissionReplacedSchema> }
-  | { readonly type: 'PermissionDeleted'; readonly data: z.infer<typeof permissionDeletedSchema> };
-
 export const userEventSchemas = {
   UserCreated: userCreatedSchema,
   UserNameTaken: userNameTakenSchema,
@@ -68,3 +59,6 @@ export const userEventSchemas = {
   PermissionReplaced: permissionReplacedSchema,
   PermissionDeleted: permissionDeletedSchema,
 } as const;
+
+/** The closed union of what can be in a user's stream. */
+export type UserEvent = EventOf<typeof userEventSchemas>;

@@ -15,5 +15,5 @@ export const userEventVersions = {
 
 /** Reads a recorded event of a user's stream, of whatever version. */
 export function readUserEvent(event: RecordedEvent): UserEvent {
-  return parseEvent(event, userEventSchemas, userEventVersions, {}) as UserEvent;
+  return parseEvent(event, userEventSchemas, userEventVersions);
 }

@@ -1,7 +1,7 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
-import { PURGE_CONTROL_STREAM, type PurgeControlEvent, purgeEventVersions } from './events.ts';
+import { PURGE_CONTROL_STREAM, purgeEventVersions } from './events.ts';
 
 export interface PurgeControlOptions {
   readonly log: EventLog;
@@ -57,7 +57,7 @@ export class PurgeControl {
    * Records a pause, or its end, unless the log says that it is so already: another node may have been asked. A purge
    * that was never paused counts as resumed.
    */
-  async record(context: CommandContext, type: PurgeControlEvent['type']): Promise<void> {
+  async record(context: CommandContext, type: 'PurgePaused' | 'PurgeResumed'): Promise<void> {
     const { log, projected } = this.#options;
     let by: string | undefined;
     const position = await appendNext(log, PURGE_CONTROL_STREAM, (last) => {

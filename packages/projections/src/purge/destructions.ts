@@ -92,5 +92,5 @@ export class Destructions {
 }
 
 function countOf(event: RecordedEvent): number {
-  return (parseEvent(event, { [TYPE]: destroyed }, { [TYPE]: VERSION }, {}).data as z.infer<typeof destroyed>).count;
+  return parseEvent(event, { [TYPE]: destroyed }, { [TYPE]: VERSION }).data.count;
 }

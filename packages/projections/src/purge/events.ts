@@ -1,5 +1,5 @@
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { parseEvent } from '@epitaph/core/upcast.ts';
+import { type EventOf, parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const purgeRunStartedSchema = z.object({
@@ -9,31 +9,19 @@ export const purgeRunStartedSchema = z.object({
   effectiveNowMs: z.int(),
 });
 export const purgeRunCompletedSchema = z.object({ expired: z.int(), purged: z.int(), heldBack: z.int() });
-const switched = z.object({});
+
+const runSchemas = { PurgeRunStarted: purgeRunStartedSchema, PurgeRunCompleted: purgeRunCompletedSchema };
 
 /** What can be in the stream of one purge run. */
-export type PurgeRunEvent =
-  | { readonly type: 'PurgeRunStarted'; readonly data: z.infer<typeof purgeRunStartedSchema> }
-  | { readonly type: 'PurgeRunCompleted'; readonly data: z.infer<typeof purgeRunCompletedSchema> };
+export type PurgeRunEvent = EventOf<typeof runSchemas>;
 
-/** What can be in {@link PURGE_CONTROL_STREAM}: an operator stopped the purge, or let it go on. */
-export type PurgeControlEvent = {
-  readonly type: 'PurgePaused' | 'PurgeResumed';
-  readonly data: z.infer<typeof switched>;
-};
-
+/** In it are `PurgePaused` and `PurgeResumed`, which say no more than that an operator stopped the purge, or let it go on. */
 export const PURGE_CONTROL_STREAM = 'purge-control';
 const RUN_PREFIX = 'purge-run-';
 
 export const purgeRunStream = (runId: string): string => `${RUN_PREFIX}${runId}`;
 export const isPurgeRunStream = (stream: string): boolean => stream.startsWith(RUN_PREFIX);
 
-const schemas = {
-  PurgeRunStarted: purgeRunStartedSchema,
-  PurgeRunCompleted: purgeRunCompletedSchema,
-  PurgePaused: switched,
-  PurgeResumed: switched,
-};
 export const purgeEventVersions = {
   PurgeRunStarted: 1,
   PurgeRunCompleted: 1,
@@ -42,5 +30,5 @@ export const purgeEventVersions = {
 } as const;
 
 export function readPurgeRunEvent(event: RecordedEvent): PurgeRunEvent {
-  return parseEvent(event, schemas, purgeEventVersions, {}) as PurgeRunEvent;
+  return parseEvent(event, runSchemas, purgeEventVersions);
 }

@@ -2,11 +2,12 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog, Scavenge } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { parseEvent } from '@epitaph/core/upcast.ts';
+import { type EventOf, parseEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const SCAVENGES_STREAM = 'purge-scavenges';
 
+/** A node has seen that a run is due by the schedule, and is about to start it. */
 const claimed = z.object({});
 const started = z.object({
   /** The event store's name for the run. */
@@ -15,13 +16,9 @@ const started = z.object({
   purgedBefore: z.int(),
 });
 
-type ScavengeEvent =
-  /** A node has seen that a run is due by the schedule, and is about to start it. */
-  | { readonly type: 'ScavengeClaimed'; readonly data: z.infer<typeof claimed> }
-  | { readonly type: 'ScavengeStarted'; readonly data: z.infer<typeof started> };
-
 const schemas = { ScavengeClaimed: claimed, ScavengeStarted: started };
 const versions = { ScavengeClaimed: 1, ScavengeStarted: 1 } as const;
+type ScavengeEvent = EventOf<typeof schemas>;
 
 /** After which a node that claimed a run and did not start it is taken to have died over it. */
 export const CLAIM_MS = 60_000;
@@ -100,5 +97,5 @@ function eventOf(context: CommandContext, event: ScavengeEvent): NewEvent {
 }
 
 function startOf(event: RecordedEvent): z.infer<typeof started> {
-  return parseEvent(event, schemas, versions, {}).data as z.infer<typeof started>;
+  return parseEvent(event, { ScavengeStarted: started }, versions).data;
 }

@@ -2,7 +2,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { parseEvent, unlessDamaged, UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { type EventOf, parseEvent, unlessDamaged, UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const BACKUPS_STREAM = 'backups';
@@ -36,18 +36,12 @@ const restored = z.object({
   namesLost: z.array(z.string()).optional(),
 });
 
-type BackupEvent =
-  | { readonly type: 'BackupStarted'; readonly data: z.infer<typeof started> }
-  | { readonly type: 'BackupCompleted'; readonly data: z.infer<typeof completed> }
-  | { readonly type: 'BackupFailed'; readonly data: z.infer<typeof failed> }
-  | { readonly type: 'StoreRestored'; readonly data: z.infer<typeof restored> };
-
 const schemas = { BackupStarted: started, BackupCompleted: completed, BackupFailed: failed, StoreRestored: restored };
 const versions = { BackupStarted: 1, BackupCompleted: 1, BackupFailed: 1, StoreRestored: 1 } as const;
+type BackupEvent = EventOf<typeof schemas>;
 
 /** @throws {UnreadableEvent} */
-export const readBackupEvent = (event: RecordedEvent): BackupEvent =>
-  parseEvent(event, schemas, versions, {}) as BackupEvent;
+export const readBackupEvent = (event: RecordedEvent): BackupEvent => parseEvent(event, schemas, versions);
 
 /** What a restore has put down in the log: where that is, and up to where the log goes on from the one before. */
 export interface RecordedRestore {
