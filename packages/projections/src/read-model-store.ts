@@ -62,11 +62,13 @@ export interface DisappearanceRow extends LifeName {
   /** As of {@link EndedRow}; of the first write, for a life that left with its container. No two rows have the same. */
   readonly position: number;
   readonly cause: PurgeCause;
+  /** When it left: the deadline, the delete, the container's delete; milliseconds. */
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly purgedAtMs: number | null;
   /** Who deleted it, or its container, or had it erased; null for what expired, of which the policy says who set it. */
   readonly actor: string | null;
+  /** Only for expired ones, as what follows. */
   readonly rule: 'container-default' | 'item-ttl' | null;
   readonly ttl: number | null;
   readonly policyVersion: number | null;

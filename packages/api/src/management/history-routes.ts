@@ -136,7 +136,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
         return {
           container: shapes.containerName(container),
           disappearances: rows.map(shapes.disappearanceShape),
-          ...(continuation === undefined ? {} : { continuation }),
+          continuation,
         };
       }
       if (query.limit !== undefined) throw new Problem('bad-request', 'An export has all rows: it takes no limit.');
@@ -191,13 +191,7 @@ function disappearancesPage(
   { from, to, cause, continuation }: requests.DisappearancesQuery,
   limit: number,
 ): Promise<Page> {
-  return store.disappearances(container, {
-    ...(from === undefined ? {} : { fromMs: from }),
-    ...(to === undefined ? {} : { toMs: to }),
-    ...(cause === undefined ? {} : { cause }),
-    ...(continuation === undefined ? {} : { after: continuation }),
-    limit,
-  });
+  return store.disappearances(container, { fromMs: from, toMs: to, cause, after: continuation, limit });
 }
 
 async function* disappearancePages(

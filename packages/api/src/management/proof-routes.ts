@@ -129,11 +129,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     async ({ query: { after = 0, limit = 100 }, reply }) => {
       const signal = AbortSignal.any([stopping, clientGone(reply)]);
       const { runs, unproven, position } = await store.purgeRuns(after, limit, signal);
-      return {
-        runs,
-        ...(unproven.length === 0 ? {} : { unproven }),
-        ...(position === undefined ? {} : { next: position }),
-      };
+      return { runs, ...(unproven.length === 0 ? {} : { unproven }), next: position };
     },
   );
 

@@ -23,7 +23,7 @@ import type { StoreApi } from '../store/store-api.ts';
 
 /**
  * What answers look like. A time is there twice: as ISO text for who reads (`expiredAt`) and as milliseconds for who
- * reckons (`expiredAtMs`).
+ * reckons (`expiredAtMs`). What is undefined is not in the JSON that is made of it.
  */
 type Shape = Readonly<Record<string, unknown>>;
 
@@ -45,41 +45,32 @@ export function explanationShape(explanation: Explanation, container: ContainerS
     ...item,
     container: containerName(container),
     ...times('at', explanation.atMs),
-    ...(explanation.life === undefined ? {} : { life: explanation.life }),
-    ...(lastWrite === undefined
-      ? {}
-      : { lastWrite: { ...times('at', lastWrite.atMs), ts: lastWrite.ts, ttl: lastWrite.ttl } }),
+    life: explanation.life,
+    lastWrite: lastWrite && { ...times('at', lastWrite.atMs), ts: lastWrite.ts, ttl: lastWrite.ttl },
     ...times('expiredAt', explanation.expiredAtMs),
     ...times('expiresAt', explanation.expiresAtMs),
     ...times('deletedAt', explanation.deletedAtMs),
     ...times('containerDeletedAt', explanation.containerDeletedAtMs),
-    ...(explanation.rule === undefined ? {} : { rule: explanation.rule }),
-    ...(explanation.arithmetic === undefined ? {} : { arithmetic: explanation.arithmetic }),
-    ...(policy === undefined
-      ? {}
-      : {
-          policy: {
-            version: policy.version,
-            defaultTtl: policy.defaultTtl,
-            ...times('since', policy.sinceMs),
-            setBy: policy.setBy,
-            ...(policy.reason === undefined ? {} : { reason: policy.reason }),
-          },
-        }),
+    rule: explanation.rule,
+    arithmetic: explanation.arithmetic,
+    policy: policy && {
+      version: policy.version,
+      defaultTtl: policy.defaultTtl,
+      ...times('since', policy.sinceMs),
+      setBy: policy.setBy,
+      reason: policy.reason,
+    },
     ...times('recordedAt', explanation.recordedAtMs),
     ...times('purgedAt', explanation.purgedAtMs),
-    ...(explanation.remains === undefined ? {} : { remains: explanation.remains }),
-    ...(erasure === undefined
-      ? {}
-      : {
-          erasure: {
-            requestedBy: erasure.requestedBy,
-            reason: erasure.reason,
-            ...times('requestedAt', erasure.requestedAtMs),
-          },
-        }),
+    remains: explanation.remains,
+    erasure: erasure && {
+      requestedBy: erasure.requestedBy,
+      reason: erasure.reason,
+      ...times('requestedAt', erasure.requestedAtMs),
+    },
     ...times('recoverableUntil', explanation.recoverableUntilMs),
-    ...(lagMs === undefined ? {} : { lag: duration(lagMs), lagMs }),
+    lag: lagMs === undefined ? undefined : duration(lagMs),
+    lagMs,
     holds: explanation.holds,
     ...times('contentKeptUntil', explanation.keptUntilMs),
   };
@@ -160,7 +151,7 @@ export function policiesShape(
     ...times('from', fromMs),
     setBy,
     ...times('recordedAt', recordedAtMs),
-    ...(reason === undefined ? {} : { reason }),
+    reason,
   });
   return {
     container: containerName(container),
@@ -186,9 +177,7 @@ export function holdShape({ scope, ...hold }: RecordedHold | ShownHold): Shape {
     tooLateFor,
     placedBy,
     ...times('placedAt', placedAtMs),
-    ...(released === undefined
-      ? {}
-      : { released: { by: released.by, reason: released.reason, ...times('at', released.atMs) } }),
+    released: released && { by: released.by, reason: released.reason, ...times('at', released.atMs) },
   };
 }
 
@@ -333,7 +322,7 @@ export function clockShape(store: StoreApi): Shape {
     now: isoTime(nowMs),
     nowMs,
     kind: store.clockKind,
-    ...(held === undefined ? {} : { held }),
+    held,
     ...(standsStillMs === 0 ? {} : { standsStillFor: duration(standsStillMs), standsStillForMs: standsStillMs }),
   };
 }

@@ -2,6 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type { ReplayVerdict, ReplayedLife } from '@epitaph/core/history/replay.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import type { DisappearanceRow } from '@epitaph/projections/read-model-store.ts';
 
 export interface HistoryEntry {
   readonly life: number;
@@ -25,23 +26,7 @@ export interface HistoryPage {
   readonly continuation?: string;
 }
 
-export interface Disappearance {
-  readonly position: number;
-  readonly id: string;
-  readonly partitionKey: string;
-  readonly life: number;
-  readonly cause: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
-  /** When it left: the deadline, the delete, the container's delete; milliseconds. */
-  readonly atMs: number;
-  readonly recordedAtMs: number;
-  readonly purgedAtMs: number | null;
-  /** Who deleted it, or its container, or had it erased; null for what expired. */
-  readonly actor: string | null;
-  /** Only for expired ones. */
-  readonly rule: 'container-default' | 'item-ttl' | null;
-  readonly ttl: number | null;
-  readonly policyVersion: number | null;
-}
+export type Disappearance = Omit<DisappearanceRow, 'container'>;
 
 /** From one instant on and before another, in milliseconds. */
 export interface Period {
@@ -50,11 +35,9 @@ export interface Period {
 }
 
 /** Which disappearances: those from one instant on and before another, in milliseconds, after the place of a page before. */
-export interface DisappearanceFilter {
-  readonly fromMs?: number;
-  readonly toMs?: number;
-  readonly cause?: Disappearance['cause'];
-  readonly after?: string;
+export interface DisappearanceFilter extends Period {
+  readonly cause?: Disappearance['cause'] | undefined;
+  readonly after?: string | undefined;
   readonly limit: number;
 }
 
