@@ -11,6 +11,19 @@ export type EventOf<Schemas extends EventSchemas> = {
   [Type in keyof Schemas & string]: { readonly type: Type; readonly data: z.infer<Schemas[Type]> };
 }[keyof Schemas & string];
 
+/**
+ * The version that each type of event is written in today.
+ *
+ * @param later those that are not the first one
+ */
+export function versionsOf<Schemas extends EventSchemas>(
+  schemas: Schemas,
+  later: { readonly [Type in keyof Schemas]?: number } = {},
+): Readonly<Record<keyof Schemas & string, number>> {
+  const first = Object.fromEntries(Object.keys(schemas).map((type) => [type, 1]));
+  return { ...(first as Record<keyof Schemas & string, number>), ...later };
+}
+
 /** For each event type, step n (from 1) turns data of version n into data of version n + 1. */
 export type Upcasters = Readonly<Record<string, readonly ((data: Data) => Data)[]>>;
 

@@ -1,8 +1,8 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import type { BatchOperation } from '../store/api/items-api.ts';
+import type { BatchOperation, ItemToWrite } from '../store/api/items-api.ts';
 import { badRequest, tooLarge } from './errors.ts';
 import { decodeOperations, isHybridRow } from './hybrid-row.ts';
-import { checkItemId, itemOf, readItemBody, type ItemBody } from './item-body.ts';
+import { checkItemId, itemOf, readItemBody } from './item-body.ts';
 import { asShown, isJsonObject, parseExactJson } from './json.ts';
 import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { readPatch } from './patch.ts';
@@ -156,7 +156,7 @@ function documentOf(
   { body }: SentOperation,
   { definition }: ContainerState,
   limits: CosmosRequest['limits'],
-): ItemBody {
+): ItemToWrite {
   if (body === undefined) throw badRequest('An operation of the batch has no resourceBody.');
   if ('text' in body) return readItemBody(definition, body.text, limits);
   if (!isJsonObject(body.value)) throw badRequest('The resourceBody of an operation is not a JSON object.');

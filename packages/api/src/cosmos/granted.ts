@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import {
   effectivePartitionKey,
@@ -53,7 +54,7 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
   const inContainer = (container: ContainerState): void => {
     if (container.rid !== target.containerRid) throw notGranted();
   };
-  const isCovered = ({ id, partitionKey }: { readonly id: string; readonly partitionKey: string }): boolean =>
+  const isCovered = ({ id, partitionKey }: ItemName): boolean =>
     [target.partitionKey, item?.partitionKey].every((key) => key === undefined || key === partitionKey) &&
     (item === undefined || item.id === id);
   const onItem = (container: ContainerState, id: string, partitionKey: string): void => {

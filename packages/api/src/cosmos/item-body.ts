@@ -2,7 +2,7 @@ import { jsonText, mayHaveLongIntegers } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Limits } from '../http/limits.ts';
-import type { Document } from '../store/api/items-api.ts';
+import type { Document, ItemToWrite } from '../store/api/items-api.ts';
 import { withoutSystemProperties } from '../store/items/system-properties.ts';
 import { badRequest, requiredId, tooLarge } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
@@ -10,20 +10,12 @@ import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 /** Source: Cosmos DB, "Service quotas". */
 const MAX_ID_BYTES = 1023;
 
-/** A document as it is stored: without system properties. The text is exact; what is parsed has doubles for all numbers. */
-export interface ItemBody {
-  readonly id: string;
-  readonly partitionKey: string;
-  readonly document: Document;
-  readonly json: string;
-}
-
 /**
  * Reads the body of a create, upsert or replace.
  *
  * @throws WireError 400 for a body that is no document, 413 for one that is too large
  */
-export function readItemBody(definition: ContainerDefinition, body: Buffer | undefined, limits: Limits): ItemBody {
+export function readItemBody(definition: ContainerDefinition, body: Buffer | undefined, limits: Limits): ItemToWrite {
   if (body === undefined || body.length === 0)
     throw badRequest('The request body is empty: a JSON object was expected.');
   if (body.length > limits.itemBytes) throw tooLarge();
@@ -36,7 +28,7 @@ export function readItemBody(definition: ContainerDefinition, body: Buffer | und
 }
 
 /** The same for a document that is already parsed: an operation of a batch, or the outcome of a patch. */
-export function itemOf(definition: ContainerDefinition, value: JsonObject): ItemBody {
+export function itemOf(definition: ContainerDefinition, value: JsonObject): ItemToWrite {
   const own = withoutSystemProperties(value);
   const id = checkItemId(own['id']);
   const json = jsonText(own);

@@ -1,10 +1,11 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { isWhole, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isInOnePage, isOfAllRanges, isOfGroups, isOfRows } from '@epitaph/query';
 import { charge, chargeOfWrite, workOfText } from '../request-units/charge.ts';
 import type { Written } from '../store/api/common.ts';
-import type { ShownItem } from '../store/api/items-api.ts';
+import type { ItemToWrite, ShownItem } from '../store/api/items-api.ts';
 import type { QueryPage, QueryRequest } from '../store/api/queries-api.ts';
 import { birthOfItemRid, placeOfRid, rowRid } from '../store/rids.ts';
 import { withSystemProperties } from '../store/items/system-properties.ts';
@@ -14,7 +15,7 @@ import { containerHeaders } from './containers.ts';
 import { decodeContinuation, ofOtherRanges } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerQueryPlan, continuationHeader, isOfOneKey, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
-import { checkItemId, readItemBody, type ItemBody } from './item-body.ts';
+import { checkItemId, readItemBody } from './item-body.ts';
 import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { parseExactJson } from './json.ts';
 import { afterReading } from './long-texts.ts';
@@ -162,13 +163,13 @@ function intendedContainer(request: CosmosRequest): ContainerState {
 }
 
 /** The document of a create or upsert, held against the key in the header. */
-function readItem(request: CosmosRequest, container: ContainerState): ItemBody {
+function readItem(request: CosmosRequest, container: ContainerState): ItemToWrite {
   const item = readDocument(request, container);
   if (!isOfKeyInHeader(request, container, item)) throw otherKey();
   return item;
 }
 
-const readDocument = ({ body, limits }: CosmosRequest, { definition }: ContainerState): ItemBody =>
+const readDocument = ({ body, limits }: CosmosRequest, { definition }: ContainerState): ItemToWrite =>
   readItemBody(definition, body, limits);
 
 /** True as well for a header that says nothing. */
@@ -182,10 +183,7 @@ function isOfKeyInHeader(
 }
 
 /** Which item a target means: by id and the key in the header, or by rid. */
-async function itemAddress(
-  request: CosmosRequest,
-  container: ContainerState,
-): Promise<{ readonly id: string; readonly partitionKey: string }> {
+async function itemAddress(request: CosmosRequest, container: ContainerState): Promise<ItemName> {
   const name = request.segments[5]!;
   if (byRid(request, container)) {
     const found = await findByRid(request, container, name);
@@ -218,7 +216,7 @@ function answerWritten(
   container: ContainerState,
   { resource, position }: Written<ShownItem>,
   status: number,
-  sent?: ItemBody,
+  sent?: ItemToWrite,
 ): Answer {
   const units = chargeOfWrite(container.definition, resource.json, sent?.document);
   const headers = { etag: resource.etag, ...answerHeaders(request, container, position, resource.partitionKey) };

@@ -1,8 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { Precondition, Written } from '../store/api/common.ts';
-import type { BatchOperation, ShownItem } from '../store/api/items-api.ts';
-import type { ItemBody } from './item-body.ts';
+import type { BatchOperation, ItemToWrite, ShownItem } from '../store/api/items-api.ts';
 import type { CosmosRequest } from './request.ts';
 
 /** A replace whose body has another id than the item. */
@@ -11,7 +10,7 @@ export interface Rename {
   /** The id of before. */
   readonly id: string;
   /** The item under its new id, in the same partition key. */
-  readonly item: ItemBody;
+  readonly item: ItemToWrite;
   readonly precondition: Precondition | undefined;
 }
 

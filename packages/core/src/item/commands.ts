@@ -1,6 +1,7 @@
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 import type { OwnTtl } from '../ttl/ttl-value.ts';
-import type { ItemPurged, Ledger, PurgeCause, WriteOperation } from './events.ts';
+import type { ItemPurged, WriteOperation } from './events.ts';
+import type { ItemName } from './pseudonym.ts';
 
 /** What every item command knows of its time and its container; decided with and by nothing else. */
 interface InContainer {
@@ -25,11 +26,9 @@ interface Conditional {
   readonly ifMatch?: string | undefined;
 }
 
-export interface WriteItem extends OnLife, Conditional {
+export interface WriteItem extends OnLife, Conditional, ItemName {
   readonly type: 'WriteItem';
   readonly operation: WriteOperation;
-  readonly id: string;
-  readonly partitionKey: string;
   readonly ttl: OwnTtl;
   readonly bytes: number;
   /** Of an upsert: the etag that the item must not have, or `*`: it must not be there. */
@@ -43,10 +42,8 @@ export interface DeleteItem extends OnLife, Conditional {
 }
 
 /** Begins a new life with the content of one that has ended. */
-export interface RecoverItem extends OnLife {
+export interface RecoverItem extends OnLife, ItemName {
   readonly type: 'RecoverItem';
-  readonly id: string;
-  readonly partitionKey: string;
   readonly fromLife: number;
   readonly ttl: OwnTtl;
   readonly bytes: number;
@@ -66,17 +63,8 @@ export interface RecordPartitionKeyDelete extends Pick<InContainer, 'timeline'> 
 }
 
 /** The content is gone: the key of the life was destroyed. */
-export interface RecordPurge {
+export interface RecordPurge extends Omit<ItemPurged, 'erased'> {
   readonly type: 'RecordPurge';
-  readonly id: string;
-  readonly partitionKey: string;
-  readonly cause: PurgeCause;
-  readonly key: number;
-  readonly recoverableUntilMs: number | null;
-  readonly ledger: Ledger;
-  readonly firstPosition?: ItemPurged['firstPosition'];
-  readonly checks?: ItemPurged['checks'];
-  readonly remains?: ItemPurged['remains'];
 }
 
 export type ItemCommand = WriteItem | RecoverItem | DeleteItem | RecordExpiry | RecordPartitionKeyDelete | RecordPurge;

@@ -100,18 +100,6 @@ export const retentionEventSchemas = {
 /** What a container's stream says of keeping and erasing content. Closed. */
 export type RetentionEvent = EventOf<typeof retentionEventSchemas>;
 
-export const retentionEventVersions = {
-  HoldPlaced: 1,
-  HoldReleased: 1,
-  RetentionFloorChanged: 1,
-  RecoveryWindowChanged: 1,
-  ErasureRequested: 1,
-  ErasureRefused: 1,
-  ErasureCompleted: 1,
-  RecoveryRequested: 1,
-  HeldContentRead: 1,
-} as const;
-
 export function isRetentionEvent<Event extends { readonly type: string }>(
   event: Event,
 ): event is Extract<Event, { readonly type: RetentionEvent['type'] }> {

@@ -1,9 +1,8 @@
 import type { RecordedEvent } from '../log/recorded-event.ts';
-import { parseEvent } from '../upcast.ts';
+import { parseEvent, versionsOf } from '../upcast.ts';
 import { uniqueKeyEventSchemas, type UniqueKeyEvent } from './events.ts';
 
-/** The version each event is written in today. */
-export const uniqueKeyEventVersions = { UniqueKeyTaken: 1, UniqueKeyReleased: 1 } as const;
+export const uniqueKeyEventVersions = versionsOf(uniqueKeyEventSchemas);
 
 /** Reads a recorded event of the stream of a unique key's value, of whatever version. */
 export function readUniqueKeyEvent(event: RecordedEvent): UniqueKeyEvent {

@@ -1,5 +1,5 @@
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { type EventOf, parseEvent } from '@epitaph/core/upcast.ts';
+import { type EventOf, parseEvent, versionsOf } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const purgeRunStartedSchema = z.object({
@@ -22,12 +22,7 @@ const RUN_PREFIX = 'purge-run-';
 export const purgeRunStream = (runId: string): string => `${RUN_PREFIX}${runId}`;
 export const isPurgeRunStream = (stream: string): boolean => stream.startsWith(RUN_PREFIX);
 
-export const purgeEventVersions = {
-  PurgeRunStarted: 1,
-  PurgeRunCompleted: 1,
-  PurgePaused: 1,
-  PurgeResumed: 1,
-} as const;
+export const purgeEventVersions = { ...versionsOf(runSchemas), PurgePaused: 1, PurgeResumed: 1 };
 
 export function readPurgeRunEvent(event: RecordedEvent): PurgeRunEvent {
   return parseEvent(event, runSchemas, purgeEventVersions);

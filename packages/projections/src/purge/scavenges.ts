@@ -2,7 +2,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog, Scavenge } from '@epitaph/core/log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { type EventOf, parseEvent } from '@epitaph/core/upcast.ts';
+import { type EventOf, parseEvent, versionsOf } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const SCAVENGES_STREAM = 'purge-scavenges';
@@ -17,7 +17,7 @@ const started = z.object({
 });
 
 const schemas = { ScavengeClaimed: claimed, ScavengeStarted: started };
-const versions = { ScavengeClaimed: 1, ScavengeStarted: 1 } as const;
+const versions = versionsOf(schemas);
 type ScavengeEvent = EventOf<typeof schemas>;
 
 /** After which a node that claimed a run and did not start it is taken to have died over it. */

@@ -2,7 +2,7 @@ import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { appendNext, newEvent } from '@epitaph/core/handle-command.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
-import { type EventOf, parseEvent, unlessDamaged, UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { type EventOf, parseEvent, unlessDamaged, UnreadableEvent, versionsOf } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const BACKUPS_STREAM = 'backups';
@@ -37,7 +37,7 @@ const restored = z.object({
 });
 
 const schemas = { BackupStarted: started, BackupCompleted: completed, BackupFailed: failed, StoreRestored: restored };
-const versions = { BackupStarted: 1, BackupCompleted: 1, BackupFailed: 1, StoreRestored: 1 } as const;
+const versions = versionsOf(schemas);
 type BackupEvent = EventOf<typeof schemas>;
 
 /** @throws {UnreadableEvent} */

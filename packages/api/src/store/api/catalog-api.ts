@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
@@ -22,12 +23,7 @@ export interface TtlPreview {
     readonly items: number;
     /** `_ts` of the one that was written longest ago; null for none. */
     readonly oldestTs: number | null;
-    readonly sample: readonly {
-      readonly id: string;
-      readonly partitionKey: string;
-      readonly ts: number;
-      readonly ttl: number | null;
-    }[];
+    readonly sample: readonly (ItemName & { readonly ts: number; readonly ttl: number | null })[];
   };
   /** When the erasure of what expires at once would begin: the policy grace later. */
   readonly erasedFromMs: number;

@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { AtLeast } from './common.ts';
@@ -41,10 +42,8 @@ export type FeedChange =
       /** Log position of the write that this one replaced; all versions only. */
       readonly previousPosition?: number;
     }
-  | {
+  | (ItemName & {
       readonly kind: 'deleted';
-      readonly id: string;
-      readonly partitionKey: string;
       readonly position: number;
       /** When it was recorded, in milliseconds. */
       readonly atMs: number;
@@ -52,7 +51,7 @@ export type FeedChange =
       /** The item as it was. */
       readonly previous?: ShownItem;
       readonly previousPosition?: number;
-    };
+    });
 
 export interface ChangeFeedPage {
   readonly changes: readonly FeedChange[];

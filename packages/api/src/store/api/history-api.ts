@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Explanation } from '@epitaph/core/history/explain.ts';
 import type { ReplayVerdict, ReplayedLife } from '@epitaph/core/history/replay.ts';
@@ -66,9 +67,7 @@ export interface FollowedScan<Row> {
 }
 
 /** A life that would have ended otherwise under other policies. */
-export interface ReplayDifference extends ReplayedLife {
-  readonly id: string;
-  readonly partitionKey: string;
+export interface ReplayDifference extends ReplayedLife, ItemName {
   readonly life: number;
 }
 
@@ -82,9 +81,7 @@ export interface ReplaySummary {
 }
 
 /** An item that was visible at an instant. */
-export interface ItemAsOf {
-  readonly id: string;
-  readonly partitionKey: string;
+export interface ItemAsOf extends ItemName {
   readonly life: number;
   /** Of its last write by then. Absent, like its ttl, where the record of its erasure has no room for that write. */
   readonly writtenAtMs?: number;

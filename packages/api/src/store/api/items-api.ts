@@ -9,9 +9,7 @@ import type { Continuation } from './queries-api.ts';
 export type Document = { readonly [property: string]: unknown };
 
 /** One item as it is shown: the document as JSON text plus what the system properties are made of. */
-export interface ShownItem {
-  readonly id: string;
-  readonly partitionKey: string;
+export interface ShownItem extends ItemName {
   /** The document without system properties, as JSON text of an object. */
   readonly json: string;
   /** Position of the life's first event: what `_rid` is made of. */
@@ -46,10 +44,8 @@ export type PatchOperation =
   | { readonly op: 'remove'; readonly path: string }
   | { readonly op: 'move'; readonly path: string; readonly from: string };
 
-/** A document to write: its id and key are those in its text. */
-export interface ItemToWrite {
-  readonly id: string;
-  readonly partitionKey: string;
+/** A document to write, without system properties: its id and key are those in its text. The text is exact; what is parsed has doubles for all numbers. */
+export interface ItemToWrite extends ItemName {
   readonly document: Document;
   readonly json: string;
 }
@@ -57,9 +53,9 @@ export interface ItemToWrite {
 /** One operation of a batch. */
 export type BatchOperation = { readonly precondition?: UpsertPrecondition | undefined } & (
   | { readonly kind: 'write'; readonly operation: 'create' | 'upsert' | 'replace'; readonly item: ItemToWrite }
-  | { readonly kind: 'patch'; readonly id: string; readonly partitionKey: string; readonly patch: PatchRequest }
-  | { readonly kind: 'delete'; readonly id: string; readonly partitionKey: string }
-  | { readonly kind: 'read'; readonly id: string; readonly partitionKey: string }
+  | ({ readonly kind: 'patch'; readonly patch: PatchRequest } & ItemName)
+  | ({ readonly kind: 'delete' } & ItemName)
+  | ({ readonly kind: 'read' } & ItemName)
 );
 
 export type BatchResult =

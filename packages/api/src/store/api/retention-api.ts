@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { RecordedScope } from '@epitaph/core/retention/events.ts';
 import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
@@ -12,7 +13,7 @@ export interface HoldRequest {
     | { readonly kind: 'partition-key'; readonly partitionKey: string }
     | {
         readonly kind: 'items';
-        readonly items: readonly { readonly id: string; readonly partitionKey: string }[];
+        readonly items: readonly ItemName[];
       }
     | { readonly kind: 'query'; readonly sql: string; readonly parameters: QueryRequest['parameters'] };
   readonly reason: string;

@@ -41,10 +41,8 @@ export interface Shown {
 }
 
 /** Bringing an item back, as a step of a batch. */
-interface RecoverOperation {
+interface RecoverOperation extends ItemName {
   readonly kind: 'recover';
-  readonly id: string;
-  readonly partitionKey: string;
   readonly fromLife: number;
   readonly asLife: number | undefined;
   readonly precondition?: undefined;

@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { hash } from 'node:crypto';
 import { leftWithPartitionKey } from '@epitaph/core/container/partition-key-deletes.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -15,9 +16,7 @@ import type { ScanProgress } from '../api/history-api.ts';
 const PAGE_EVENTS = 1_000;
 
 /** One life of an item with all that is recorded of it. */
-export interface ScannedLife {
-  readonly id: string;
-  readonly partitionKey: string;
+export interface ScannedLife extends ItemName {
   readonly facts: LifeFacts;
 }
 
@@ -94,7 +93,7 @@ async function* purgedMeanwhile(
       const writes = facts.writes.filter(({ atMs }) => atMs <= upToMs);
       // It began and ended since.
       if (writes.length === 0) continue;
-      const { id, partitionKey } = data as { id: string; partitionKey: string };
+      const { id, partitionKey } = data as unknown as ItemName;
       const known = end !== undefined && end.atMs <= upToMs ? { end } : {};
       yield { id, partitionKey, facts: { life, writes, ...known } };
       await pace.step();

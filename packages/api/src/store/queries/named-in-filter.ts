@@ -1,3 +1,4 @@
+import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { isKeyComponent, type KeyComponent, partitionKeyPaths } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Json, PathComparison, PathEquality, Pushdown } from '@epitaph/query';
@@ -54,12 +55,6 @@ function apart(keys: readonly (readonly KeyComponent[])[]): readonly (readonly K
   );
 }
 
-/** An item that a query names. */
-export interface NamedItem {
-  readonly id: string;
-  readonly partitionKey: string;
-}
-
 /**
  * The items that a query's filter names by id and whole partition key: none but these can match. Undefined when it
  * doesn't say, or says very many.
@@ -70,9 +65,9 @@ export function itemsIn(
   { ids, paths, alternatives }: Pushdown,
   definition: ContainerDefinition,
   known: string | undefined,
-): readonly NamedItem[] | undefined {
+): readonly ItemName[] | undefined {
   const isId = ({ path }: Pick<PathEquality, 'path'>): boolean => path.length === 1 && path[0] === 'id';
-  const namedBy = (id: Json | undefined, conditions: Comparisons): readonly NamedItem[] | undefined => {
+  const namedBy = (id: Json | undefined, conditions: Comparisons): readonly ItemName[] | undefined => {
     if (typeof id !== 'string') return undefined;
     // Where the partition key is the id, the id alone says it all.
     const keys = keysNamed([{ path: ['id'], op: '=', values: [id] }, ...conditions], definition);
@@ -97,8 +92,8 @@ export function itemsIn(
 /** Items at most that are looked up by name where several keys are named for an id. */
 const MAX_NAMED = 1000;
 
-function collected(parts: readonly (readonly NamedItem[] | undefined)[]): readonly NamedItem[] | undefined {
-  const named = new Map<string, NamedItem>();
+function collected(parts: readonly (readonly ItemName[] | undefined)[]): readonly ItemName[] | undefined {
+  const named = new Map<string, ItemName>();
   for (const items of parts) {
     if (items === undefined) return undefined;
     for (const item of items) named.set(`${item.partitionKey}\n${item.id}`, item);
