@@ -1,3 +1,4 @@
+import { type Decision, etagDiffers } from '../decision.ts';
 import { unreachable } from '../invariant.ts';
 import type { ClientEncryptionKeyCommand } from './commands.ts';
 import type { ClientEncryptionKeyEvent } from './events.ts';
@@ -10,9 +11,7 @@ export type ClientEncryptionKeyRefusal =
   /** The rid was taken by another name: the caller goes on to the next candidate. */
   | { readonly reason: 'rid-taken' };
 
-export type ClientEncryptionKeyDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly ClientEncryptionKeyEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: ClientEncryptionKeyRefusal };
+export type ClientEncryptionKeyDecision = Decision<ClientEncryptionKeyEvent, ClientEncryptionKeyRefusal>;
 
 /** Decides a command on one client encryption key. */
 export function decideClientEncryptionKey(
@@ -32,7 +31,7 @@ export function decideClientEncryptionKey(
     case 'RewrapClientEncryptionKey': {
       const { wrappedKey, ifMatch } = command;
       if (state === undefined) return refuse('not-found');
-      if (ifMatch !== undefined && ifMatch !== '*' && ifMatch !== state.etag) return refuse('precondition-failed');
+      if (etagDiffers(state.etag, ifMatch)) return refuse('precondition-failed');
       return { kind: 'accepted', events: [{ type: 'ClientEncryptionKeyRewrapped', data: { wrappedKey } }] };
     }
     default:

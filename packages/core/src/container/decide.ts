@@ -1,3 +1,4 @@
+import { type Decision, etagDiffers } from '../decision.ts';
 import { invariant, unreachable } from '../invariant.ts';
 import { hasPseudonymousIds } from '../item/pseudonym.ts';
 import { isRetentionCommand } from '../retention/commands.ts';
@@ -31,9 +32,7 @@ export type ContainerRefusal =
   | RetentionRefusal
   | ThroughputRefusal;
 
-export type ContainerDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly ContainerEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: ContainerRefusal };
+export type ContainerDecision = Decision<ContainerEvent, ContainerRefusal>;
 
 const refuse = (
   reason:
@@ -111,7 +110,7 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
       return accept({ type: 'PartitionKeyDeleteCompleted', data: { partitionKey, position } });
     }
     case 'DeleteContainer':
-      if (etagDiffers(state, command)) return refuse('precondition-failed');
+      if (hasOtherEtag(state, command)) return refuse('precondition-failed');
       return accept(...(command.afterLoss === true ? [ttlAfterLoss(state, command)] : []), {
         type: 'ContainerDeleted',
         data: {},
@@ -125,7 +124,7 @@ function decideReplace(
   state: ContainerState,
   command: ReplaceContainer & Pick<ContainerCommand, 'nowMs' | 'policyDelayMs'>,
 ): ContainerDecision {
-  if (etagDiffers(state, command)) return refuse('precondition-failed');
+  if (hasOtherEtag(state, command)) return refuse('precondition-failed');
   if (!sameJson(state.definition.partitionKey, command.definition.partitionKey)) return refuse('partition-key-fixed');
   if (!sameJson(uniqueKeysOf(state.definition), uniqueKeysOf(command.definition))) return refuse('unique-keys-fixed');
   if (!sameJson(clientEncryptionOf(state.definition), clientEncryptionOf(command.definition))) {
@@ -250,9 +249,9 @@ export function containerEtag(state: ContainerState, nowMs: number): string {
   return hasBegun ? `${state.etag.slice(0, -1)}.${version}"` : state.etag;
 }
 
-function etagDiffers(
+function hasOtherEtag(
   state: ContainerState,
   { ifMatch, nowMs }: { readonly ifMatch?: string | undefined; readonly nowMs: number },
 ): boolean {
-  return ifMatch !== undefined && ifMatch !== '*' && ifMatch !== containerEtag(state, nowMs);
+  return ifMatch !== undefined && etagDiffers(containerEtag(state, nowMs), ifMatch);
 }

@@ -1,3 +1,4 @@
+import { type Decision, etagDiffers } from '../decision.ts';
 import { unreachable } from '../invariant.ts';
 import { decideInitialThroughput, decideThroughput, type ThroughputRefusal } from '../throughput/provisioning.ts';
 import type { DatabaseCommand } from './commands.ts';
@@ -14,9 +15,7 @@ export type DatabaseRefusal =
   | { readonly reason: 'rid-taken' }
   | ThroughputRefusal;
 
-export type DatabaseDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly DatabaseEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: DatabaseRefusal };
+export type DatabaseDecision = Decision<DatabaseEvent, DatabaseRefusal>;
 
 /** Decides a command on one database. */
 export function decideDatabase(state: DatabaseState | undefined, command: DatabaseCommand): DatabaseDecision {
@@ -41,9 +40,7 @@ export function decideDatabase(state: DatabaseState | undefined, command: Databa
       return decideThroughput(state, command);
     case 'DeleteDatabase':
       if (state === undefined || state.status === 'deleted') return refuse('not-found');
-      if (command.ifMatch !== undefined && command.ifMatch !== '*' && command.ifMatch !== state.etag) {
-        return refuse('precondition-failed');
-      }
+      if (etagDiffers(state.etag, command.ifMatch)) return refuse('precondition-failed');
       return { kind: 'accepted', events: [{ type: 'DatabaseDeleted', data: {} }] };
     default:
       return unreachable(command);

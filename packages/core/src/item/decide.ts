@@ -1,3 +1,4 @@
+import { type Decision, etagDiffers } from '../decision.ts';
 import { invariant, unreachable } from '../invariant.ts';
 import { expiryOf } from '../ttl/expiry.ts';
 import { isTtlOn, policyToDecideBy } from '../ttl/policy-timeline.ts';
@@ -27,8 +28,7 @@ export type ItemRefusal =
   | { readonly reason: 'not-due' };
 
 export type ItemDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly ItemEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: ItemRefusal }
+  | Decision<ItemEvent, ItemRefusal>
   /**
    * The life is overdue, or left with its partition key: its end is recorded first, then the command is decided again
    * on the next life.
@@ -201,6 +201,5 @@ export function preconditionsHold(
   etag: string,
   { ifMatch, ifNoneMatch }: { readonly ifMatch?: string | undefined; readonly ifNoneMatch?: string | undefined },
 ): boolean {
-  if (ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag) return false;
-  return ifNoneMatch !== '*' && ifNoneMatch !== etag;
+  return !etagDiffers(etag, ifMatch) && ifNoneMatch !== '*' && ifNoneMatch !== etag;
 }

@@ -1,3 +1,4 @@
+import type { Decision } from '../decision.ts';
 import { unreachable } from '../invariant.ts';
 import type { RetentionCommand, SettleErasure } from './commands.ts';
 import type { RetentionEvent } from './events.ts';
@@ -11,9 +12,7 @@ export type RetentionRefusal =
   /** That id was given to a hold before, standing or released: an id means one hold for ever. */
   { readonly reason: 'hold-exists' } | { readonly reason: 'hold-not-found' } | { readonly reason: 'too-many-holds' };
 
-export type RetentionDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly RetentionEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: RetentionRefusal };
+export type RetentionDecision = Decision<RetentionEvent, RetentionRefusal>;
 
 const accept = (...events: RetentionEvent[]): RetentionDecision => ({ kind: 'accepted', events });
 const refuse = (refusal: RetentionRefusal): RetentionDecision => ({ kind: 'refused', refusal });

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { type Decision, etagDiffers } from '../decision.ts';
 import { unreachable } from '../invariant.ts';
 import { etagOf } from '../item/events.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
@@ -47,9 +48,7 @@ export type ThroughputRefusal =
   /** `problem` is a sentence for whoever asked. */
   | { readonly reason: 'throughput-invalid'; readonly problem: string };
 
-export type ThroughputDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly ThroughputChanged[] }
-  | { readonly kind: 'refused'; readonly refusal: ThroughputRefusal };
+export type ThroughputDecision = Decision<ThroughputChanged, ThroughputRefusal>;
 
 /** The provisioning that a creation leaves behind; a throughput given with it is recorded as the next event. */
 export function initialProvisioning(created: RecordedEvent): Provisioning {
@@ -85,7 +84,7 @@ export function decideInitialThroughput(throughput: Throughput | undefined): Thr
 
 /** A change of what is provisioned. Whatever has nothing of its own is changed from the default it is shown with. */
 export function decideThroughput(before: Provisioning, { change, ifMatch }: ChangeThroughput): ThroughputDecision {
-  if (ifMatch !== undefined && ifMatch !== '*' && ifMatch !== before.throughputEtag) {
+  if (etagDiffers(before.throughputEtag, ifMatch)) {
     return { kind: 'refused', refusal: { reason: 'precondition-failed' } };
   }
   const { throughput: from, highestThroughput } = before;

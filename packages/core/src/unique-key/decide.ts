@@ -1,11 +1,10 @@
+import type { Decision } from '../decision.ts';
 import { unreachable } from '../invariant.ts';
 import type { UniqueKeyCommand } from './commands.ts';
 import type { UniqueKeyEvent } from './events.ts';
 import type { UniqueKeyState } from './state.ts';
 
-export type UniqueKeyDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly UniqueKeyEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: { readonly reason: 'unique-key-taken' } };
+export type UniqueKeyDecision = Decision<UniqueKeyEvent, { readonly reason: 'unique-key-taken' }>;
 
 /** Decides a command on one value of a unique key. */
 export function decideUniqueKey({ holder }: UniqueKeyState, command: UniqueKeyCommand): UniqueKeyDecision {

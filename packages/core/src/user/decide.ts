@@ -1,3 +1,4 @@
+import { type Decision, etagDiffers } from '../decision.ts';
 import { unreachable } from '../invariant.ts';
 import type { UserCommand } from './commands.ts';
 import type { Permission, UserEvent } from './events.ts';
@@ -17,9 +18,7 @@ export type UserRefusal =
   | { readonly reason: 'precondition-failed' }
   | { readonly reason: 'too-many-permissions' };
 
-export type UserDecision =
-  | { readonly kind: 'accepted'; readonly events: readonly UserEvent[] }
-  | { readonly kind: 'refused'; readonly refusal: UserRefusal };
+export type UserDecision = Decision<UserEvent, UserRefusal>;
 
 const accept = (...events: UserEvent[]): UserDecision => ({ kind: 'accepted', events });
 const refuse = (reason: Exclude<UserRefusal['reason'], 'name-taken'>): UserDecision => ({
@@ -43,10 +42,10 @@ export function decideUser(state: UserState | TakenUserName | undefined, command
   if (state?.status !== 'live') return refuse('user-not-found');
   switch (command.type) {
     case 'RenameUser':
-      if (differs(state.etag, command.ifMatch)) return refuse('precondition-failed');
+      if (etagDiffers(state.etag, command.ifMatch)) return refuse('precondition-failed');
       return command.name === state.name ? accept() : accept({ type: 'UserRenamed', data: { name: command.name } });
     case 'DeleteUser':
-      return differs(state.etag, command.ifMatch)
+      return etagDiffers(state.etag, command.ifMatch)
         ? refuse('precondition-failed')
         : accept({ type: 'UserDeleted', data: {} });
     case 'WritePermission': {
@@ -70,7 +69,7 @@ export function decideUser(state: UserState | TakenUserName | undefined, command
     case 'DeletePermission': {
       const current = named(state, command.name);
       if (current === undefined) return refuse('permission-not-found');
-      if (differs(current.etag, command.ifMatch)) return refuse('precondition-failed');
+      if (etagDiffers(current.etag, command.ifMatch)) return refuse('precondition-failed');
       return accept({ type: 'PermissionDeleted', data: { birth: current.birth } });
     }
     default:
@@ -84,7 +83,7 @@ function decideReplace(
   current: PermissionState,
   { permission, ifMatch }: { readonly permission: Permission; readonly ifMatch?: string | undefined },
 ): UserDecision {
-  if (differs(current.etag, ifMatch)) return refuse('precondition-failed');
+  if (etagDiffers(current.etag, ifMatch)) return refuse('precondition-failed');
   if (covered(state, permission, current)) return refuse('already-exists');
   return accept({ type: 'PermissionReplaced', data: { birth: current.birth, permission } });
 }
@@ -118,6 +117,3 @@ function covered(state: UserState, wanted: Permission, except?: PermissionState)
 }
 
 const withoutSlashes = (link: string): string => link.replaceAll(/^\/+|\/+$/g, '');
-
-const differs = (etag: string, ifMatch: string | undefined): boolean =>
-  ifMatch !== undefined && ifMatch !== '*' && ifMatch !== etag;
