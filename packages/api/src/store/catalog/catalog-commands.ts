@@ -3,8 +3,6 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { feedFloorSeconds } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerCommand, ExpiringAtOnce } from '@epitaph/core/container/commands.ts';
 import type { ContainerDecision, ContainerRefusal } from '@epitaph/core/container/decide.ts';
-import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
-import type { TtlBrake } from '@epitaph/core/container/events.ts';
 import { handleContainer } from '@epitaph/core/container/handle.ts';
 import { recordedByMs } from '@epitaph/core/container/recorded-by.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -21,16 +19,15 @@ import type { ProposedPolicy } from '@epitaph/core/history/preview.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
-import type { ChangeThroughput, ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
+import type { ThroughputRefusal } from '@epitaph/core/throughput/provisioning.ts';
 import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
-import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { isLost } from '@epitaph/projections/catalog/lost-container.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
-import type { TtlChange } from '../api/catalog-api.ts';
-import type { Caller, Precondition, Written } from '../api/common.ts';
+import type { CatalogApi } from '../api/catalog-api.ts';
+import type { Caller, Written } from '../api/common.ts';
 import type { FeedFloors } from '../change-feed/feed-floors.ts';
 import type { StoreParts } from '../parts.ts';
 import { assertNotPast, type Previews } from '../retention/previews.ts';
@@ -59,7 +56,7 @@ export class CatalogCommands {
     this.#options = options;
   }
 
-  async createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>> {
+  readonly createDatabase: CatalogApi['createDatabase'] = async (caller, name, throughput) => {
     if (throughput !== undefined) this.#assertProvisioned();
     this.#assertDatabaseNotLost(name);
     // Each database of that name that is gone has used up a number, so the log need not be asked about these.
@@ -74,33 +71,33 @@ export class CatalogCommands {
       // A number used up by an earlier incarnation, or by another name with the same hash.
       if (decision.refusal.reason !== 'rid-taken') throw databaseRefusal(decision.refusal);
     }
-  }
+  };
 
-  async deleteDatabase(caller: Caller, name: string, precondition: Precondition = {}): Promise<{ position: number }> {
+  readonly deleteDatabase: CatalogApi['deleteDatabase'] = async (caller, name, { ifMatch } = {}) => {
     const database = this.database(name);
-    const command = { type: 'DeleteDatabase', ifMatch: precondition.ifMatch } as const;
+    const command = { type: 'DeleteDatabase', ifMatch } as const;
     if (decideDatabase(database, command).kind === 'accepted') {
       // Of one that lacks events it is to be on record that nothing there has an end but this.
       for (const { rid, lacksEvents } of this.#parts.catalog.liveContainers(database.rid)) {
-        if (lacksEvents === true) await this.#deleteByRid(caller, rid, {});
+        if (lacksEvents === true) await this.#deleteByRid(caller, rid, undefined);
       }
     }
     const { position } = await this.#changeDatabase(caller, database.rid, command);
     return { position };
-  }
+  };
 
   /** Changes what a database's containers share. */
-  async changeDatabaseThroughput(
-    caller: Caller,
-    rid: string,
-    change: ChangeThroughput['change'],
-    precondition: Precondition = {},
-  ): Promise<Written<DatabaseState>> {
+  readonly changeDatabaseThroughput: CatalogApi['changeDatabaseThroughput'] = async (
+    caller,
+    rid,
+    change,
+    { ifMatch } = {},
+  ) => {
     this.#assertProvisioned();
-    const command = { type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch } as const;
+    const command = { type: 'ChangeThroughput', change, ifMatch } as const;
     const { state, position } = await this.#changeDatabase(caller, rid, command);
     return { resource: state!, position, created: false };
-  }
+  };
 
   #assertProvisioned(): void {
     if (!this.#options.serverless) return;
@@ -178,14 +175,14 @@ export class CatalogCommands {
     return state !== undefined && isLost(state) && state.status === 'live' ? state : undefined;
   }
 
-  async createContainer(
-    caller: Caller,
-    database: string,
-    name: string,
-    definition: ContainerDefinition,
-    defaultTtl: DefaultTtl,
-    throughput?: Throughput,
-  ): Promise<Written<ContainerState>> {
+  readonly createContainer: CatalogApi['createContainer'] = async (
+    caller,
+    database,
+    name,
+    definition,
+    defaultTtl,
+    throughput,
+  ) => {
     if (throughput !== undefined) this.#assertProvisioned();
     const { rid: databaseOf, throughput: ofDatabase } = this.database(database);
     const lost = this.#lost(databaseOf, name);
@@ -217,26 +214,26 @@ export class CatalogCommands {
       if (decision.kind === 'accepted') return { resource: state!, position, created: true };
       if (decision.refusal.reason !== 'rid-taken') throw containerRefusal(decision.refusal);
     }
-  }
+  };
 
-  replaceContainer(
-    caller: Caller,
-    database: string,
-    name: string,
-    definition: ContainerDefinition,
-    defaultTtl: DefaultTtl,
-    precondition: Precondition = {},
-  ): Promise<Written<ContainerState>> {
+  readonly replaceContainer: CatalogApi['replaceContainer'] = (
+    caller,
+    database,
+    name,
+    definition,
+    defaultTtl,
+    { ifMatch } = {},
+  ) => {
     return this.#change(caller, database, name, async (container, nowMs) => ({
       type: 'ReplaceContainer',
       definition,
       defaultTtl,
       expiring: await this.#underBrake(container, { defaultTtl, effectiveFromMs: nowMs + this.#policyDelayMs }),
-      ifMatch: precondition.ifMatch,
+      ifMatch,
     }));
-  }
+  };
 
-  async changeTtl(caller: Caller, database: string, name: string, change: TtlChange): Promise<ContainerState> {
+  readonly changeTtl: CatalogApi['changeTtl'] = async (caller, database, name, change) => {
     if (change.confirmed && change.reason === undefined) {
       throw new Refusal('bad-request', 'A change that is confirmed past the brake needs a reason.');
     }
@@ -248,23 +245,17 @@ export class CatalogCommands {
       return { type: 'ChangeTtl', ...change, expiring, afterLoss: container.state.lacksEvents };
     });
     return resource;
-  }
+  };
 
-  async withdrawTtl(caller: Caller, database: string, name: string, reason?: string): Promise<ContainerState> {
+  readonly withdrawTtl: CatalogApi['withdrawTtl'] = async (caller, database, name, reason) => {
     const { resource } = await this.#change(caller, database, name, () => ({ type: 'WithdrawTtl', reason }));
     return resource;
-  }
+  };
 
-  async setTtlBrake(
-    caller: Caller,
-    database: string,
-    name: string,
-    brake: TtlBrake | null,
-    reason?: string,
-  ): Promise<ContainerState> {
+  readonly setTtlBrake: CatalogApi['setTtlBrake'] = async (caller, database, name, brake, reason) => {
     const { resource } = await this.#change(caller, database, name, () => ({ type: 'ChangeTtlBrake', brake, reason }));
     return resource;
-  }
+  };
 
   /**
    * What a TTL change would make expire at once, if there is a brake to ask, or another node may set one before the change is
@@ -278,17 +269,12 @@ export class CatalogCommands {
     return mayBeBraked ? this.#previews.expiringAtOnce(number, state, proposal) : undefined;
   }
 
-  async deleteContainer(
-    caller: Caller,
-    database: string,
-    name: string,
-    precondition: Precondition = {},
-  ): Promise<{ position: number }> {
+  readonly deleteContainer: CatalogApi['deleteContainer'] = async (caller, database, name, { ifMatch } = {}) => {
     const { rid } = this.#lost(this.database(database).rid, name) ?? this.container(database, name);
-    return this.#deleteByRid(caller, rid, precondition);
-  }
+    return this.#deleteByRid(caller, rid, ifMatch);
+  };
 
-  async #deleteByRid(caller: Caller, rid: string, { ifMatch }: Precondition): Promise<{ position: number }> {
+  async #deleteByRid(caller: Caller, rid: string, ifMatch: string | undefined): Promise<{ position: number }> {
     const { position } = await this.#changeByRid(caller, rid, ({ state: { lacksEvents: afterLoss } }) => ({
       type: 'DeleteContainer',
       ifMatch,
@@ -297,31 +283,25 @@ export class CatalogCommands {
     return { position };
   }
 
-  async setPolicyGrace(
-    caller: Caller,
-    database: string,
-    name: string,
-    seconds: number,
-    reason?: string,
-  ): Promise<ContainerState> {
+  readonly setPolicyGrace: CatalogApi['setPolicyGrace'] = async (caller, database, name, seconds, reason) => {
     const { resource } = await this.#change(caller, database, name, () => ({
       type: 'ChangePolicyGrace',
       seconds,
       reason,
     }));
     return resource;
-  }
+  };
 
   /** Changes a container's own throughput. */
-  async changeContainerThroughput(
-    caller: Caller,
-    rid: string,
-    change: ChangeThroughput['change'],
-    precondition: Precondition = {},
-  ): Promise<Written<ContainerState>> {
+  readonly changeContainerThroughput: CatalogApi['changeContainerThroughput'] = async (
+    caller,
+    rid,
+    change,
+    { ifMatch } = {},
+  ) => {
     this.#assertProvisioned();
-    return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch: precondition.ifMatch }));
-  }
+    return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch }));
+  };
 
   /** All items of a partition key leave at one instant, by one fact. */
   async deletePartitionKey(caller: Caller, container: ContainerState, key: string): Promise<{ position: number }> {

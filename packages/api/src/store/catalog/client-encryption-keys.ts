@@ -3,7 +3,6 @@ import {
   decideClientEncryptionKey,
   type ClientEncryptionKeyDecision,
 } from '@epitaph/core/client-encryption-key/decide.ts';
-import type { WrappedKey } from '@epitaph/core/client-encryption-key/events.ts';
 import { evolveClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
@@ -11,7 +10,8 @@ import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryptio
 import { Refusal } from '@epitaph/core/errors.ts';
 import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
-import type { Caller, Precondition, Written } from '../api/common.ts';
+import type { CatalogApi } from '../api/catalog-api.ts';
+import type { Caller } from '../api/common.ts';
 import type { StoreParts } from '../parts.ts';
 import { clientEncryptionKeyRid } from '../rids.ts';
 
@@ -33,12 +33,7 @@ export class ClientEncryptionKeys {
     return found.state;
   }
 
-  async create(
-    caller: Caller,
-    databaseRid: string,
-    name: string,
-    wrappedKey: WrappedKey,
-  ): Promise<Written<ClientEncryptionKeyState>> {
+  readonly create: CatalogApi['createClientEncryptionKey'] = async (caller, databaseRid, name, wrappedKey) => {
     for (let incarnation = 0; ; incarnation++) {
       const rid = clientEncryptionKeyRid(databaseRid, name, incarnation);
       const command = { type: 'CreateClientEncryptionKey', databaseRid, name, wrappedKey } as const;
@@ -46,22 +41,22 @@ export class ClientEncryptionKeys {
       if (decision.kind === 'accepted') return { resource: state!, position, created: true };
       if (decision.refusal.reason !== 'rid-taken') throw new Refusal('already-exists');
     }
-  }
+  };
 
-  async rewrap(
-    caller: Caller,
-    databaseRid: string,
-    name: string,
-    wrappedKey: WrappedKey,
-    { ifMatch }: Precondition = {},
-  ): Promise<Written<ClientEncryptionKeyState>> {
+  readonly rewrap: CatalogApi['rewrapClientEncryptionKey'] = async (
+    caller,
+    databaseRid,
+    name,
+    wrappedKey,
+    { ifMatch } = {},
+  ) => {
     const { rid } = this.find(databaseRid, name);
     const command = { type: 'RewrapClientEncryptionKey', wrappedKey, ifMatch } as const;
     const { decision, state, position } = await this.#on(caller, rid, command);
     if (decision.kind === 'accepted') return { resource: state!, position, created: false };
     invariant(decision.refusal.reason === 'precondition-failed', 'a key that was found stays');
     throw new Refusal('precondition-failed');
-  }
+  };
 
   async #on(
     caller: Caller,

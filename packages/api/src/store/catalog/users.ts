@@ -4,13 +4,14 @@ import { evolved, handleCommand, newEvents, TooMuchContention } from '@epitaph/c
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { UserCommand } from '@epitaph/core/user/commands.ts';
 import { decideUser, MAX_PERMISSIONS, type UserDecision, type UserRefusal } from '@epitaph/core/user/decide.ts';
-import type { Permission, UserEvent } from '@epitaph/core/user/events.ts';
+import type { UserEvent } from '@epitaph/core/user/events.ts';
 import { evolveUser, foldUser } from '@epitaph/core/user/evolve.ts';
 import type { PermissionState, TakenUserName, UserState } from '@epitaph/core/user/state.ts';
 import { userStream } from '@epitaph/core/user/stream-name.ts';
 import { userEventVersions } from '@epitaph/core/user/upcast.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
-import type { Caller, Precondition, Written } from '../api/common.ts';
+import type { Caller } from '../api/common.ts';
+import type { UsersApi } from '../api/users-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { userRid } from '../rids.ts';
 
@@ -43,12 +44,7 @@ export class Users {
     return found.state;
   }
 
-  async create(
-    caller: Caller,
-    databaseRid: string,
-    name: string,
-    operation: 'create' | 'upsert',
-  ): Promise<Written<UserState>> {
+  readonly create: UsersApi['createUser'] = async (caller, databaseRid, name, operation) => {
     for (let incarnation = 0; ; incarnation++) {
       const rid = userRid(databaseRid, name, incarnation);
       const done = await this.#on(this.#parts.command(caller), rid, { type: 'CreateUser', databaseRid, name });
@@ -59,7 +55,7 @@ export class Users {
       if (operation === 'upsert') return { resource: holder, position: done.position, created: false };
       throw new Refusal('already-exists');
     }
-  }
+  };
 
   /** The user that a name belongs to, after a stream for it was refused; undefined to go on to the next stream. */
   async #holder({ decision, state }: Done, name: string): Promise<UserState | undefined> {
@@ -81,15 +77,9 @@ export class Users {
    * Gives a user another name. The user keeps its stream and rid, so the name is taken in the stream that it leads to,
    * in one append with the renaming: two users of one name can't come of it.
    */
-  async rename(
-    caller: Caller,
-    databaseRid: string,
-    name: string,
-    newName: string,
-    precondition: Precondition = {},
-  ): Promise<Written<UserState>> {
+  readonly rename: UsersApi['renameUser'] = async (caller, databaseRid, name, newName, { ifMatch } = {}) => {
     const user = this.find(databaseRid, name);
-    const command: UserCommand = { type: 'RenameUser', name: newName, ifMatch: precondition.ifMatch };
+    const command: UserCommand = { type: 'RenameUser', name: newName, ifMatch };
     if (newName === name) {
       const done = await this.#on(this.#parts.command(caller), user.rid, command);
       return { resource: live(done), position: done.position, created: false };
@@ -136,54 +126,41 @@ export class Users {
       return { resource: renamed as UserState, position: result.position, created: false };
     }
     throw new TooMuchContention(`${MAX_ATTEMPTS} attempts to rename a user lost against other writers`);
-  }
+  };
 
-  async delete(
-    caller: Caller,
-    databaseRid: string,
-    name: string,
-    precondition: Precondition = {},
-  ): Promise<{ position: number }> {
+  readonly delete: UsersApi['deleteUser'] = async (caller, databaseRid, name, { ifMatch } = {}) => {
     const { rid } = this.find(databaseRid, name);
-    const command: UserCommand = { type: 'DeleteUser', ifMatch: precondition.ifMatch };
+    const command: UserCommand = { type: 'DeleteUser', ifMatch };
     const { position } = await this.#accepted(caller, rid, command);
     return { position };
-  }
+  };
 
-  async writePermission(
-    caller: Caller,
-    user: UserState,
-    operation: 'create' | 'upsert',
-    permission: Permission,
-    precondition: Precondition = {},
-  ): Promise<Written<PermissionState>> {
-    const { ifMatch } = precondition;
+  readonly writePermission: UsersApi['writePermission'] = async (
+    caller,
+    user,
+    operation,
+    permission,
+    { ifMatch } = {},
+  ) => {
     const done = await this.#accepted(caller, user.rid, { type: 'WritePermission', operation, permission, ifMatch });
     return { ...permissionOf(done, permission.name), created: done.events[0]?.type === 'PermissionCreated' };
-  }
+  };
 
-  async replacePermission(
-    caller: Caller,
-    user: UserState,
-    name: string | number,
-    permission: Permission,
-    precondition: Precondition = {},
-  ): Promise<Written<PermissionState>> {
-    const { ifMatch } = precondition;
+  readonly replacePermission: UsersApi['replacePermission'] = async (
+    caller,
+    user,
+    name,
+    permission,
+    { ifMatch } = {},
+  ) => {
     const done = await this.#accepted(caller, user.rid, { type: 'ReplacePermission', name, permission, ifMatch });
     return { ...permissionOf(done, permission.name), created: false };
-  }
+  };
 
-  async deletePermission(
-    caller: Caller,
-    user: UserState,
-    name: string | number,
-    precondition: Precondition = {},
-  ): Promise<{ position: number }> {
-    const { ifMatch } = precondition;
+  readonly deletePermission: UsersApi['deletePermission'] = async (caller, user, name, { ifMatch } = {}) => {
     const { position } = await this.#accepted(caller, user.rid, { type: 'DeletePermission', name, ifMatch });
     return { position };
-  }
+  };
 
   async #accepted(caller: Caller, rid: string, command: UserCommand): Promise<Done & { events: readonly UserEvent[] }> {
     const done = await this.#on(this.#parts.command(caller), rid, command);
