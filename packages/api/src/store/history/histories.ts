@@ -30,7 +30,7 @@ import type { CatalogContainer } from '@epitaph/projections/catalog/catalog.ts';
 import { leftWithContainer } from '@epitaph/projections/disappearances/disappearance.ts';
 import { actionsOnStore } from '@epitaph/projections/operator-actions.ts';
 import type { DisappearanceRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
-import type { Disappearance, DisappearanceFilter, HistoryEntry, HistoryPage, Period } from '../api/history-api.ts';
+import type { HistoryApi, HistoryEntry, Period } from '../api/history-api.ts';
 import {
   assertNoneBehind,
   isPurged,
@@ -64,12 +64,7 @@ export class Histories {
    * A page of it: at most so many facts after a place. No more is read, since an item may have been written a million
    * times.
    */
-  async historyPage(
-    container: ContainerState,
-    givenId: string,
-    givenKey: string,
-    { after, limit }: { readonly after?: string | undefined; readonly limit?: number | undefined },
-  ): Promise<HistoryPage> {
+  readonly historyPage: HistoryApi['historyPage'] = async (container, givenId, givenKey, { after, limit }) => {
     const entries: HistoryEntry[] = [];
     const name = await this.#parts.recordedName(container, { id: givenId, partitionKey: givenKey });
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
@@ -95,7 +90,7 @@ export class Histories {
       await pace.step();
     }
     return { entries };
-  }
+  };
 
   /**
    * What is on record of a life from a revision on, with its place: at most so many entries. Undefined for a life that
@@ -310,10 +305,7 @@ export class Histories {
     return undefined;
   }
 
-  async disappearances(
-    container: ContainerState,
-    filter: DisappearanceFilter,
-  ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }> {
+  readonly disappearances: HistoryApi['disappearances'] = async (container, filter) => {
     const found = this.#parts.catalog.containerByRid(container.rid);
     if (found === undefined) throw new Refusal('container-not-found');
     const { fromMs = 0, toMs = LATEST_MS, cause, limit } = filter;
@@ -332,7 +324,7 @@ export class Histories {
     return rows.length < limit || last === undefined
       ? { rows }
       : { rows, continuation: `${last.atMs}.${last.position}` };
-  }
+  };
 
   /** How many items have expired in a period whose expiry is not on record yet, so that no disappearance tells it. */
   async unrecordedExpiries(container: ContainerState, { fromMs = 0, toMs = LATEST_MS }: Period): Promise<number> {

@@ -108,12 +108,7 @@ export class Proofs {
   }
 
   /** @throws Refusal item-not-found for a life that never was, not-erased while its content is there */
-  async certificate(
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    life?: number,
-  ): Promise<DisposalCertificate> {
+  readonly certificate: ProofsApi['certificate'] = async (container, id, partitionKey, life) => {
     const { prover } = this.#use();
     const { log, naming } = this.#parts.ports;
     const name = await this.#parts.recordedName(container, { id, partitionKey });
@@ -127,7 +122,7 @@ export class Proofs {
     if (!isPurged(found)) throw new Refusal('not-erased');
     await prover.reached(found.events.at(-1)!.position);
     return this.#certificateOf(found.events, prover.tree.size);
-  }
+  };
 
   /** Certificates of every life of a container that was erased in a period, in order of that time. */
   async *certificates(

@@ -1,10 +1,8 @@
-import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { explainItem } from '@epitaph/core/history/explain.ts';
 import { type ReplayVerdict, replayLife } from '@epitaph/core/history/replay.ts';
 import { type PolicyStart, withPolicy } from '@epitaph/core/ttl/policy-timeline.ts';
-import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
-import type { FollowedScan, ItemAsOf, ReplayDifference, ReplaySummary } from '../api/history-api.ts';
+import type { HistoryApi, ReplayDifference } from '../api/history-api.ts';
 import { livesOf } from '../items/life-scan.ts';
 import type { StoreParts } from '../parts.ts';
 
@@ -20,11 +18,7 @@ export class Replays {
   }
 
   /** @throws Refusal bad-request for policies that are not in order of time */
-  async replay(
-    container: ContainerState,
-    policies: readonly { readonly fromMs: number; readonly defaultTtl: DefaultTtl }[],
-    { onRow, onProgress, signal }: FollowedScan<ReplayDifference> = {},
-  ): Promise<ReplaySummary> {
+  readonly replay: HistoryApi['replay'] = async (container, policies, { onRow, onProgress, signal } = {}) => {
     let instead: readonly PolicyStart[] = [];
     for (const { fromMs, defaultTtl } of policies) {
       if (fromMs < (instead.at(-1)?.fromMs ?? 0)) {
@@ -46,14 +40,10 @@ export class Replays {
       await onRow?.(difference);
     }
     return { nowMs, lives: Object.values(counts).reduce((sum, count) => sum + count, 0), counts, sample };
-  }
+  };
 
   /** What was visible at an instant. @returns how many items */
-  async asOf(
-    container: ContainerState,
-    atMs: number,
-    { onRow, onProgress, signal }: FollowedScan<ItemAsOf> = {},
-  ): Promise<number> {
+  readonly asOf: HistoryApi['asOf'] = async (container, atMs, { onRow, onProgress, signal } = {}) => {
     const { state, nowMs } = await this.#parts.told(container);
     const gone = this.#parts.catalog.gone(state);
     let items = 0;
@@ -66,5 +56,5 @@ export class Replays {
       await onRow?.({ id, partitionKey, life: facts.life, ...written });
     }
     return items;
-  }
+  };
 }

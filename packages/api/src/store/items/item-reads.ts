@@ -2,17 +2,15 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
-import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { isWhole } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
+import type { HistoryApi } from '../api/history-api.ts';
 import type { AtLeast } from '../api/common.ts';
-import type { PastContent } from '../api/history-api.ts';
-import type { FoundItem, ItemsPage, ShownItem } from '../api/items-api.ts';
-import type { Continuation } from '../api/queries-api.ts';
+import type { FoundItem, ItemsApi, ShownItem } from '../api/items-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
 import type { StoreParts } from '../parts.ts';
 import type { Documents } from './documents.ts';
@@ -47,15 +45,12 @@ export class ItemReads {
   }
 
   /** What a visible item held at an instant, or at a revision of its life; its key is there as long as it is visible. */
-  async contentAt(
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    {
-      atMs = Number.POSITIVE_INFINITY,
-      revision,
-    }: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
-  ): Promise<PastContent> {
+  readonly contentAt: HistoryApi['contentAt'] = async (
+    container,
+    id,
+    partitionKey,
+    { atMs = Number.POSITIVE_INFINITY, revision },
+  ) => {
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const moment = await this.#parts.moment(container);
     const { within, marks } = moment;
@@ -74,7 +69,7 @@ export class ItemReads {
       etag: etagOf(write.id),
       json: await this.#documents.openAt(write),
     };
-  }
+  };
 
   /** One write of a life, which may have been written a million times. */
   async #writeAt(stream: string, atMs: number, revision: number | undefined): Promise<RecordedEvent | undefined> {
@@ -93,16 +88,12 @@ export class ItemReads {
     return undefined;
   }
 
-  async byBirth(
-    container: ContainerState,
-    birth: number,
-    isWanted: (name: ItemName) => boolean = () => true,
-  ): Promise<ShownItem | undefined> {
+  readonly byBirth: ItemsApi['itemByBirth'] = async (container, birth, isWanted = () => true) => {
     const { within, marks } = await this.#parts.moment(container);
     const row = await rowBornAt(this.#parts, within.number, birth);
     if (row === undefined || isExpired(row, marks) || !isWanted(row)) return undefined;
     return this.#documents.show(within.state, row);
-  }
+  };
 
   /**
    * Counting takes as long as there are items, so a count that took long serves for twenty times as long: who asks
@@ -121,10 +112,7 @@ export class ItemReads {
     return count;
   }
 
-  async list(
-    container: ContainerState,
-    page: ItemsPage,
-  ): Promise<{ readonly items: readonly ShownItem[]; readonly continuation?: Continuation }> {
+  readonly list: ItemsApi['listItems'] = async (container, page) => {
     await this.#parts.seen(page.atLeast);
     const moment = await this.#parts.moment(container);
     const { continuation } = page;
@@ -155,5 +143,5 @@ export class ItemReads {
       }
     }
     return { items };
-  }
+  };
 }

@@ -35,15 +35,8 @@ import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { QueryError } from '@epitaph/query';
 import { Places } from '@epitaph/core/places.ts';
 import { wait } from '../../wait.ts';
-import type { AtLeast, Caller, Precondition, UpsertPrecondition, Written } from '../api/common.ts';
-import type {
-  BatchOperation,
-  BatchOutcome,
-  BatchResult,
-  ItemToWrite,
-  PatchRequest,
-  ShownItem,
-} from '../api/items-api.ts';
+import type { Caller, Written } from '../api/common.ts';
+import type { BatchOperation, BatchOutcome, BatchResult, ItemsApi, ShownItem } from '../api/items-api.ts';
 import { inThisHeap } from '../heap.ts';
 import type { StoreParts } from '../parts.ts';
 import type { Documents } from './documents.ts';
@@ -120,29 +113,16 @@ export class ItemWrites {
     this.#intents = new ItemIntents(parts, documents);
   }
 
-  async write(
-    caller: Caller,
-    container: ContainerState,
-    operation: 'create' | 'upsert' | 'replace',
-    item: ItemToWrite,
-    precondition?: UpsertPrecondition,
-  ): Promise<Written<ShownItem>> {
+  readonly write: ItemsApi['writeItem'] = async (caller, container, operation, item, precondition) => {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'write', operation, item, precondition });
     }
     const name = await this.#parts.recordedName(container, item);
     const intent = writing(operation, { ...item, ...name }, precondition);
     return shownAs(item, await this.#change(caller, container, name, intent, { isCreate: operation === 'create' }));
-  }
+  };
 
-  async patch(
-    caller: Caller,
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    patch: PatchRequest,
-    precondition?: Precondition,
-  ): Promise<Written<ShownItem>> {
+  readonly patch: ItemsApi['patchItem'] = async (caller, container, id, partitionKey, patch, precondition) => {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
     }
@@ -166,21 +146,15 @@ export class ItemWrites {
     } finally {
       giveBack();
     }
-  }
+  };
 
-  async delete(
-    caller: Caller,
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    precondition?: Precondition,
-  ): Promise<{ position: number; bytes: number }> {
+  readonly delete: ItemsApi['deleteItem'] = async (caller, container, id, partitionKey, precondition) => {
     let bytes = 0;
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const intent = deleting(name.partitionKey, precondition, (size) => (bytes = size));
     const { handled } = await this.#handle(caller, container, name, intent);
     return { position: handled.position!, bytes };
-  }
+  };
 
   /**
    * Begins a new life with the content of an ended one. The ended life stays as it is.
@@ -208,15 +182,10 @@ export class ItemWrites {
     return { ...began, ts: result.item.ts, position: outcome.position };
   }
 
-  async batch(
-    caller: Caller,
-    container: ContainerState,
-    operations: readonly BatchOperation[],
-    options: { readonly dryRun?: boolean; readonly atLeast?: AtLeast | undefined } = {},
-  ): Promise<BatchOutcome> {
+  readonly batch: ItemsApi['batchItems'] = async (caller, container, operations, options = {}) => {
     await this.#parts.seen(options.atLeast);
     return this.#carryOut(caller, container, operations, options);
-  }
+  };
 
   async #carryOut(
     caller: Caller,

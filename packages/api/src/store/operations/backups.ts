@@ -10,7 +10,7 @@ import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedBackup, VaultCopies } from '@epitaph/projections/purge/vault-copies.ts';
 import type { Caller } from '../api/common.ts';
-import type { BackupRequest, TakenBackup } from '../api/operations-api.ts';
+import type { OperationsApi, TakenBackup } from '../api/operations-api.ts';
 import { endWhatIsOver } from '../items/item-lives.ts';
 import type { StoreParts } from '../parts.ts';
 
@@ -83,11 +83,7 @@ export class Backups {
     return this.#ledgerHead?.() ?? this.#found().ledgerHead();
   }
 
-  async take(
-    caller: Caller,
-    { folder, vaultKeptSeconds }: BackupRequest,
-    follow: FollowedCopy = {},
-  ): Promise<TakenBackup> {
+  readonly take: OperationsApi['backup'] = async (caller, { folder, vaultKeptSeconds }, follow = {}) => {
     const source = this.#found();
     const target = this.#target(folder);
     this.#parts.command(caller);
@@ -99,7 +95,7 @@ export class Backups {
     } finally {
       this.#running = undefined;
     }
-  }
+  };
 
   /** Ends what is under way, because the store closes. */
   cancel(): void {

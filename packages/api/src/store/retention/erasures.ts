@@ -19,7 +19,7 @@ import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import { wait } from '../../wait.ts';
 import type { Caller } from '../api/common.ts';
-import type { ErasureOutcome } from '../api/retention-api.ts';
+import type { ErasureOutcome, RetentionApi } from '../api/retention-api.ts';
 import {
   assertNoneBehind,
   endWhatIsOver,
@@ -98,13 +98,7 @@ export class Erasures {
   }
 
   /** @throws Refusal item-not-found for an item that never was, held with what stands against it */
-  async erase(
-    caller: Caller,
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    { reason, requestedBy }: { readonly reason: string; readonly requestedBy: string },
-  ): Promise<ErasureOutcome> {
+  readonly erase: RetentionApi['eraseItem'] = async (caller, container, id, partitionKey, { reason, requestedBy }) => {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
     if ((await itemLife(log, prefix, 0)) === undefined) {
@@ -128,7 +122,7 @@ export class Erasures {
       if (!isOutcome(error)) this.#resumeLater();
       throw error;
     }
-  }
+  };
 
   /**
    * Carries out the erasures that a crash or a fault has left without an outcome; while the clock is held they wait. An

@@ -38,7 +38,7 @@ import { isoTime } from '@epitaph/core/clock.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { wait } from '../../wait.ts';
 import type { Caller } from '../api/common.ts';
-import type { HoldRequest, PlacedHold, ShownHold } from '../api/retention-api.ts';
+import type { HoldRequest, PlacedHold, RetentionApi, ShownHold } from '../api/retention-api.ts';
 import { isErased, type ItemLife, livesOfItem } from '../items/item-lives.ts';
 import type { StoreParts } from '../parts.ts';
 import type { Queries } from '../queries/queries.ts';
@@ -220,10 +220,7 @@ export class Holds {
     return false;
   }
 
-  async list(
-    container: ContainerState,
-    { after, limit = Number.POSITIVE_INFINITY }: { readonly after: number; readonly limit?: number | undefined },
-  ): Promise<RecordedHold[]> {
+  readonly list: RetentionApi['holds'] = async (container, { after, limit = Number.POSITIVE_INFINITY }) => {
     const known: KnownHold[] = [];
     for (const hold of this.#state(container).retention.holds.after(after)) {
       if (known.length === limit) break;
@@ -234,7 +231,7 @@ export class Holds {
       holds.push(...(await allDone(known.slice(from, from + READ_AT_ONCE).map((hold) => this.#recorded(hold)))));
     }
     return holds;
-  }
+  };
 
   /** @throws Refusal hold-not-found */
   async find(container: ContainerState, holdId: string): Promise<ShownHold> {
@@ -354,12 +351,7 @@ export class Holds {
     });
   }
 
-  async setRecoveryWindow(
-    caller: Caller,
-    container: ContainerState,
-    seconds: number,
-    reason: string,
-  ): Promise<ContainerState> {
+  readonly setRecoveryWindow: RetentionApi['setRecoveryWindow'] = async (caller, container, seconds, reason) => {
     await recordRetention(this.#parts, this.#parts.command(caller), container.rid, {
       type: 'ChangeRecoveryWindow',
       seconds,
@@ -368,7 +360,7 @@ export class Holds {
     // What was about to be erased before there was this window is erased by the answer, and nothing of it after.
     await this.#purge.keptFromNow();
     return this.#state(container);
-  }
+  };
 
   /**
    * Makes the vault agree with what is on record of a hold by now. Other nodes do so, too, each after what it has

@@ -10,10 +10,9 @@ import {
 } from '@epitaph/core/history/preview.ts';
 import { holdIdOf, recordedKind } from '@epitaph/core/retention/hold-names.ts';
 import { type PolicyTimeline, policyToDecideBy } from '@epitaph/core/ttl/policy-timeline.ts';
-import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import { erasureDelayMs } from '@epitaph/projections/purge/due-book.ts';
-import type { TtlPreview } from '../api/catalog-api.ts';
+import type { CatalogApi, TtlPreview } from '../api/catalog-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { countHeld } from './held-items.ts';
 
@@ -31,10 +30,7 @@ export class Previews {
   }
 
   /** @throws Refusal container-not-found; bad-request for a time that is past, from which no change takes effect */
-  async preview(
-    container: ContainerState,
-    proposal: { readonly defaultTtl: DefaultTtl; readonly effectiveFromMs?: number | undefined },
-  ): Promise<TtlPreview> {
+  readonly preview: CatalogApi['previewTtl'] = async (container, proposal) => {
     const { within, nowMs } = await this.#parts.moment(container);
     const { state, number } = within;
     const { defaultTtl, effectiveFromMs: wantedFromMs = nowMs } = proposal;
@@ -85,7 +81,7 @@ export class Previews {
       unreadableTtls: odd.unreadable,
       brake: state.brake ?? null,
     };
-  }
+  };
 
   /**
    * What a change would make expire at once, by what is projected. For whoever is about to make the change: it asks

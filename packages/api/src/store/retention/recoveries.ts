@@ -21,8 +21,7 @@ import { endedPages } from '@epitaph/projections/purge/ended-pages.ts';
 import type { PurgeRunner } from '@epitaph/projections/purge/runner.ts';
 import { wait } from '../../wait.ts';
 import type { Caller } from '../api/common.ts';
-import type { PastContent } from '../api/history-api.ts';
-import type { RecoveredItem, RecoverySummary } from '../api/retention-api.ts';
+import type { RecoverySummary, RetentionApi } from '../api/retention-api.ts';
 import { isDamage } from '../damage.ts';
 import type { Documents } from '../items/documents.ts';
 import { assertNoneBehind, contentOf, type ItemLife, itemLife, lastLifeOf, lifeLost } from '../items/item-lives.ts';
@@ -57,13 +56,7 @@ export class Recoveries {
    *
    * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
    */
-  async recover(
-    caller: Caller,
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    { reason, life }: { readonly reason: string; readonly life?: number | undefined },
-  ): Promise<RecoveredItem> {
+  readonly recover: RetentionApi['recoverItem'] = async (caller, container, id, partitionKey, { reason, life }) => {
     const { source, isThere } = await this.#ended(container, id, partitionKey, life);
     if (isThere) throw new Refusal('already-exists');
     const fromLife = source.life;
@@ -77,7 +70,7 @@ export class Recoveries {
     const { ts, ttl, ...recovered } = await this.#begin(caller, container, { id, partitionKey, item }, { fromLife });
     const { timeline } = this.#parts.catalog.containerByRid(container.rid)!.state;
     return { ...recovered, fromLife, ts, expiresAtMs: expiryOf({ ts, ttl }, timeline)?.expiredAtMs ?? null };
-  }
+  };
 
   /**
    * Brings back all that the start of one policy took and that was not written anew since. What is back already is left
@@ -85,20 +78,12 @@ export class Recoveries {
    *
    * @throws Refusal bad-request for a policy that there was not
    */
-  async recoverPolicy(
-    caller: Caller,
-    container: ContainerState,
-    policyVersion: number,
-    {
-      reason,
-      onProgress,
-      signal,
-    }: {
-      readonly reason: string;
-      readonly onProgress?: ((progress: { readonly done: number; readonly total: number }) => void) | undefined;
-      readonly signal?: AbortSignal | undefined;
-    },
-  ): Promise<RecoverySummary> {
+  readonly recoverPolicy: RetentionApi['recoverPolicy'] = async (
+    caller,
+    container,
+    policyVersion,
+    { reason, onProgress, signal },
+  ) => {
     const { number, state } = await this.#parts.current(container);
     const policy = state.timeline.find(({ version }) => version === policyVersion);
     if (policy === undefined) {
@@ -133,7 +118,7 @@ export class Recoveries {
       for (const outcome of outcomes) if (outcome !== undefined) summary[outcome] += 1;
     }
     return summary;
-  }
+  };
 
   /**
    * The content of a life that has ended, while its key is there: by default of the last that has content, for what keeps
@@ -141,17 +126,13 @@ export class Recoveries {
    *
    * @throws Refusal item-not-found, content-erased
    */
-  async heldContent(
-    caller: Caller,
-    container: ContainerState,
-    id: string,
-    partitionKey: string,
-    {
-      reason,
-      life,
-      revision,
-    }: { readonly reason: string; readonly life?: number | undefined; readonly revision?: number | undefined },
-  ): Promise<PastContent> {
+  readonly heldContent: RetentionApi['heldContent'] = async (
+    caller,
+    container,
+    id,
+    partitionKey,
+    { reason, life, revision },
+  ) => {
     const { source: last } = await this.#ended(container, id, partitionKey, life);
     const found = await this.#lastWithContent(container, last, { earliest: life ?? 0, revision });
     if (found === undefined) throw contentErased(last, life === undefined);
@@ -169,7 +150,7 @@ export class Recoveries {
       etag: etagOf(write.id),
       json,
     };
-  }
+  };
 
   /** An ended life, by its number or else the last one, and whether the item is there now. */
   async #ended(
