@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { gathered } from '@epitaph/core/turn.ts';
+import { clientGone } from '../http/client-gone.ts';
 import type { KeyRing } from '../http/keys.ts';
 import { defaultLimits, type Limits } from '../http/limits.ts';
 import { Pages } from '../http/pages.ts';
@@ -160,12 +161,6 @@ function cosmosRequest(
     caller: { actor, correlationId: activityId },
     consistency,
     endpoint: () => `${schemeOf(request)}://${request.raw.headers.host ?? 'localhost'}`,
-    signal: () => {
-      const controller = new AbortController();
-      reply.raw.once('close', () => {
-        if (!reply.raw.writableFinished) controller.abort();
-      });
-      return controller.signal;
-    },
+    signal: () => clientGone(reply),
   };
 }

@@ -71,8 +71,8 @@ export const defaultLimits: Limits = {
 export const OWN_FILES = 100;
 
 /** How many connections there may be where so many files may be open: with none left, nobody could be answered. */
-export function connectionsBeside(openFiles: number, { connections }: Limits = defaultLimits): number {
-  return Math.max(1, Math.min(connections, openFiles - OWN_FILES));
+export function connectionsBeside(openFiles: number): number {
+  return Math.max(1, Math.min(defaultLimits.connections, openFiles - OWN_FILES));
 }
 
 /** Seconds after which a client that was turned away for overload should come again. */

@@ -7,6 +7,7 @@ import { Pace } from '@epitaph/core/turn.ts';
 import { writeTar } from '../archive/tar.ts';
 import type { Disappearance, HistoryEntry } from '../store/api/history-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { clientGone } from '../http/client-gone.ts';
 import * as answers from './answers.ts';
 import { bundleFiles, prepareBundle } from './bundle.ts';
 import { exportFormat, exportText } from './exports.ts';
@@ -14,7 +15,6 @@ import { allPages, answerList, readInParts } from './lists.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 import {
-  clientGone,
   containerOf,
   correlationOf,
   earlierContainersHeader,

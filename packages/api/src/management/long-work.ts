@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { clientGone } from '../http/client-gone.ts';
 import { Problem } from './problems.ts';
-import { clientGone, correlationOf, wantsEvents } from './routing.ts';
+import { correlationOf, wantsEvents } from './routing.ts';
 import { detailsOrLogged } from './send-problem.ts';
 import { eventsOf, sendEvents } from './server-sent-events.ts';
 

@@ -2,10 +2,11 @@ import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { z } from 'zod';
 import type { StoreApi } from '../store/store-api.ts';
+import { clientGone } from '../http/client-gone.ts';
 import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import * as requests from './requests.ts';
-import { clientGone, earlierContainersHeader, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
+import { earlierContainersHeader, itemOf, OF_CONTAINER, recordedContainer, route } from './routing.ts';
 import { inChunks, sendStream } from './send-stream.ts';
 
 /** Proofs of what is on record: for auditors, and for whoever they show them to. */

@@ -4,12 +4,12 @@ import { z } from 'zod';
 import { isoTime } from '@epitaph/core/clock.ts';
 import type { FollowedScan } from '../store/api/history-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { clientGone } from '../http/client-gone.ts';
 import { answerLongWork } from './long-work.ts';
 import * as answers from './answers.ts';
 import { Problem } from './problems.ts';
 import * as requests from './requests.ts';
 import {
-  clientGone,
   containerOf,
   earlierContainersHeader,
   itemOf,

@@ -228,12 +228,3 @@ export function wantsEvents({ headers }: FastifyRequest): boolean {
 /** Answers with JSON that is text already. */
 export const sendJson = (reply: FastifyReply, json: string): FastifyReply =>
   reply.type('application/json; charset=utf-8').send(json);
-
-/** Aborted when the client goes away before it has its answer. */
-export function clientGone(reply: FastifyReply): AbortSignal {
-  const controller = new AbortController();
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) controller.abort();
-  });
-  return controller.signal;
-}
