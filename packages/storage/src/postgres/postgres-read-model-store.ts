@@ -9,8 +9,6 @@ import { type ContainerEntry, containersOf } from '@epitaph/projections/catalog/
 import type {
   CatalogChange,
   CatalogEntry,
-  DisappearanceRow,
-  EndedRow,
   ItemRow,
   ItemScan,
   LogMark,
@@ -21,7 +19,6 @@ import type {
   ReadModelStore,
   RowCondition,
   SealedWrite,
-  UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
 import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
@@ -118,19 +115,16 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async checkpoint(): Promise<number> {
-    const [row] = await this.#database.query<{ position: number }>(this.#sql.checkpoint);
-    return row!.position;
+    return (await this.#row<{ position: number }>(this.#sql.checkpoint)).position;
   }
 
   /** Where the read models stand, for those who follow. */
-  async standing(): Promise<{ position: number; catalogChanges: number }> {
-    const [row] = await this.#database.query<{ position: number; catalogChanges: number }>(this.#sql.standing);
-    return row!;
+  standing(): Promise<{ position: number; catalogChanges: number }> {
+    return this.#row(this.#sql.standing);
   }
 
   async countPurged(): Promise<number> {
-    const [row] = await this.#database.query<{ purged: number }>(this.#sql.checkpoint);
-    return row!.purged;
+    return (await this.#row<{ purged: number }>(this.#sql.checkpoint)).purged;
   }
 
   databases(): Promise<{ number: number; state: DatabaseState }[]> {
@@ -165,8 +159,7 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   async lastLife(container: number, partitionKey: string, id: string): Promise<number | undefined> {
     const values = [container, nameDigest(partitionKey, id)];
-    const [row] = await this.#database.query<{ life: number | null }>(this.#sql.lastLife, values);
-    return row!.life ?? undefined;
+    return (await this.#row<{ life: number | null }>(this.#sql.lastLife, values)).life ?? undefined;
   }
 
   async sealedBodies(container: number, births: readonly number[]): Promise<SealedWrite[]> {
@@ -297,22 +290,19 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async overdueStatistics(container: number, marks: Watermarks): Promise<OverdueStatistics> {
-    const [row] = await this.#database.query<{
+    const { by_default, oldest_ts, by_own, oldest_due } = await this.#row<{
       by_default: number;
       oldest_ts: number | null;
       by_own: number;
       oldest_due: number | null;
     }>(this.#sql.overdueStatistics, [container, ...secondBounds(marks)]);
-    const { by_default, oldest_ts, by_own, oldest_due } = row!;
     return { count: by_default + by_own, oldestTs: oldest_ts, oldestDue: oldest_due };
   }
 
   async nextDeadlines(container: number, marks: Watermarks): Promise<{ ts: number | null; due: number | null }> {
-    const [row] = await this.#database.query<{ ts: number | null; due: number | null }>(this.#sql.nextDeadlines, [
-      container,
-      ...secondBounds(marks),
-    ]);
-    return { ts: row!.ts, due: row!.due === NEVER_DUE ? null : row!.due };
+    const values = [container, ...secondBounds(marks)];
+    const { ts, due } = await this.#row<{ ts: number | null; due: number | null }>(this.#sql.nextDeadlines, values);
+    return { ts, due: due === NEVER_DUE ? null : due };
   }
 
   async countByTimes(
@@ -321,11 +311,8 @@ export class PostgresReadModelStore implements ReadModelStore {
   ): Promise<{ items: number; oldestTs: number | null }[]> {
     const counts: { items: number; oldestTs: number | null }[] = [];
     for (const { by, after, upTo, writtenAfter = -1 } of spans) {
-      const [row] = await this.#database.query<(typeof counts)[number]>(
-        by === 'default' ? this.#sql.countByTs : this.#sql.countByDue,
-        [container, after, Math.min(upTo, LAST_DUE), writtenAfter],
-      );
-      counts.push(row!);
+      const values = [container, after, Math.min(upTo, LAST_DUE), writtenAfter];
+      counts.push(await this.#row(by === 'default' ? this.#sql.countByTs : this.#sql.countByDue, values));
     }
     return counts;
   }
@@ -335,20 +322,12 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#items(by === 'default' ? this.#sql.itemsByTs : this.#sql.itemsByDue, values);
   }
 
-  async countOddTtls(container: number, marks: Watermarks): Promise<{ never: number; unreadable: number }> {
-    const [row] = await this.#database.query<{ never: number; unreadable: number }>(this.#sql.countOddTtls, [
-      container,
-      NEVER_DUE,
-      secondBounds(marks)[0],
-    ]);
-    return row!;
+  countOddTtls(container: number, marks: Watermarks): Promise<{ never: number; unreadable: number }> {
+    return this.#row(this.#sql.countOddTtls, [container, NEVER_DUE, secondBounds(marks)[0]]);
   }
 
-  async endedLives(
-    container: number,
-    { byPolicyStart, endedAtOrBeforeMs, after, limit }: Parameters<ReadModelStore['endedLives']>[1],
-  ): Promise<EndedRow[]> {
-    return this.#named<EndedRow>(this.#sql.ended, [
+  readonly endedLives: ReadModelStore['endedLives'] = (container, { byPolicyStart, endedAtOrBeforeMs, after, limit }) =>
+    this.#named(this.#sql.ended, [
       container,
       byPolicyStart,
       endedAtOrBeforeMs,
@@ -356,21 +335,16 @@ export class PostgresReadModelStore implements ReadModelStore {
       after?.position ?? -1,
       limit,
     ]);
-  }
 
-  unrecordedEnds(container: number, limit: number): Promise<UnrecordedEnd[]> {
-    return this.#named<UnrecordedEnd>(this.#sql.unrecorded, [container, limit]);
-  }
+  readonly unrecordedEnds: ReadModelStore['unrecordedEnds'] = (container, limit) =>
+    this.#named(this.#sql.unrecorded, [container, limit]);
 
   countEnded(container: number, byPolicyStart: boolean, endedAtOrBeforeMs: number): Promise<number> {
     return this.#count(this.#sql.countEnded, [container, byPolicyStart, endedAtOrBeforeMs]);
   }
 
-  disappearances(
-    container: number,
-    { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
-  ): Promise<DisappearanceRow[]> {
-    return this.#named<DisappearanceRow>(this.#sql.disappearances, [
+  readonly disappearances: ReadModelStore['disappearances'] = (container, { fromMs, toMs, cause, after, limit }) =>
+    this.#named(this.#sql.disappearances, [
       container,
       fromMs,
       toMs,
@@ -379,13 +353,9 @@ export class PostgresReadModelStore implements ReadModelStore {
       cause ?? null,
       limit,
     ]);
-  }
 
-  erasures(
-    container: number,
-    { fromMs, toMs, after, limit }: Parameters<ReadModelStore['erasures']>[1],
-  ): Promise<DisappearanceRow[]> {
-    return this.#named<DisappearanceRow>(this.#sql.erasures, [
+  readonly erasures: ReadModelStore['erasures'] = (container, { fromMs, toMs, after, limit }) =>
+    this.#named(this.#sql.erasures, [
       container,
       fromMs,
       toMs,
@@ -393,7 +363,6 @@ export class PostgresReadModelStore implements ReadModelStore {
       after?.position ?? -1,
       limit,
     ]);
-  }
 
   countErased(container: number, partitionKey?: string): Promise<number> {
     return partitionKey === undefined
@@ -407,7 +376,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   purgeRuns(afterPosition: number, limit: number): Promise<{ stream: string; position: number }[]> {
-    return this.#database.query<{ stream: string; position: number }>(this.#sql.runs, [afterPosition, limit]);
+    return this.#database.query(this.#sql.runs, [afterPosition, limit]);
   }
 
   async logMarkBefore(atMs: number): Promise<number> {
@@ -437,8 +406,8 @@ export class PostgresReadModelStore implements ReadModelStore {
   /** The connections are the database's, which others use. */
   async close(): Promise<void> {}
 
-  async #items(sql: string, values: readonly unknown[]): Promise<ItemRow[]> {
-    return this.#named<ItemRow>(sql, values);
+  #items(sql: string, values: readonly unknown[]): Promise<ItemRow[]> {
+    return this.#named(sql, values);
   }
 
   async #named<Found extends { readonly partitionKey: string; readonly id: string }>(
@@ -452,9 +421,13 @@ export class PostgresReadModelStore implements ReadModelStore {
     });
   }
 
+  /** Of a statement that always gives one row. */
+  async #row<Found extends Row>(sql: string, values?: readonly unknown[]): Promise<Found> {
+    return (await this.#database.query<Found>(sql, values))[0]!;
+  }
+
   async #count(sql: string, values: readonly unknown[]): Promise<number> {
-    const [row] = await this.#database.query<{ count: number }>(sql, values);
-    return row!.count;
+    return (await this.#row<{ count: number }>(sql, values)).count;
   }
 
   async #states<State>(sql: string): Promise<{ number: number; state: State }[]> {
