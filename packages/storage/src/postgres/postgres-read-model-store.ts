@@ -12,7 +12,6 @@ import type {
   ItemRow,
   ItemScan,
   LogMark,
-  OverdueStatistics,
   PlaceInTime,
   ReadModelChange,
   ReadModelSnapshot,
@@ -289,15 +288,8 @@ export class PostgresReadModelStore implements ReadModelStore {
     return [...byDefault, ...(await this.#items(this.#sql.overdueByOwn, [container, due, limit - byDefault.length]))];
   }
 
-  async overdueStatistics(container: number, marks: Watermarks): Promise<OverdueStatistics> {
-    const { by_default, oldest_ts, by_own, oldest_due } = await this.#row<{
-      by_default: number;
-      oldest_ts: number | null;
-      by_own: number;
-      oldest_due: number | null;
-    }>(this.#sql.overdueStatistics, [container, ...secondBounds(marks)]);
-    return { count: by_default + by_own, oldestTs: oldest_ts, oldestDue: oldest_due };
-  }
+  readonly overdueStatistics: ReadModelStore['overdueStatistics'] = (container, marks) =>
+    this.#row(this.#sql.overdueStatistics, [container, ...secondBounds(marks)]);
 
   async nextDeadlines(container: number, marks: Watermarks): Promise<{ ts: number | null; due: number | null }> {
     const values = [container, ...secondBounds(marks)];
@@ -422,8 +414,8 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   /** Of a statement that always gives one row. */
-  async #row<Found extends Row>(sql: string, values?: readonly unknown[]): Promise<Found> {
-    return (await this.#database.query<Found>(sql, values))[0]!;
+  async #row<Found>(sql: string, values?: readonly unknown[]): Promise<Found> {
+    return (await this.#database.query(sql, values))[0] as Found;
   }
 
   async #count(sql: string, values: readonly unknown[]): Promise<number> {

@@ -89,7 +89,7 @@ export function readModelStatements(schema: string) {
     withContent: `${containersIn(items)} UNION ${containersIn(ended)}`,
     overdueByDefault: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2 ORDER BY ts LIMIT $3`,
     overdueByOwn: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due <= $2 ORDER BY due LIMIT $3`,
-    overdueStatistics: `SELECT d.count AS by_default, d.oldest AS oldest_ts, o.count AS by_own, o.oldest AS oldest_due FROM
+    overdueStatistics: `SELECT d.count + o.count AS count, d.oldest AS "oldestTs", o.oldest AS "oldestDue" FROM
       (SELECT count(*) AS count, min(ts) AS oldest FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2) d,
       (SELECT count(*) AS count, min(due) AS oldest FROM ${items} WHERE container = $1 AND due <= $3) o`,
     nextDeadlines: `SELECT (SELECT min(ts) FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2) AS ts,

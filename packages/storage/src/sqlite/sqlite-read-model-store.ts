@@ -427,13 +427,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   overdueStatistics(container: number, marks: Watermarks): OverdueStatistics {
     const [ts, due] = secondBounds(marks);
-    const row = this.#read.overdueStatistics.get(container, ts, due) as {
-      by_default: number;
-      oldest_ts: number | null;
-      by_own: number;
-      oldest_due: number | null;
-    };
-    return { count: row.by_default + row.by_own, oldestTs: row.oldest_ts, oldestDue: row.oldest_due };
+    return this.#read.overdueStatistics.get(container, ts, due) as unknown as OverdueStatistics;
   }
 
   nextDeadlines(container: number, marks: Watermarks): { ts: number | null; due: number | null } {
@@ -750,10 +744,10 @@ function prepare(database: DatabaseSync) {
     overdueByOwn: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?`),
     // Counted and found apart: then no row of the range is looked into.
     overdueStatistics: database.prepare(
-      `SELECT (SELECT count(*) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2) AS by_default,
-              (SELECT min(ts) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2) AS oldest_ts,
-              (SELECT count(*) FROM items WHERE container = ?1 AND due <= ?3) AS by_own,
-              (SELECT min(due) FROM items WHERE container = ?1 AND due <= ?3) AS oldest_due`,
+      `SELECT (SELECT count(*) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2)
+                + (SELECT count(*) FROM items WHERE container = ?1 AND due <= ?3) AS count,
+              (SELECT min(ts) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2) AS oldestTs,
+              (SELECT min(due) FROM items WHERE container = ?1 AND due <= ?3) AS oldestDue`,
     ),
     nextDeadlines: database.prepare(
       `SELECT (SELECT min(ts) FROM items WHERE container = ? AND due IS NULL AND ts > ?) AS ts,
