@@ -124,8 +124,8 @@ describe('docs/architecture.md', () => {
       .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
       .join('');
     const types = Array.from(
-      sources.matchAll(/readonly type:((?:\s*\|?\s*'[A-Z]\w+')+);/g),
-      ([, union]) => union!.match(/\b(?!Record)[A-Z]\w+(?:ed|en|Read)\b/g) ?? [],
+      sources.matchAll(/(?:[sS]chemas|Versions) = \{[^}]*\}|readonly type:(?:\s*\|?\s*'[A-Z]\w+')+;/g),
+      ([list]) => list.match(/\b(?!Record)[A-Z]\w+(?:ed|en|Read)\b/g) ?? [],
     ).flat();
     const section = text.slice(text.indexOf('## Events'), text.indexOf('Every event carries'));
     const shown = Array.from(section.matchAll(/`([A-Z]\w+)`/g), ([, name]) => name!);
