@@ -87,7 +87,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
     writeFileSync(file, environment['EPITAPH_MASTER_KEY']!);
     const verify = ['keys', 'verify-master', file];
     const words =
-      /^epitaph: PostgreSQL refuses the user what it needs: permission denied for .*\. Grant it; docs\/operations\.md says what\.\n$/;
+      /^epitaph: PostgreSQL refuses the user what it needs: permission denied for .*\. Grant it; docs\/servers\.md says what\.\n$/;
     const refused = { code: 2, stdout: '', stderr: expect.stringMatching(words) as string };
     // Where there is no vault yet, and where it is another user's.
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
