@@ -142,7 +142,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that refuses a node at 
       user: 'shut_out',
       what: 'its user',
       refuse:
-        "ALTER ROLE shut_out NOLOGIN; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shut_out'",
+        "ALTER ROLE shut_out NOLOGIN; SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'shut_out'",
       admit: 'ALTER ROLE shut_out LOGIN',
       words: /"msg":"PostgreSQL: role .* is not permitted to log in"/,
     },

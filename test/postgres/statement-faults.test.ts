@@ -3,7 +3,7 @@ import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 import { FaultyRun } from './statement-faults.ts';
 
 /** Statements of which the connection is cut here; all of them, before and after: `npm test -- --config vitest.long.config.ts`. */
-const CUTS = 8;
+const CUTS = 5;
 
 describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}`, { timeout: 240_000 }, () => {
   let server: TestServer;
