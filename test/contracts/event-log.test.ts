@@ -16,12 +16,9 @@ describeEventLog(
   framework,
 );
 
-for (const [writers, by] of [
-  ['inline', 'inline'],
-  ['threads', 'by its thread'],
-] as const) {
+for (const writers of ['inline', 'threads'] as const) {
   describeEventLog(
-    `the SQLite event log, written ${by},`,
+    `the SQLite event log, written ${writers === 'inline' ? 'inline' : 'by its thread'},`,
     async () => {
       const folder = new TestFolder();
       const { log } = await folder.open({ writers });

@@ -21,12 +21,9 @@ describeKeyVault(
   framework,
 );
 
-for (const [writers, by] of [
-  ['inline', 'inline'],
-  ['threads', 'by its thread'],
-] as const) {
+for (const writers of ['inline', 'threads'] as const) {
   describeKeyVault(
-    `the SQLite key vault with AES-GCM, written ${by},`,
+    `the SQLite key vault with AES-GCM, written ${writers === 'inline' ? 'inline' : 'by its thread'},`,
     async () => {
       const folder = new TestFolder();
       const { vault, sealer } = await folder.open({ writers });

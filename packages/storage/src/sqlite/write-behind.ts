@@ -60,15 +60,10 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   }
 
   /** To be called for one batch after the other. */
-  async apply(
-    changes: readonly ReadModelChange[],
-    checkpoint: number,
-    _after?: number,
-    despiteLoss = false,
-  ): Promise<void> {
+  readonly apply: ReadModelStore['apply'] = async (changes, checkpoint, _after, despiteLoss = false) => {
     if (this.#mayWait(changes)) this.#take(changes, checkpoint, despiteLoss);
     else await this.#move(changes, checkpoint, despiteLoss);
-  }
+  };
 
   #mayWait(changes: readonly ReadModelChange[]): boolean {
     return (
