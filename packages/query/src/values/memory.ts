@@ -2,7 +2,7 @@ import { queryError } from '../errors.ts';
 import type { Value } from './values.ts';
 
 /** What an entry of a list, a map or a set takes besides what is in it. */
-const ENTRY_BYTES = 64;
+const ENTRY_BYTES = 96;
 
 /**
  * What a query has to keep until it has seen its last document: groups, rows that wait to be put in order, what was
