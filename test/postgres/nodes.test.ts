@@ -1863,7 +1863,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
 
   it('explain by the policy in force, though they have not heard of it yet', () =>
     inCluster(async (cluster) => {
-      const [one, other] = [await cluster.start(), await cluster.start()];
+      const one = await cluster.start({ automaticPurge: false });
+      const other = await cluster.start({ automaticPurge: false });
       await makeContainer(one.store);
       const there = await containerOn(other);
       await write(one, 'item');
