@@ -1,9 +1,9 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { run } from '@epitaph/api/cli/main.ts';
 import { type EmbeddedStoreOptions, openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { command } from '../../packages/api/test/cli/process.ts';
 import { scratch } from '../contracts/sqlite-folder.ts';
 
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
@@ -88,11 +88,6 @@ export async function epitaph(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
 ): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
-  let out = '';
-  let err = '';
-  const code = await run(args, environment, {
-    print: (line) => (out += `${line}\n`),
-    stderr: { write: (text) => (err += text) },
-  });
-  return { code, out, err };
+  const { code, stdout, stderr } = await command(args, environment);
+  return { code: code!, out: stdout, err: stderr };
 }

@@ -4,7 +4,14 @@ import path from 'node:path';
 import { CosmosClient } from '@azure/cosmos';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { cleanUp, epitaph, type Finished, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
+import {
+  cleanUp,
+  command,
+  epitaph,
+  type Finished,
+  serve,
+  temporaryFolder,
+} from '../../packages/api/test/cli/process.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { Proxy } from '../eventstoredb/proxy.ts';
 import { environmentOf, manage } from './processes.ts';
@@ -93,7 +100,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
     await makeVault();
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
-    expect(await epitaph(verify, variables)).toEqual(refused);
+    expect(await command(verify, variables)).toEqual(refused);
   });
 });
 
@@ -194,7 +201,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
       await makeVault();
       const file = path.join(temporaryFolder(), 'master.key');
       writeFileSync(file, environment['EPITAPH_MASTER_KEY']!);
-      const verify = () => epitaph(['keys', 'verify-master', file, '--postgres', url]);
+      const verify = () => command(['keys', 'verify-master', file, '--postgres', url]);
       proxy.refuseFrom(statement);
       const ended = await verify();
       expect(ended).toEqual(unreachable(/^epitaph: PostgreSQL: .*Try again when it can be reached\.\n$/));
@@ -208,7 +215,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     await makeVault();
     const next = randomBytes(32).toString('base64');
     const rotate = () =>
-      epitaph(['keys', 'rotate-master', '--postgres', url], { ...environment, EPITAPH_NEW_MASTER_KEY: next });
+      command(['keys', 'rotate-master', '--postgres', url], { ...environment, EPITAPH_NEW_MASTER_KEY: next });
     proxy.refuseFrom('TRUNCATE epitaph_vault.root');
     const ended = await rotate();
     expect(ended).toEqual(unreachable(/^epitaph: This was cut short, .* Start no node before it was called again/));
@@ -219,7 +226,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
 
   it('is exit code 3 of a restore, which goes on when it is called again', { timeout: 120_000 }, async () => {
     const head = await makeVault();
-    const restore = () => epitaph(['restore', '--postgres', url, '--ledger-head', head], environment);
+    const restore = () => command(['restore', '--postgres', url, '--ledger-head', head], environment);
     // Before anything is done; while a node of its own is opened; at the very end.
     for (const statement of [
       'SELECT 1 FROM pg_namespace',

@@ -8,7 +8,7 @@ import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage
 import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { rotatePostgresMasterKey, withoutNodes, WorkCutShort } from '@epitaph/storage/postgres/rotate-master-key.ts';
-import { cleanUp, epitaph, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
+import { cleanUp, command, epitaph, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { environmentOf, fsckOf } from './processes.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
@@ -39,7 +39,7 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
     const environment = environmentOf(url, double);
     const next = randomBytes(32).toString('base64');
     const rotate = (current: string, to: string | undefined) =>
-      epitaph(['keys', 'rotate-master'], {
+      command(['keys', 'rotate-master'], {
         EPITAPH_POSTGRES: url,
         EPITAPH_MASTER_KEY: current,
         ...(to === undefined ? {} : { EPITAPH_NEW_MASTER_KEY: to }),
@@ -98,7 +98,7 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
       [next, 0],
     ] as const) {
       writeFileSync(file, key);
-      expect((await epitaph(['keys', 'verify-master', file, '--postgres', url])).code).toBe(code);
+      expect((await command(['keys', 'verify-master', file, '--postgres', url])).code).toBe(code);
     }
     const refused = await epitaph(['serve', '--port', '0', '--data', temporaryFolder()], environment);
     expect([refused.code, refused.stderr]).toEqual([

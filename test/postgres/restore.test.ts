@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import {
   cleanUp,
+  command,
   epitaph,
   type Finished,
   type Running,
@@ -63,7 +64,7 @@ const eraseIn = async (container: Container, ...ids: string[]) => {
   for (const id of ids) await container.item(id, id).delete();
   await expect.poll(purgedTotal, { timeout: 15_000 }).toBe(before + ids.length);
 };
-const headNow = async () => (await epitaph(['ledger', '--endpoint', node.endpoint])).stdout.trim();
+const headNow = async () => (await command(['ledger', '--endpoint', node.endpoint])).stdout.trim();
 /** The ledger's head of a store that is closed again, with one item. */
 async function headOfOne(): Promise<string> {
   await start();
@@ -75,7 +76,7 @@ async function headOfOne(): Promise<string> {
 const copyOfKeys = () => TestServer.dump(url, VAULT);
 const putBack = (keys: string) => TestServer.load(url, VAULT, keys);
 const restore = (head: string, ...more: string[]): Promise<Finished> =>
-  epitaph(['restore', '--postgres', url, '--ledger-head', head, '--resume-purge', ...more], environment);
+  command(['restore', '--postgres', url, '--ledger-head', head, '--resume-purge', ...more], environment);
 const explain = (id: string) =>
   manage(
     node.endpoint,
@@ -110,7 +111,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         2,
         expect.stringMatching(/older copy than the event log.*epitaph restore/s),
       ]);
-      expect(refusal(await epitaph(['restore', '--postgres', url], environment))).toEqual([
+      expect(refusal(await command(['restore', '--postgres', url], environment))).toEqual([
         2,
         expect.stringMatching(/--ledger-head is needed/),
       ]);
@@ -153,7 +154,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         expect(another.statusCode).toBe(201);
       }
       expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
-      const verified = await epitaph(['verify', 'log', '--endpoint', node.endpoint]);
+      const verified = await command(['verify', 'log', '--endpoint', node.endpoint]);
       expect([verified.code, verified.stdout]).toEqual([0, expect.anything()]);
       await stop();
       // Nobody has to do it twice; who does loses nothing.
@@ -263,7 +264,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       await write('kept', 'erased');
       const log = double.log.copy();
       const hold = ['hold', 'place', 'shop', 'carts', 'case-7', '--partition-key', 'kept', '--reason', 'litigation'];
-      expect(await epitaph([...hold, '--endpoint', node.endpoint])).toMatchObject({ code: 0 });
+      expect(await command([...hold, '--endpoint', node.endpoint])).toMatchObject({ code: 0 });
       await erase('erased');
       await write('late');
       const head = await headNow();
@@ -274,7 +275,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         2,
         expect.stringMatching(/read models in PostgreSQL are ahead.*epitaph restore/s),
       ]);
-      const restored = await epitaph(['restore', '--postgres', url, '--ledger-head', head, '--json'], environment);
+      const restored = await command(['restore', '--postgres', url, '--ledger-head', head, '--json'], environment);
       expect(JSON.parse(restored.stdout)).toEqual({
         keysDestroyed: 0,
         keysLost: 0,

@@ -360,7 +360,7 @@ describe('every answer', () => {
       await raw(world.endpoint, 'GET', docs, { authorization: null }),
       await raw(world.endpoint, 'PROPFIND', docs),
     ];
-    expect(answers.map(({ status }) => status)).toEqual([200, 304, 200, 200, 404, 401, 404]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 304, 200, 200, 404, 401, 405]);
     for (const { headers } of answers) expect(headers['cache-control']).toBe('no-store, no-cache');
   });
 

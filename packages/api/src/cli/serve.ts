@@ -27,7 +27,7 @@ import { sendProblem } from '../management/send-problem.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { exitCodes } from './exit-codes.ts';
 import { openLog } from './log.ts';
-import { refuseOtherHosts } from './loopback-guard.ts';
+import { otherHostsRefused } from './loopback-guard.ts';
 
 /** How long requests under way may take to end when the server stops. */
 const STOP_WITHIN_MS = 10_000;
@@ -101,10 +101,10 @@ export async function serve(configuration: Configuration, print: (line: string) 
       logger: log,
       origins,
       tls,
+      guard: keys.primary === 'emulator' ? otherHostsRefused() : undefined,
       sendUnroutable: sendProblem,
       plugins: [
         (server) => {
-          if (keys.primary === 'emulator') refuseOtherHosts(server);
           registerManagement(server, { store, keys: new KeyRing(keys.texts), draining: () => draining.begun });
         },
         (server) => draining.register(server),

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingHttpHeaders } from 'node:http';
-import type { FastifyRequest } from 'fastify';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import type { Limits } from '../http/limits.ts';
@@ -42,16 +41,12 @@ export interface Gate {
  * @throws WireError for whoever is not let in; a promise rejects with it where a resource token was to be checked
  */
 export function admit(
-  request: FastifyRequest,
+  request: IncomingMessage,
   { store, readOnly, keys, limits, consistencyPolicy }: Gate,
 ): Admitted | Promise<Admitted> {
-  const { headers } = request.raw;
-  const type = headers['content-type'];
-  if (type !== undefined && type !== 'application/json' && type !== 'application/query+json') {
-    // The framework refuses content types that it can't parse; what a query is, the raw header still tells.
-    headers['content-type'] = type.startsWith('application/query+json') ? 'application/query+json' : 'application/json';
-  }
-  const target = parseTarget(request.originalUrl, limits.targetCharacters);
+  const { headers } = request;
+  const method = request.method!;
+  const target = parseTarget(request.url!, limits.targetCharacters);
   if (target.segments[0] === 'addresses') throw inDirectMode();
   const consistency = consistencyByStrategy(
     headerText(headers, 'x-ms-cosmos-read-consistency-strategy'),
@@ -59,10 +54,10 @@ export function admit(
     consistencyPolicy,
   );
   const token = resourceTokenIn(headers.authorization);
-  if (token !== undefined) return admitToken(request, token, target, consistency, store);
+  if (token !== undefined) return admitToken({ method, headers }, token, target, consistency, store);
   const verdict = keys.verifyMasterSignature({
     authorization: headers.authorization,
-    verb: request.method,
+    verb: method,
     resourceType: target.resourceType,
     resourceLink: target.resourceLink,
     otherLinks: () => otherSignedLinks(target),
@@ -74,7 +69,7 @@ export function admit(
   if (holder.role === 'audit') {
     throw new WireError('forbidden', "The auditor key sees history only: it can't be used on the data plane.");
   }
-  if (holder.role === 'read' && !isRead(request.method, headers)) throw notForWrites();
+  if (holder.role === 'read' && !isRead(method, headers)) throw notForWrites();
   // A permission is shown with its token, which may be one for changes.
   if (holder.role === 'read' && target.segments[4] === 'permissions') {
     throw new WireError('forbidden', "The read-only key can't be used for permissions.");
@@ -110,7 +105,7 @@ const inDirectMode = (): WireError =>
   );
 
 async function admitToken(
-  request: FastifyRequest,
+  { method, headers }: { readonly method: string; readonly headers: IncomingHttpHeaders },
   token: string,
   target: Target,
   consistency: ConsistencyLevel,
@@ -122,9 +117,8 @@ async function admitToken(
     throw new WireError('unauthorized', "The input authorization token can't serve the request: it is not valid.");
   }
   const { grant } = verdict;
-  const { method } = request;
-  checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, request.raw.headers) });
-  const activityId = activityIdOf(request.raw.headers);
+  checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, headers) });
+  const activityId = activityIdOf(headers);
   return { activityId, target, actor: grant.actor, consistency, store: grantedStore(store, grant), isByToken: true };
 }
 

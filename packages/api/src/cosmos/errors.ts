@@ -180,20 +180,10 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
   return describeHttpError(error);
 }
 
-/** What the HTTP framework itself refuses: bodies that are too large, cut short or unreadable. */
+/** What HTTP itself brings, or the framework of the management plane refuses before its routes are looked for. */
 function describeHttpError(
   error: Error & { readonly code?: unknown; readonly statusCode?: unknown },
 ): { readonly shape: WireShape; readonly message: string } | undefined {
-  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
-    return describeError(tooLarge());
-  }
-  if (typeof error.code === 'string' && error.code.startsWith('FST_ERR_CTP_')) {
-    return { shape: wireShapes.badRequest, message: 'The request body could not be read.' };
-  }
-  // Of the verb QUERY the framework wants a content type before it gives it to anyone; no resource has that verb.
-  if (error.code === 'FST_ERR_ROUTE_MISSING_CONTENT_TYPE') {
-    return { shape: wireShapes.methodNotAllowed, message: 'The requested verb is not supported.' };
-  }
   if (error.code === 'FST_ERR_BAD_URL' || error.code === 'FST_ERR_MAX_PARAM_LENGTH') {
     return {
       shape: wireShapes.badRequest,

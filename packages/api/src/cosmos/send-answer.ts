@@ -1,7 +1,7 @@
-import type { FastifyReply } from 'fastify';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { Pages } from '../http/pages.ts';
 import { sendBody } from '../http/send-body.ts';
+import type { Exchange } from './exchange.ts';
 import { headerText, type Answer } from './request.ts';
 import { sessionTokenFor } from './session-token.ts';
 
@@ -13,46 +13,43 @@ import { sessionTokenFor } from './session-token.ts';
  */
 export const KEPT_BY_NOBODY = 'no-store, no-cache';
 
-/**
- * Answers past the framework, whose own way of sending looks at everything that an answer could be; these are text
- * and a few headers, and sent thousands of times a second.
- */
-export function send(reply: FastifyReply, answer: Answer, activityId: string, pages: Pages): FastifyReply {
-  reply.hijack();
-  const { raw } = reply;
+/** Sends an answer: text, or bytes, and a few headers. */
+export function send(
+  { request, response, arrivedMs }: Omit<Exchange, 'admitted'>,
+  answer: Answer,
+  activityId: string,
+  pages: Pages,
+): void {
   const { body } = answer;
-  const tookMs = systemClocks.monotonicMs() - reply.request.arrivedMs;
+  const tookMs = systemClocks.monotonicMs() - arrivedMs;
   const headers: string[] = ['x-ms-activity-id', activityId, 'x-ms-request-charge', String(answer.charge)];
   // Clients' diagnostics tell the server's part of the time from the network's by it.
   headers.push('x-ms-request-duration-ms', tookMs.toFixed(3), 'cache-control', KEPT_BY_NOBODY);
-  const version = headerText(reply.request.raw.headers, 'x-ms-version');
+  const version = headerText(request.headers, 'x-ms-version');
   for (const name in answer.headers) {
     const value = answer.headers[name]!;
     headers.push(name, name === 'x-ms-session-token' ? sessionTokenFor(version, value) : value);
   }
-  // Of a connection that ends after this answer the framework keeps account in its own headers.
-  if (reply.getHeader('connection') === 'close') headers.push('connection', 'close');
   if (body === null) {
     // There are clients that read every answer as JSON, and no answer at all from an empty text of that type.
     headers.push('content-type', 'application/json');
     if (answer.status !== 204 && answer.status !== 304) headers.push('content-length', '0');
-    raw.writeHead(answer.status, headers);
-    raw.end();
-    return reply;
+    response.writeHead(answer.status, headers);
+    response.end();
+    return;
   }
   const type = typeof body === 'string' ? 'application/json' : 'application/octet-stream';
   const bytes = Buffer.byteLength(body);
   headers.push('content-type', type, 'content-length', String(bytes));
-  raw.writeHead(answer.status, headers);
+  response.writeHead(answer.status, headers);
   // Text of ASCII alone, as most is, goes out faster when it is said to be that.
   const encoding = bytes === body.length ? 'latin1' : 'utf8';
-  if (bytes < SENT_ALONE_FROM) sendTogether(() => raw.end(body, encoding));
+  if (bytes < SENT_ALONE_FROM) sendTogether(() => response.end(body, encoding));
   else {
     // What is on its way is not in the heap any more.
-    sendBody(raw, body, encoding);
-    pages.handedOver(raw, bytes);
+    sendBody(response, body, encoding);
+    pages.handedOver(response, bytes);
   }
-  return reply;
 }
 
 /** Bytes of an answer that takes longer to send than to wake its client for. */

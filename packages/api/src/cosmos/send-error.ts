@@ -1,8 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
-import { logUnavailable } from '../http/log-unavailable.ts';
+import { logUnavailable, type Log } from '../http/log-unavailable.ts';
 import type { Pages } from '../http/pages.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import { charge } from '../request-units/charge.ts';
@@ -10,6 +9,7 @@ import { damageIn, isDamage } from '../store/damage.ts';
 import { chargeOfError, operationOf } from './charged.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { describeError, errorBody, WireError, wireShapes, type WireShape } from './errors.ts';
+import type { Exchange } from './exchange.ts';
 import { readPartitionKeyHeader } from './partition-key.ts';
 import { rangeIdOf } from './ranges.ts';
 import { containerOf, ownerGone, partitionKeyHeader } from './request.ts';
@@ -17,39 +17,33 @@ import { isRead } from './router.ts';
 import { activityIdOf, type Admitted } from './admission.ts';
 import { send } from './send-answer.ts';
 
-/** Of a body that is too large, at most. */
-const DISCARDED_BYTES = 64 * 1024 * 1024;
-
 /** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
 export function sendError(
-  request: FastifyRequest,
-  reply: FastifyReply,
+  exchange: Exchange,
   error: unknown,
-  measurements: Measurements,
-  pages: Pages,
-): FastifyReply {
-  const activityId = request.cosmos?.activityId ?? activityIdOf(request.raw.headers);
-  const described = describeError(notWaitedFor(request, error) ?? wentMeanwhile(request, error) ?? error);
+  { log, measurements, pages }: { readonly log: Log; readonly measurements: Measurements; readonly pages: Pages },
+): void {
+  const { admitted } = exchange;
+  const { headers } = exchange.request;
+  const method = exchange.request.method!;
+  const activityId = admitted?.activityId ?? activityIdOf(headers);
+  const described = describeError(notWaitedFor(exchange, error) ?? wentMeanwhile(admitted, error) ?? error);
   if (described === undefined) {
     // A defect: the log has all of it, once; the client learns only where to look.
-    request.log.error({ err: error, activityId }, 'a request failed unexpectedly');
-  } else if (isDamage(error) || error instanceof PurgeFault) request.log.error({ activityId }, damageIn(error));
-  else logUnavailable(request, error, { activityId });
+    log.error({ err: error, activityId }, 'a request failed unexpectedly');
+  } else if (isDamage(error) || error instanceof PurgeFault) log.error({ activityId }, damageIn(error));
+  else logUnavailable(log, error, { activityId });
   const shape: WireShape = described?.shape ?? wireShapes.internal;
   const said = described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
   const message = isDamage(error)
     ? `${said} The activity id finds in the log of the server what is to be restored.`
     : said;
-  const { method, cosmos, raw } = request;
-  // Who is still sending what is too large reads the answer only if his connection stays; the server discards the rest.
-  if (shape.status === 413 && Number(raw.headers['content-length']) <= DISCARDED_BYTES)
-    reply.removeHeader('connection');
   // Of who isn't let in nothing is taken down but that.
   const operation =
-    cosmos === null ? 'none' : operationOf({ method, segments: cosmos.target.segments, headers: raw.headers });
+    admitted === undefined ? 'none' : operationOf({ method, segments: admitted.target.segments, headers });
   measurements.countRequest('data', operation, shape.status);
-  return send(
-    reply,
+  send(
+    exchange,
     {
       status: shape.status,
       body: errorBody(
@@ -58,11 +52,8 @@ export function sendError(
         activityId,
         error instanceof WireError ? error.additionalErrorInfo : undefined,
       ),
-      charge:
-        shape.status === 429
-          ? charge.throttled
-          : chargeOfError({ method: request.method, headers: request.raw.headers }, error),
-      headers: { ...errorHeaders(shape), ...(cosmos === null ? {} : refusedSession(cosmos, raw.headers, shape)) },
+      charge: shape.status === 429 ? charge.throttled : chargeOfError({ method, headers }, error),
+      headers: { ...errorHeaders(shape), ...(admitted === undefined ? {} : refusedSession(admitted, headers, shape)) },
     },
     activityId,
     pages,
@@ -94,16 +85,16 @@ function refusedSession(
  * A write that was recorded but whose read model did not follow in time. For a read that is a matter of its session;
  * who wrote must learn that the write may well have been done.
  */
-function notWaitedFor(request: FastifyRequest, error: unknown): WireError | undefined {
+function notWaitedFor({ request }: Exchange, error: unknown): WireError | undefined {
   if (!(error instanceof Refusal) || error.code !== 'session-not-available') return undefined;
-  return isRead(request.method, request.raw.headers)
+  return isRead(request.method!, request.headers)
     ? undefined
     : new WireError('requestTimeout', 'The request took too long to finish; it may have been carried out.');
 }
 
 /** Of what the target names below a container, which has gone since. */
-function wentMeanwhile({ cosmos }: FastifyRequest, error: unknown): WireError | undefined {
-  return cosmos !== null && cosmos.target.segments.length > 4 ? ownerGone(error) : undefined;
+function wentMeanwhile(admitted: Admitted | undefined, error: unknown): WireError | undefined {
+  return admitted !== undefined && admitted.target.segments.length > 4 ? ownerGone(error) : undefined;
 }
 
 export function errorHeaders({ substatus, retryAfterSeconds }: WireShape): Readonly<Record<string, string>> {

@@ -1,10 +1,10 @@
-import type { FastifyReply } from 'fastify';
+import type { ServerResponse } from 'node:http';
 
 /** Aborted when the client goes away before it has its answer. */
-export function clientGone(reply: FastifyReply): AbortSignal {
+export function clientGone(response: ServerResponse): AbortSignal {
   const controller = new AbortController();
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) controller.abort();
+  response.once('close', () => {
+    if (!response.writableFinished) controller.abort();
   });
   return controller.signal;
 }

@@ -18,9 +18,13 @@ interface Connection {
 export function letGoOfLeftBehind(server: Server, afterMs: number): void {
   /** By who is at their other end: over the socket of a connection that speaks TLS comes another one. */
   const connections = new Map<string, Connection>();
+  /** By what their requests come over. To put together who is at the other end takes a fiftieth of a small request. */
+  const bySocket = new WeakMap<Socket, Connection>();
   const begin = (socket: Socket): void => {
     const peer = peerOf(socket);
-    connections.set(peer, { socket, underWay: 0, sinceMs: systemClocks.monotonicMs() });
+    const connection = { socket, underWay: 0, sinceMs: systemClocks.monotonicMs() };
+    connections.set(peer, connection);
+    bySocket.set(socket, connection);
     socket.once('close', () => {
       if (connections.get(peer)?.socket === socket) connections.delete(peer);
     });
@@ -28,7 +32,7 @@ export function letGoOfLeftBehind(server: Server, afterMs: number): void {
   server.on('connection', begin);
   server.on('secureConnection', begin);
   server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
-    const connection = connections.get(peerOf(socket));
+    const connection = bySocket.get(socket);
     if (connection === undefined) return;
     connection.underWay += 1;
     response.once('close', () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { Socket } from 'node:net';
 import Fastify, {
@@ -12,17 +12,18 @@ import Fastify, {
 } from 'fastify';
 import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
-import { isManagement, registerCosmos, rewriteToCosmos } from '../cosmos/plugin.ts';
+import { cosmosListener } from '../cosmos/listener.ts';
 import { KEPT_BY_NOBODY } from '../cosmos/send-answer.ts';
 import { errorHeaders } from '../cosmos/send-error.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../wait.ts';
-import { limitInFlight } from './admission.ts';
 import { withOrigins } from './cross-origin.ts';
+import { InFlight } from './in-flight.ts';
 import type { KeyRing } from './keys.ts';
 import { letGoOfLeftBehind } from './left-behind.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
+import { isHealth, isManagement } from './planes.ts';
 
 // An import makes Node.js load what it has for web sockets, too, which takes some 25 ms of computing.
 const { createServer, STATUS_CODES } = process.getBuiltinModule('node:http');
@@ -37,13 +38,18 @@ export interface ServerOptions {
   readonly origins?: readonly string[] | undefined;
   /** Certificate and key as PEM text, for TLS. */
   readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
+  /** Says of a request why it is refused whatever it asks for, if it is. */
+  readonly guard?: ((request: IncomingMessage) => WireError | undefined) | undefined;
   /** What else is on the server: the management plane. Each may register routes below `/_epitaph`. */
   readonly plugins?: readonly ((app: FastifyInstance) => void)[];
   /** Answers targets that the router can't read, which are all the management plane's; in the data plane's shape by default. */
   readonly sendUnroutable?: (request: FastifyRequest, reply: FastifyReply, error: unknown) => FastifyReply;
 }
 
-/** The server, complete and not listening: tests inject requests, the command line listens. */
+/**
+ * The server, complete and not listening: tests inject requests, the command line listens. The management plane is on a
+ * framework; the data plane is a function beside it (see {@link cosmosListener}).
+ */
 export function buildServer(options: ServerOptions): FastifyInstance {
   const limits: Limits = { ...defaultLimits, ...options.limits };
   const http = {
@@ -59,13 +65,20 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   const app = Fastify({
     serverFactory: (handler) => {
       const { origins = [] } = options;
-      const shared = origins.length === 0 ? handler : withOrigins(handler, origins, (url) => !isManagement(url));
+      const planes: RequestListener = (request, response) => {
+        if (isManagement(request.url!)) {
+          handler(request, response);
+          return;
+        }
+        if (isClosing) response.setHeader('connection', 'close');
+        dataPlane(request, response);
+      };
+      const shared = origins.length === 0 ? planes : withOrigins(planes, origins, (url) => !isManagement(url));
       const bounded = withoutPipelines(shared, limits.pipelinedRequests);
       if (options.tls === undefined) return createServer(http, bounded);
       const tls = { ...options.tls, handshakeTimeout: limits.requestTimeoutMs, ALPNCallback: chooseProtocol };
       return createTlsServer({ ...http, ...tls }, bounded);
     },
-    rewriteUrl: (request: IncomingMessage) => rewriteToCosmos(request.url ?? '/'),
     bodyLimit: limits.bodyBytes,
     // A line for each request would cost more than the request, and say what the history says better.
     logController: new LogController({ disableRequestLogging: true }),
@@ -90,17 +103,35 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   app.setNotFoundHandler((request, reply) =>
     sendPlain(request, reply, new WireError('notFound', 'Resource Not Found: there is no such route.')),
   );
-  app.addHook('onRequest', ({ raw: { headers, httpVersion } }, _reply, next) => {
-    const lacksHost = headers.host === undefined && httpVersion === '1.1';
-    next(lacksHost ? badRequest("The request lacks the header 'Host'.") : undefined);
+  const guard = (request: IncomingMessage): WireError | undefined =>
+    lacksHost(request) ? badRequest("The request lacks the header 'Host'.") : options.guard?.(request);
+  const inFlight = new InFlight(limits);
+  const { store, keys, consistency } = options;
+  const dataPlane = cosmosListener({ store, keys, limits, inFlight, guard, log: app.log, consistency });
+  let isClosing = false;
+  app.addHook('preClose', (done) => {
+    isClosing = true;
+    done();
   });
-  limitInFlight(app, limits, {
-    isHealth: (url) => isManagement(url) && url.startsWith('/_epitaph/health'),
-    isManagement,
-  });
-  registerCosmos(app, { store: options.store, keys: options.keys, limits, consistency: options.consistency });
+  app.addHook('onRequest', ({ raw }, _reply, next) => next(guard(raw)));
+  limitInFlight(app, inFlight);
   for (const plugin of options.plugins ?? []) plugin(app);
   return app;
+}
+
+const lacksHost = ({ headers, httpVersion }: IncomingMessage): boolean =>
+  headers.host === undefined && httpVersion === '1.1';
+
+/** Turns away what there is no room for, but for health, which must answer under load most of all. */
+function limitInFlight(app: FastifyInstance, inFlight: InFlight): void {
+  const turnedAway = () => new WireError('unavailable', 'The server is overloaded; try again.');
+  app.addHook('preParsing', ({ raw }, reply, payload, next) => {
+    if (inFlight.takeBody(raw, reply.raw)) next(null, payload);
+    else next(turnedAway());
+  });
+  app.addHook('preHandler', ({ originalUrl }, reply, next) => {
+    next(isHealth(originalUrl) || inFlight.enter(reply.raw) ? undefined : turnedAway());
+  });
 }
 
 /** Called for a route that has a schema, of which there is none. */

@@ -159,7 +159,7 @@ export function historyRoutes(scope: FastifyInstance, store: StoreApi, stopping:
     },
     async ({ query: { from, to, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
       const asked = { container, fromMs: from, toMs: to, signal };
       const prepared = await prepareBundle(store, asked);
       const pages = async function* () {

@@ -25,7 +25,7 @@ export function answerLongWork(
   stopping: AbortSignal,
   work: (follow: Follow) => Promise<unknown>,
 ): FastifyReply | Promise<unknown> {
-  const signal = AbortSignal.any([stopping, clientGone(reply)]);
+  const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
   const run = async (follow: Follow): Promise<unknown> => {
     try {
       return await work(follow);

@@ -20,7 +20,9 @@ export function metricsRoutes(scope: FastifyInstance, store: StoreApi): void {
       answers: { files: ['text/plain'] },
     },
     async ({ request, reply }) => {
-      underWay ??= metricsText(store, (error) => logUnavailable(request, error)).finally(() => (underWay = undefined));
+      underWay ??= metricsText(store, (error) => logUnavailable(request.log, error)).finally(
+        () => (underWay = undefined),
+      );
       return reply.type(TEXT_FORMAT).send(await underWay);
     },
   );

@@ -59,7 +59,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       answers: { lines: answers.fact },
     },
     ({ reply }) => {
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
       return sendLines(reply, store.facts(signal), stopping);
     },
   );
@@ -108,7 +108,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     },
     async ({ query: { from, to, rid }, request, reply }) => {
       const container = recordedContainer(store, request, reply, rid);
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
       return sendLines(
         reply,
         await started(store.certificates(container, { fromMs: from, toMs: to }, signal)),
@@ -128,7 +128,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
       answers: { json: answers.purgeRuns },
     },
     async ({ query: { after = 0, limit = 100 }, reply }) => {
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
       const { runs, unproven, position } = await store.purgeRuns(after, limit, signal);
       return { runs, ...(unproven.length === 0 ? {} : { unproven }), next: position };
     },
@@ -145,7 +145,7 @@ export function proofRoutes(scope: FastifyInstance, store: StoreApi, stopping: A
     },
     async ({ request, reply }) => {
       const { run } = requests.read(requests.purgeRunParams, request.params, 'path');
-      const signal = AbortSignal.any([stopping, clientGone(reply)]);
+      const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
       return sendLines(reply, await started(store.runCertificates(run, signal)), stopping);
     },
   );

@@ -133,7 +133,7 @@ function answerScan<Row, Result>(
   if (wantsEvents(request) || !(request.headers.accept ?? '').includes('application/x-ndjson')) {
     return answerLongWork(request, reply, stopping, (follow) => scan(follow).then(summary));
   }
-  const signal = AbortSignal.any([stopping, clientGone(reply)]);
+  const signal = AbortSignal.any([stopping, clientGone(reply.raw)]);
   return sendStream(
     reply,
     'application/x-ndjson; charset=utf-8',

@@ -28,7 +28,7 @@ export function detailsOrLogged(request: FastifyRequest, error: unknown, correla
   const problem = problemOf(error);
   if (problem === undefined && !isOfLeaving(request, error))
     request.log.error({ err: error, correlationId }, 'a request failed unexpectedly');
-  logUnavailable(request, error, { correlationId });
+  logUnavailable(request.log, error, { correlationId });
   return problemDetails(
     problem ?? new Problem('internal', 'An internal error occurred; the instance finds it in the log of the server.'),
     correlationId,

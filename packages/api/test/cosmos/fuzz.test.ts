@@ -5,8 +5,8 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import type { InjectOptions } from 'fastify';
 import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign } from './support/client.ts';
+import { inject } from './support/inject.ts';
 import { parseTarget } from '@epitaph/api/cosmos/target.ts';
 
 const method = fc.constantFrom('GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS');
@@ -194,8 +194,8 @@ describe('whatever is sent', () => {
         } catch {
           // No client could sign this one; it must be answered nevertheless.
         }
-        const response = await app.inject({
-          method: verb as NonNullable<InjectOptions['method']>,
+        const response = await inject(app, {
+          method: verb,
           url: target,
           headers: {
             'x-ms-date': date,
@@ -236,8 +236,8 @@ describe('whatever is sent', () => {
           fc.string().map((value) => value.replace(/[^\x20-\x7e]/g, '')),
         ),
         async (verb, target, given, date) => {
-          const response = await app.inject({
-            method: verb as NonNullable<InjectOptions['method']>,
+          const response = await inject(app, {
+            method: verb,
             url: target,
             headers: { authorization: given, 'x-ms-date': date },
           });

@@ -6,6 +6,7 @@ import { Histogram } from '@epitaph/api/metrics/measurements.ts';
 import { MetricsText } from '@epitaph/api/metrics/text-format.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { inject } from '../cosmos/support/inject.ts';
 import { item, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const DOCS = path.resolve(import.meta.dirname, '../../../../docs');
@@ -171,7 +172,7 @@ describe('metrics', () => {
     await world.ask('GET', `${ORDERS}/explain${item('a')}`);
     await world.ask('GET', '/dbs/shop/colls/nothing/history');
     await world.ask('GET', '/nothing');
-    await world.app.inject({ method: 'GET', url: '/dbs' });
+    await inject(world.app, { method: 'GET', url: '/dbs' });
     const { value } = await scrape();
     expect(value('epitaph_operation_duration_seconds_count', { operation: 'upsert' })).toBe(1);
     expect(value('epitaph_operation_duration_seconds_count', { operation: 'read' })).toBe(1);
@@ -190,7 +191,7 @@ describe('metrics', () => {
     await world.write('a-telling-id', { customer: 'ann', secret: 'a-telling-content' });
     await world.ask('GET', `${ORDERS}/explain${item('a-telling-id')}`);
     await world.ask('GET', '/a-telling-target');
-    await world.app.inject({ method: 'GET', url: '/dbs/shop/colls/orders/docs/a-telling-id' });
+    await inject(world.app, { method: 'GET', url: '/dbs/shop/colls/orders/docs/a-telling-id' });
     const { text } = await scrape();
     expect(text).toContain('container="orders"');
     expect(text).not.toMatch(/telling|ann"/);

@@ -1,8 +1,10 @@
 import { createHmac } from 'node:crypto';
-import type { FastifyInstance, InjectOptions } from 'fastify';
+import type { FastifyInstance } from 'fastify';
+import type { InjectOptions } from 'light-my-request';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer, type ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './fake-store.ts';
+import { inject } from './inject.ts';
 
 /** The time that the tests' servers and clients are at. */
 export const NOW_MS = Date.UTC(2026, 10, 21, 12);
@@ -72,7 +74,7 @@ export async function call(
   const { type, link } = options.signed ?? signedParts(path);
   const { body } = options;
   const payload = body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
-  const response = await app.inject({
+  const response = await inject(app, {
     method,
     url: path,
     headers: {

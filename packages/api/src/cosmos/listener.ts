@@ -1,0 +1,162 @@
+import type { IncomingMessage, RequestListener } from 'node:http';
+import { TLSSocket } from 'node:tls';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import { gathered } from '@epitaph/core/turn.ts';
+import type { InFlight } from '../http/in-flight.ts';
+import { clientGone } from '../http/client-gone.ts';
+import type { KeyRing } from '../http/keys.ts';
+import type { Limits } from '../http/limits.ts';
+import type { Log } from '../http/log-unavailable.ts';
+import { Pages } from '../http/pages.ts';
+import { hasBody, readBody } from '../http/read-body.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { tracedRequest } from '../telemetry/tracing.ts';
+import { admit, type Admitted, type Gate } from './admission.ts';
+import { answerCharged, operationOf } from './charged.ts';
+import { defaultConsistency, type ConsistencyPolicy } from './consistency.ts';
+import { describeError, overloaded, type WireError } from './errors.ts';
+import type { Exchange } from './exchange.ts';
+import { readOnlyStore } from './read-only.ts';
+import { headerText, isMissing, type Answer, type CosmosRequest } from './request.ts';
+import { send } from './send-answer.ts';
+import { sendError } from './send-error.ts';
+
+export interface CosmosOptions {
+  readonly store: StoreApi;
+  readonly keys: KeyRing;
+  readonly limits: Limits;
+  readonly inFlight: InFlight;
+  /** Says of a request why it is refused whatever it asks for, if it is. */
+  readonly guard: (request: IncomingMessage) => WireError | undefined;
+  readonly log: Log;
+  /** What the account says of its consistency; `Session` by default. */
+  readonly consistency?: ConsistencyPolicy | undefined;
+}
+
+/**
+ * The data plane, as a function around nothing but Node's own HTTP server: targets, headers and bodies are Cosmos DB's, and
+ * read here. What a framework does for each request beside that is a tenth of a point read (ADR 29).
+ */
+export function cosmosListener({
+  store,
+  keys,
+  limits,
+  inFlight,
+  guard,
+  log,
+  ...options
+}: CosmosOptions): RequestListener {
+  const pages = new Pages(limits);
+  const consistencyPolicy = options.consistency ?? defaultConsistency;
+  const gate: Gate = { store, readOnly: readOnlyStore(store), keys, limits, consistencyPolicy };
+  const { measurements } = store;
+
+  const fail = (exchange: Exchange, error: unknown): void => {
+    try {
+      sendError(exchange, error, { log, measurements, pages });
+    } catch (failure) {
+      log.error({ err: failure }, 'an error could not be answered');
+      exchange.response.destroy();
+    }
+  };
+
+  const answer = async (exchange: Exchange, admitted: Admitted, body: Buffer | undefined): Promise<void> => {
+    try {
+      if (!inFlight.enter(exchange.response)) throw overloaded(inFlight.comesBackInMs());
+      await gathered();
+      // `dbs/<name>/colls/<name>/…`
+      const { segments } = admitted.target;
+      const container = segments[2] === 'colls' ? segments[3] : undefined;
+      const isItself = segments.length <= 4;
+      // Whoever has a token for one container is not told by the time it takes which others there are: of those that are not
+      // known here, other nodes would be asked.
+      const settling =
+        admitted.isByToken && !isItself ? undefined : store.settleNames(segments[1], container, isItself);
+      if (settling !== undefined) await settling;
+      const isRenamed = store.whoHas(segments[1], container);
+      const request = cosmosRequest(exchange, admitted, body, { consistencyPolicy, limits, pages, isRenamed });
+      const operation = operationOf(request);
+      const answered = await tracedRequest(operation, request.headers, { 'epitaph.plane': 'data' }, () =>
+        isRenamed === undefined ? answerCharged(request) : answerByName(request, isRenamed),
+      );
+      measurements.countRequest('data', operation, answered.status);
+      send(exchange, answered, admitted.activityId, pages);
+    } catch (error) {
+      fail(exchange, error);
+    }
+  };
+
+  // Who isn't let in doesn't get to send a body.
+  const letIn = (exchange: Exchange, admitted: Admitted): void => {
+    const { request, response } = exchange;
+    exchange.admitted = admitted;
+    if (!hasBody(request)) {
+      void answer(exchange, admitted, undefined);
+      return;
+    }
+    if (!inFlight.takeBody(request, response)) throw overloaded(inFlight.comesBackInMs());
+    readBody(request, response, limits.bodyBytes, (error, body) => {
+      if (error === undefined) void answer(exchange, admitted, body);
+      else fail(exchange, error);
+    });
+  };
+
+  return (request, response) => {
+    const exchange: Exchange = { request, response, arrivedMs: systemClocks.monotonicMs(), admitted: undefined };
+    try {
+      const refused = guard(request);
+      if (refused !== undefined) throw refused;
+      const admitted = admit(request, gate);
+      // Signatures are checked at once; only resource tokens take a moment.
+      if (admitted instanceof Promise) {
+        admitted.then((found) => letIn(exchange, found)).catch((error: unknown) => fail(exchange, error));
+      } else letIn(exchange, admitted);
+    } catch (error) {
+      fail(exchange, error);
+    }
+  };
+}
+
+/**
+ * Of several nodes one may go by what another has deleted a moment ago, and has made anew under the same name: what is
+ * asked for, or written, is then of that. It may have another partition key, say, so that what is right seems wrong.
+ */
+async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boolean>): Promise<Answer> {
+  try {
+    return await answerCharged(request);
+  } catch (error) {
+    const mayBeOfAnother = isMissing(error) || describeError(error)?.shape.status === 400;
+    if (!mayBeOfAnother || !(await isRenamed())) throw error;
+    return answerCharged(request);
+  }
+}
+
+/**
+ * How the client came: over TLS where a proxy that ends it says so. Whoever says so untruly is told his own untruth, and
+ * nobody else is.
+ */
+function schemeOf({ headers, socket }: IncomingMessage): string {
+  const forwarded = headerText(headers, 'x-forwarded-proto')?.split(',', 1)[0]?.trim().toLowerCase();
+  if (forwarded === 'https' || forwarded === 'http') return forwarded;
+  return socket instanceof TLSSocket ? 'https' : 'http';
+}
+
+function cosmosRequest(
+  { request, response }: Exchange,
+  { activityId, target, actor, consistency, store }: Admitted,
+  body: Buffer | undefined,
+  surroundings: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages' | 'isRenamed'>,
+): CosmosRequest {
+  return {
+    ...surroundings,
+    store,
+    method: request.method!,
+    segments: target.segments,
+    headers: request.headers,
+    body,
+    caller: { actor, correlationId: activityId },
+    consistency,
+    endpoint: () => `${schemeOf(request)}://${request.headers.host ?? 'localhost'}`,
+    signal: () => clientGone(response),
+  };
+}
