@@ -514,6 +514,23 @@ describe('the server', () => {
     socket.destroy();
   });
 
+  test('ends a connection with its answer to what comes while it closes', async () => {
+    const app = testServer();
+    const port = await listening(app);
+    const socket = connect(port, '127.0.0.1');
+    const answer: string[] = [];
+    socket.setEncoding('utf8').on('data', (text: string) => answer.push(text));
+    // In the middle of a request, so that it is not idle.
+    const reached = once(app.server, 'connection').then(([there]) => once(there as Socket, 'data'));
+    socket.write('GET /dbs HTTP/1.1\r\nhost: x\r\n');
+    await reached;
+    const closed = app.close();
+    socket.write('\r\n');
+    await once(socket, 'close');
+    expect(answer.join('')).toMatch(/^HTTP\/1\.1 401 .*connection: close/is);
+    await closed;
+  });
+
   test('hangs up on a client that sends many requests without waiting for answers, and not on one that sends a few', async () => {
     const keys = testKeys();
     const begun = vi.spyOn(keys, 'verifyMasterSignature');
