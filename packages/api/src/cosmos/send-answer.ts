@@ -15,7 +15,7 @@ export const KEPT_BY_NOBODY = 'no-store, no-cache';
 
 /** Sends an answer: text, or bytes, and a few headers. */
 export function send(
-  { request, response, arrivedMs }: Omit<Exchange, 'admitted'>,
+  { request, response, arrivedMs }: Exchange,
   answer: Answer,
   activityId: string,
   pages: Pages,
