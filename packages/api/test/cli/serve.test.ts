@@ -9,6 +9,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+import { httpDate, sign } from '../cosmos/support/client.ts';
 import { cleanUp, epitaph, serve, start, temporaryFolder } from './process.ts';
 
 afterEach(cleanUp);
@@ -87,18 +88,24 @@ describe('epitaph serve', () => {
   test('takes the published key from loopback names only, so that no web page can use it', async () => {
     const { endpoint } = await serve(['--data', temporaryFolder()]);
     const port = Number(new URL(endpoint).port);
-    const statusFor = async (host: string): Promise<string> => {
+    const statusFor = async (host: string, target: string, authorization: string): Promise<string> => {
       const socket = connect(port, '127.0.0.1');
       socket.write(
-        `GET /_epitaph/purge HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${BEARER.authorization}\r\nConnection: close\r\n\r\n`,
+        `GET ${target} HTTP/1.1\r\nHost: ${host}\r\nx-ms-date: ${date}\r\nAuthorization: ${authorization}\r\nConnection: close\r\n\r\n`,
       );
       let text = '';
       socket.on('data', (chunk) => (text += String(chunk)));
       await once(socket, 'close');
       return text.slice(9, 12);
     };
-    expect(await statusFor(`localhost:${port}`)).toBe('200');
-    expect(await statusFor(`rebound.example:${port}`)).toBe('403');
+    const date = httpDate(Date.now());
+    for (const [target, authorization] of [
+      ['/_epitaph/purge', BEARER.authorization],
+      ['/dbs', sign('GET', 'dbs', '', date)],
+    ] as const) {
+      expect(await statusFor(`localhost:${port}`, target, authorization)).toBe('200');
+      expect(await statusFor(`rebound.example:${port}`, target, authorization)).toBe('403');
+    }
   });
 
   test('lets named web pages in with the published key, and not all there are', async () => {

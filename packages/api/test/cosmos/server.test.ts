@@ -514,6 +514,16 @@ describe('the server', () => {
     socket.destroy();
   });
 
+  test('refuses a body that gets too large and has not said so, and ends its connection', async () => {
+    const port = await listening(await shop({ limits: { bodyBytes: 1_000 } }));
+    const date = httpDate(NOW_MS);
+    const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
+    const head = `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\ntransfer-encoding: chunked\r\n\r\n`;
+    const chunk = `1f4\r\n${' '.repeat(500)}\r\n`;
+    // The last chunk never comes.
+    expect(await exchange(port, head + chunk.repeat(3))).toMatch(/^HTTP\/1\.1 413 .*connection: close/is);
+  });
+
   test('ends a connection with its answer to what comes while it closes', async () => {
     const app = testServer();
     const port = await listening(app);
