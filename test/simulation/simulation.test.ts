@@ -5,7 +5,7 @@ import { World } from './world.ts';
 
 /** Seeds of the run in CI, and commands of each; 10,000 others of 60 before a release: `npm run simulate -- --seed 1 --count 10000`. */
 const SEEDS = 200;
-const LENGTH = 45;
+const LENGTH = 38;
 const PER_TEST = 25;
 
 describe('the store agrees with the model', () => {
