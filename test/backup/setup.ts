@@ -89,5 +89,5 @@ export async function epitaph(
   environment: Readonly<Record<string, string>> = {},
 ): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
   const { code, stdout, stderr } = await command(args, environment);
-  return { code: code!, out: stdout, err: stderr };
+  return { code, out: stdout, err: stderr };
 }

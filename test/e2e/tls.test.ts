@@ -7,12 +7,12 @@ import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { CosmosClient } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { run } from '@epitaph/api/cli/main.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { outOfDate } from '@epitaph/api/config/tls.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { pause } from '@epitaph/storage/patience.ts';
+import { command } from '../../packages/api/test/cli/process.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
@@ -47,15 +47,6 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     removeFolder(folder);
   });
 
-  async function epitaph(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
-    const texts = { stdout: '', stderr: '' };
-    const code = await run(args, environment, {
-      print: (line) => (texts.stdout += `${line}\n`),
-      stderr: { write: (text: string) => (texts.stderr += text) },
-    });
-    return { code, ...texts };
-  }
-
   /** The status of an answer, with one certificate trusted and no other. */
   function statusWith({ certificate }: SelfSigned): Promise<number | string> {
     return new Promise((resolve) => {
@@ -77,9 +68,9 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
     client.dispose();
     const asked = ['explain', 'shop', 'orders', 'a', '--partition-key', 'ann', '--endpoint', endpoint];
-    const byFlag = await epitaph([...asked, '--tls-ca', first.file]);
+    const byFlag = await command([...asked, '--tls-ca', first.file]);
     expect(byFlag).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining('"a" is visible') as string });
-    expect(await epitaph(asked, { EPITAPH_TLS_CA: first.file })).toEqual(byFlag);
+    expect(await command(asked, { EPITAPH_TLS_CA: first.file })).toEqual(byFlag);
   });
 
   test('large requests one after the other on a connection, each with a large answer, arrive whole', async () => {
@@ -116,13 +107,13 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
   });
 
   test('who does not trust the certificate is told so, and plain HTTP is not answered', async () => {
-    const refused = await epitaph(['purge', '--endpoint', endpoint]);
+    const refused = await command(['purge', '--endpoint', endpoint]);
     expect(refused).toMatchObject({ code: 3, stdout: '' });
     expect(refused.stderr).toMatch(/certificate .* is not trusted .*--tls-ca/);
     await expect(fetch(endpoint.replace('https', 'http'))).rejects.toThrow();
-    const plainly = await epitaph(['purge', '--endpoint', endpoint.replace('https', 'http')]);
+    const plainly = await command(['purge', '--endpoint', endpoint.replace('https', 'http')]);
     expect(plainly).toMatchObject({ code: 3, stderr: expect.stringContaining('is it https:// there?') as string });
-    expect((await epitaph(['purge', '--endpoint', endpoint, '--tls-ca', file('nothing')])).code).toBe(2);
+    expect((await command(['purge', '--endpoint', endpoint, '--tls-ca', file('nothing')])).code).toBe(2);
   });
 
   test('a renewed certificate is taken without a restart, and a bad one is not', async () => {

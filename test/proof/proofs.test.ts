@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { run } from '@epitaph/api/cli/main.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
@@ -14,6 +13,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
+import { command } from '../../packages/api/test/cli/process.ts';
 
 const caller = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
 const START_MS = Date.UTC(2026, 10, 21, 10);
@@ -54,18 +54,7 @@ async function write(id: string): Promise<void> {
   });
 }
 
-async function ask(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  const texts = { stdout: '', stderr: '' };
-  const code = await run(
-    args,
-    { EPITAPH_ENDPOINT: endpoint },
-    {
-      print: (line) => (texts.stdout += `${line}\n`),
-      stderr: { write: (text) => (texts.stderr += text) },
-    },
-  );
-  return { code, ...texts };
-}
+const ask = (...args: string[]) => command(args, { EPITAPH_ENDPOINT: endpoint });
 
 const file = (name: string, text: string): string => {
   writeFileSync(join(folder, name), text);

@@ -182,7 +182,7 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
 
 /** What HTTP itself brings, or the framework of the management plane refuses before its routes are looked for. */
 function describeHttpError(
-  error: Error & { readonly code?: unknown; readonly statusCode?: unknown },
+  error: Error & { readonly code?: unknown },
 ): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error.code === 'FST_ERR_BAD_URL' || error.code === 'FST_ERR_MAX_PARAM_LENGTH') {
     return {

@@ -4,11 +4,10 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
-import { run } from '@epitaph/api/cli/main.ts';
 import { ManagementClient } from '@epitaph/api/cli/management-client.ts';
 import { Progress } from '@epitaph/api/cli/progress.ts';
 import { openWorld, WRITER, type World } from '../management/world.ts';
-import { cleanUp, epitaph, type Finished, MAIN } from './process.ts';
+import { cleanUp, command, epitaph, type Finished, MAIN } from './process.ts';
 
 let world: World;
 let endpoint: string;
@@ -25,21 +24,11 @@ afterAll(async () => {
   cleanUp();
 });
 
-/** Runs a command line in this process, which is quicker, against the server of these tests. */
+/** Runs a command line against the server of these tests. */
 const ask = (...args: string[]): Promise<Finished> => askWith({}, ...args);
 
-async function askWith(environment: Readonly<Record<string, string>>, ...args: string[]): Promise<Finished> {
-  const texts = { stdout: '', stderr: '' };
-  const code = await run(
-    args,
-    { EPITAPH_ENDPOINT: endpoint, ...environment },
-    {
-      print: (line) => (texts.stdout += `${line}\n`),
-      stderr: { write: (text) => (texts.stderr += text) },
-    },
-  );
-  return { code, ...texts };
-}
+const askWith = (environment: Readonly<Record<string, string>>, ...args: string[]): Promise<Finished> =>
+  command(args, { EPITAPH_ENDPOINT: endpoint, ...environment });
 
 describe('the command line', () => {
   test('explains an item in a sentence, or as JSON', async () => {

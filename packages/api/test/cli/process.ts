@@ -41,7 +41,7 @@ export async function epitaph(
 export async function command(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
-): Promise<Finished> {
+): Promise<Finished & { readonly code: number }> {
   let stdout = '';
   let stderr = '';
   const code = await run(args, environment, {

@@ -8,8 +8,7 @@ import { Readable } from 'node:stream';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type ArchivedFile, readTar, writeTar } from '@epitaph/api/archive/tar.ts';
-import { run } from '@epitaph/api/cli/main.ts';
-import { start } from '../cli/process.ts';
+import { command, start } from '../cli/process.ts';
 import { AUDITOR_KEY, createOrders, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
 const CONTENT = 'what nobody but a reader may see';
@@ -37,15 +36,7 @@ afterEach(async () => {
 const CONTAINER_FACTS = 'container-facts/000001.ndjson';
 const MIDDLE = '2026-11-21T10:02:00Z';
 
-async function epitaph(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  const texts = { stdout: '', stderr: '' };
-  const code = await run(
-    args,
-    { EPITAPH_ENDPOINT: endpoint, EPITAPH_KEY: AUDITOR_KEY },
-    { print: (line) => (texts.stdout += `${line}\n`), stderr: { write: (text) => (texts.stderr += text) } },
-  );
-  return { code, ...texts };
-}
+const epitaph = (...args: string[]) => command(args, { EPITAPH_ENDPOINT: endpoint, EPITAPH_KEY: AUDITOR_KEY });
 
 async function keyFile(): Promise<string> {
   const file = path.join(folder, 'key');
