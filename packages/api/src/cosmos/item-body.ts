@@ -1,4 +1,4 @@
-import { jsonText, mayHaveLongIntegers } from '@epitaph/query';
+import { hasLargeNumbers, jsonText } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Limits } from '../http/limits.ts';
@@ -32,7 +32,7 @@ export function itemOf(definition: ContainerDefinition, value: JsonObject): Item
   const own = withoutSystemProperties(value);
   const id = checkItemId(own['id']);
   const json = jsonText(own);
-  const document = mayHaveLongIntegers(json) ? (JSON.parse(json) as Document) : own;
+  const document = hasLargeNumbers(own) ? (JSON.parse(json) as Document) : own;
   return { id, partitionKey: partitionKeyOf(definition, document), document, json };
 }
 
