@@ -168,7 +168,7 @@ describe('the pages of a query', () => {
             else expect(kept).toEqual(expected);
           },
         ),
-        { numRuns: 25 },
+        { numRuns: 15 },
       );
       expect(changes).toBeGreaterThan(5);
     },
