@@ -487,6 +487,22 @@ describe('the ranges of a container', () => {
     expect((await ask(container, 'SELECT * FROM c', ofRange(`${container.id},0`))).status).toBe(200);
   });
 
+  test.each([
+    ['from the key to itself', 'E6AE'],
+    ['up to the next', 'E6AF'],
+  ])('of one key of version 1 that takes more than 100 bytes hold its items, %s', async (_, end) => {
+    const container = await world.container({
+      partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V1 },
+    });
+    await container.items.create({ id: 'i0', customer: '字'.repeat(100) });
+    await container.items.create({ id: 'i1', customer: 'a' });
+    // What Microsoft.Azure.Cosmos 3.64.0 makes of the first.
+    const hashed = `05C1CB3B2B912008${'E6AE98'.repeat(33)}`;
+    const range = between(`${hashed}E6AE`, `${hashed}${end}`);
+    expect((await feed(container, range, 10)).map(({ id }) => id)).toEqual(['i0']);
+    expect(rows(await ask(container, 'SELECT VALUE c.id FROM c', range))).toEqual(['i0']);
+  });
+
   test('can be asked for in clear terms only', async () => {
     const container = await world.container();
     for (const headers of [between('xyz', 'FF'), between('1', '0'), between('0'.repeat(1000), 'FF')]) {

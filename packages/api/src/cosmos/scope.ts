@@ -15,7 +15,7 @@ import {
 } from './ranges.ts';
 import { headerText, isJavaScriptClient, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
-/** Longer than any effective partition key of three components, with what a prefix range adds. */
+/** Longer than any effective partition key, with what a prefix range adds. */
 const MAX_EPK_CHARACTERS = 256;
 const RANGE_ID_HEADER = 'x-ms-documentdb-partitionkeyrangeid';
 const EPK = /^[0-9A-Fa-f]*$/;

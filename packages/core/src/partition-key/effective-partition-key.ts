@@ -5,9 +5,9 @@ import { murmurHash128SecondHalfFirst, murmurHash32 } from './murmur-hash.ts';
 /**
  * Where a partition key lies between "" and "FF": upper-case hex digits that are compared as text. Clients compute
  * the same from the same key to find out which range of a container it belongs to, so this follows `@azure/cosmos`
- * 4.10.1 (`utils/hashing`) bit by bit, but for a zero byte after numbers such as 0 and 2 in version 1, which the .NET and
- * Python clients have. .NET differs otherwise only in last digits of version 1 (more than 100 bytes in 100 characters),
- * after the hash itself, where no range ends.
+ * 4.10.1 (`utils/hashing`) bit by bit, but for the ends of some keys of version 1, behind the hash itself: the .NET, Java
+ * and Python clients have a zero byte after numbers such as 0 and 2, and cut texts of more than 100 bytes. Where a single
+ * key is asked for by its range it is in their form; the JavaScript client never does so.
  */
 export type EffectivePartitionKey = string;
 
@@ -23,6 +23,9 @@ type Definition = Pick<ContainerDefinition['partitionKey'], 'kind' | 'version'>;
 
 /** Characters of a string that version 1 looks at. */
 const V1_CHARACTERS = 100;
+
+/** Bytes of a string up to which version 1 writes it out whole. */
+const V1_WHOLE_BYTES = 100;
 
 /** Marks that go before a value, after Cosmos DB's binary encoding of index terms. */
 const MARK = { undefined: 0x00, null: 0x01, false: 0x02, true: 0x03, number: 0x05, string: 0x08, end: 0xff } as const;
@@ -119,7 +122,10 @@ function markOf(component: unknown): number {
 function encoded(component: unknown): readonly number[] {
   if (typeof component === 'number') return encodedNumber(component);
   if (typeof component !== 'string') return [markOf(component)];
-  return [MARK.string, ...Array.from(utf8.encode(component), (byte) => byte + 1), MARK.undefined];
+  const text = Array.from(utf8.encode(component), (byte) => byte + 1);
+  // One byte more than there may be says that the string has been cut.
+  if (text.length > V1_WHOLE_BYTES) return [MARK.string, ...text.slice(0, V1_WHOLE_BYTES + 1)];
+  return [MARK.string, ...text, MARK.undefined];
 }
 
 /**
