@@ -10,7 +10,7 @@ export type { Evaluation, EvaluationContext } from './pages/evaluate.ts';
 export { hasLargeNumbers, integerValue, jsonText, parseJson } from './values/json-text.ts';
 export { keepNames } from './values/name-order.ts';
 export { Memory } from './values/memory.ts';
-export { isOfMany, isOrdered, isRanked, OrderedPage } from './pages/ordered-page.ts';
+export { isOfMany, isOrdered, isRanked, OrderedPage, orderText } from './pages/ordered-page.ts';
 export type { OrderedRow } from './pages/ordered-page.ts';
 export { parseCondition, parseQuery } from './language/parser.ts';
 export type { ParseLimits } from './language/parser.ts';

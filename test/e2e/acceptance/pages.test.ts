@@ -79,7 +79,7 @@ function feed(name: string, scope: Readonly<Record<string, string>> = {}): Ask {
         ...(continuationToken === undefined ? {} : { 'x-ms-continuation': continuationToken }),
       },
     });
-    expect(reply.status).toBe(200);
+    if (reply.status !== 200) throw new Error(reply.text);
     const documents = reply.json!['Documents'] as readonly { id: string }[];
     return {
       ids: documents.map(({ id }) => id),
@@ -204,6 +204,69 @@ describe('a page', () => {
     // From before tokens said what they are of.
     const old = Buffer.from('{"kind":"after","birth":1}').toString('base64url');
     expect((await read({ 'x-ms-continuation': old })).status).toBe(200);
+  });
+
+  const N = 'SELECT * FROM c ORDER BY c.n';
+  const BY_N = { query: 'SELECT * FROM c ORDER BY c[@by]', parameters: [{ name: '@by', value: 'n' }] };
+  test.each<[string, SqlQuerySpec | string, SqlQuerySpec | string]>([
+    ['turned round', N, `${N} DESC`],
+    ['by another value', N, 'SELECT * FROM c ORDER BY c._ts'],
+    ['by a value that is given with it', BY_N, { ...BY_N, parameters: [{ name: '@by', value: 'id' }] }],
+    ['of other groups', 'SELECT c.n AS id FROM c GROUP BY c.n', 'SELECT c._ts AS id FROM c GROUP BY c._ts'],
+    [
+      'by another rank',
+      'SELECT * FROM c ORDER BY RANK FullTextScore(c.id, "i1")',
+      'SELECT * FROM c ORDER BY RANK FullTextScore(c.customer, "ann")',
+    ],
+  ])(
+    'token of a query in another order is refused, whose rows before that place would be missed: %s',
+    async (_, one, other) => {
+      const container = await stocked();
+      const { continuationToken } = await query(container, one)(undefined);
+      const next = query(container, other)(continuationToken);
+      await expect(next).rejects.toMatchObject({
+        code: 400,
+        message: expect.stringContaining('in another order') as string,
+      });
+    },
+  );
+
+  test('token is good for the same order, whatever else of the query is another: it goes on behind the same place', async () => {
+    const container = await stocked();
+    const since = (n: number) => ({
+      query: 'SELECT c.id, c.n FROM c WHERE c.n >= @since ORDER BY c.n',
+      parameters: [{ name: '@since', value: n }],
+    });
+    const { ids, continuationToken } = await query(container, since(0))(undefined);
+    expect(ids).toEqual(['i00', 'i01', 'i02']);
+    const second = await query(container, since(1))(continuationToken);
+    expect(second.ids).toEqual(['i03', 'i04', 'i05']);
+    const third = await query(container, 'select c.id from c order by c["n"] asc')(second.continuationToken);
+    expect(third.ids).toEqual(['i06', 'i07', 'i08']);
+  });
+
+  test('token says of what order it is in the same words in each version, and one from before they did is good', async () => {
+    const container = await stocked();
+    const { continuationToken } = await query(container, N)(undefined);
+    const { by, ...before } = JSON.parse(Buffer.from(continuationToken!, 'base64url').toString()) as { by: string };
+    expect(by).toBe('2CM3Jga8');
+    const token = Buffer.from(JSON.stringify(before)).toString('base64url');
+    expect((await query(container, N)(token)).ids).toEqual(['i03', 'i04', 'i05']);
+  });
+
+  test('token of another partition key is refused, whose items before that place would be missed', async () => {
+    const { id: container } = await world.container();
+    for (let n = 0; n < 20; n += 1)
+      await world.of(container).items.create({ id: `i${n}`, customer: n % 2 ? 'ann' : 'bob', n });
+    for (const way of [
+      (key: string) => query(container, N, { partitionKey: key }),
+      (key: string) => query(container, 'SELECT * FROM c', { partitionKey: key }),
+      (key: string) => feed(container, keyHeader(key)),
+    ]) {
+      const { continuationToken } = await way('ann')(undefined);
+      expect((await way('ann')(continuationToken)).ids).toHaveLength(3);
+      await expect(way('bob')(continuationToken)).rejects.toThrow('of another partition key');
+    }
   });
 
   test('token of another list is refused: databases, users of another database, and the items of a container', async () => {

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/api/queries-api.ts';
@@ -14,6 +15,7 @@ const WHOLE = '0';
 const count = z.int().nonnegative();
 const range = z.object({ min: z.string().refine(isRangeEnd), max: z.string().refine(isRangeEnd) });
 const neighbours = z.array(z.string()).max(MAX_NEIGHBOURS);
+const digest = z.string().max(16);
 const continuation = z.discriminatedUnion('kind', [
   z.object({
     kind: z.literal('after'),
@@ -29,10 +31,21 @@ const continuation = z.discriminatedUnion('kind', [
     include: z.exactOptional(z.literal(true)),
     near: z.exactOptional(z.object({ before: neighbours, after: neighbours })),
     rows: count,
+    by: z.exactOptional(digest),
   }),
-  z.object({ kind: z.literal('ranked'), births: z.array(count), rows: count, range: z.exactOptional(range) }),
-  z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range) }),
+  z.object({
+    kind: z.literal('ranked'),
+    births: z.array(count),
+    rows: count,
+    range: z.exactOptional(range),
+    by: z.exactOptional(digest),
+  }),
+  z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range), by: z.exactOptional(digest) }),
 ]);
+
+/** So short that it fits into a token; of 64 symbols, enough that no two keys of a container have the same. */
+const DIGEST_CHARACTERS = 8;
+const digestOf = (key: string): string => hash('sha256', key, 'base64url').slice(0, DIGEST_CHARACTERS);
 
 /** As the store calls a page. */
 const page = z.string().max(16);
@@ -55,15 +68,27 @@ export interface Next {
 /** Says that a page that is not ready begins at the beginning. */
 const START = 'start';
 
+/** What a place is in. */
+export interface Whereabouts {
+  /** The rid of the container. */
+  readonly of: string;
+  /** The partition key that alone was asked for, if one was: canonical text. */
+  readonly key?: string | undefined;
+  /** The id of the range that was asked for all there is, if one was. */
+  readonly all?: string | undefined;
+}
+
 /**
  * A continuation as clients see it: opaque text. It names a place, and maybe a page that its own request alone gets, so
  * nobody gains by forging one.
- *
- * @param of the rid of the container that the place is in
- * @param all the id of the range that was asked for all there is, if one was
  */
-export function encodeContinuation({ continuation, pageId }: Next, of: string, all?: string): string {
-  const where = { of, ...(all === undefined || all === WHOLE ? {} : { all }), ...(pageId && { page: pageId }) };
+export function encodeContinuation({ continuation, pageId }: Next, { of, key, all }: Whereabouts): string {
+  const where = {
+    of,
+    ...(key === undefined ? {} : { key: digestOf(key) }),
+    ...(all === undefined || all === WHOLE ? {} : { all }),
+    ...(pageId && { page: pageId }),
+  };
   const token = encoded({ ...(continuation ?? { kind: START }), ...where });
   if (continuation?.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
   // Documents that don't fit leave their number: then what comes and goes between pages moves them.
@@ -77,16 +102,19 @@ export const encodeListPlace = (place: ListPlace, of: string): string => encoded
 const encoded = (place: object): string => Buffer.from(jsonText(place)).toString('base64url');
 
 /**
- * @param of the rid of the container that is read: in another, places are others, and what lies before one of them would
- *   be missed without a word
- * @param all the id of the range that is asked for all there is, if one is. `@azure/cosmos` looks for the range that a token
- *   is from among those that it knows: if they are of another time, it asks for others beside it or leaves some out.
- * @throws WireError for what this server has not given out, and for what it has for another container or range
+ * In another container, or at another partition key, places are others, and what lies before one of them would be missed
+ * without a word. And `@azure/cosmos` looks for the range that a token is from among those that it knows: if they are of
+ * another time, it asks for others beside it or leaves some out.
+ *
+ * @throws WireError for what this server has not given out, and for what it has for another container, key or range
  */
-export function decodeContinuation(token: string | undefined, of: string, all?: string): Next {
+export function decodeContinuation(token: string | undefined, { of, key, all }: Whereabouts): Next {
   const value = parseToken(token);
   if (!isJsonObject(value)) return { continuation: checked(continuation, value) };
   if (isOfElse(value, of)) throw invalid();
+  if (key !== undefined && value['key'] !== undefined && value['key'] !== digestOf(key)) {
+    throw badRequest('Invalid Continuation Token: it is of another partition key.');
+  }
   if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
   const pageId = checked(page, value['page']);
   if (pageId !== undefined && value['kind'] === START) return { pageId };

@@ -28,7 +28,7 @@ import { partitionKeysIn } from '../store/queries/named-in-filter.ts';
 import { planOptionsOf } from '../store/plan-options.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { charge } from '../request-units/charge.ts';
-import { decodeListPlace, encodeContinuation, encodeListPlace, type Next } from './continuation.ts';
+import { decodeListPlace, encodeContinuation, encodeListPlace, type Next, type Whereabouts } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
 import { pageOfList } from './list-pages.ts';
@@ -87,19 +87,11 @@ function isParameter(value: unknown): value is QueryParameter {
   return typeof name === 'string' && name.startsWith('@');
 }
 
-/**
- * The continuation header for the page that follows, if one does.
- *
- * @param all the id of the range that was asked for all there is, if one was
- */
-export const continuationHeader = (
-  next: Next,
-  { rid }: ContainerState,
-  all?: string,
-): Readonly<Record<string, string>> =>
+/** The continuation header for the page that follows, if one does. */
+export const continuationHeader = (next: Next, where: Whereabouts): Readonly<Record<string, string>> =>
   next.continuation === undefined && next.pageId === undefined
     ? {}
-    : { 'x-ms-continuation': encodeContinuation(next, rid, all) };
+    : { 'x-ms-continuation': encodeContinuation(next, where) };
 
 /**
  * A feed of resources of which there are few: a page of them all, or of what a query over them finds.

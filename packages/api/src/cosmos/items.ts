@@ -241,7 +241,8 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   const { store, headers } = request;
   const position = store.headPosition();
   const scope = scopeOf(request, container);
-  const { continuation } = decodeContinuation(headerText(headers, 'x-ms-continuation'), container.rid);
+  const where = { of: container.rid, key: scope.partitionKey };
+  const { continuation } = decodeContinuation(headerText(headers, 'x-ms-continuation'), where);
   if (continuation !== undefined && continuation.kind !== 'after') throw badRequest('Invalid Continuation Token');
   const page = await store.listItems(container, {
     ...scope,
@@ -257,7 +258,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
     charge: charge.query(page.items.length, Buffer.byteLength(body)),
     headers: {
       'x-ms-item-count': String(page.items.length),
-      ...continuationHeader(page, container),
+      ...continuationHeader(page, where),
       ...feedHeaders(request, container, position, scope),
     },
   };
@@ -321,7 +322,8 @@ async function queryItems(
   if (isWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
-  const next = decodeContinuation(token, container.rid, all);
+  const where = { of: container.rid, key: scope.partitionKey, all };
+  const next = decodeContinuation(token, where);
   const page = await store.queryItems(container, {
     sql,
     parameters,
@@ -350,7 +352,7 @@ async function queryItems(
     charge: units,
     headers: {
       'x-ms-item-count': String(page.rows.length),
-      ...continuationHeader(page, container, all),
+      ...continuationHeader(page, where),
       ...feedHeaders(request, container, position, scope),
       ...queryMetricsHeader(headers, page, bytes),
       ...indexMetricsHeader(headers, page.pushdown, container.definition, scope.partitionKey !== undefined),

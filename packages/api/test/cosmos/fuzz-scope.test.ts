@@ -174,9 +174,10 @@ const token = fc
     return fc.constantFrom(real, bent(real, at, put), flipped(real, at), `${real}x`, real.slice(0, at % real.length));
   });
 
-/** The token without the container that it is of, with which no other takes it. */
+/** The token without what it is of, container, key and order, with which no other takes it. */
 function unbound(real: string): string {
-  const { of: _, ...content } = JSON.parse(Buffer.from(real, 'base64url').toString()) as { readonly of?: string };
+  const said = JSON.parse(Buffer.from(real, 'base64url').toString()) as Readonly<Record<string, unknown>>;
+  const { of: _container, key: _key, by: _order, ...content } = said;
   return Buffer.from(JSON.stringify(content)).toString('base64url');
 }
 

@@ -1,6 +1,7 @@
 import { DOCUMENT_SLOT } from '../compile/compile.ts';
-import { Chosen, type QueryPlan } from '../compile/plan.ts';
+import { Chosen, type QueryParameter, type QueryPlan } from '../compile/plan.ts';
 import { guardStack } from '../errors.ts';
+import { printExpression } from '../language/print.ts';
 import { bindSources, Groups } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
 import {
@@ -14,6 +15,7 @@ import {
 import { Ranking } from '../run/ranking.ts';
 import { isLastFirst, type Room, Sorter } from '../run/sorter.ts';
 import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from '../values/memory.ts';
+import { jsonText } from '../values/json-text.ts';
 import { type Json, stableKey, type Value } from '../values/values.ts';
 import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
 
@@ -36,6 +38,22 @@ export function isOrdered({ program, readsDocuments, derivedFrom }: QueryPlan): 
 /** Whether rows are in the order of scores that depend on all documents, and of one document each. */
 export function isRanked({ program, derivedFrom }: QueryPlan): boolean {
   return program.rank !== undefined && !program.distinct && program.sources.length === 0 && derivedFrom === undefined;
+}
+
+/**
+ * What the places of a query's rows are places in, as text; undefined where they are in the order of the documents. A place
+ * among the rows of another query means nothing where this is another.
+ */
+export function orderText({ query }: QueryPlan, parameters: readonly QueryParameter[]): string | undefined {
+  const { groupBy, orderBy, orderByRank } = query;
+  if (groupBy.length + orderBy.length === 0) return undefined;
+  const groups = groupBy.map(printExpression);
+  const steps = orderBy.map(
+    ({ expression, direction }) => [printExpression(expression), direction === 'DESC'] as const,
+  );
+  const named = new Set([...groups, ...steps.map(([expression]) => expression)].join(' ').match(/@\w+/g));
+  const values = parameters.filter(({ name }) => named.has(name)).map(({ name, value }) => [name, value ?? null]);
+  return jsonText([groups, steps, orderByRank !== undefined, values]);
 }
 
 /** Whether rows are of any number of documents. */

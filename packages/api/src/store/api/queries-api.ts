@@ -8,7 +8,7 @@ import type { AtLeast } from './common.ts';
  * Where a query or feed goes on; opaque to clients, and valid over restarts. `after` is for answers in document order,
  * `sorted` for ORDER BY and GROUP BY, `ranked` for ORDER BY RANK, `skip` for all other queries, which are evaluated
  * anew for each page. Only with `skip` do items that come or go between two pages make the answer miss or repeat
- * others.
+ * others. All but `after` say in which order of rows they are places.
  */
 export type Continuation =
   | {
@@ -36,6 +36,8 @@ export type Continuation =
       readonly near?: Neighbours;
       /** Rows given so far. */
       readonly rows: number;
+      /** A digest of what the query orders its rows by. In another order the place would be another. */
+      readonly by?: string;
     }
   | {
       readonly kind: 'ranked';
@@ -45,6 +47,7 @@ export type Continuation =
       readonly rows: number;
       /** As with `skip`, which is given instead where there are too many births. */
       readonly range?: KeyRange;
+      readonly by?: string;
     }
   | {
       readonly kind: 'skip';
@@ -54,6 +57,7 @@ export type Continuation =
        * is left of the whole.
        */
       readonly range?: KeyRange;
+      readonly by?: string;
     };
 
 /** A place in an ordered answer, as a client has kept it. */

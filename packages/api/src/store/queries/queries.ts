@@ -37,9 +37,11 @@ import { LongPages } from './long-pages.ts';
 import {
   type Answer,
   birthsOf,
+  checkOrder,
   continuationOf,
   countedIn,
   differences,
+  inOrder,
   isPartOf,
   Page,
   resumeOf,
@@ -109,6 +111,7 @@ export class Queries {
     const parsed = parseQuery(request.sql);
     const parsedMs = monotonicMs();
     const { plan, bounds } = planToPage(request, container, parsed);
+    checkOrder(plan, request);
     const plannedMs = monotonicMs();
     let running: Run | undefined;
     const make = async (): Promise<QueryPage> => {
@@ -123,7 +126,15 @@ export class Queries {
         lookupMs: run.lookupMs,
         loadMs: run.loadMs,
       };
-      return { ...answer, examined: run.examined, extraWork: run.extraWork, metrics, pushdown: run.pushdown };
+      const { continuation } = answer;
+      return {
+        ...answer,
+        ...(continuation === undefined ? {} : { continuation: inOrder(continuation, plan, request) }),
+        examined: run.examined,
+        extraWork: run.extraWork,
+        metrics,
+        pushdown: run.pushdown,
+      };
     };
     const chargeRest = this.#requestUnits.later(container);
     let told: Work = { examined: 0, extraWork: 0 };

@@ -1,10 +1,22 @@
+import { hash } from 'node:crypto';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import { isOfMany, type Json, jsonText, type OrderedStart, type QueryPlan } from '@epitaph/query';
+import {
+  isOfMany,
+  type Json,
+  jsonText,
+  type OrderedStart,
+  orderText,
+  type QueryParameter,
+  type QueryPlan,
+} from '@epitaph/query';
 import type { Continuation, QueryPage, QueryRequest } from '../api/queries-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
 import type { Run } from './query-run.ts';
+
+/** Of 64 symbols: enough that no two orders that somebody asks for have the same. */
+const ORDER_CHARACTERS = 8;
 
 export type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
 
@@ -52,6 +64,27 @@ export function continuationOf<Kind extends Continuation['kind']>(
   if (continuation === undefined) return undefined;
   if (continuation.kind !== kind) throw invalidContinuation();
   return continuation as Extract<Continuation, { readonly kind: Kind }>;
+}
+
+/** What a query's rows are in the order of, so short that it fits into tokens; undefined for the order of documents. */
+function orderOf(plan: QueryPlan, { parameters }: QueryRequest): string | undefined {
+  const text = orderText(plan, parameters as readonly QueryParameter[]);
+  return text === undefined ? undefined : hash('sha256', text, 'base64url').slice(0, ORDER_CHARACTERS);
+}
+
+/** @throws Refusal bad-request for a token that says that it is of another order. Those of before did not say. */
+export function checkOrder(plan: QueryPlan, request: QueryRequest): void {
+  const { continuation } = request;
+  const by = continuation === undefined || continuation.kind === 'after' ? undefined : continuation.by;
+  if (by === undefined || by === orderOf(plan, request)) return;
+  throw new Refusal('bad-request', 'Invalid Continuation Token: it is of a query in another order.');
+}
+
+/** The same place, which says in what order it is one. */
+export function inOrder(continuation: Continuation, plan: QueryPlan, request: QueryRequest): Continuation {
+  if (continuation.kind === 'after') return continuation;
+  const by = orderOf(plan, request);
+  return by === undefined ? continuation : { ...continuation, by };
 }
 
 const invalidContinuation = (): Refusal => new Refusal('bad-request', 'Invalid Continuation Token');
