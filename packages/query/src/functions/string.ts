@@ -10,12 +10,18 @@ import type { BuiltIn, BuiltIns } from './builtin.ts';
 /** Cosmos DB's own bound on what REPLICATE may give. */
 const MAX_REPLICATED_LENGTH = 10_000;
 
+/**
+ * What strings have alike that differ in case alone. At the end of a word JavaScript makes another letter of "Σ", so that
+ * one would not be found in a longer one.
+ */
+const withoutCase = (text: string): string => text.toLowerCase().replaceAll('ς', 'σ');
+
 /** A test of one string for another, with Cosmos DB's third argument that makes it ignore case. */
 function stringTest(test: (text: string, other: string) => boolean): BuiltIn {
   return pure(2, 3, (text, other, ignoreCase) => {
     if (typeof text !== 'string' || typeof other !== 'string') return undefined;
     if (ignoreCase === undefined || ignoreCase === false) return test(text, other);
-    return ignoreCase === true ? test(text.toLowerCase(), other.toLowerCase()) : undefined;
+    return ignoreCase === true ? test(withoutCase(text), withoutCase(other)) : undefined;
   });
 }
 
@@ -23,7 +29,7 @@ function stringTest(test: (text: string, other: string) => boolean): BuiltIn {
 function containsMany(ignoreCase: boolean, decisive: boolean): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (text, ...others) => {
     if (typeof text !== 'string') return undefined;
-    const fold = (value: string): string => (ignoreCase ? value.toLowerCase() : value);
+    const fold = (value: string): string => (ignoreCase ? withoutCase(value) : value);
     assertComparable(text.length, others.length);
     const folded = fold(text);
     let unknown = false;
