@@ -100,11 +100,21 @@ describe('the throughput of a container', () => {
     const manual = await offerOf(await world.container({ throughput: 1_100 }));
     const settings = { ...manual, content: { offerAutopilotSettings: { maxThroughput: 4_000 } } };
     expect((await refusalOf(replace(settings as unknown as Offer))).code).toBe(400);
-    const { resource: scaled } = await replace(manual, { 'x-ms-cosmos-migrate-offer-to-autopilot': 'true' });
+    const toAutoscale = { 'x-ms-cosmos-migrate-offer-to-autopilot': 'true' };
+    // The service chooses the maximum, and refuses one that comes with the migration.
+    const refused = await refusalOf(replace(settings as unknown as Offer, toAutoscale));
+    expect([refused.code, refused.message]).toEqual([
+      400,
+      expect.stringContaining('must not contain autopilotSettings'),
+    ]);
+    const { resource: scaled } = await replace(manual, toAutoscale);
     expect(scaled!.content).toMatchObject({ offerThroughput: 200, offerAutopilotSettings: { maxThroughput: 2_000 } });
     const { resource: back } = await replace(scaled!, { 'x-ms-cosmos-migrate-offer-to-manual-throughput': 'true' });
     expect(back!.content).toMatchObject({ offerThroughput: 2_000 });
     expect(back!.content).not.toHaveProperty('offerAutopilotSettings');
+    const { resource: again } = await replace(back!, toAutoscale);
+    // Of one that scales already there is nothing to migrate, and what it scales to is its own.
+    expect((await replace(again!, toAutoscale)).resource!.content).toEqual(again!.content);
   });
 
   test.each([

@@ -230,9 +230,16 @@ function readChange(request: CosmosRequest, owner: Owner): ChangeThroughput['cha
   if (offerResourceId !== undefined && offerResourceId !== owner.state.rid) {
     throw badRequest("An offer's offerResourceId can't be changed.");
   }
-  if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-autopilot')) return { kind: 'migrate', to: 'autoscale' };
-  if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-manual-throughput')) return { kind: 'migrate', to: 'manual' };
   const autoscale = content?.offerAutopilotSettings;
+  if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-autopilot')) {
+    if (autoscale && shownThroughput(owner.state).kind === 'manual') {
+      throw badRequest(
+        'The content of the offer must not contain autopilotSettings for a migration from manual throughput to autoscale: it chooses the maximum, which can be changed afterwards.',
+      );
+    }
+    return { kind: 'migrate', to: 'autoscale' };
+  }
+  if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-manual-throughput')) return { kind: 'migrate', to: 'manual' };
   if (autoscale) return { kind: 'set', throughput: autoscaleOf(autoscale) };
   const amount = content?.offerThroughput;
   if (amount === undefined || amount === null) {
