@@ -72,6 +72,15 @@ describe('regular expressions', () => {
     }
   });
 
+  it.each(['κως', 'κωσ', 'ΚΩΣ', 'κω[ςa]', 'κω[^ς]', 'κω[ρ-τ]'])(
+    '/%s/i takes each of the three sigmas for the others',
+    (pattern) => {
+      for (const text of ['κως', 'κωσ', 'ΚΩΣ', 'κωa', 'κωb']) {
+        expect([text, matches(pattern, text, 'i')]).toEqual([text, new RegExp(pattern, 'i').test(text)]);
+      }
+    },
+  );
+
   it('agrees with JavaScript on random patterns and texts', () => {
     const atom = fc.constantFrom('a', 'b', '.', '[ab]', '[^a]', '\\w', '^', '$', '\\b', '(?:ab|a)', '(b|)');
     const piece = fc

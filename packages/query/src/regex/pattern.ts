@@ -88,9 +88,13 @@ function remembered(test: CharacterTest): CharacterTest {
   };
 }
 
+/** Σ, ς and σ: the one letter of words that has two in lower case. */
+const SIGMAS: readonly number[] = [0x3a3, 0x3c2, 0x3c3];
+
 function foldCase(test: CharacterTest): CharacterTest {
   return remembered((code) => {
     if (test(code)) return true;
+    if (SIGMAS.includes(code)) return SIGMAS.some(test);
     const text = String.fromCharCode(code);
     const lower = text.toLowerCase();
     const upper = text.toUpperCase();
