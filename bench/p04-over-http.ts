@@ -1,6 +1,6 @@
 /**
  * P4: point reads and upserts of 1 KB documents over HTTP without a client library, on 64 connections, against an
- * echo of the same bodies on the same framework. Both get the same bytes: requests are signed before they are timed.
+ * echo of the same bodies on Fastify. Both get the same bytes: requests are signed before they are timed.
  */
 import { createHmac } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
@@ -158,7 +158,7 @@ export const bench: Bench = {
           work: `${work}, 64 connections`,
           unit: '/s',
           ours: our!,
-          peer: { name: 'an echo on the same framework', rounds: peer! },
+          peer: { name: 'an echo on Fastify', rounds: peer! },
           target: { of: 'ratio', is: 'at-least', limit },
         }),
       );

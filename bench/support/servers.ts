@@ -101,7 +101,7 @@ export async function cannedServer(): Promise<Contender> {
   return listening(server);
 }
 
-/** The same framework as ours: a POST is answered with its own body, a GET with a document of 1 KB. */
+/** On Fastify: a POST is answered with its own body, a GET with a document of 1 KB. */
 export async function echoServer(): Promise<Contender> {
   const app = Fastify({ logger: false });
   app.removeAllContentTypeParsers();
