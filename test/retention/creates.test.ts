@@ -22,16 +22,47 @@ it('creates do not look whether there is such an item, but for a hundred after o
     const item = itemToWrite({ id, pk: 'p' });
     return store.writeItem(CALLER, store.container('d', 'c'), 'create', item);
   };
-  const looksOf = async (creates: Promise<unknown>[]) => {
+  const looksOf = async (creates: () => Promise<unknown>[]) => {
     looks.mockClear();
-    await Promise.allSettled(creates);
+    await Promise.allSettled(creates());
     return looks.mock.calls.filter(([stream]) => stream.startsWith('item-')).length;
   };
   const some = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `item ${from + index}`);
-  expect(await looksOf(some(0, 20).map(create))).toBe(0);
+  expect(await looksOf(() => some(0, 20).map(create))).toBe(0);
   // The read models have that one: so the log is asked whether it has lost it or the life behind it, and then what it is.
-  expect(await looksOf([expect(create('item 3')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(3);
-  expect(await looksOf(some(20, 119).map(create))).toBe(99);
-  expect(await looksOf([expect(create('item 7')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(1);
-  expect(await looksOf(some(119, 130).map(create))).toBe(0);
+  expect(await looksOf(() => [expect(create('item 3')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(3);
+  expect(await looksOf(() => some(20, 119).map(create))).toBe(99);
+  expect(await looksOf(() => [expect(create('item 7')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(1);
+  expect(await looksOf(() => some(119, 130).map(create))).toBe(0);
+});
+
+it('writes of an item that come together are carried out in the order in which they came, of whatever kind they are', async () => {
+  const folder = newFolder('writes-in-order');
+  const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false, durable: false });
+  onTestFinished(async () => {
+    await store.close();
+    removeFolder(folder);
+  });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  const item = itemToWrite({ id: 'a', pk: 'p' });
+  await store.writeItem(CALLER, container, 'create', item);
+  await Promise.all([
+    store.batchItems(CALLER, container, [{ kind: 'write', operation: 'replace', item, precondition: undefined }]),
+    store.patchItem(CALLER, container, 'a', '["p"]', { operations: [{ op: 'add', path: '/n', value: 1 }] }, undefined),
+    store.deleteItem(CALLER, container, 'a', '["p"]'),
+    store.writeItem(CALLER, container, 'create', item),
+    store.deleteItem(CALLER, container, 'a', '["p"]'),
+    store.writeItem(CALLER, container, 'upsert', item),
+  ]);
+  const history = await store.history(container, 'a', '["p"]');
+  expect(history.map(({ life, type, data }) => `${life} ${'operation' in data ? data.operation : type}`)).toEqual([
+    '0 create',
+    '0 replace',
+    '0 patch',
+    '0 ItemDeleted',
+    '1 create',
+    '1 ItemDeleted',
+    '2 upsert',
+  ]);
 });

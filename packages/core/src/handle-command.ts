@@ -3,6 +3,7 @@ import { GenerationCache } from './generation-cache.ts';
 import { assertEndNotLost, eventsLost } from './item/read-life.ts';
 import type { AppendOptions, AppendResult, EventLog, ExpectedRevision } from './log/event-log.ts';
 import type { NewEvent, RecordedEvent } from './log/recorded-event.ts';
+import type { MaybePromise } from './maybe-promise.ts';
 import { turn } from './turn.ts';
 import { UnreadableEvent, WHEN_DAMAGED } from './upcast.ts';
 
@@ -72,9 +73,9 @@ interface CommandSteps<State, Decision> {
   /** See {@link CommandContext.background}. */
   readonly background?: true | undefined;
   /** May look things up (open a body to patch it) but must not write anything. */
-  readonly decide: (state: State) => Decision | Promise<Decision>;
+  readonly decide: (state: State) => MaybePromise<Decision>;
   /** What a decision appends, ready to be recorded; undefined or empty for nothing. */
-  readonly record: (decision: Decision, nextRevision: number) => Promise<Recording | undefined> | Recording | undefined;
+  readonly record: (decision: Decision, nextRevision: number) => MaybePromise<Recording | undefined>;
 }
 
 export interface Recording {
@@ -120,10 +121,14 @@ export async function handleCommand<State, Decision>(
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const end = conflicts.at(-1)?.actualRevision;
     const known = run.load === 'last' && attempt === 0 ? run.known : undefined;
-    const { state, revision } = run.load === 'all' ? await foldWhole(log, run, end) : await foldLast(log, run, known);
+    const folding = run.load === 'all' ? foldWhole(log, run, end) : foldLast(log, run, known);
+    // Most commands wait for nothing until they are appended.
+    const { state, revision } = folding instanceof Promise ? await folding : folding;
     const nextRevision = (revision ?? -1) + 1;
-    const decision = await run.decide(state);
-    const recording = await run.record(decision, nextRevision);
+    const deciding = run.decide(state);
+    const decision = deciding instanceof Promise ? await deciding : deciding;
+    const preparing = run.record(decision, nextRevision);
+    const recording = preparing instanceof Promise ? await preparing : preparing;
     if (recording === undefined || recording.events.length === 0) {
       // The log would have found out what is not so any more.
       if (known !== undefined) continue;
@@ -165,13 +170,18 @@ export function evolved<State>(
   }, before);
 }
 
-async function foldLast<State>(
+function foldLast<State>(
   log: EventLog,
   { stream, fold }: Pick<CommandRun<State, unknown>, 'stream'> & ByLastEvent<State>,
   known: RecordedEvent | 'none' | undefined,
-): Promise<Folded<State>> {
-  const last = known === 'none' ? undefined : (known ?? (await log.readLast(stream)));
-  return { state: fold(last === undefined ? [] : [last]), revision: last?.revision };
+): MaybePromise<Folded<State>> {
+  const folded = (last: RecordedEvent | undefined): Folded<State> => ({
+    state: fold(last === undefined ? [] : [last]),
+    revision: last?.revision,
+  });
+  if (known !== undefined) return folded(known === 'none' ? undefined : known);
+  const last = log.readLast(stream);
+  return last instanceof Promise ? last.then(folded) : folded(last);
 }
 
 /** The most streams of a log whose states are remembered. */

@@ -1,3 +1,4 @@
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
@@ -85,10 +86,13 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
 export async function answerItem(request: CosmosRequest): Promise<Answer> {
   const { store, method, headers, caller } = request;
   const container = intendedContainer(request);
-  const { id, partitionKey } = await itemAddress(request, container);
+  const address = itemAddress(request, container);
+  const { id, partitionKey } = address instanceof Promise ? await address : address;
   switch (method) {
     case 'GET': {
-      const item = await store.readItem(container, id, partitionKey, await atLeastOf(request));
+      const reached = atLeastOf(request);
+      const atLeast = reached instanceof Promise ? await reached : reached;
+      const item = await store.readItem(container, id, partitionKey, atLeast);
       const shown = {
         etag: item.etag,
         'x-ms-item-lsn': String(item.position),
@@ -183,12 +187,15 @@ function isOfKeyInHeader(
 }
 
 /** Which item a target means: by id and the key in the header, or by rid. */
-async function itemAddress(request: CosmosRequest, container: ContainerState): Promise<ItemName> {
+function itemAddress(request: CosmosRequest, container: ContainerState): MaybePromise<ItemName> {
   const name = request.segments[5]!;
-  if (byRid(request, container)) {
-    const found = await findByRid(request, container, name);
-    if (found !== undefined && isOfKeyInHeader(request, container, found)) return found;
-  }
+  if (!byRid(request, container)) return namedItem(request, container, name);
+  return findByRid(request, container, name).then((found) =>
+    found !== undefined && isOfKeyInHeader(request, container, found) ? found : namedItem(request, container, name),
+  );
+}
+
+function namedItem(request: CosmosRequest, container: ContainerState, name: string): ItemName {
   const id = checkItemId(name);
   const { definition } = container;
   const header = partitionKeyHeader(request.headers);

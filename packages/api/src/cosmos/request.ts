@@ -1,3 +1,4 @@
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -108,7 +109,7 @@ export function upsertPreconditionOf(headers: IncomingHttpHeaders): UpsertPrecon
  *
  * @throws WireError 400 for a token that is junk, 404/1002 for one of a position that the log has not reached
  */
-export async function atLeastOf(request: CosmosRequest): Promise<AtLeast | undefined> {
+export function atLeastOf(request: CosmosRequest): MaybePromise<AtLeast | undefined> {
   switch (request.consistency) {
     case 'Strong':
     case 'BoundedStaleness':
@@ -119,10 +120,13 @@ export async function atLeastOf(request: CosmosRequest): Promise<AtLeast | undef
     default:
   }
   const position = positionIn(headerText(request.headers, 'x-ms-session-token'));
-  if (position !== undefined && !(await request.store.reaches(position))) {
+  if (position === undefined) return undefined;
+  const reached = (isReached: boolean): number => {
+    if (isReached) return position;
     throw new WireError('sessionNotAvailable', 'The read session is not available for the input session token.');
-  }
-  return position;
+  };
+  const isReached = request.store.reaches(position);
+  return isReached instanceof Promise ? isReached.then(reached) : reached(isReached);
 }
 
 /** `x-ms-max-item-count`: absent, -1 or 0 leaves the size of a page to the server. */

@@ -183,14 +183,16 @@ export class StoreParts {
     return typeof head === 'number' ? Math.max(head, this.projector.position) : this.projector.position;
   }
 
-  async reaches(position: number): Promise<boolean> {
-    return position <= this.headPosition() || position <= (await this.ports.log.head());
+  reaches(position: number): MaybePromise<boolean> {
+    if (position <= this.headPosition()) return true;
+    const head = this.ports.log.head();
+    return head instanceof Promise ? head.then((known) => position <= known) : position <= head;
   }
 
   /** The container as it is now, after whatever command on it is under way. */
-  async current(container: ContainerState): Promise<CatalogContainer> {
-    await this.#idle(container);
-    return this.#found(container);
+  current(container: ContainerState): MaybePromise<CatalogContainer> {
+    const idle = this.#idle(container);
+    return idle === undefined ? this.#found(container) : idle.then(() => this.#found(container));
   }
 
   /**
@@ -198,24 +200,24 @@ export class StoreParts {
    * answered for. A write that was decided before its item's deadline and is still on its way is waited for, so that
    * it doesn't bring an item back which a reader has found gone.
    */
-  async moment(container: ContainerState): Promise<Moment> {
-    for (;;) {
-      await this.#idle(container);
-      // From here on in one go: after an await, what was true may not be any more.
-      if (this.busy(container) !== undefined) continue;
-      const within = this.#found(container);
-      const nowMs = this.ports.clock.now();
-      const marks = watermarks(within.state.timeline, nowMs);
-      const late = this.#underWay
-        .get(within.number)
-        ?.values()
-        .find(({ times }) => isExpired(times, marks));
-      if (late === undefined) {
-        this.expirySeen(within.number, nowMs);
-        return { within, nowMs, marks };
-      }
-      await late.done;
-    }
+  moment(container: ContainerState): MaybePromise<Moment> {
+    const idle = this.#idle(container);
+    return idle === undefined ? this.#momentNow(container) : idle.then(() => this.#momentNow(container));
+  }
+
+  /** All in one go: after an await, what was true may not be any more. */
+  #momentNow(container: ContainerState): MaybePromise<Moment> {
+    if (this.busy(container) !== undefined) return this.moment(container);
+    const within = this.#found(container);
+    const nowMs = this.ports.clock.now();
+    const marks = watermarks(within.state.timeline, nowMs);
+    const late = this.#underWay
+      .get(within.number)
+      ?.values()
+      .find(({ times }) => isExpired(times, marks));
+    if (late !== undefined) return late.done.then(() => this.moment(container));
+    this.expirySeen(within.number, nowMs);
+    return { within, nowMs, marks };
   }
 
   /**
@@ -228,8 +230,10 @@ export class StoreParts {
     container: ContainerState,
     write: (within: CatalogContainer) => Promise<Result>,
   ): Promise<Result> {
-    do await this.#idle(container);
-    while (this.busy(container) !== undefined);
+    do {
+      const idle = this.#idle(container);
+      if (idle !== undefined) await idle;
+    } while (this.busy(container) !== undefined);
     const writing = write(this.#found(container));
     let writes = this.#letIn.get(container.rid);
     if (writes === undefined) this.#letIn.set(container.rid, (writes = new Set()));
@@ -308,15 +312,16 @@ export class StoreParts {
     }
   }
 
-  async #idle(container: ContainerState): Promise<void> {
+  /** Resolves when no command on a container is under way; undefined, as mostly, when there is nothing to wait for. */
+  #idle(container: ContainerState): Promise<void> | undefined {
     this.assertOpen();
-    if (this.ports.nodes !== undefined) await this.confirmCatalog();
-    await this.#settled(container);
+    if (this.ports.nodes === undefined) return this.#settled(container);
+    return this.confirmCatalog().then(() => this.#settled(container));
   }
 
-  /** Waits for whatever command on a container is under way. */
-  async #settled(container: ContainerState): Promise<void> {
-    for (let busy = this.busy(container); busy !== undefined; busy = this.busy(container)) await busy;
+  /** The same of this node alone. */
+  #settled(container: ContainerState): Promise<void> | undefined {
+    return this.busy(container)?.then(() => this.#settled(container));
   }
 
   #found(container: ContainerState): CatalogContainer {
@@ -365,17 +370,19 @@ export class StoreParts {
   }
 
   /**
-   * Waits until readers see a position, or everything that is in the log by now.
+   * Resolves when readers see a position, or everything that is in the log by now; undefined when they do already.
    *
    * @throws {Refusal} session-not-available for a position that this log has not, or not projected in time
    */
-  async seen(atLeast: AtLeast | undefined): Promise<void> {
-    if (atLeast === undefined) return;
+  seen(atLeast: AtLeast | undefined): Promise<void> | undefined {
+    const isSeen = atLeast === undefined || (atLeast !== 'head' && atLeast <= this.projector.position);
+    return isSeen ? undefined : this.#caughtUp(atLeast);
+  }
+
+  async #caughtUp(atLeast: AtLeast): Promise<void> {
     if (atLeast === 'head') return this.projected(await this.ports.log.head());
-    const position = atLeast;
-    if (position <= this.projector.position) return;
-    if (!(await this.reaches(position))) throw new Refusal('session-not-available');
-    await this.projected(position);
+    if (!(await this.reaches(atLeast))) throw new Refusal('session-not-available');
+    await this.projected(atLeast);
   }
 
   /**

@@ -1,3 +1,4 @@
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ClockJump } from '@epitaph/core/clock.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
@@ -53,7 +54,7 @@ export interface StoreApi
   /** Highest log position that this store knows of. */
   headPosition(): number;
   /** Whether the log has come to a position. Another node may have written more than is known here: then it is asked. */
-  reaches(position: number): Promise<boolean>;
+  reaches(position: number): MaybePromise<boolean>;
   /** Ends gracefully: finishes writes under way, refuses new ones, closes files. */
   close(): Promise<void>;
 }

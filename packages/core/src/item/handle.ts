@@ -4,7 +4,7 @@ import type { AppendOptions, EventLog } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
 import type { BodySealer } from '../vault/body-sealer.ts';
-import type { KeyVault, LifeKey, NewLifeKey } from '../vault/key-vault.ts';
+import type { KeyLookup, KeyVault, LifeKey, NewLifeKey } from '../vault/key-vault.ts';
 import type { ItemCommand } from './commands.ts';
 import { decideItem, NEW_KEY, type ItemDecision } from './decide.ts';
 import { evolveItem } from './evolve.ts';
@@ -127,11 +127,14 @@ export async function handleLife(
       last = loaded[0];
       return foldItem(loaded);
     },
-    decide: async (state) => {
-      const wanted = await intent(state, { stream, life, last });
-      if (wanted.kind !== 'command') return { kind: wanted.kind === 'answer' ? 'answered' : 'again' };
-      ({ body, notAfterMs } = wanted);
-      return decideItem(state, wanted.command);
+    decide: (state) => {
+      const decided = (wanted: ItemIntent): ItemOutcome => {
+        if (wanted.kind !== 'command') return { kind: wanted.kind === 'answer' ? 'answered' : 'again' };
+        ({ body, notAfterMs } = wanted);
+        return decideItem(state, wanted.command);
+      };
+      const wanted = intent(state, { stream, life, last });
+      return wanted instanceof Promise ? wanted.then(decided) : decided(wanted);
     },
     record: async (decision, nextRevision): Promise<Recording | undefined> => {
       if (decision.kind === 'end-first') return { events: [recorded(context, decision.event)] };
@@ -141,8 +144,9 @@ export async function handleLife(
       const begins = event.data.key === NEW_KEY;
       if (begins) newKey ??= await ports.vault.createKey(stream);
       const to = { stream, revision: nextRevision, body, newKey: begins ? newKey : undefined };
-      const events = [await sealedWrite(ports, recorded(context, event), event.data, to)];
-      return { events, after: newKey && [newKey.stored], notAfterMs };
+      const sealing = sealedWrite(ports, recorded(context, event), event.data, to);
+      const sealed = sealing instanceof Promise ? await sealing : sealing;
+      return { events: [sealed], after: newKey && [newKey.stored], notAfterMs };
     },
   });
   return { ...handled, life, stream };
@@ -154,7 +158,7 @@ export async function handleLife(
  * @param to.newKey the key of a life that begins with this write or, not yet recorded, just before it
  * @throws {LifeUnreadable} when the key of a life that goes on is not in the vault
  */
-export async function sealedWrite(
+export function sealedWrite(
   ports: ItemPorts,
   event: NewEvent,
   data: ItemWritten,
@@ -164,18 +168,19 @@ export async function sealedWrite(
     readonly body: string | undefined;
     readonly newKey: NewLifeKey | undefined;
   },
-): Promise<NewEvent> {
-  let key: LifeKey | undefined = to.newKey?.key;
-  if (key === undefined) {
-    const found = await ports.vault.findKey(data.key, to.stream);
-    if (found.status !== 'there') throw new LifeUnreadable(to.stream, found.status);
-    key = found.key;
-  }
-  return {
+): MaybePromise<NewEvent> {
+  const sealedBy = (key: LifeKey): NewEvent => ({
     ...event,
     data: { ...data, key: key.keyId },
     body: ports.sealer.seal(key, to.stream, to.revision, to.body ?? ''),
+  });
+  if (to.newKey !== undefined) return sealedBy(to.newKey.key);
+  const sealedIfThere = (found: KeyLookup): NewEvent => {
+    if (found.status !== 'there') throw new LifeUnreadable(to.stream, found.status);
+    return sealedBy(found.key);
   };
+  const found = ports.vault.findKey(data.key, to.stream);
+  return found instanceof Promise ? found.then(sealedIfThere) : sealedIfThere(found);
 }
 
 /** By what the vault, or the log, says of it. */

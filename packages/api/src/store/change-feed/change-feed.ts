@@ -1,3 +1,4 @@
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keptVersions, LOG_TIME_SLACK_SECONDS, type KeptVersions } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -356,7 +357,7 @@ export class ChangeFeeds {
     { position }: RecordedEvent,
     { id, partitionKey, ts, key }: ItemWritten,
     birth: number,
-  ): Promise<ShownItem | undefined> {
+  ): MaybePromise<ShownItem | undefined> {
     return this.#documents.show(within.state, { birth, id, partitionKey, ts, key, position });
   }
 

@@ -109,17 +109,17 @@ export class Documents {
   }
 
   /** The item as a write left it, or undefined when its content went away since the write was looked up. */
-  async show({ definition }: ContainerState, row: VersionRow): Promise<FoundItem | undefined> {
-    const decoded = this.#cached(row) ?? (await this.#decoded(row));
-    if (decoded === undefined) return undefined;
-    return {
+  show({ definition }: ContainerState, row: VersionRow): MaybePromise<FoundItem | undefined> {
+    const shown = (decoded: Decoded): FoundItem => ({
       ...nameIn(definition, row, decoded),
       json: decoded.json,
       birth: row.birth,
       position: row.position,
       ts: row.ts,
       etag: decoded.etag,
-    };
+    });
+    const cached = this.#cached(row);
+    return cached === undefined ? this.#decoded(row).then((decoded) => decoded && shown(decoded)) : shown(cached);
   }
 
   /** What {@link parse} would answer, if the document is at hand: mostly it is when a container is scanned. */

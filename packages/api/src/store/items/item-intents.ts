@@ -5,7 +5,7 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { unreachable } from '@epitaph/core/invariant.ts';
 import type { ItemCommand, OnLife, RecoverItem, WriteItem } from '@epitaph/core/item/commands.ts';
 import { preconditionsHold } from '@epitaph/core/item/decide.ts';
-import type { ItemRequest } from '@epitaph/core/item/handle.ts';
+import type { ItemIntent, ItemRequest } from '@epitaph/core/item/handle.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
@@ -286,10 +286,13 @@ export const named = (operation: ItemOperation, { id, partitionKey }: ItemName):
 export function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {
   return (within, nowMs) => {
     const intent = intentOf(within, nowMs);
-    return async (state, life) => {
-      const wanted = await intent(state, life);
+    const told = (wanted: ItemIntent): ItemIntent => {
       if (wanted.kind === 'command') show({ json: wanted.body ?? '', ts: 0, etag: '' });
       return wanted;
+    };
+    return (state, life) => {
+      const wanted = intent(state, life);
+      return wanted instanceof Promise ? wanted.then(told) : told(wanted);
     };
   };
 }

@@ -31,15 +31,21 @@ export class ItemReads {
     this.#documents = documents;
   }
 
+  /** Waits for nothing that is at hand, here and wherever else each request comes by: waits are a tenth of a read. */
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
-    await this.#parts.seen(atLeast);
-    const name = await this.#parts.recordedName(container, { id, partitionKey });
-    const moment = await this.#parts.moment(container);
+    const seen = this.#parts.seen(atLeast);
+    if (seen !== undefined) await seen;
+    const named = this.#parts.recordedName(container, { id, partitionKey });
+    const name = named instanceof Promise ? await named : named;
+    const taken = this.#parts.moment(container);
+    const moment = taken instanceof Promise ? await taken : taken;
     const { within, marks } = moment;
-    const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    const found = this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    const row = found instanceof Promise ? await found : found;
     if (row === undefined) await assertNotNameless(this.#parts, moment, name);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
-    const shown = await this.#documents.show(within.state, row);
+    const showing = this.#documents.show(within.state, row);
+    const shown = showing instanceof Promise ? await showing : showing;
     if (shown === undefined) throw new Refusal('item-not-found');
     return shown;
   }

@@ -113,11 +113,15 @@ export class ItemWrites {
     this.#intents = new ItemIntents(parts, documents);
   }
 
+  // Nothing that is at hand is waited for on the way to an item's turn: so writes of an item are carried out in the order in
+  // which they came, of whatever kind they are.
+
   readonly write: ItemsApi['writeItem'] = async (caller, container, operation, item, precondition) => {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'write', operation, item, precondition });
     }
-    const name = await this.#parts.recordedName(container, item);
+    const named = this.#parts.recordedName(container, item);
+    const name = named instanceof Promise ? await named : named;
     const intent = writing(operation, { ...item, ...name }, precondition);
     return shownAs(item, await this.#change(caller, container, name, intent, { isCreate: operation === 'create' }));
   };
@@ -126,7 +130,8 @@ export class ItemWrites {
     if (hasUniqueKeys(container.definition)) {
       return this.#alone(caller, container, { kind: 'patch', id, partitionKey, patch, precondition });
     }
-    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const named = this.#parts.recordedName(container, { id, partitionKey });
+    const name = named instanceof Promise ? await named : named;
     let hasPlace = false;
     const beforeLarge = async (bytes: number) => {
       if (hasPlace) return;
@@ -150,7 +155,8 @@ export class ItemWrites {
 
   readonly delete: ItemsApi['deleteItem'] = async (caller, container, id, partitionKey, precondition) => {
     let bytes = 0;
-    const name = await this.#parts.recordedName(container, { id, partitionKey });
+    const named = this.#parts.recordedName(container, { id, partitionKey });
+    const name = named instanceof Promise ? await named : named;
     const intent = deleting(name.partitionKey, precondition, (size) => (bytes = size));
     const { handled } = await this.#handle(caller, container, name, intent);
     return { position: handled.position!, bytes };
@@ -183,7 +189,8 @@ export class ItemWrites {
   }
 
   readonly batch: ItemsApi['batchItems'] = async (caller, container, operations, options = {}) => {
-    await this.#parts.seen(options.atLeast);
+    const seen = this.#parts.seen(options.atLeast);
+    if (seen !== undefined) await seen;
     return this.#carryOut(caller, container, operations, options);
   };
 
@@ -205,14 +212,16 @@ export class ItemWrites {
     asked: readonly ItemOperation[],
     { dryRun = false }: { readonly dryRun?: boolean },
   ): Promise<BatchOutcome> {
-    await this.#parts.current(container);
+    const current = this.#parts.current(container);
+    if (current instanceof Promise) await current;
     const operations: ItemOperation[] = [];
     const prefixes: string[] = [];
     for (const operation of asked) {
-      const name = await this.#parts.recordedName(container, nameOf(operation));
-      const { id, partitionKey } = name;
+      const recorded = this.#parts.recordedName(container, nameOf(operation));
+      const name = recorded instanceof Promise ? await recorded : recorded;
       operations.push(named(operation, name));
-      prefixes.push(await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id));
+      const naming = this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
+      prefixes.push(naming instanceof Promise ? await naming : naming);
     }
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
     try {
@@ -425,8 +434,10 @@ export class ItemWrites {
     intentOf: IntentOf,
     { isCreate = false, onAgain = () => {} }: Handling,
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
-    await this.#parts.current(container);
-    const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const current = this.#parts.current(container);
+    if (current instanceof Promise) await current;
+    const named = this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
+    const prefix = named instanceof Promise ? await named : named;
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
     try {
       // The policy and the time belong together: both are taken when it is this command's turn.
