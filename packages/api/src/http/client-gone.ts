@@ -3,6 +3,7 @@ import type { ServerResponse } from 'node:http';
 /** Aborted when the client goes away before it has its answer. */
 export function clientGone(response: ServerResponse): AbortSignal {
   const controller = new AbortController();
+  if (response.closed) controller.abort();
   response.once('close', () => {
     if (!response.writableFinished) controller.abort();
   });

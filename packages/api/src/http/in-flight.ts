@@ -26,6 +26,8 @@ export class InFlight {
 
   /** Counts a request until its answer is out; false where there are too many, and it is to be turned away. */
   enter(response: ServerResponse): boolean {
+    // Whose client left while it was found out who that is: nothing would take it off again.
+    if (response.closed) return true;
     if (this.#requests >= this.#limits.requestsInFlight) return false;
     this.#requests += 1;
     response.once('close', () => {
