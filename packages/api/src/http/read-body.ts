@@ -3,6 +3,8 @@ import { tooLarge } from '../cosmos/errors.ts';
 
 /** Of a body that is too large, at most. */
 const DISCARDED_BYTES = 64 * 1024 * 1024;
+/** Pieces of a body that are kept as they come. Each takes some 400 bytes beside its own, of which it may have one. */
+const PIECES = 1_000;
 
 /** Whether a request has a body that means something: with GET and HEAD none does. */
 export function hasBody({ method, headers }: IncomingMessage): boolean {
@@ -32,13 +34,18 @@ export function readBody(
     done(error, body);
   };
   const chunks: Buffer[] = [];
+  let pieces: Buffer[] = [];
   let bytes = 0;
   const onData = (chunk: Buffer): void => {
     bytes += chunk.length;
     if (bytes > mostBytes) end(tooLarge());
-    else chunks.push(chunk);
+    else if (pieces.push(chunk) === PIECES) {
+      chunks.push(Buffer.concat(pieces));
+      pieces = [];
+    }
   };
-  const onEnd = (): void => end(undefined, chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
+  const onEnd = (): void =>
+    end(undefined, bytes === pieces[0]?.length ? pieces[0] : Buffer.concat([...chunks, ...pieces]));
   const onError = (error: Error): void => end(error);
   if (toldBytes > mostBytes) end(tooLarge());
   else request.on('data', onData).on('end', onEnd).on('error', onError);
