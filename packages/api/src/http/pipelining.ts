@@ -2,8 +2,9 @@ import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 
 /**
- * Hangs up on a connection that sends request after request without waiting for answers. No client does that, and all
- * that a read from a connection brings is begun at once: some 2,000 of the shortest requests, before anybody else's.
+ * Begins each request of a connection when the answer to the one before it is out, and hangs up on one that sends many
+ * without waiting for answers. No client does that. Node.js begins all that a read from a connection brings at once: some
+ * 2,000 of the shortest requests, before anybody else's, or pages for hundreds of megabytes that nobody can take yet.
  *
  * @param most requests that may wait for the answer to one before them
  */
@@ -14,15 +15,24 @@ export function withoutPipelines(handler: RequestListener, most: number): Reques
     // What was read along with them comes here all the same.
     if (socket.destroyed) return;
     // The response has its connection when the one before it is out.
-    if (response.socket === null) {
-      const now = (waiting.get(socket) ?? 0) + 1;
-      if (now > most) {
-        socket.destroy();
-        return;
-      }
-      waiting.set(socket, now);
-      response.once('close', () => waiting.set(socket, waiting.get(socket)! - 1));
+    if (response.socket !== null) {
+      handler(request, response);
+      return;
     }
-    handler(request, response);
+    const now = (waiting.get(socket) ?? 0) + 1;
+    if (now > most) {
+      socket.destroy();
+      return;
+    }
+    waiting.set(socket, now);
+    response.once('socket', () => {
+      waiting.set(socket, waiting.get(socket)! - 1);
+      // The time that a client had to take the one before is no limit for how long this one takes to be made.
+      socket.setTimeout(0);
+      // Node.js is still handing over the connection.
+      process.nextTick(() => {
+        if (!socket.destroyed) handler(request, response);
+      });
+    });
   };
 }

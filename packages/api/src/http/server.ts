@@ -24,6 +24,7 @@ import { letGoOfLeftBehind } from './left-behind.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
 import { isHealth, isManagement } from './planes.ts';
+import { hangUpOnUnsent } from './unsent.ts';
 
 // An import makes Node.js load what it has for web sockets, too, which takes some 25 ms of computing.
 const { createServer, STATUS_CODES } = process.getBuiltinModule('node:http');
@@ -97,6 +98,9 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   });
   app.server.maxConnections = limits.connections;
   letGoOfLeftBehind(app.server, limits.leftBehindMs);
+  hangUpOnUnsent(app.server, limits.unsentTimeoutMs);
+  // Node.js would refuse what it does not know with an answer that says nothing.
+  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
   if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));
@@ -209,12 +213,18 @@ function answerUnreadable(error: Unreadable, socket: Socket): void {
     return;
   }
   const refuse = (): void => {
-    const before = answerUnderWay(socket);
-    if (before !== undefined) {
-      before.once('close', refuse);
+    const answer = nextAnswer(socket);
+    // To a request that has come whole.
+    if (answer?.req.complete === true) {
+      answer.once('close', refuse);
       return;
     }
     if (!socket.writable) return;
+    // In the middle of an answer it would be taken for a part of that.
+    if (answer?._headerSent === true) {
+      socket.destroy();
+      return;
+    }
     socket.end(refusal(unreadable(error.code)));
     void letGo(socket);
   };
@@ -222,16 +232,17 @@ function answerUnreadable(error: Unreadable, socket: Socket): void {
 }
 
 /**
- * The answer that is next on a connection, to a request that has come whole.
+ * An answer, and whether some of it is out.
  *
  * @source `socketOnError` of Node's HTTP server, which looks at the same before it answers 400 by itself
  */
-function answerUnderWay(
-  socket: Socket & { readonly _httpMessage?: ServerResponse | null },
-): ServerResponse | undefined {
-  const answer = socket._httpMessage ?? undefined;
-  return answer?.req.complete === true ? answer : undefined;
+interface NextAnswer extends ServerResponse {
+  readonly _headerSent?: boolean;
 }
+
+/** The answer that is next on a connection. */
+const nextAnswer = (socket: Socket & { readonly _httpMessage?: NextAnswer | null }): NextAnswer | undefined =>
+  socket._httpMessage ?? undefined;
 
 /**
  * Tells why when the first request comes: the Rust client hears nothing but "connection closed" of what is said before, and
