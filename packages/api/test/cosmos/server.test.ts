@@ -365,6 +365,84 @@ describe('the server', () => {
     for (let n = 0; n < 3; n += 1) expect((await call(app, 'GET', '/dbs')).status).toBe(200);
   });
 
+  test.each([
+    ['ends its side', (socket: Socket) => void socket.end()],
+    ['closes', (socket: Socket) => void socket.destroy()],
+    ['resets', (socket: Socket) => void socket.resetAndDestroy()],
+  ])(
+    'has all places again after clients each of which %s somewhere in a request or its answer',
+    async (_how, leave) => {
+      const store = fakeStore();
+      let hold = (): Promise<void> => sleep(10);
+      const limits = {
+        requestsInFlight: 3,
+        largeBodyBytesInFlight: 60_000,
+        unsentBytes: 9_000_000,
+        unsentTimeoutMs: 300,
+      };
+      const { app, port, ask } = await manyLargeItems(limits, {
+        ...store,
+        readItem: async (...args) => {
+          await hold();
+          return store.readItem(...args);
+        },
+      });
+      const date = httpDate(NOW_MS);
+      const signed = (verb: string, target: string, link: string) =>
+        `${verb} ${target} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nx-ms-documentdb-partitionkey: ["ann"]\r\nauthorization: ${sign(verb, 'docs', link, date)}\r\n`;
+      const read = `${signed('GET', `${DOCS}/1`, 'dbs/shop/colls/orders/docs/1')}\r\n`;
+      const upsert = `${signed('POST', DOCS, 'dbs/shop/colls/orders')}x-ms-documentdb-is-upsert: true\r\n`;
+      const item = (text: string) => `{"id":"w","customer":"ann","text":"${text}"}`;
+      const withBody = (head: string, body: string) => `${head}content-length: ${body.length}\r\n\r\n${body}`;
+      const large = item('x'.repeat(70_000));
+      const requests = [
+        ask,
+        read,
+        read.repeat(4),
+        withBody(upsert, item('')),
+        withBody(upsert, large),
+        withBody(upsert, item('x'.repeat(5_000_000))),
+        withBody(upsert.replace('authorization', 'x-authorization'), large),
+        `${upsert}transfer-encoding: chunked\r\n\r\n${large.length.toString(16)}\r\n${large}\r\n0\r\n\r\n`,
+        'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n',
+      ];
+      for (const request of requests) {
+        const head = request.indexOf('\r\n\r\n') + 4;
+        const { length } = request;
+        for (const bytes of new Set([
+          5,
+          head - 2,
+          head,
+          head + 1,
+          Math.ceil((head + length) / 2),
+          length - 1,
+          length,
+        ])) {
+          for (const waitMs of [0, 8, 25]) {
+            const socket = connect(port, '127.0.0.1').pause();
+            socket.on('error', () => undefined);
+            await once(socket, 'connect');
+            socket.write(request.slice(0, bytes));
+            await sleep(waitMs);
+            leave(socket);
+            if (waitMs === 8) socket.destroy();
+          }
+        }
+      }
+      const largeAgain = () =>
+        call(app, 'POST', DOCS, { body: { id: 'w', customer: 'bob', text: 'x'.repeat(70_000) } });
+      await vi.waitFor(async () => expect([201, 409]).toContain((await largeAgain()).status), 5_000);
+      let release = (): void => undefined;
+      const held = new Promise<void>((resolve) => (release = resolve));
+      hold = () => held;
+      const reads = [1, 2, 3].map(() => call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') }));
+      await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(429));
+      release();
+      expect((await Promise.all(reads)).map(({ status }) => status)).toEqual([200, 200, 200]);
+      expect(await taken(port, ask)).toBeGreaterThan(8_000_000);
+    },
+  );
+
   test('gives up what is asked for by a client who has left before it was begun', async () => {
     const store = fakeStore();
     let release = (): void => undefined;
@@ -781,7 +859,7 @@ async function manyLargeItems(
     const { remotePort } = socket;
     socket.on('close', () => hungUp.push(remotePort));
   });
-  return { port: await listening(app), ask, hungUp };
+  return { app, port: await listening(app), ask, hungUp };
 }
 
 /** Bytes of an answer that is read. */
