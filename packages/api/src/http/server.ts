@@ -52,6 +52,7 @@ export interface ServerOptions {
  * framework; the data plane is a function beside it (see {@link cosmosListener}).
  */
 export function buildServer(options: ServerOptions): FastifyInstance {
+  const { store, keys, consistency } = options;
   const limits: Limits = { ...defaultLimits, ...options.limits };
   const http = {
     maxHeaderSize: limits.headerBytes,
@@ -90,6 +91,8 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     clientErrorHandler: answerUnreadable,
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       void (options.sendUnroutable ?? sendPlain)(request, reply, error);
+      // No hook is called for it.
+      store.measurements.countRequest('management', 'none', reply.statusCode);
     },
     // No route has a schema. What compiles them would take a tenth of a start to load.
     schemaController: { compilersFactory: { buildValidator: withoutSchemas, buildSerializer: withoutSchemas } },
@@ -110,7 +113,6 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   const guard = (request: IncomingMessage): WireError | undefined =>
     lacksHost(request) ? badRequest("The request lacks the header 'Host'.") : options.guard?.(request);
   const inFlight = new InFlight(limits);
-  const { store, keys, consistency } = options;
   const dataPlane = cosmosListener({ store, keys, limits, inFlight, guard, log: app.log, consistency });
   let isClosing = false;
   app.addHook('preClose', (done) => {
