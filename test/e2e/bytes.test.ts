@@ -38,6 +38,7 @@ function answersIn(text: string, heads: number): Answered[] {
     if (status === 100) continue;
     const hasBody = answers.length >= heads && status !== 204 && status !== 304;
     if (hasBody) expect(headers.get('content-length')).toMatch(/^\d+$/);
+    else if (status < 400) expect(headers.has('content-length')).toBe(false);
     const length = hasBody ? Number(headers.get('content-length')) : 0;
     expect(rest.length).toBeGreaterThanOrEqual(length);
     answers.push({ status, headers, body: rest.slice(0, length) });

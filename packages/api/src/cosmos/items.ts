@@ -61,7 +61,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   const { method, headers } = request;
   const container = intendedContainer(request);
   if (method === 'GET') {
-    return request.pages.make(() =>
+    return inTurn(request, () =>
       isChangeFeed(request) ? answerChangeFeed(request, container) : listItems(request, container),
     );
   }
@@ -71,7 +71,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   // What the query finds among the items would be taken for changes.
   if (isQuery(headers) && isChangeFeed(request)) throw badRequest('A change feed is not filtered by queries here.');
   if (isQuery(headers)) {
-    return request.pages.make(async (standAside) =>
+    return inTurn(request, async (standAside) =>
       afterReading(request, () => queryItems(request, container, standAside), standAside),
     );
   }
@@ -81,6 +81,13 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   const written = await request.store.writeItem(request.caller, container, operation, item, precondition);
   return answerWritten(request, container, written, written.created ? 201 : 200, item);
 }
+
+/** A page when it is its turn, and none for a client who has left by then: those who still wait would wait for it. */
+const inTurn = (request: CosmosRequest, page: Parameters<typeof request.pages.make<Answer>>[0]): Promise<Answer> =>
+  request.pages.make(async (standAside) => {
+    request.signal().throwIfAborted();
+    return page(standAside);
+  });
 
 /** `/dbs/{db}/colls/{coll}/docs/{id}` */
 export async function answerItem(request: CosmosRequest): Promise<Answer> {

@@ -147,6 +147,7 @@ function cosmosRequest(
   body: Buffer | undefined,
   surroundings: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages' | 'isRenamed'>,
 ): CosmosRequest {
+  let gone: AbortSignal | undefined;
   return {
     ...surroundings,
     store,
@@ -157,6 +158,6 @@ function cosmosRequest(
     caller: { actor, correlationId: activityId },
     consistency,
     endpoint: () => `${schemeOf(request)}://${request.headers.host ?? 'localhost'}`,
-    signal: () => clientGone(response),
+    signal: () => (gone ??= clientGone(response)),
   };
 }

@@ -443,21 +443,23 @@ describe('the server', () => {
     },
   );
 
-  test('gives up what is asked for by a client who has left before it was begun', async () => {
+  test.each([
+    ['feed', 'GET', undefined],
+    ['query', 'POST', '{"query":"SELECT * FROM c"}'],
+  ])('makes no page of a %s for a client who has left before it was begun', async (_what, verb, query) => {
     const store = fakeStore();
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
-    const queryItems = vi.fn(store.queryItems);
+    const [listItems, queryItems] = [vi.fn(store.listItems), vi.fn(store.queryItems)];
     const settleNames: StoreApi['settleNames'] = (_database, _container, isItself) => (isItself ? undefined : held);
-    const app = await shop({ store: { ...store, queryItems, settleNames } });
+    const app = await shop({ store: { ...store, listItems, queryItems, settleNames } });
     const port = await listening(app);
     const date = httpDate(NOW_MS);
-    const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
-    const query = '{"query":"SELECT * FROM c"}';
-    const asQuery = `x-ms-documentdb-isquery: true\r\nx-ms-documentdb-query-enablecrosspartition: true\r\ncontent-length: ${query.length}`;
+    const authorization = sign(verb, 'docs', 'dbs/shop/colls/orders', date);
+    const asQuery = `x-ms-documentdb-isquery: true\r\nx-ms-documentdb-query-enablecrosspartition: true\r\ncontent-length: ${query?.length}\r\n`;
     const socket = connect(port, '127.0.0.1', () => {
       socket.write(
-        `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\n${asQuery}\r\n\r\n${query}`,
+        `${verb} ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\n${query === undefined ? '' : asQuery}\r\n${query ?? ''}`,
       );
     });
     const [{ socket: there }] = (await once(app.server, 'request')) as [{ readonly socket: Socket }];
@@ -466,8 +468,28 @@ describe('the server', () => {
     socket.destroy();
     await left;
     release();
-    await vi.waitFor(() => expect(queryItems).toHaveBeenCalled());
-    expect(queryItems.mock.calls[0]![1]).toMatchObject({ signal: { aborted: true } });
+    await vi.waitFor(() =>
+      expect(store.measurements.requests()).toContainEqual({
+        plane: 'data',
+        status: '4xx',
+        operation: 'query',
+        count: 1,
+      }),
+    );
+    expect(listItems).not.toHaveBeenCalled();
+    expect(queryItems).not.toHaveBeenCalled();
+  });
+
+  test('ends a connection whose request it can’t even refuse', async () => {
+    const error = vi.fn();
+    const store = fakeStore();
+    const port = await listening(testServer({ store, logger: silent({ error }) }));
+    vi.spyOn(store.measurements, 'countRequest').mockImplementation(() => {
+      throw new Error('no room for another count');
+    });
+    const heard = exchange(port, 'GET /dbs HTTP/1.1\r\nhost: x\r\n\r\n').catch(() => '');
+    expect(await heard).toBe('');
+    expect(error).toHaveBeenCalledWith(expect.anything(), 'an error could not be answered');
   });
 
   test('answers what is no HTTP, or too much of it, in Cosmos DB’s shape', async () => {
