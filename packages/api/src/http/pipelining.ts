@@ -12,8 +12,6 @@ export function withoutPipelines(handler: RequestListener, most: number): Reques
   const waiting = new WeakMap<Socket, number>();
   return (request, response) => {
     const { socket } = request;
-    // What was read along with them comes here all the same.
-    if (socket.destroyed) return;
     // The response has its connection when the one before it is out.
     if (response.socket !== null) {
       handler(request, response);
@@ -21,6 +19,7 @@ export function withoutPipelines(handler: RequestListener, most: number): Reques
     }
     const now = (waiting.get(socket) ?? 0) + 1;
     if (now > most) {
+      // What was read along with it comes here all the same.
       socket.destroy();
       return;
     }
@@ -30,9 +29,7 @@ export function withoutPipelines(handler: RequestListener, most: number): Reques
       // The time that a client had to take the one before is no limit for how long this one takes to be made.
       socket.setTimeout(0);
       // Node.js is still handing over the connection.
-      process.nextTick(() => {
-        if (!socket.destroyed) handler(request, response);
-      });
+      process.nextTick(handler, request, response);
     });
   };
 }
