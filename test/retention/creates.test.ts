@@ -56,7 +56,7 @@ it('writes of an item that come together are carried out in the order in which t
     store.writeItem(CALLER, container, 'upsert', item),
   ]);
   const history = await store.history(container, 'a', '["p"]');
-  expect(history.map(({ life, type, data }) => `${life} ${'operation' in data ? data.operation : type}`)).toEqual([
+  expect(history.map(({ life, type, data }) => `${life} ${String(data['operation'] ?? type)}`)).toEqual([
     '0 create',
     '0 replace',
     '0 patch',
