@@ -177,6 +177,18 @@ describe('all versions and deletes', () => {
     expect(changes.map(({ metadata }) => metadata.partitionKey?.['customer'])).toEqual([undefined, 'ann']);
   });
 
+  test('name a partition key of null as such, and none of an item that had none', async () => {
+    const container = await world.container(keeping(10));
+    const { continuationToken } = await readOn(container, now);
+    await container.items.create({ id: 'a', customer: null });
+    await container.item('a', null).delete();
+    await container.items.create({ id: 'a' });
+    await container.item('a', {}).delete();
+    const { changes } = await versions(container, continuationToken);
+    expect(told(changes)).toEqual(['create a', 'delete a', 'create a', 'delete a']);
+    expect([changes[1], changes[3]].map((change) => change!.metadata.partitionKey)).toEqual([{ customer: null }, {}]);
+  });
+
   test('tell of what left with its partition key when it left, however late that is recorded', async () => {
     const container = await world.container(keeping(10));
     const { continuationToken } = await readOn(container, now);

@@ -206,6 +206,8 @@ describe('an item', () => {
     const minimal = { ...ann, prefer: 'return=minimal' };
     const back = await call(app, 'PUT', `${DOCS}/o2`, { body: { ...body, id: 'o1' }, headers: minimal });
     expect(back).toMatchObject({ status: 200, text: '', headers: { 'content-type': 'application/json' } });
+    const { json: returned } = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
+    expect(back.headers['etag']).toBe(returned['_etag']);
     expect(back.headers['etag']).not.toBe(created['_etag']);
   });
 

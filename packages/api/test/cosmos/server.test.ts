@@ -176,6 +176,23 @@ describe('the server', () => {
     expect((await call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann' } })).status).toBe(408);
   });
 
+  test('tells the same of the writes of a bulk alone: a read may be asked for again', async () => {
+    const late = () => Promise.reject(new Refusal('session-not-available'));
+    const app = await shop({ store: fakeStore({ writeItem: late, deleteItem: late, readItem: late }) });
+    const headers = {
+      ...keyHeader('ann'),
+      'x-ms-cosmos-is-batch-request': 'true',
+      'x-ms-cosmos-batch-continue-on-error': 'true',
+    };
+    const operations = [
+      { operationType: 'Create', resourceBody: { id: '1', customer: 'ann' } },
+      { operationType: 'Delete', id: '2' },
+      { operationType: 'Read', id: '3' },
+    ];
+    const { json } = await call(app, 'POST', DOCS, { headers, body: operations });
+    expect(json).toMatchObject([{ statusCode: 408 }, { statusCode: 408 }, { statusCode: 404, subStatusCode: 1002 }]);
+  });
+
   test('tells who asks for something in a container that it has gone, if it went after it was found', async () => {
     const gone = () => Promise.reject(new Refusal('container-not-found'));
     const store = fakeStore({ writeItem: gone, readItem: gone, deleteContainer: gone });
