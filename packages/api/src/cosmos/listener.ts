@@ -127,7 +127,8 @@ async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boo
   } catch (error) {
     const mayBeOfAnother = isMissing(error) || describeError(error)?.shape.status === 400;
     if (!mayBeOfAnother || !(await isRenamed())) throw error;
-    return answerCharged(request);
+    // What a bulk does now is done, whatever else it refuses: the container is the one that has the name.
+    return answerCharged({ ...request, isRenamed: undefined });
   }
 }
 

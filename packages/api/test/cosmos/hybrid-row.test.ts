@@ -64,6 +64,13 @@ describe('the stream of a batch’s operations', () => {
       damaged[at]! ^= 0x40;
       expect(() => decodeOperations(damaged), `byte ${at}`).toThrow(/check sum/);
     }
+    // Where the check sum is right, too: of a document that says to be longer the beginning is none.
+    const ends = [replace.indexOf(Buffer.of(20, 9)), replace.length - 2];
+    for (let length = 0; length < replace.length; length += 1) {
+      if (ends.includes(length)) continue;
+      const cut = Buffer.concat([segment, record(replace.subarray(0, length))]);
+      expect(() => decodeOperations(cut), `a row of ${length} bytes`).toThrow(/not a HybridRow stream/);
+    }
   });
 
   test('never answers bytes of any kind with anything but rows or a refusal', () => {

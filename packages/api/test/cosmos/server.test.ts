@@ -193,6 +193,35 @@ describe('the server', () => {
     expect(json).toMatchObject([{ statusCode: 408 }, { statusCode: 408 }, { statusCode: 404, subStatusCode: 1002 }]);
   });
 
+  test('answers anew where another container has the name by now, a bulk too', async () => {
+    const known = fakeStore();
+    let isKnown = false;
+    const store = fakeStore({
+      ...known,
+      container: (database, name) => {
+        const earlier = known.container(database, name);
+        const { definition } = earlier;
+        const partitionKey = { ...definition.partitionKey, paths: ['/account'] };
+        return isKnown ? { ...earlier, definition: { ...definition, partitionKey } } : earlier;
+      },
+      whoHas: () => {
+        const before = isKnown;
+        return async () => (isKnown = true) !== before;
+      },
+    });
+    const app = await shop({ store });
+    const ann = keyHeader('ann');
+    expect((await call(app, 'POST', DOCS, { headers: ann, body: { id: '1', account: 'ann' } })).status).toBe(201);
+    isKnown = false;
+    const bulk = { ...ann, 'x-ms-cosmos-is-batch-request': 'true' };
+    const body = [
+      { operationType: 'Create', resourceBody: { id: '2', account: 'ann' } },
+      { operationType: 'Create', resourceBody: { id: '3', account: 'bob' } },
+    ];
+    const { json } = await call(app, 'POST', DOCS, { headers: bulk, body });
+    expect(json).toMatchObject([{ statusCode: 201 }, { statusCode: 400 }]);
+  });
+
   test('tells who asks for something in a container that it has gone, if it went after it was found', async () => {
     const gone = () => Promise.reject(new Refusal('container-not-found'));
     const store = fakeStore({ writeItem: gone, readItem: gone, deleteContainer: gone });
