@@ -245,6 +245,8 @@ describe('over five ranges as over one', () => {
     'SELECT TOP 8 c.id FROM c ORDER BY RANK RRF(FullTextScore(c.text, "far"), FullTextScore(c.team, "red", "odd"), [3, 1])',
     'SELECT TOP 5 c.id FROM c ORDER BY RANK RRF(VectorDistance(c.nothing, [1]), VectorDistance(c.vector, [1, 0, 0.5]))',
     'SELECT TOP 5 c.id FROM c ORDER BY RANK VectorDistance(c.vector, [1, 0, 0.5])',
+    'SELECT TOP 5 c.id FROM c ORDER BY RANK VectorDistance(c.vector, [1, 0, 0.5], true, {distanceFunction: "euclidean"})',
+    'SELECT TOP 8 c.id FROM c ORDER BY RANK RRF(FullTextScore(c.text, "far"), VectorDistance(c.vector, [1, 0, 0.5], true, {distanceFunction: "euclidean"}))',
   ])('the best: %s', async (query) => {
     const expected = await all(one, query, {});
     expect(expected.length).toBeGreaterThan(4);
