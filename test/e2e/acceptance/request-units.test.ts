@@ -123,6 +123,11 @@ describe('a container with throughput', () => {
     expect((await read(other)).status).toBe(200);
     expect((await container.read()).statusCode).toBe(200);
     expect((await container.readOffer()).resource).toBeDefined();
+    // What clients need to ask at all, and to know whom: without it they could not even come again.
+    expect((await raw(world.endpoint, 'GET', `/dbs/shop/colls/${container.id}/pkranges`)).status).toBe(200);
+    const plan = { 'x-ms-cosmos-is-query-plan-request': 'true', 'content-type': 'application/query+json' };
+    const query = { headers: plan, body: '{"query":"SELECT * FROM c"}' };
+    expect((await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, query)).status).toBe(200);
     expect((await unitsOf(container.id)).consumed.read.throttled).toBe(1);
     expect((await world.explain(container.id, 'a')).state).toBe('live');
   });
