@@ -256,9 +256,10 @@ describe('over five ranges as over one', () => {
   test('what the client runs by a plan it gets without one where it leaves the size of pages to the server', async () => {
     // given
     const vectors = 'SELECT TOP 9 c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
+    const further = 'SELECT c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5]) OFFSET 3 LIMIT 6';
     const groups = 'SELECT c.rank, COUNT(1) AS n FROM c GROUP BY c.rank';
     for (const container of [one, five]) {
-      for (const query of [vectors, groups]) {
+      for (const query of [vectors, further, groups]) {
         // when
         const { resources } = await container.items.query<unknown>(query, { maxItemCount: -1 }).fetchNext();
         // then

@@ -62,6 +62,11 @@ describe('a list of resources in pages', () => {
     const first = await pageOf(app, { size: 3 });
     await remove(app, ['d0', 'd3', 'd4', 'd5', 'd6', 'd7']);
     expect(idsIn(await pageOf(app, { size: 3, after: first.next }))).toEqual(['d8', 'd9', 'd10']);
+    // Of what was given the very first alone may be left.
+    const other = await withDatabases(9);
+    const { next: after } = await pageOf(other.app, { size: 2 });
+    await remove(other.app, ['d1', 'd2', 'd3', 'd4', 'd5', 'd6']);
+    expect(idsIn(await pageOf(other.app, { size: 2, after }))).toEqual(['d7', 'd8']);
   });
 
   test('goes on by number where all around the end of the page has gone, and where rows are alike', async () => {
