@@ -237,10 +237,10 @@ describe('a container without throughput', () => {
   test('charges a query for what it works on a document, the same each time, also where it is refused for that', async () => {
     const container = await world.container({});
     await container.items.create({ id: 'a', customer: 'ann', list: Array.from({ length: 100 }, (_, n) => n) });
-    const chargeOf = async (joined: string): Promise<readonly [status: number, charge: number]> => {
+    const chargeOf = async (joined: string, query = `SELECT VALUE COUNT(1) FROM c ${joined}`): Promise<readonly [status: number, charge: number]> => {
       const { status, headers } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
         headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
-        body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c ${joined}` }),
+        body: JSON.stringify({ query }),
       });
       return [status, Number(headers['x-ms-request-charge'])];
     };
@@ -249,6 +249,11 @@ describe('a container without throughput', () => {
     const joined = await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list`);
     expect(joined).toEqual([200, expect.closeTo(230, -2)]);
     expect(await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list`)).toEqual(joined);
+    // So is the work of a query in FROM, whatever is done with its rows.
+    const inner = `(SELECT VALUE x FROM c ${one} JOIN y IN c.list JOIN z IN c.list WHERE y + z = 0) d`;
+    for (const query of [`SELECT VALUE COUNT(1) FROM ${inner}`, `SELECT VALUE d FROM ${inner} ORDER BY d`]) {
+      expect((await chargeOf('', query))[1], query).toBeGreaterThan(joined[1]);
+    }
     const refused = await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list JOIN u IN c.list`);
     expect(refused).toEqual([400, expect.closeTo(1_000, -3)]);
     const { consumed } = await unitsOf(container.id);

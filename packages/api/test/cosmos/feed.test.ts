@@ -85,9 +85,9 @@ describe('a list of resources in pages', () => {
     const { app } = await withDatabases(6);
     const many = JSON.stringify(Array.from({ length: 100 }, (_, n) => n));
     const query = `SELECT VALUE { n: x, id: d.id, text: REPLICATE('a', 10000) } FROM d JOIN x IN (SELECT VALUE ${many})`;
-    const first = await pageOf(app, { size: 1, query });
+    const first = await pageOf(app, { size: 150, query });
     await remove(app, ['d0']);
-    expect((await pageOf(app, { size: 1, query, after: first.next })).rows).toMatchObject([{ id: 'd1', n: 1 }]);
+    expect((await pageOf(app, { size: 1, query, after: first.next })).rows).toMatchObject([{ id: 'd2', n: 50 }]);
   });
 
   test('says how many it has, and what they are in', async () => {
