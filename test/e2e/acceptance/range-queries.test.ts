@@ -520,6 +520,31 @@ describe('over five ranges as over one', () => {
     }
   });
 
+  test('a part of the keys has nothing in a range that it does not lie in, nor has what one range answers for all in another', async () => {
+    const [first, second] = (await five.readPartitionKeyRanges().fetchAll()).resources;
+    const docs = `/dbs/shop/colls/${five.id}/docs`;
+    const ask = (query: string, headers: Readonly<Record<string, string>>) =>
+      raw(world.endpoint, 'POST', docs, {
+        headers: { 'content-type': 'application/query+json', ...headers },
+        body: JSON.stringify({ query }),
+      });
+    const apart = {
+      'x-ms-documentdb-partitionkeyrangeid': first!.id,
+      'x-ms-start-epk': second!.minInclusive,
+      'x-ms-end-epk': second!.maxExclusive,
+    };
+    expect((await ask('SELECT * FROM c', apart)).json).toMatchObject({ _count: 0 });
+    expect((await raw(world.endpoint, 'GET', docs, { headers: apart })).json).toMatchObject({ _count: 0 });
+    const ofAll = '/* of all ranges */ SELECT VALUE COUNT(1) FROM c';
+    for (const [range, rows] of [
+      [first!, 1],
+      [second!, 0],
+    ] as const) {
+      const reply = await ask(ofAll, { 'x-ms-documentdb-partitionkeyrangeid': range.id });
+      expect(reply).toMatchObject({ status: 200, json: { _count: rows } });
+    }
+  });
+
   test('others are told the keys that a filter is about', async () => {
     for (const [filter, count] of [
       ["c.customer = 'c0'", 1],

@@ -573,6 +573,8 @@ describe('a container', () => {
     // What has keys of its own there, from clients that know them, is not what is meant.
     await call(app, 'POST', docs, { body: { id: '2', _partitionKey: 'a' } });
     expect((await call(app, 'GET', `${docs}/2`, { headers })).status).toBe(404);
+    const known = { 'x-ms-documentdb-partitionkey': '["a"]' };
+    expect((await call(app, 'GET', `${docs}/2`, { headers: known })).status).toBe(200);
     const signed = { type: 'colls', link: 'dbs/shop/colls/c' };
     const target = `/${signed.link}/operations/partitionkeydelete`;
     expect((await call(app, 'POST', target, { headers, signed })).status).toBe(400);
