@@ -589,12 +589,13 @@ describe('a batch as the .NET client sends it', () => {
     const records = rows.flatMap((row) => [header(2_147_473_649), int(row.length), int(crc32(row)), row]);
     return Buffer.concat([header(2_147_473_648), Buffer.of(1), int(10), ...records]);
   };
-  const send = (container: Container, body: Buffer) =>
+  const send = (container: Container, body: Buffer, headers = {}) =>
     raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
       headers: {
         ...keyHeader('ann'),
         'x-ms-cosmos-is-batch-request': 'true',
         'x-ms-cosmos-batch-atomic': 'true',
+        ...headers,
       },
       body,
     });
@@ -625,6 +626,8 @@ describe('a batch as the .NET client sends it', () => {
     }
     const { resource } = await container.item('a', 'ann').read<{ total: number }>();
     expect(resource?.total).toBe(15);
+    const little = await send(container, stream([20, body('a')]), MINIMAL);
+    expect([little.status, little.text.includes('"total"')]).toEqual([200, false]);
   });
 
   test('is refused where it names what would not be done: a ttl beside the document, a key of bytes, another type', async () => {
@@ -633,6 +636,8 @@ describe('a batch as the .NET client sends it', () => {
       expect((await send(container, stream([0, { ...body('a'), ...fields }]))).status).toBe(400);
     }
     for (const type of [3, 6, 19]) expect((await send(container, stream([type, body('a')]))).status).toBe(400);
+    // Nor is there anything to do without a document or a patch.
+    for (const type of [0, 1, 5, 20]) expect((await send(container, stream([type, { id: 'a' }]))).status).toBe(207);
     expect(await ids(container)).toEqual([]);
   });
 });
