@@ -237,7 +237,10 @@ describe('a container without throughput', () => {
   test('charges a query for what it works on a document, the same each time, also where it is refused for that', async () => {
     const container = await world.container({});
     await container.items.create({ id: 'a', customer: 'ann', list: Array.from({ length: 100 }, (_, n) => n) });
-    const chargeOf = async (joined: string, query = `SELECT VALUE COUNT(1) FROM c ${joined}`): Promise<readonly [status: number, charge: number]> => {
+    const chargeOf = async (
+      joined: string,
+      query = `SELECT VALUE COUNT(1) FROM c ${joined}`,
+    ): Promise<readonly [status: number, charge: number]> => {
       const { status, headers } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
         headers: { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
         body: JSON.stringify({ query }),
