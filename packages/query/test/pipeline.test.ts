@@ -356,6 +356,7 @@ describe('what a client has to be able to do', () => {
     expect(() => plan(sql)).toThrow("can't be put together");
     for (const other of [
       'SELECT VALUE COUNT(d.n) FROM (SELECT DISTINCT c.n FROM c) d',
+      'SELECT * FROM (SELECT DISTINCT c.n FROM c) d',
       'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT TOP 5 c.n FROM c) d',
       'SELECT VALUE SUM(1) FROM (SELECT DISTINCT c.n FROM c) d',
       'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE MAX(c.n) FROM c)',

@@ -200,7 +200,7 @@ describe('a transactional batch', () => {
         const reply = await send(read);
         expect(reply.status).toBe(207);
         const [, unchanged] = reply.json as unknown as readonly OperationResponse[];
-        expect(unchanged).toMatchObject({ statusCode: 304, requestCharge: 1 });
+        expect(unchanged).toMatchObject({ statusCode: 304, requestCharge: 1, eTag: etag });
       }
       const other = (await send({ ifMatch: '"other"' })).json as unknown as readonly OperationResponse[];
       expect(codes(other)).toEqual([200, 200]);

@@ -193,6 +193,26 @@ describe('the server', () => {
     expect(json).toMatchObject([{ statusCode: 408 }, { statusCode: 408 }, { statusCode: 404, subStatusCode: 1002 }]);
   });
 
+  test('does no write of a bulk again that may have been done, where unique keys let it try others again', async () => {
+    let writes = 0;
+    const writeItem = () => {
+      writes += 1;
+      return Promise.reject(new Refusal('session-not-available'));
+    };
+    const app = await shop({ store: fakeStore({ writeItem }) });
+    const uniqueKeyPolicy = { uniqueKeys: [{ paths: ['/name'] }] };
+    const definition = { id: 'people', partitionKey: { paths: ['/customer'] }, uniqueKeyPolicy };
+    await call(app, 'POST', '/dbs/shop/colls', { body: definition });
+    const body = ['1', '2'].map((id) => ({ operationType: 'Create', resourceBody: { id, customer: 'ann', name: id } }));
+    const headers = { 'x-ms-cosmos-is-batch-request': 'true', 'x-ms-cosmos-batch-continue-on-error': 'true' };
+    const { json } = await call(app, 'POST', '/dbs/shop/colls/people/docs', {
+      headers: { ...keyHeader('ann'), ...headers },
+      body,
+    });
+    expect(json).toMatchObject([{ statusCode: 408 }, { statusCode: 408 }]);
+    expect(writes).toBe(2);
+  });
+
   test('answers anew where another container has the name by now, a bulk too', async () => {
     const known = fakeStore();
     let isKnown = false;

@@ -55,6 +55,14 @@ describe('the request units of a container', () => {
     expect(units.admit(own, 'read').waitMs).toBe(3_000);
   });
 
+  test('pay for what a query works after its last answer, too', () => {
+    units.later(own)({ examined: 100, extraWork: 50_000 });
+    expect(units.status(own)).toMatchObject({
+      available: 394,
+      consumed: { query: { operations: 0, requestUnits: 6 } },
+    });
+  });
+
   test('are there for the purge once users have left over half of a second of them', () => {
     expect(units.affordable(own)).toBe(0);
     nowMs = 499;
