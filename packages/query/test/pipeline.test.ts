@@ -39,6 +39,16 @@ describe('the description for a query plan', () => {
       'SELECT DISTINCT TOP 4 c.a FROM c',
       { distinctType: 'Unordered', top: 4, rewrittenQuery: 'SELECT DISTINCT c.a FROM c' },
     ],
+    // Equal rows need not be next to each other.
+    [
+      'SELECT DISTINCT c.a FROM c ORDER BY c.b',
+      {
+        distinctType: 'Unordered',
+        orderBy: ['Ascending'],
+        orderByExpressions: ['c.b'],
+        rewrittenQuery: `SELECT c._rid, [{"item": c.b}] AS orderByItems, {"a": c.a} AS payload FROM c WHERE (${FILTER}) ORDER BY c.b`,
+      },
+    ],
     [
       'SELECT DISTINCT c.a FROM c ORDER BY c.a',
       {

@@ -542,6 +542,7 @@ describe('over five ranges as over one', () => {
     ] as const) {
       const reply = await ask(ofAll, { 'x-ms-documentdb-partitionkeyrangeid': range.id });
       expect(reply).toMatchObject({ status: 200, json: { _count: rows } });
+      expect(Number(reply.headers['x-ms-request-charge'])).toBeGreaterThanOrEqual(2.25);
     }
     // Whoever goes on there would miss what is left of the first.
     const goingOn = { 'x-ms-documentdb-partitionkeyrangeid': second!.id, 'x-ms-continuation': 'any' };
