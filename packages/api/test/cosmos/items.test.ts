@@ -207,6 +207,7 @@ describe('an item', () => {
     const back = await call(app, 'PUT', `${DOCS}/o2`, { body: { ...body, id: 'o1' }, headers: minimal });
     expect(back).toMatchObject({ status: 200, text: '', headers: { 'content-type': 'application/json' } });
     const { json: returned } = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
+    expect(back.headers['x-ms-request-charge']).toBe(again.headers['x-ms-request-charge']);
     expect(back.headers['etag']).toBe(returned['_etag']);
     expect(back.headers['etag']).not.toBe(created['_etag']);
   });
