@@ -50,6 +50,13 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
   { kind: 'patch', container: 'c1', item: 'x/b', set: { v: 6 } },
   { kind: 'delete', container: 'c1', item: 'y/a' },
   write('create', 'y/a', 7),
+  // One after the other: those that come together share their commits.
+  write('upsert', 'x/e', 15),
+  { kind: 'patch', container: 'c1', item: 'x/e', set: { v: 16 } },
+  write('replace', 'x/e', 17),
+  { kind: 'delete', container: 'c1', item: 'x/e' },
+  write('create', 'x/e', 18, 5),
+  { kind: 'patch', container: 'c1', item: 'x/e', set: { v: 19 } },
   { ...write('create', 'y/b', 8), container: 'c2' },
   {
     kind: 'batch',
@@ -165,8 +172,8 @@ async function converges(recovered: World): Promise<void> {
 describe('a crash', () => {
   it('was placed at every step that changes a file: of appends, projection, purge, destruction and swap', () => {
     const { steps, wrecks } = wreckage;
-    expect(steps.length).toBeGreaterThan(400);
-    expect(wrecks.length).toBeGreaterThan(180);
+    expect(steps.length).toBeGreaterThan(450);
+    expect(wrecks.length).toBeGreaterThan(200);
     expect([...new Set(steps)].toSorted()).toEqual(
       [
         ...['vault keys', 'log', 'vault', 'read model'].flatMap((name) => [

@@ -1,7 +1,7 @@
-import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { jsonText, MAX_NEIGHBOURS, parseJson } from '@epitaph/query';
 import type { Continuation } from '../store/api/queries-api.ts';
+import { tokenDigest } from '../store/queries/token-digest.ts';
 import { badRequest, type WireError } from './errors.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { isRangeEnd } from './scope.ts';
@@ -43,10 +43,6 @@ const continuation = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range), by: z.exactOptional(digest) }),
 ]);
 
-/** So short that it fits into a token; of 64 symbols, enough that no two keys of a container have the same. */
-const DIGEST_CHARACTERS = 8;
-const digestOf = (key: string): string => hash('sha256', key, 'base64url').slice(0, DIGEST_CHARACTERS);
-
 /** As the store calls a page. */
 const page = z.string().max(16);
 
@@ -85,7 +81,7 @@ export interface Whereabouts {
 export function encodeContinuation({ continuation, pageId }: Next, { of, key, all }: Whereabouts): string {
   const where = {
     of,
-    ...(key === undefined ? {} : { key: digestOf(key) }),
+    ...(key === undefined ? {} : { key: tokenDigest(key) }),
     ...(all === undefined || all === WHOLE ? {} : { all }),
     ...(pageId && { page: pageId }),
   };
@@ -112,7 +108,7 @@ export function decodeContinuation(token: string | undefined, { of, key, all }: 
   const value = parseToken(token);
   if (!isJsonObject(value)) return { continuation: checked(continuation, value) };
   if (isOfElse(value, of)) throw invalid();
-  if (key !== undefined && value['key'] !== undefined && value['key'] !== digestOf(key)) {
+  if (key !== undefined && value['key'] !== undefined && value['key'] !== tokenDigest(key)) {
     throw badRequest('Invalid Continuation Token: it is of another partition key.');
   }
   if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();

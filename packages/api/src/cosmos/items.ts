@@ -1,6 +1,6 @@
-import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { isWhole, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isInOnePage, isOfAllRanges, isOfGroups, isOfRows } from '@epitaph/query';

@@ -1,9 +1,9 @@
-import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Pages } from '../http/pages.ts';
 import type { AtLeast, Caller, Precondition, UpsertPrecondition } from '../store/api/common.ts';

@@ -1,5 +1,5 @@
-import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { ClockJump } from '@epitaph/core/clock.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Measurements } from '../metrics/measurements.ts';
 import type { RequestUnits } from '../request-units/request-units.ts';
 import type { CatalogApi } from './api/catalog-api.ts';

@@ -1,4 +1,3 @@
-import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { keptVersions, LOG_TIME_SLACK_SECONDS, type KeptVersions } from '@epitaph/core/container/change-feed.ts';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
@@ -11,6 +10,7 @@ import { lifeTail } from '@epitaph/core/item/read-life.ts';
 import { containerPrefix, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isInScope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';

@@ -91,7 +91,10 @@ interface TriedBatch extends DecidedBy {
     | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal; readonly endedAt?: number };
 }
 
-/** Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. */
+/**
+ * Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. Nothing that
+ * is at hand is waited for on the way to an item's turn, so turns are in the order in which the writes came, of whatever kind.
+ */
 export class ItemWrites {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
@@ -112,9 +115,6 @@ export class ItemWrites {
     this.#documents = documents;
     this.#intents = new ItemIntents(parts, documents);
   }
-
-  // Nothing that is at hand is waited for on the way to an item's turn: so writes of an item are carried out in the order in
-  // which they came, of whatever kind they are.
 
   readonly write: ItemsApi['writeItem'] = async (caller, container, operation, item, precondition) => {
     if (hasUniqueKeys(container.definition)) {

@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { type KeyRange, WHOLE_RANGE } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
@@ -14,9 +13,7 @@ import {
 import type { Continuation, QueryPage, QueryRequest } from '../api/queries-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
 import type { Run } from './query-run.ts';
-
-/** Of 64 symbols: enough that no two orders that somebody asks for have the same. */
-const ORDER_CHARACTERS = 8;
+import { tokenDigest } from './token-digest.ts';
 
 export type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
 
@@ -69,7 +66,7 @@ export function continuationOf<Kind extends Continuation['kind']>(
 /** What a query's rows are in the order of, so short that it fits into tokens; undefined for the order of documents. */
 function orderOf(plan: QueryPlan, { parameters }: QueryRequest): string | undefined {
   const text = orderText(plan, parameters as readonly QueryParameter[]);
-  return text === undefined ? undefined : hash('sha256', text, 'base64url').slice(0, ORDER_CHARACTERS);
+  return text === undefined ? undefined : tokenDigest(text);
 }
 
 /** @throws Refusal bad-request for a token that says that it is of another order. Those of before did not say. */
