@@ -3,4 +3,9 @@
 . "$(dirname "$0")/toolchain.sh"
 tool=$1
 shift
+# Tests start the program as its users do.
+if [ "$tool" = vitest ]; then
+  find_program
+  export PROGRAM
+fi
 exec "node_modules/.bin/$tool" "$@"

@@ -4,4 +4,6 @@
 node_modules/.bin/tsc --noEmit
 node_modules/.bin/oxlint --type-aware --deny-warnings
 node_modules/.bin/oxfmt --check
+find_program
+export PROGRAM
 exec node_modules/.bin/vitest run "$@"

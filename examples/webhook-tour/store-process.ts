@@ -10,16 +10,13 @@ export interface StoreProcess {
   stop(): Promise<void>;
 }
 
-const MAIN = resolve(import.meta.dirname, '../../packages/api/src/cli/main.ts');
+const START = resolve(import.meta.dirname, '../../scripts/start.sh');
 
 /** Starts a store of its own, in a temporary folder, on a free port, with a clock that is turned by hand. */
 export async function startStore(now: string): Promise<StoreProcess> {
   const folder = await mkdtemp(join(tmpdir(), 'epitaph-tour-'));
-  const child = spawn(
-    process.execPath,
-    [MAIN, 'serve', '--port', '0', '--data', join(folder, 'data'), '--clock', 'manual', '--now', now],
-    { stdio: ['ignore', 'pipe', 'pipe'] },
-  );
+  const options = ['--port', '0', '--data', join(folder, 'data'), '--clock', 'manual', '--now', now];
+  const child = spawn('sh', [START, ...options], { stdio: ['ignore', 'pipe', 'pipe'] });
   const exited = once(child, 'exit');
   let output = '';
   const endpoint = new Promise<string>((ready, failed) => {

@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { chmod, cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -53,6 +53,58 @@ describe('The scripts, where npm can fetch nothing', () => {
       );
     });
   }
+});
+
+describe('The program that the scripts start', () => {
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'epitaph-program-'));
+    for (const name of ['scripts', 'packages', 'package.json', 'pnpm-lock.yaml', 'pnpm-workspace.yaml'])
+      await cp(name, join(folder, name), {
+        recursive: true,
+        verbatimSymlinks: true,
+        filter: (source) => !/^packages\/\w+\/test(?:\/|$)/.test(source),
+      });
+    for (const name of ['test', 'bench', 'examples']) {
+      await mkdir(join(folder, name));
+      await cp(join(name, 'package.json'), join(folder, name, 'package.json'));
+    }
+    await symlink(resolve('node_modules'), join(folder, 'node_modules'));
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  const epitaph = (...args: readonly string[]) => run('sh', [join(folder, 'scripts/epitaph.sh'), ...args], tmpdir());
+  const built = () => readdir(join(folder, '.toolchain/program'));
+
+  test('is put together once for all starts, and anew for other sources', async () => {
+    const [first, second] = await Promise.all([epitaph('--version'), epitaph('--version')]);
+    expect(first).toEqual({ code: 0, stdout: expect.stringMatching(/^epitaph \d/), stderr: '' });
+    expect(second).toEqual(first);
+    const before = await built();
+    expect(before).toHaveLength(1);
+    const help = join(folder, 'packages/api/src/cli/main.ts');
+    await writeFile(help, (await readFile(help, 'utf8')).replace('Runs the store.', 'Runs another store.'));
+    expect((await epitaph('--help')).stdout).toContain('Runs another store.');
+    // The former one stays, for whoever runs it still.
+    expect(await built()).toEqual(expect.arrayContaining(before));
+    expect(await built()).toHaveLength(2);
+    const { stderr } = await epitaph('keys', 'verify-master', help);
+    expect(stderr).toContain(join(folder, 'data'));
+  });
+
+  test('is the sources, where nothing can be put together', async () => {
+    await mkdir(join(folder, '.toolchain'));
+    await writeFile(join(folder, '.toolchain/program'), '');
+    expect(await epitaph('--version')).toMatchObject({ code: 0, stderr: '' });
+    await rm(join(folder, '.toolchain/program'));
+    await writeFile(join(folder, 'scripts/build.ts'), 'throw new Error("no bundler for this machine");');
+    expect(await epitaph('--version')).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^epitaph \d/),
+      stderr: expect.stringContaining('no bundler for this machine'),
+    });
+    expect(await built()).toEqual([]);
+  });
 });
 
 describe('A path that is not absolute', () => {

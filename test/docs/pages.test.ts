@@ -8,8 +8,7 @@ import { managementCodes, Problem, problemDetails, type ProblemCode } from '@epi
 import { errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
 import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import { anchorsOf, pages, prose, readPage, ROOT, tableAfter } from './markdown.ts';
-
-const MAIN = path.join(ROOT, 'packages/api/src/cli/main.ts');
+import { MAIN } from '../../packages/api/test/cli/process.ts';
 
 describe('the pages of the documentation', () => {
   test('link only to files and headings that there are', () => {

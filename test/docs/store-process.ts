@@ -21,7 +21,7 @@ export async function startAsShown(command: string): Promise<StartedServer> {
     PATH: `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH'] ?? ''}`,
     TMPDIR: temporary,
   };
-  const child = spawn('sh', ['-c', `exec node packages/api/src/cli/main.ts serve ${options} --port 0`], {
+  const child = spawn('sh', ['-c', `exec sh scripts/start.sh ${options} --port 0`], {
     cwd: ROOT,
     env: environment,
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -2,16 +2,14 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { MAIN } from '../../../packages/api/test/cli/process.ts';
 import { START_MS, World } from '../support/world.ts';
-
-const program = fileURLToPath(new URL('../../../packages/api/src/cli/main.ts', import.meta.url));
 
 /** Runs `epitaph serve` to its end, or until it says that it listens. */
 async function serve(...options: readonly string[]): Promise<{ code: number | null; text: string }> {
-  const child = spawn(process.execPath, [program, 'serve', '--port', '0', ...options], {
+  const child = spawn(process.execPath, [MAIN, 'serve', '--port', '0', ...options], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let text = '';

@@ -1,8 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import path from 'node:path';
-
-const MAIN = path.resolve(import.meta.dirname, '../../../packages/api/src/cli/main.ts');
+import { MAIN } from '../../../packages/api/test/cli/process.ts';
 
 export interface Ended {
   readonly code: number | null;

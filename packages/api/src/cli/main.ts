@@ -5,6 +5,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { BadConfiguration, readConfiguration, unknownVariables } from '../config/configuration.ts';
 import { optionNames } from '../config/options.ts';
 import { EMULATOR_KEY } from '../http/keys.ts';
+import { version } from '../version.ts';
 import { backup, ledger } from './backup-commands.ts';
 import { textFlag, type Command, type Flags, type FlagValues } from './command.ts';
 import { bundle } from './bundle-command.ts';
@@ -90,7 +91,7 @@ export async function run(args: readonly string[], environment: Environment, out
       return exitCodes.ok;
     }
     if (name === '--version') {
-      print(`epitaph ${version()}`);
+      print(`epitaph ${version}`);
       return exitCodes.ok;
     }
     if (name === 'serve') return await runServe(rest, environment, { print, stderr });
@@ -114,11 +115,6 @@ function keptByNpm(name: string, environment: Environment): string | undefined {
   if (environment['npm_lifecycle_event'] === undefined) return undefined;
   const ofCommand = Object.hasOwn(commands, name) ? Object.keys(commands[name]!.flags) : optionNames;
   return ofCommand.find((flag) => environment[`npm_config_${flag.replaceAll('-', '_')}`] !== undefined);
-}
-
-function version(): string {
-  const file = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(file) as { readonly version: string }).version;
 }
 
 /** An empty variable is one that was not set, as it is for the server. */

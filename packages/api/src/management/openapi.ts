@@ -1,13 +1,9 @@
-import { readFileSync } from 'node:fs';
 import { z } from 'zod';
+import { version } from '../version.ts';
 import { namedAnswers, problem } from './answers.ts';
 import type { Access, Answers, RouteDescription } from './routing.ts';
 
 type Json = Readonly<Record<string, unknown>>;
-
-const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
-  readonly version: string;
-};
 
 export const accessInWords: Readonly<Record<Access, string>> = {
   anyone: 'Needs no key.',

@@ -1,10 +1,10 @@
-import { readFileSync } from 'node:fs';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Scavenge } from '@epitaph/core/log/event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
 import type { ContainerBacklog, ProjectionStatus, PurgeStatus } from '../store/api/operations-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { version } from '../version.ts';
 import { operationKinds } from './measurements.ts';
 import { writeProcessMetrics } from './process-metrics.ts';
 import { type Labels, MetricsText } from './text-format.ts';
@@ -20,10 +20,6 @@ const PURGE_STATES: readonly PurgeStatus['state'][] = [
   'waiting-for-request-units',
 ];
 const SCAVENGE_STATES: readonly Scavenge['state'][] = ['running', 'done', 'failed', 'unknown'];
-
-const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
-  readonly version: string;
-};
 
 /**
  * All metrics of a store as Prometheus reads them. Labels name databases and containers, and never an item, a key or

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { run } from '@epitaph/api/cli/main.ts';
 
-export const MAIN = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
+/** The program as its users run it, which scripts/toolchain.sh puts together, or its sources where no script has run the tests. */
+export const MAIN = process.env['PROGRAM'] ?? path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 const cleanups: (() => void)[] = [];
 

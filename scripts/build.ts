@@ -1,0 +1,46 @@
+// node scripts/build.ts <folder>: puts the program together there, in a few files out of hundreds of modules (docs/adr/0030).
+import { existsSync, mkdtempSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { type Plugin, rolldown } from 'rolldown';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const SOURCES = path.join(ROOT, 'packages');
+
+const folder = path.resolve(process.argv[2]!);
+
+/** What modules say relative to themselves, said of the files that they come to lie in. */
+const places: Plugin = {
+  name: 'places',
+  transform(code, id) {
+    if (!id.startsWith(SOURCES)) return undefined;
+    const from = path.dirname(id);
+    return code
+      .replaceAll('import.meta.dirname', `(import.meta.dirname + ${JSON.stringify(`/${path.relative(folder, from)}`)})`)
+      .replaceAll(/new URL\('\.\/([\w-]+)\.ts', import\.meta\.url\)/g, (_, thread: string) => {
+        this.emitFile({ type: 'chunk', id: path.join(from, `${thread}.ts`), fileName: `${thread}.js` });
+        return `new URL('./${thread}.js', import.meta.url)`;
+      });
+  },
+};
+
+// Beside its place, which it takes whole: others may be building it, too, and a build may be cut short.
+mkdirSync(path.dirname(folder), { recursive: true });
+const unfinished = mkdtempSync(`${folder}.`);
+try {
+  const program = await rolldown({
+    input: { main: path.join(SOURCES, 'api/src/cli/main.ts') },
+    platform: 'node',
+    plugins: [places],
+    // Packages of others have some that are no fault of ours.
+    onLog: (level, log, handle) => {
+      if (level !== 'warn' || log.id?.startsWith(SOURCES)) handle(level, log);
+    },
+  });
+  await program.write({ dir: unfinished, entryFileNames: '[name].js', chunkFileNames: '[name]-[hash].js' });
+  renameSync(unfinished, folder);
+} catch (error) {
+  // Another was faster, out of the same sources.
+  if (!existsSync(folder)) throw error;
+} finally {
+  rmSync(unfinished, { recursive: true, force: true });
+}
