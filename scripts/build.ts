@@ -1,5 +1,5 @@
 // node scripts/build.ts <folder>: puts the program together there, in a few files out of hundreds of modules (docs/adr/0030).
-import { existsSync, mkdtempSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { type Plugin, rolldown } from 'rolldown';
 
@@ -24,8 +24,8 @@ const places: Plugin = {
 };
 
 // Beside its place, which it takes whole: others may be building it, too, and a build may be cut short.
-mkdirSync(path.dirname(folder), { recursive: true });
-const unfinished = mkdtempSync(`${folder}.`);
+const unfinished = `${folder}.${process.pid}`;
+mkdirSync(unfinished, { recursive: true });
 try {
   const program = await rolldown({
     input: { main: path.join(SOURCES, 'api/src/cli/main.ts') },

@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -82,6 +82,9 @@ describe('The program that the scripts start', () => {
     expect(second).toEqual(first);
     const before = await built();
     expect(before).toHaveLength(1);
+    // The store's own user runs what the sources' owner has put together.
+    const { mode } = await stat(join(folder, '.toolchain/program', before[0]!));
+    expect(mode & 0o777).toBe(0o777 & ~process.umask());
     const help = join(folder, 'packages/api/src/cli/main.ts');
     await writeFile(help, (await readFile(help, 'utf8')).replace('Runs the store.', 'Runs another store.'));
     expect((await epitaph('--help')).stdout).toContain('Runs another store.');
