@@ -1,8 +1,8 @@
-# The store as an image: `docker build -t epitaph .`. Nothing is compiled; Node.js runs the sources as they are.
+# The store as an image: `docker build -t epitaph .`. The program is put together as for `npm start` (docs/adr/0030).
 #   docker run -p 127.0.0.1:8081:8081 -v epitaph:/data -e EPITAPH_KEY="$(openssl rand -base64 64 | tr -d '\n')" epitaph
 # All options are variables of the environment (docs/operations.md).
 
-FROM node:24-bookworm-slim AS dependencies
+FROM node:24-bookworm-slim AS build
 WORKDIR /epitaph
 ENV CI=true
 # As docs/adr/0007-dependencies.md has it.
@@ -13,7 +13,14 @@ COPY packages/core/package.json packages/core/
 COPY packages/projections/package.json packages/projections/
 COPY packages/query/package.json packages/query/
 COPY packages/storage/package.json packages/storage/
-RUN pnpm install --frozen-lockfile --prod --filter '@epitaph/api...'
+RUN pnpm install --frozen-lockfile --filter epitaph-workspace --filter '@epitaph/api...'
+COPY packages/api/src packages/api/src/
+COPY packages/core/src packages/core/src/
+COPY packages/projections/src packages/projections/src/
+COPY packages/query/src packages/query/src/
+COPY packages/storage/src packages/storage/src/
+COPY scripts/build.ts scripts/
+RUN node scripts/build.ts program
 
 FROM node:24-bookworm-slim
 WORKDIR /epitaph
@@ -23,12 +30,7 @@ ENV NODE_ENV=production \
     EPITAPH_DATA=/data
 # The user `node` of the base image owns what is stored and nothing of the program.
 RUN mkdir /data && chown node:node /data && chmod 700 /data
-COPY --from=dependencies /epitaph ./
-COPY packages/api/src packages/api/src/
-COPY packages/core/src packages/core/src/
-COPY packages/projections/src packages/projections/src/
-COPY packages/query/src packages/query/src/
-COPY packages/storage/src packages/storage/src/
+COPY --from=build /epitaph/program ./
 COPY LICENSE README.md ./
 USER node
 VOLUME /data
@@ -38,5 +40,5 @@ EXPOSE 8081
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["node", "-e", "const { EPITAPH_PORT: port, EPITAPH_TLS_CERT: tls } = process.env; const scheme = tls ? 'https' : 'http'; require(scheme).get(`${scheme}://127.0.0.1:${port}/_epitaph/health/live`, { rejectUnauthorized: false }, ({ statusCode }) => process.exit(statusCode === 200 ? 0 : 1)).on('error', () => process.exit(1))"]
 # Node.js itself is process 1, so that it gets the signal to stop; it has handlers for those.
-ENTRYPOINT ["node", "packages/api/src/cli/main.ts"]
+ENTRYPOINT ["node", "main.mjs"]
 CMD ["serve"]

@@ -1,5 +1,5 @@
 // node scripts/build.ts <folder>: puts the program together there, in a few files out of hundreds of modules (docs/adr/0030).
-import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { type Plugin, rolldown } from 'rolldown';
 
@@ -17,9 +17,25 @@ const places: Plugin = {
     return code
       .replaceAll('import.meta.dirname', `(import.meta.dirname + ${JSON.stringify(`/${path.relative(folder, from)}`)})`)
       .replaceAll(/new URL\('\.\/([\w-]+)\.ts', import\.meta\.url\)/g, (_, thread: string) => {
-        this.emitFile({ type: 'chunk', id: path.join(from, `${thread}.ts`), fileName: `${thread}.js` });
-        return `new URL('./${thread}.js', import.meta.url)`;
+        this.emitFile({ type: 'chunk', id: path.join(from, `${thread}.ts`), fileName: `${thread}.mjs` });
+        return `new URL('./${thread}.mjs', import.meta.url)`;
       });
+  },
+};
+
+/** What the authors of packages ask to go with every copy of them. */
+const licenses: Plugin = {
+  name: 'licenses',
+  generateBundle() {
+    const packages = [...this.getModuleIds()].flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id) ?? []);
+    const texts = Array.from(new Set(packages), (place) => {
+      const manifest: unknown = JSON.parse(readFileSync(`${place}/package.json`, 'utf8'));
+      const { name, version, license } = manifest as Readonly<Record<string, string>>;
+      const files = globSync(`${place}/{LICEN[CS]E,licen[cs]e,NOTICE}*`);
+      return [`${name} ${version} (${license})`, ...files.map((file) => readFileSync(file, 'utf8'))].join('\n\n');
+    });
+    const source = `${texts.toSorted().join(`\n${'-'.repeat(80)}\n`)}\n`;
+    this.emitFile({ type: 'asset', fileName: 'LICENSES.txt', source });
   },
 };
 
@@ -30,13 +46,13 @@ try {
   const program = await rolldown({
     input: { main: path.join(SOURCES, 'api/src/cli/main.ts') },
     platform: 'node',
-    plugins: [places],
+    plugins: [places, licenses],
     // Packages of others have some that are no fault of ours.
     onLog: (level, log, handle) => {
       if (level !== 'warn' || log.id?.startsWith(SOURCES)) handle(level, log);
     },
   });
-  await program.write({ dir: unfinished, entryFileNames: '[name].js', chunkFileNames: '[name]-[hash].js' });
+  await program.write({ dir: unfinished, entryFileNames: '[name].mjs', chunkFileNames: '[name]-[hash].mjs' });
   renameSync(unfinished, folder);
 } catch (error) {
   // Another was faster, out of the same sources.

@@ -84,7 +84,7 @@ find_program() {
     ls -td .toolchain/program/* 2>/dev/null | tail -n +4 | xargs rm -rf .toolchain/compiled
     "$NODE" scripts/build.ts "$folder" || [ -e "$folder" ] || return 0
   fi
-  PROGRAM=$PWD/$folder/main.js
+  PROGRAM=$PWD/$folder/main.mjs
 }
 
 # Ends in the program itself, so that a signal to npm reaches it. Paths that are not absolute start where the user stands.

@@ -13,7 +13,8 @@ import { copyOf, environmentOf, every, readDockerfile, ROOT, type Stage } from '
 /** Where there is Docker, compose.test.ts builds it. Here its steps are taken one by one in a folder. */
 const run = promisify(execFile);
 const stages = readDockerfile();
-const [dependencies, image] = stages as [Stage, Stage];
+const [build, image] = stages as [Stage, Stage];
+const PATH = `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`;
 const scratch = mkdtempSync(path.join(tmpdir(), 'epitaph-image-'));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
@@ -24,7 +25,8 @@ const contextCopies = stages.flatMap((stage) => every(stage, 'COPY').map(copyOf)
 function copyInto(folder: string, stage: Stage, earlier: Readonly<Record<string, string>> = {}): void {
   for (const { from, sources, target } of every(stage, 'COPY').map(copyOf)) {
     for (const source of sources) {
-      const origin = from === undefined ? path.join(ROOT, source) : earlier[from]!;
+      const origin =
+        from === undefined ? path.join(ROOT, source) : path.join(earlier[from]!, path.relative('/epitaph', source));
       // A file keeps its name; of a folder the content is copied.
       const to = path.join(folder, target, statSync(origin).isFile() ? path.basename(source) : '');
       mkdirSync(path.dirname(to), { recursive: true });
@@ -37,9 +39,8 @@ async function pnpm(cwd: string, args: readonly string[]): Promise<void> {
   const known = path.join(ROOT, '.toolchain/pnpm');
   const [program, ...first]: [string, ...string[]] = existsSync(known)
     ? [readFileSync(known, 'utf8').trim()]
-    : ['npx', '--yes', `pnpm@${/pnpm@([\d.]+)/.exec(every(dependencies, 'RUN')[0]!)![1]}`];
-  const PATH = `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`;
-  await run(program, [...first, ...args], { cwd, env: { ...process.env, ...environmentOf(dependencies), PATH } });
+    : ['npx', '--yes', `pnpm@${/pnpm@([\d.]+)/.exec(every(build, 'RUN')[0]!)![1]}`];
+  await run(program, [...first, ...args], { cwd, env: { ...process.env, ...environmentOf(build), PATH } });
 }
 
 describe('the Dockerfile', () => {
@@ -48,7 +49,7 @@ describe('the Dockerfile', () => {
     const [, node] = /NODE_VERSION=(\d+)/.exec(toolchain)!;
     const [, version] = /PNPM_VERSION=(\S+)/.exec(toolchain)!;
     expect(stages.map(({ base }) => base)).toEqual([`node:${node}-bookworm-slim`, `node:${node}-bookworm-slim`]);
-    expect(every(dependencies, 'RUN')[0]).toBe(`npm install --global pnpm@${version}`);
+    expect(every(build, 'RUN')[0]).toBe(`npm install --global pnpm@${version}`);
   });
 
   it('copies every package that the server needs, nothing that .dockerignore leaves out, and no test', () => {
@@ -77,20 +78,22 @@ describe('the Dockerfile', () => {
   });
 
   it('makes a store that starts, is found healthy, and stops when it is told to', { timeout: 120_000 }, async () => {
-    const first = path.join(scratch, 'dependencies');
-    copyInto(first, dependencies);
-    const install = every(dependencies, 'RUN').find((text) => text.startsWith('pnpm '))!;
-    const args = install
+    const first = path.join(scratch, 'build');
+    copyInto(first, build);
+    const [, install, putTogether] = every(build, 'RUN');
+    const args = install!
       .split(' ')
       .slice(1)
       .map((word) => word.replaceAll("'", ''));
     await pnpm(first, [...args, '--prefer-offline']);
+    await run('sh', ['-c', putTogether!], { cwd: first, env: { PATH } });
     const final = path.join(scratch, 'image');
-    copyInto(final, image, { dependencies: first });
-    expect(existsSync(path.join(final, 'node_modules/.pnpm/vitest'))).toBe(false);
+    copyInto(final, image, { build: first });
+    expect(readdirSync(final)).not.toContain('node_modules');
+    expect(readFileSync(path.join(final, 'LICENSES.txt'), 'utf8')).toMatch(/^fastify 5.*\n\nMIT License\n/m);
 
     const common = {
-      PATH: `${path.dirname(process.execPath)}${path.delimiter}${process.env['PATH']}`,
+      PATH,
       ...environmentOf(image),
       EPITAPH_DATA: path.join(scratch, 'data'),
     };
