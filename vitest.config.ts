@@ -21,6 +21,7 @@ export default defineConfig({
     // Several times what the longest take, for machines that are slow or busy: a hook that removes thousands of files, too.
     testTimeout: 60_000,
     hookTimeout: 120_000,
+    expect: { poll: { timeout: 30_000 } },
     projects: [
       { extends: true, test: { name: 'alone', include: ALONE, exclude: [...configDefaults.exclude, LONG] } },
       {

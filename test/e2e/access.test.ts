@@ -726,7 +726,7 @@ describe('client encryption keys', () => {
     await world.manage('POST', '/projections/items/rebuild');
     type Rebuild = { readonly state: string; readonly differences?: number };
     const done = async () => (await world.manage<Rebuild>('GET', '/projections/items/rebuild')).body;
-    await expect.poll(async () => (await done()).state, { timeout: 20_000 }).toBe('done');
+    await expect.poll(async () => (await done()).state).toBe('done');
     expect((await done()).differences).toBe(0);
     expect((await raw(world.endpoint, 'GET', `${path}/key`)).status).toBe(200);
     expect((await holding(token, here).item('o1', 'ann').read()).statusCode).toBe(200);

@@ -182,7 +182,7 @@ test.each([
     expect(await world.fsck()).toEqual([problem]);
     await world.manage('POST', '/projections/items/rebuild');
     await expect
-      .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body, { timeout: 20_000 })
+      .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body)
       .toMatchObject({ state: 'done' });
     expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
   },
@@ -224,7 +224,7 @@ test('what came to a deleted stream from a node that died before it could hide t
   expect(await world.fsck()).toEqual([{ code: 'writes-missing', subject: stream, message: expect.any(String) }]);
   await world.manage('POST', '/projections/items/rebuild');
   await expect
-    .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body, { timeout: 20_000 })
+    .poll(async () => (await world.manage('GET', '/projections/items/rebuild')).body)
     .toMatchObject({ state: 'done' });
   expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
 });
@@ -333,7 +333,7 @@ test('a rebuilt read model equals the live one', async () => {
   const path = '/projections/items/rebuild';
   expect((await world.manage('POST', path)).status).toBe(202);
   await expect
-    .poll(async () => (await world.manage('GET', path)).body, { timeout: 20_000 })
+    .poll(async () => (await world.manage('GET', path)).body)
     .toMatchObject({
       state: 'done',
       differences: 0,

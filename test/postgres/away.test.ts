@@ -186,7 +186,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that refuses a node at 
     expect(await refused.json()).toMatchObject({ code: 'storage-unavailable' });
     expect(refused.headers.get('retry-after')).not.toBeNull();
     await server.run(fault.admit);
-    await expect.poll(async () => (await erase('b')).status, { timeout: 20_000 }).toBe(200);
+    await expect.poll(async () => (await erase('b')).status).toBe(200);
     node.child.kill('SIGTERM');
     const told = (await node.finished()).stderr.split('\n').filter((line) => line.includes('correlationId'));
     expect(told).toEqual([expect.stringMatching(fault.words)]);

@@ -413,7 +413,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
         return got;
       };
       await first.close();
-      await expect.poll(() => second.store.projects, { timeout: 10_000 }).toBe(true);
+      await expect.poll(() => second.store.projects).toBe(true);
       expect(failures).toBe(1);
     } finally {
       await cluster.dispose();

@@ -155,7 +155,7 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
         const rotating = rotatePostgresMasterKey({ url, current, next }).catch((error: unknown) => error);
         const waiting =
           "SELECT count(*) AS waiting FROM pg_locks WHERE relation = 'epitaph_vault.erased'::regclass AND NOT granted";
-        await expect.poll(() => server.run(waiting, url), { timeout: 15_000 }).toEqual([{ waiting: 1 }]);
+        await expect.poll(() => server.run(waiting, url)).toEqual([{ waiting: 1 }]);
         await server.run(GUARD, url);
         // As a node does that destroys a key, and dies before it has the former root erased.
         await server.run('UPDATE epitaph_vault.root SET generation = generation + 1', url);

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
@@ -59,10 +60,10 @@ interface LateNode {
   readonly late: Node;
   readonly log: EventLog;
   /**
-   * Holds up the next append to such a stream for some milliseconds, together with all that the node sends after it. Answers
+   * Holds up the next append to such a stream, for some milliseconds or until then, with all that the node sends after it. Answers
    * with the time at which that is over.
    */
-  holdUp(stream: string, milliseconds: number): Promise<number>;
+  holdUp(stream: string, until: number | Promise<unknown>): Promise<number>;
   /** Cuts the late node off from the log, until it is mended. */
   block(): void;
   mend(): void;
@@ -80,17 +81,18 @@ async function withLateNode(body: (nodes: LateNode) => Promise<void>, deadlineMs
   try {
     const one = await cluster.start({ automaticPurge: false });
     const late = await cluster.start({ automaticPurge: false, log: lateLog });
-    const holdUp = (stream: string, milliseconds: number) =>
+    const holdUp = (stream: string, until: number | Promise<unknown>) =>
       new Promise<number>((over) => {
         const append = lateLog.append.bind(lateLog);
         const held = vi.spyOn(lateLog, 'append').mockImplementation((appends, options) => {
           if (appends[0]!.stream.startsWith(stream)) {
             held.mockRestore();
             proxy.block();
-            setTimeout(() => {
+            const heldFor = typeof until === 'number' ? sleep(until) : until;
+            void heldFor.then(() => {
               over(Date.now());
               proxy.mend();
-            }, milliseconds);
+            });
           }
           return append(appends, options);
         });
@@ -255,7 +257,7 @@ const openRuns = async ({ storage }: Node): Promise<number> =>
 async function eventually(what: string, holds: () => Promise<boolean>, seconds = 15): Promise<void> {
   for (let tries = 0; tries < seconds * 20; tries++) {
     if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await sleep(50);
   }
   throw new Error(`it did not come to pass that ${what}`);
 }
@@ -350,7 +352,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const container = await makeContainer(one.store, -1);
       await containerOn(other);
       await write(one, 'item');
-      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      await sleep(1_100);
       const floors = other.storage.vault.floors.bind(other.storage.vault);
       vi.spyOn(other.storage.vault, 'floors').mockImplementationOnce(async () => {
         await one.store.setTtlBrake(CALLER, 'db', 'coll', { maxItems: 0 });
@@ -480,7 +482,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await write(node, 'before', { ttl: 1 });
       await eventually('what is due is erased', () => isErased('before'));
       // The purge has looked, and found no more to come.
-      await new Promise((resolve) => setTimeout(resolve, 1_500));
+      await sleep(1_500);
       const { store } = node.storage.readModels.current;
       const apply = store.apply.bind(store);
       vi.spyOn(store, 'apply').mockImplementationOnce(async (...changes) => {
@@ -627,7 +629,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
   it('keep what an acknowledged floor covers, though another node was about to set a lower one', () =>
     inCluster(async (cluster) => {
       const { one, other, container, there } = await twoWithAnEndedItem(cluster);
-      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      await sleep(1_100);
       const { vault } = other.storage;
       const setFloor = vault.setFloor.bind(vault);
       vi.spyOn(vault, 'setFloor').mockImplementationOnce(async (...args) => {
@@ -784,7 +786,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         }
         await writer.store.deletePermission(CALLER, user, 'all');
         // As late as a policy that another node has changed may be decided by.
-        await new Promise((resolve) => setTimeout(resolve, 600));
+        await sleep(600);
         expect(await reader.store.verifyResourceToken(token)).toEqual({ ok: false, reason: 'revoked' });
       }
     }));
@@ -888,7 +890,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       away = true;
       await one.store.deleteDatabase(CALLER, 'db');
       // Longer than the purge takes to look at what it was told.
-      await new Promise((resolve) => setTimeout(resolve, 700));
+      await sleep(700);
       away = false;
       await eventually('the item is purged', async () => (await one.store.purgeStatus()).purgedTotal === 1);
       expect(other.store.requestUnits.metered()).toEqual([]);
@@ -967,7 +969,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         asking.mockRestore();
         const look = other.storage.readModels.look.bind(other.storage.readModels);
         vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
-          await new Promise((resolve) => setTimeout(resolve, 500));
+          await sleep(500);
           return look();
         });
         await one.store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes of the last hour');
@@ -1000,7 +1002,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           order.push('set');
           isSet();
         });
-        await new Promise((resolve) => setTimeout(resolve, 500));
+        await sleep(500);
         order.push('asked');
         return [true];
       });
@@ -1045,7 +1047,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const destroyKeys = vault.destroyKeys.bind(vault);
       let destroyedMs = 0;
       vi.spyOn(vault, 'destroyKeys').mockImplementationOnce(async (...destroyed) => {
-        await new Promise((resolve) => setTimeout(resolve, 300));
+        await sleep(300);
         destroyedMs = node.store.nowMs();
         return destroyKeys(...destroyed);
       });
@@ -1089,7 +1091,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const ids = Array.from({ length: 600 }, (_, index) => `item ${index}`);
       await Promise.all(ids.map((id) => write(asked, id)));
       await containerOn(purging);
-      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      await sleep(2_000);
       const destroyKeys = purging.storage.vault.destroyKeys.bind(purging.storage.vault);
       const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
       const { promise: paused, resolve: goOn } = Promise.withResolvers<void>();
@@ -1211,7 +1213,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
         await store.queryItems(container, { sql, parameters: [{ name: '@s', value: secret }], maxItemCount: 50 });
         await store.recoverItem(CALLER, container, `${name}-1`, PARTITION, { reason: 'wanted' });
-        await new Promise((resolve) => setTimeout(resolve, 2_000));
+        await sleep(2_000);
         await nodes[1]!.store.runPurge();
         expect((await store.explain(container, `${name}-0`, PARTITION)).state).toBe('purged');
         await own.run('CHECKPOINT');
@@ -1302,7 +1304,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await makeContainer(api.store, 1);
       await api.store.pausePurge(CALLER);
       await write(api, 'short');
-      await new Promise((resolve) => setTimeout(resolve, 3_000));
+      await sleep(3_000);
       expect((await api.store.purgeStatus()).overdueItems).toBe(1);
       expect((await api.store.purgeStatus()).purgedTotal).toBe(0);
       await api.store.resumePurge(CALLER);
@@ -1409,7 +1411,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await makeContainer(slow.store, -1);
       await containerOn(fast);
       await write(slow, 'item');
-      await new Promise((resolve) => setTimeout(resolve, 2_100));
+      await sleep(2_100);
       // Expires at once, when it takes effect. Both nodes read all the while.
       const { resource } = await slow.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, 1);
       const effectiveFromMs = resource.timeline.at(-1)!.fromMs;
@@ -1871,7 +1873,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await other.store.explain(there, 'item', PARTITION);
       const hear = deafen(other);
       await one.store.changeTtl(CALLER, 'db', 'coll', { defaultTtl: 1, confirmed: false });
-      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      await sleep(1_100);
       const explained = other.store.explain(there, 'item', PARTITION);
       setTimeout(hear, 200);
       expect(await explained).toMatchObject({ state: 'expired', policy: { defaultTtl: 1 } });
@@ -1958,7 +1960,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await makeContainer(one.store, -1);
       await containerOn(other);
       await write(one, 'item');
-      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      await sleep(2_000);
       // The other node waits for a key, and hears nothing.
       const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
       const findKey = other.storage.vault.findKey.bind(other.storage.vault);
@@ -1970,7 +1972,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
         await heard;
         // Later than the key.
-        await new Promise((resolve) => setTimeout(resolve, 200));
+        await sleep(200);
         return look();
       });
       const late = write(other, 'item', { n: 2 });
@@ -1994,7 +1996,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         return timeline.at(-1)!.fromMs;
       };
       const lateMs = 2 * policyDelayMs;
-      const late = () => new Promise((resolve) => setTimeout(resolve, lateMs));
+      const late = () => sleep(lateMs);
       // The count for the brake takes long, then the read of what was decided before.
       const counting = vi.spyOn(PostgresReadModelStore.prototype, 'countByTimes').mockImplementationOnce(async () => {
         await late();
@@ -2003,7 +2005,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const beforeCountMs = store.nowMs();
       expect(await changeTtl(5)).toBeGreaterThanOrEqual(beforeCountMs + lateMs + policyDelayMs);
       expect(counting).toHaveBeenCalled();
-      await new Promise((resolve) => setTimeout(resolve, policyDelayMs + 100));
+      await sleep(policyDelayMs + 100);
       vi.spyOn(cluster.log, 'readStream').mockImplementationOnce(async () => {
         await late();
         return [];
@@ -2266,7 +2268,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await one.store.runPurge();
       expect(await one.store.explain(container, 'a', PARTITION)).toMatchObject({ state: 'live', life: 2 });
       // Who has erased it looks for what came back meanwhile when the policy delay is over.
-      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      await sleep(2_000);
       const { json } = await one.store.readItem(container, 'a', PARTITION, 'head');
       expect(json).toBe('{"id":"a","pk":"p","n":2}');
     }));
@@ -2280,14 +2282,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const arrives = holdUp('item-', 8_000);
       const back = late.store.recoverItem(CALLER, there, 'item', PARTITION, { reason: 'a mistake' });
       const answer = back.catch((error: unknown) => error);
-      await new Promise((resolve) => setTimeout(resolve, 500));
+      await sleep(500);
       await one.store.eraseItem(CALLER, container, 'item', PARTITION, {
         reason: 'asked for',
         requestedBy: 'the person',
       });
       expect(await answer).toBeInstanceOf(StorageUnavailable);
       await arrives;
-      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      await sleep(1_000);
       const types = (await log.readAll(0, 1_000)).map(({ type }) => type);
       expect(types).not.toContain('ItemRecovered');
       expect(await one.store.explain(container, 'item', PARTITION)).toMatchObject({ state: 'purged', life: 0 });
@@ -2529,15 +2531,17 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       withLateNode(async ({ one, late, holdUp }) => {
         const container = await makeContainer(one.store, -1);
         const there = await containerOn(late);
-        const over = holdUp(deleted.stream, 1_500);
+        const { promise: written, resolve: letGo } = Promise.withResolvers<void>();
+        const over = holdUp(deleted.stream, written);
         const { store } = late;
         const removed = {
           deletePartitionKey: () => store.deletePartitionKey(CALLER, there, PARTITION),
           deleteContainer: () => store.deleteContainer(CALLER, 'db', 'coll'),
           deleteDatabase: () => store.deleteDatabase(CALLER, 'db'),
         }[deleted.remove]();
-        await new Promise((resolve) => setTimeout(resolve, 1_000));
+        await sleep(1_000);
         await write(one, 'written meanwhile');
+        letGo();
         await over;
         await removed;
         await one.store.settleNames('db', 'coll', true);
@@ -2682,7 +2686,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         for (let second = 0; second < 15; second++) {
           vi.advanceTimersByTime(1_000);
           // Notes come from the server.
-          await new Promise((resolve) => setTimeout(resolve, 20));
+          await sleep(20);
         }
         haveLeft.resolve();
         await deleting;

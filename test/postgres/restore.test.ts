@@ -62,7 +62,7 @@ const eraseIn = async (container: Container, ...ids: string[]) => {
     ((await manage(node.endpoint, 'GET', '/purge')) as { purgedTotal: number }).purgedTotal;
   const before = await purgedTotal();
   for (const id of ids) await container.item(id, id).delete();
-  await expect.poll(purgedTotal, { timeout: 15_000 }).toBe(before + ids.length);
+  await expect.poll(purgedTotal).toBe(before + ids.length);
 };
 const headNow = async () => (await command(['ledger', '--endpoint', node.endpoint])).stdout.trim();
 /** The ledger's head of a store that is closed again, with one item. */
@@ -340,7 +340,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       await write('late');
       // An older copy takes the server's place under the node.
       await server.takePlace(url, VAULT, keys);
-      await expect.poll(() => succeeds(write('again')), { timeout: 15_000 }).toBe(true);
+      await expect.poll(() => succeeds(write('again'))).toBe(true);
       const keyOf = (id: string) =>
         double.log
           .readForwards(undefined)

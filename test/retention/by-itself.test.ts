@@ -48,7 +48,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   await store.placeHold(CALLER, container(), 'h', { scope, reason: 'case 7' });
   await write('free');
   await purged('free');
-  await expect.poll(async () => (await store.purgeStatus()).heldBack, { timeout: 10_000 }).toBe(1);
+  await expect.poll(async () => (await store.purgeStatus()).heldBack).toBe(1);
   // Until then it is left alone, and not looked for at every look at the clock.
   const looking = vi.spyOn(SqliteReadModelStore.prototype, 'endedLives');
   const looksInASecond = async () => {
@@ -56,7 +56,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
     await new Promise((resolve) => setTimeout(resolve, 1_000));
     return looking.mock.calls.length;
   };
-  await expect.poll(looksInASecond, { timeout: 10_000 }).toBe(0);
+  await expect.poll(looksInASecond).toBe(0);
   looking.mockRestore();
   await store.releaseHold(CALLER, container(), 'h', 'case 7 is closed');
   await purged('held');
@@ -73,7 +73,7 @@ it('the purge comes at once to what a hold kept, though it asked once more betwe
   await store.writeItem(CALLER, container, 'create', item);
   const scope = { kind: 'items', items: [{ id: 'held', partitionKey: '["p"]' }] } as const;
   await store.placeHold(CALLER, container, 'h', { scope, reason: 'case 7' });
-  await expect.poll(async () => (await store.purgeStatus()).heldBack, { timeout: 10_000 }).toBe(1);
+  await expect.poll(async () => (await store.purgeStatus()).heldBack).toBe(1);
   const { releaseHold } = SqliteKeyVault.prototype;
   vi.spyOn(SqliteKeyVault.prototype, 'releaseHold').mockImplementationOnce(async function (
     this: SqliteKeyVault,
@@ -103,7 +103,7 @@ it('a purge that fails by itself says so, rests, and comes again', async () => {
   const item = itemToWrite({ id: 'one', pk: 'p', ttl: 1 });
   await store.writeItem(CALLER, container, 'create', item);
   const explained = async () => (await store.explain(container, 'one', '["p"]')).state;
-  await expect.poll(explained, { timeout: 10_000 }).toBe('purged');
+  await expect.poll(explained).toBe('purged');
   expect(faults).toEqual([fault]);
   expect(askedAtMs).toHaveLength(2);
   expect(askedAtMs[1]! - askedAtMs[0]!).toBeGreaterThan(1_900);
@@ -117,7 +117,7 @@ it('a purge that can not erase says so, though nothing is overdue', async () => 
   expect(await metricsText(store)).toMatch(/^epitaph_purge_faults_total 0$/m);
   renameSync(`${folder}/purge-ledger.ndjson`, `${folder}/elsewhere`);
   await store.deleteItem(CALLER, container, 'due', '["p"]');
-  await expect.poll(async () => (await store.purgeStatus()).faults, { timeout: 10_000 }).toBeGreaterThan(0);
+  await expect.poll(async () => (await store.purgeStatus()).faults).toBeGreaterThan(0);
   expect(await store.purgeStatus()).toMatchObject({ overdueItems: 0, awaitingErasure: 1, purgedTotal: 0 });
   expect(faults[0]).toMatchObject({ message: expect.stringContaining('purge-ledger.ndjson') as string });
   expect(await metricsText(store)).toMatch(/^epitaph_purge_faults_total [1-9]/m);

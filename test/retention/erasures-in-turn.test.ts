@@ -147,7 +147,5 @@ it('an erasure that the vault does not come to says so, and stays to be done', a
   await expect(erase()).rejects.toMatchObject({ code: 'busy' });
   expect((await store.explain(container, 'a', '["p"]')).state).toBe('live');
   comesToIt = true;
-  await expect
-    .poll(async () => (await store.explain(container, 'a', '["p"]')).state, { timeout: 10_000 })
-    .toBe('purged');
+  await expect.poll(async () => (await store.explain(container, 'a', '["p"]')).state).toBe('purged');
 });

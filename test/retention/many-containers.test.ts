@@ -64,7 +64,7 @@ it('the purge looks for what is overdue in the containers where something can be
     const item = itemToWrite({ id: 'i', pk: 'p', ttl: 1 });
     await store.writeItem(CALLER, container, 'create', item);
     const explained = () => store.explain(container, 'i', '["p"]');
-    await expect.poll(async () => (await explained()).state, { timeout: 10_000 }).toBe('purged');
+    await expect.poll(async () => (await explained()).state).toBe('purged');
     expect([containersOf(looked), containersOf(asked)]).toEqual([1, 1]);
   } finally {
     vi.restoreAllMocks();

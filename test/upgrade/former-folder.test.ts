@@ -59,7 +59,7 @@ describe('a data folder of a former version', () => {
   it('does so by read models that are made anew', async () => {
     expect((await world.manage('POST', '/projections/items/rebuild', {})).status).toBe(202);
     await expect
-      .poll(async () => (await world.manage('GET', '/projections')).body, { timeout: 15_000 })
+      .poll(async () => (await world.manage('GET', '/projections')).body)
       .toMatchObject({ projections: [{ rebuild: { state: 'done' } }] });
     await expectAllAsBefore();
   });

@@ -293,14 +293,12 @@ describe('the purge of a container with throughput', () => {
     const before = await unitsOf(container.id);
     const running = world.store.runPurge();
     const waiting = async () => (await purgeStatus())['state'] === 'waiting-for-request-units';
-    await expect.poll(waiting, { timeout: 10_000 }).toBe(true);
+    await expect.poll(waiting).toBe(true);
 
     const affordable = Math.floor(before.leftOver! / 5.29);
     expect(affordable).toBeLessThan(ITEMS);
-    await expect
-      .poll(async () => (await unitsOf(container.id)).consumed.purge.operations, { timeout: 10_000 })
-      .toBe(affordable);
-    await expect.poll(purgeStatus, { timeout: 10_000 }).toMatchObject({
+    await expect.poll(async () => (await unitsOf(container.id)).consumed.purge.operations).toBe(affordable);
+    await expect.poll(purgeStatus).toMatchObject({
       overdueItems: ITEMS - affordable,
       waitingForRequestUnits: ITEMS - affordable,
     });
@@ -369,9 +367,9 @@ describe('the purge of a container with throughput', () => {
       await exhaust(container);
       await world.advance(10_000);
       const affordable = Math.floor((await unitsOf(container.id)).leftOver! / 5.29);
-      await expect.poll(() => consumed(container.id), { timeout: 10_000 }).toBeGreaterThanOrEqual(affordable);
+      await expect.poll(() => consumed(container.id)).toBeGreaterThanOrEqual(affordable);
       await expect
-        .poll(purgeStatus, { timeout: 10_000 })
+        .poll(purgeStatus)
         .toMatchObject({ state: 'waiting-for-request-units', awaitingErasure: 0, run: null });
       const head = await world.head();
       await new Promise((resolve) => setTimeout(resolve, 1_000));
@@ -380,12 +378,12 @@ describe('the purge of a container with throughput', () => {
       // What expires elsewhere, and what users delete here, is not held up.
       await unlimited.items.create({ id: 'z', customer: 'ann' });
       await world.advance(10_000);
-      await expect.poll(() => consumed(unlimited.id), { timeout: 10_000 }).toBe(1);
+      await expect.poll(() => consumed(unlimited.id)).toBe(1);
       budgetMs += 100;
       await container.item('a', 'ann').delete();
       await exhaust(container);
-      await expect.poll(async () => (await world.explain(container.id, 'a')).state, { timeout: 10_000 }).toBe('purged');
-      await expect.poll(purgeStatus, { timeout: 10_000 }).toMatchObject({ state: 'waiting-for-request-units' });
+      await expect.poll(async () => (await world.explain(container.id, 'a')).state).toBe('purged');
+      await expect.poll(purgeStatus).toMatchObject({ state: 'waiting-for-request-units' });
     } finally {
       await automatic.end();
       world = within;

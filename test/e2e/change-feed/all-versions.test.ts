@@ -359,7 +359,7 @@ describe("the vault's floor for the feed", () => {
         await other.items.create({ id, customer: 'ann' });
         await automatic.advance(40_000);
         await expect
-          .poll(async () => told((await versions(container, continuationToken)).changes), { timeout: 10_000 })
+          .poll(async () => told((await versions(container, continuationToken)).changes))
           .toContain(`delete ${id} (expired)`);
         await expect.poll(async () => (await automatic.explain(other.id, id)).state).toBe('purged');
         expect((await automatic.explain(container.id, id)).state).toBe('expired');

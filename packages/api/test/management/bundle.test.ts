@@ -123,7 +123,7 @@ describe("an auditor's bundle", () => {
     );
     const ended = finished();
     const isBegun = () => readdirSync(folder).some((name) => /^ended\.tar\.gz\..+\.part$/.test(name));
-    await expect.poll(isBegun, { timeout: 10_000 }).toBe(true);
+    await expect.poll(isBegun).toBe(true);
     child.kill('SIGTERM');
     expect((await ended).code).toBeNull();
     expect(child.signalCode).toBe('SIGTERM');
