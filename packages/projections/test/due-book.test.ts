@@ -3,7 +3,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 import { DueBook } from '../src/purge/due-book.ts';
-import type { EndedRow, ReadModelStore } from '../src/read-model-store.ts';
+import type { EndedRow, ReadModelChange, ReadModelStore } from '../src/read-model-store.ts';
 
 const NOW_MS = 1_700_000_000_000;
 
@@ -137,6 +137,33 @@ describe('the book of what is due', () => {
     expect(await rows.next(book)).toBe(Number.POSITIVE_INFINITY);
     expect(rows.looks.slice(50)).toEqual([7]);
     expect(book.takeDue(NOW_MS)).toEqual([]);
+  });
+
+  it('comes back to what is kept when the vault is to be asked again, or as soon as it may be kept no longer', async () => {
+    const rows = new Rows(2);
+    const book = new DueBook();
+    rows.ended.add(1);
+    const ended = { kind: 'item-ended', row: { container: 1 } } as ReadModelChange;
+    const changed = { kind: 'container', number: 1, state: stateOf(1) } as ReadModelChange;
+    const mayGo: readonly (() => void)[] = [
+      () => book.markAll(),
+      () => book.lookAgain(1),
+      () => book.observe([ended], rows.catalog),
+      () => book.observe([changed], rows.catalog),
+      () => book.databaseGone('database 1', rows.catalog),
+    ];
+    for (const happens of mayGo) {
+      book.markAll();
+      expect(await rows.next(book)).toBe(NOW_MS - 1);
+      book.holdBack(1, NOW_MS + 1_000);
+      book.lookAgain(2);
+      expect(await rows.next(book)).toBe(NOW_MS + 1_000);
+      expect(book.takeDue(NOW_MS + 999)).toEqual([]);
+      expect(book.takeDue(NOW_MS + 1_000)).toEqual([1]);
+      happens();
+      expect(await rows.next(book)).toBe(NOW_MS - 1);
+      expect(book.takeDue(NOW_MS)).toEqual([1]);
+    }
   });
 
   it('has nothing due any more once a policy has started that takes nothing', async () => {
