@@ -10,9 +10,7 @@ export type UniqueKeyDecision = Decision<UniqueKeyEvent, { readonly reason: 'uni
 export function decideUniqueKey({ holder }: UniqueKeyState, command: UniqueKeyCommand): UniqueKeyDecision {
   switch (command.type) {
     case 'TakeUniqueKey':
-      if (command.isKept && holder !== command.by) {
-        return { kind: 'refused', refusal: { reason: 'unique-key-taken' } };
-      }
+      if (command.isKept) return { kind: 'refused', refusal: { reason: 'unique-key-taken' } };
       // Its own value, too, when the write before had given it up: somebody else may be about to take it.
       return { kind: 'accepted', events: [{ type: 'UniqueKeyTaken', data: { holder: command.by } }] };
     case 'ReleaseUniqueKey':

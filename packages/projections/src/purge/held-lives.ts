@@ -162,10 +162,8 @@ export class HeldLives {
       stretch = undefined;
     };
     for (const { after, outcome, endedAtMs, position } of lives) {
-      if (outcome === 'left') {
-        keep();
-        continue;
-      }
+      // The next one does not follow what was before it.
+      if (outcome === 'left') continue;
       const { by, untilMs } = outcome === 'erased' ? { by: undefined, untilMs: Number.POSITIVE_INFINITY } : outcome;
       const life: Stretch = {
         after,
