@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InvariantViolation } from '@epitaph/core/invariant.ts';
 import { ledgerSchema, writeOperations } from '@epitaph/core/item/events.ts';
-import { decodeLedger, LEDGER_DETAIL_LIMIT, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
-import { ledgerOf } from '@epitaph/core/testing/ledger.ts';
+import { decodeLedger, LEDGER_DETAIL_LIMIT, LedgerBuilder, type LedgerEntry } from '@epitaph/core/item/ledger.ts';
+import { growingSha256, ledgerOf } from '@epitaph/core/testing/ledger.ts';
 import { sha256Base64url } from '@epitaph/core/testing/sha256.ts';
 
 const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
@@ -63,6 +63,15 @@ describe('the ledger of a life', () => {
       expect(ledgerOf(entries, 900)).toEqual(ledgerOf(entries));
     },
   );
+
+  it('is told with fewer and fewer writes until the log takes it', () => {
+    for (const count of [900, LEDGER_DETAIL_LIMIT + 1]) {
+      const entries = Array.from({ length: count }, (_, index) => entry(index));
+      const builder = new LedgerBuilder(growingSha256);
+      for (const one of entries) builder.add(one);
+      for (const most of [undefined, 450, 225, 2]) expect(builder.encode(most)).toEqual(ledgerOf(entries, most));
+    }
+  });
 
   it('of one write reads as its comment says', () => {
     expect(ledgerOf([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }]).times).toBe('1763722800123t60');

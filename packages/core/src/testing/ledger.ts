@@ -1,16 +1,25 @@
+import { invariant } from '../invariant.ts';
 import type { Ledger } from '../item/events.ts';
 import { LedgerBuilder, type LedgerEntry } from '../item/ledger.ts';
 import type { GrowingDigest } from '../vault/body-sealer.ts';
 import { sha256Base64url } from './sha256.ts';
 
-/** A SHA-256 of a text that comes in pieces, which are few. */
+/** A SHA-256 of a text that comes in pieces, which are few. Ended once, as that of Node.js. */
 export function growingSha256(): GrowingDigest {
-  let whole = '';
+  let whole: string | undefined = '';
+  const taken = (): string => {
+    invariant(whole !== undefined, 'a digest is ended once');
+    return whole;
+  };
   return {
     add(text) {
-      whole += text;
+      whole = taken() + text;
     },
-    end: () => sha256Base64url(whole),
+    end() {
+      const digest = sha256Base64url(taken());
+      whole = undefined;
+      return digest;
+    },
   };
 }
 
