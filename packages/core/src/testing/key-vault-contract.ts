@@ -451,10 +451,11 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
         vault,
       }) => {
         const rid = newRid();
-        const [one, two] = [lifeStream(rid), lifeStream(rid)];
+        const [one, two, three] = [lifeStream(rid), lifeStream(rid), lifeStream(rid)];
         const scopes = [
           { kind: 'lives', streams: [one, two] },
           { kind: 'lives', streams: [one] },
+          { kind: 'lives', streams: [one, three] },
           { kind: 'stream-prefix', prefix: `item-${rid}.a.` },
           { kind: 'container', containerRid: rid },
         ] as const;
