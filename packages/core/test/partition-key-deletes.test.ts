@@ -1,0 +1,48 @@
+import { expect, it } from 'vitest';
+import { lastBeforeItLeft } from '@epitaph/core/container/partition-key-deletes.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
+
+const log = new MemoryEventLog();
+const event = (): NewEvent => ({
+  id: crypto.randomUUID(),
+  type: 'ItemUpserted',
+  version: 1,
+  data: {},
+  occurredAtMs: 0,
+  actor: 'test',
+  correlationId: crypto.randomUUID(),
+  causationId: crypto.randomUUID(),
+});
+
+it('a life stands at its last write before the delete with which it left, if it was there by then', async () => {
+  const stream = 'item-Co1.a.0';
+  const at: number[] = [];
+  // What stands in between is where a delete may stand.
+  for (const revision of [-1, 0, 1, 2]) {
+    await log.append([
+      { stream: 'container-Co1', expectedRevision: at.length === 0 ? 'no-stream' : revision, events: [event()] },
+    ]);
+    const written = await log.append([
+      { stream, expectedRevision: revision < 0 ? 'no-stream' : revision, events: [event()] },
+    ]);
+    if (written.kind === 'appended') at.push(written.position);
+  }
+  const last = log.readLast(stream)!;
+  const standsAt = async (...deletes: readonly (readonly [key: string, position: number])[]) => {
+    const partitionKeyDeletes = deletes.map(([key, position]) => ({
+      partitionKey: `["${key}"]`,
+      position,
+      atMs: 0,
+      by: 'test',
+    }));
+    return at.indexOf((await lastBeforeItLeft(log, { partitionKeyDeletes }, '["a"]', last)).position);
+  };
+  const before = (write: number) => at[write]! - 1;
+  expect(await standsAt()).toBe(3);
+  for (const write of [1, 2, 3]) expect(await standsAt(['a', before(write)])).toBe(write - 1);
+  expect(await standsAt(['a', before(0)])).toBe(3);
+  expect(await standsAt(['a', last.position + 1])).toBe(3);
+  expect(await standsAt(['b', before(2)])).toBe(3);
+  expect(await standsAt(['b', before(1)], ['a', before(0)], ['a', before(3)], ['a', last.position + 1])).toBe(2);
+});
