@@ -171,9 +171,7 @@ describe('an erasure', () => {
       .when(settle(byBoth))
       .then(refused(['a'], NOW_MS + 1));
     // A floor that the life has left behind is not in the way.
-    givenContainer(created, requested, placed('a'), released('a'), floor(60))
-      .when(settle(byHold))
-      .then();
+    givenContainer(created, requested, placed('a'), released('a'), floor(60)).when(settle(byHold)).then();
   });
 
   it('is settled once', () => {
