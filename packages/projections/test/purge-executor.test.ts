@@ -78,6 +78,8 @@ class Lives {
   goneAtMs: number | null = null;
   /** When the end of a life is put on record. */
   endOnRecordAtMs = 3_000;
+  /** How long after its second each write is recorded. */
+  writtenAfterMs = 0;
   readonly erasedPositions: number[] = [];
   projectedUpTo = 0;
   readonly partitionKeyDeletes: PartitionKeyDelete[] = [];
@@ -144,7 +146,7 @@ class Lives {
         key: key.keyId,
         uniqueKeys: [...uniqueKeys],
       };
-      const event = recorded(this.context(ts * 1000), {
+      const event = recorded(this.context(ts * 1000 + this.writtenAfterMs), {
         type: 'ItemUpserted',
         data: { ...facts, operation: ts === 1 ? 'create' : 'patch' },
       });
@@ -236,6 +238,22 @@ describe('an erasure', () => {
     lives.copiesKeptUntilMs = null;
     await lives.erase([four]);
     expect(lives.record('d').data.recoverableUntilMs).toBe(60_000);
+
+    // While it waited for the vault another copy may have been made.
+    let nowMs = 10_000;
+    const { destroyKeys: destroyed } = lives.vault;
+    lives.vault.destroyKeys = (requests) => destroyed(requests).finally(() => (nowMs += 5_000));
+    await lives.executor.erase([await lives.life('e')], () => nowMs);
+    expect(lives.record('e').data.recoverableUntilMs).toBe(65_000);
+  });
+
+  it('of a key that is not to go any more, as is found when the vault comes to it, is none', async () => {
+    const lives = new Lives();
+    const row = await lives.life('a');
+    lives.vault.destroyKeys = async (requests) => requests.map(() => ({ kind: 'not-due' }));
+    expect(await lives.erase([row])).toEqual({ purged: 0, refused: [], left: [0], atFault: [], fault: undefined });
+    expect(lives.types('a')).toEqual(UNTOUCHED);
+    expect(lives.erasedPositions).toEqual([]);
   });
 
   it.each([
@@ -333,6 +351,8 @@ describe('an erasure', () => {
 
   it('of a key that a hold or a floor keeps is none, and says which and until when', async () => {
     const lives = new Lives();
+    // Floors count from whole seconds, like deadlines.
+    lives.writtenAfterMs = 400;
     const rows = [await lives.life('a'), await lives.life('b')];
     await lives.vault.setFloor('Co1', 'retention', 100);
     const scope = { kind: 'lives', streams: [lives.stream('b')] } as const;
