@@ -450,6 +450,26 @@ describe('an erasure', () => {
     expect(lives.vault.findKey(2, lives.stream('b')).status).toBe('there');
   });
 
+  it('of which the log does not say whether it has the record is gone on with in the log when it has', async () => {
+    const lives = new Lives();
+    const append = lives.log.append.bind(lives.log);
+    const rows = [await lives.life('a'), await lives.life('b')];
+    for (const [index, failing] of [() => append, () => async () => {}].entries()) {
+      lives.log.append = async (...args) => {
+        await failing()(...args);
+        throw new Error('the log is away');
+      };
+      await expect(lives.erase([rows[index]!])).rejects.toThrow('the log is away');
+    }
+    lives.log.append = append;
+    expect([lives.types('a'), lives.types('b')]).toEqual([[...UNTOUCHED, 'ItemPurged'], UNTOUCHED]);
+    for (const ends of [UNTOUCHED, ['ItemDeleted', 'ItemPurged']]) {
+      expect(await lives.executor.truncations.finishInDoubt(10_000)).toBe(undefined);
+      expect([lives.types('a'), lives.types('b')]).toEqual([['ItemDeleted', 'ItemPurged'], ends]);
+      await lives.erase([rows[1]!]);
+    }
+  });
+
   it('gives up the unique keys’ values that the life still has, and no other’s', async () => {
     const lives = new Lives();
     const [own, others] = ['own', 'others'].map((hash) => uniqueKeyStream('Co1', hash));
