@@ -359,6 +359,7 @@ describe('an erasure', () => {
     await lives.vault.placeHold({ holdId: 'h', containerRid: 'Co1', scope, placedAtMs: 0 });
     expect(await lives.erase(rows)).toMatchObject({
       purged: 0,
+      left: [],
       refused: [
         { stream: lives.stream('a'), holds: [], floorUntilMs: 102_000, untilMs: 102_000 },
         // Nobody knows when a hold ends.
