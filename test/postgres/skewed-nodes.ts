@@ -31,7 +31,10 @@ export function describeSkewedNodes(seeds: number, timeoutMs: number): void {
       `agree under changing policies, through random commands of the seeds 1 to ${seeds}`,
       { timeout: timeoutMs },
       async () => {
-        for (let seed = 1; seed <= seeds; seed++) await simulateSkewedNodes(await server.newDatabase(), seed, STEPS);
+        for (let seed = 1; seed <= seeds; seed++) {
+          await simulateSkewedNodes(await server.newDatabase(), seed, STEPS);
+          if (seed % 20 === 0) process.stdout.write(`${seed} of ${seeds} seeds\n`);
+        }
       },
     );
   });

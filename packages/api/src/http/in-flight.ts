@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { Limits } from './limits.ts';
+import { hasBody } from './read-body.ts';
 
 /** Milliseconds after which who is turned away comes again: at least, behind the one before, and at most. */
 const WAIT_MS = { least: 100, apart: 1, most: 3_000 };
@@ -39,7 +40,8 @@ export class InFlight {
   /** Counts a body that is about to be read, if it is large; false where there is no room for it. */
   takeBody(request: IncomingMessage, response: ServerResponse): boolean {
     const { largeBodyBytes, largeBodyBytesInFlight } = this.#limits;
-    if (!isLarge(request, largeBodyBytes)) return true;
+    // What comes with a GET is nobody's body, and may come without a key: of that nothing is kept.
+    if (!hasBody(request) || !isLarge(request, largeBodyBytes)) return true;
     if (this.#largeBodyBytes >= largeBodyBytesInFlight) return false;
     let bytes = 0;
     response.once('close', () => {

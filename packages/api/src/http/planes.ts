@@ -4,6 +4,3 @@ export function isManagement(url: string): boolean {
   const next = url[9];
   return next === undefined || next === '/' || next === '?';
 }
-
-/** True for targets that are answered under any load. */
-export const isHealth = (url: string): boolean => isManagement(url) && url.startsWith('/_epitaph/health');

@@ -23,11 +23,18 @@ import type { KeyRing } from './keys.ts';
 import { letGoOfLeftBehind } from './left-behind.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
-import { isHealth, isManagement } from './planes.ts';
+import { isManagement } from './planes.ts';
 import { hangUpOnUnsent } from './unsent.ts';
 
 // An import makes Node.js load what it has for web sockets, too, which takes some 25 ms of computing.
 const { createServer, STATUS_CODES } = process.getBuiltinModule('node:http');
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Of a route that takes no key. Its answers must be small, or share their bytes: there may be as many as connections. */
+    readonly isForAnyone?: boolean;
+  }
+}
 
 export interface ServerOptions {
   readonly store: StoreApi;
@@ -128,15 +135,18 @@ export function buildServer(options: ServerOptions): FastifyInstance {
 const lacksHost = ({ headers, httpVersion }: IncomingMessage): boolean =>
   headers.host === undefined && httpVersion === '1.1';
 
-/** Turns away what there is no room for, but for health, which must answer under load most of all. */
+/**
+ * Turns away what there is no room for. What anyone may ask takes no room: it would be anyone's to take, and whether the
+ * server is well must be answered under load most of all.
+ */
 function limitInFlight(app: FastifyInstance, inFlight: InFlight): void {
   const turnedAway = () => new WireError('unavailable', 'The server is overloaded; try again.');
   app.addHook('preParsing', ({ raw }, reply, payload, next) => {
     if (inFlight.takeBody(raw, reply.raw)) next(null, payload);
     else next(turnedAway());
   });
-  app.addHook('preHandler', ({ originalUrl }, reply, next) => {
-    next(isHealth(originalUrl) || inFlight.enter(reply.raw) ? undefined : turnedAway());
+  app.addHook('preHandler', ({ routeOptions: { config } }, reply, next) => {
+    next(config.isForAnyone === true || inFlight.enter(reply.raw) ? undefined : turnedAway());
   });
 }
 

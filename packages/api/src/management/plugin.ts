@@ -143,7 +143,8 @@ function healthRoutes(scope: FastifyInstance, { store, draining }: ManagementOpt
 }
 
 function documentationRoutes(scope: FastifyInstance, described: readonly RouteDescription[]): void {
-  let document: object | undefined;
+  // Anyone may read it, and as slowly as he likes: all are sent the same bytes.
+  let document: Buffer | undefined;
   route(
     scope,
     {
@@ -153,14 +154,18 @@ function documentationRoutes(scope: FastifyInstance, described: readonly RouteDe
       summary: 'This description.',
       answers: { json: answers.openApi },
     },
-    () => (document ??= openApiDocument(described)),
+    ({ reply }) => {
+      document ??= Buffer.from(JSON.stringify(openApiDocument(described)));
+      return reply.type('application/json; charset=utf-8').send(document);
+    },
   );
 }
 
 /** An answer that goes in pieces, as a stream of them. */
 function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
-  if (typeof payload !== 'string' || method === 'HEAD' || !goesInPieces(socket, payload)) return payload;
-  const bytes = Buffer.from(payload);
+  if (!(typeof payload === 'string' || payload instanceof Buffer)) return payload;
+  if (method === 'HEAD' || !goesInPieces(socket, payload)) return payload;
+  const bytes = typeof payload === 'string' ? Buffer.from(payload) : payload;
   void reply.header('content-length', bytes.length);
   return piecesOf(bytes);
 }

@@ -84,7 +84,7 @@ export function route<
   scope.route({
     method,
     url,
-    config: { description },
+    config: { description, isForAnyone: description.access === 'anyone' },
     handler: async (request, reply) => {
       // Without a schema there is nothing to read, which is what these defaults say.
       const query = requests.read((description.query ?? requests.noQuery) as Query, request.query, 'query');

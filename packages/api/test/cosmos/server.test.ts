@@ -343,7 +343,7 @@ describe('the server', () => {
     expect(turns).toBeGreaterThan(15);
   });
 
-  test('turns requests away beyond its bound, lets them in again, and answers health all the while', async () => {
+  test('turns requests away beyond its bound, lets them in again, and answers what takes no key all the while', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     const store = fakeStore();
@@ -351,7 +351,7 @@ describe('the server', () => {
       store: { ...store, readItem: (...args) => held.then(() => store.readItem(...args)) },
       limits: { requestsInFlight: 3 },
       plugins: [
-        (plane) => plane.get('/_epitaph/health/live', () => ({ ok: true })),
+        (plane) => plane.get('/_epitaph/live', { config: { isForAnyone: true } }, () => ({ ok: true })),
         (plane) => plane.get('/_epitaph/holds', () => ({ ok: true })),
       ],
     });
@@ -366,7 +366,7 @@ describe('the server', () => {
       message: expect.stringContaining('nothing was done'),
     });
     expect((await app.inject('/_epitaph/holds')).statusCode).toBe(503);
-    expect((await app.inject('/_epitaph/health/live')).statusCode).toBe(200);
+    expect((await app.inject('/_epitaph/live')).statusCode).toBe(200);
     release();
     expect((await Promise.all(first)).map(({ status }) => status)).toEqual([404, 404, 404]);
     for (let n = 0; n < 10; n += 1) expect((await call(app, 'GET', '/dbs')).status).toBe(200);
@@ -897,6 +897,28 @@ describe('the server', () => {
         /^(?:HTTP\/1\.1 100 Continue\r\n\r\n)?HTTP\/1\.1 401 [^]*"code":"Unauthorized"/,
       );
     }
+  });
+
+  test('counts nothing of what comes with a GET, which needs no key', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const app = await shop({
+      limits: { largeBodyBytesInFlight: 100_000 },
+      plugins: [(plane) => plane.get('/_epitaph/nothing', () => held)],
+    });
+    const port = await listening(app);
+    const socket = connect(port, '127.0.0.1', () =>
+      socket.write('GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n'),
+    );
+    await once(app.server, 'request');
+    socket.write('x'.repeat(110_000));
+    const text = 'x'.repeat(100_000);
+    for (let n = 0; n < 5; n += 1) {
+      await sleep(20);
+      expect((await call(app, 'POST', DOCS, { body: { id: `${n}`, customer: 'ann', text } })).status).toBe(201);
+    }
+    release();
+    socket.destroy();
   });
 
   test.each([

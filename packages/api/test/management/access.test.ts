@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import { buildServer } from '@epitaph/api/http/server.ts';
 import { problemDetails, problemOf, retryAfterSeconds } from '@epitaph/api/management/problems.ts';
+import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import { AUDITOR_KEY, item, openWorld, ORDERS, READ_ONLY_KEY, type World } from './world.ts';
 
 let world: World;
@@ -19,6 +22,25 @@ describe('who is let in', () => {
         expect(response.json()).toMatchObject({ code: 'unauthorized', status: 401 });
       }
     }
+  });
+});
+
+describe('what takes no key', () => {
+  test('is answered where there is room for nothing', async () => {
+    const { store } = world;
+    const keys = new KeyRing({ primary: EMULATOR_KEY });
+    const full = buildServer({
+      store,
+      keys,
+      limits: { requestsInFlight: 0 },
+      plugins: [(app) => registerManagement(app, { store, keys })],
+    });
+    const headers = { authorization: `Bearer ${EMULATOR_KEY}` };
+    expect((await full.inject({ url: '/_epitaph/purge', headers })).statusCode).toBe(503);
+    for (const url of ['/health/live', '/health/ready', '/openapi.json', '/open%61pi.json', '/openapi.json/']) {
+      expect([url, (await full.inject(`/_epitaph${url}`)).statusCode]).toEqual([url, 200]);
+    }
+    await full.close();
   });
 });
 
