@@ -327,3 +327,8 @@ export const MAX_TIME_MS = 253_402_300_799_999;
 export function isoTime(atMs: number): string {
   return new Date(atMs).toISOString();
 }
+
+/** A time as headers of HTTP have it. */
+export function httpTime(atMs: number): string {
+  return new Date(atMs).toUTCString();
+}

@@ -2,7 +2,7 @@ import type { IncomingMessage, RequestListener } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { gathered } from '@epitaph/core/turn.ts';
-import type { InFlight } from '../http/in-flight.ts';
+import type { InFlight, Place } from '../http/in-flight.ts';
 import { clientGone } from '../http/client-gone.ts';
 import type { KeyRing } from '../http/keys.ts';
 import type { Limits } from '../http/limits.ts';
@@ -60,9 +60,15 @@ export function cosmosListener({
     }
   };
 
-  const answer = async (exchange: Exchange, admitted: Admitted, body: Buffer | undefined): Promise<void> => {
+  const answer = async (
+    exchange: Exchange,
+    admitted: Admitted,
+    place: Place,
+    body: Buffer | undefined,
+  ): Promise<void> => {
+    place.workBegins();
     try {
-      if (!inFlight.enter(exchange.response)) throw overloaded(inFlight.comesBackInMs());
+      if (!place.enter()) throw overloaded(inFlight.comesBackInMs());
       await gathered();
       // `dbs/<name>/colls/<name>/…`
       const { segments } = admitted.target;
@@ -83,6 +89,8 @@ export function cosmosListener({
       send(exchange, answered, admitted.activityId, pages);
     } catch (error) {
       fail(exchange, error);
+    } finally {
+      place.workEnds();
     }
   };
 
@@ -90,13 +98,14 @@ export function cosmosListener({
   const letIn = (exchange: Exchange, admitted: Admitted): void => {
     const { request, response } = exchange;
     exchange.admitted = admitted;
+    const place = inFlight.placeFor(response);
     if (!hasBody(request)) {
-      void answer(exchange, admitted, undefined);
+      void answer(exchange, admitted, place, undefined);
       return;
     }
-    if (!inFlight.takeBody(request, response)) throw overloaded(inFlight.comesBackInMs());
+    if (!place.takeBody(request)) throw overloaded(inFlight.comesBackInMs());
     readBody(request, response, limits.bodyBytes, (error, body) => {
-      if (error === undefined) void answer(exchange, admitted, body);
+      if (error === undefined) void answer(exchange, admitted, place, body);
       else fail(exchange, error);
     });
   };

@@ -10,6 +10,7 @@ import Fastify, {
   type FastifyReply,
   type FastifyRequest,
 } from 'fastify';
+import { httpTime, systemClocks } from '@epitaph/core/clock.ts';
 import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
 import { cosmosListener } from '../cosmos/listener.ts';
@@ -142,11 +143,11 @@ const lacksHost = ({ headers, httpVersion }: IncomingMessage): boolean =>
 function limitInFlight(app: FastifyInstance, inFlight: InFlight): void {
   const turnedAway = () => new WireError('unavailable', 'The server is overloaded; try again.');
   app.addHook('preParsing', ({ raw }, reply, payload, next) => {
-    if (inFlight.takeBody(raw, reply.raw)) next(null, payload);
+    if (inFlight.placeFor(reply.raw).takeBody(raw)) next(null, payload);
     else next(turnedAway());
   });
   app.addHook('preHandler', ({ routeOptions: { config } }, reply, next) => {
-    next(config.isForAnyone === true || inFlight.enter(reply.raw) ? undefined : turnedAway());
+    next(config.isForAnyone === true || inFlight.placeFor(reply.raw).enter() ? undefined : turnedAway());
   });
 }
 
@@ -299,6 +300,8 @@ function refusal({ shape, message }: { readonly shape: WireShape; readonly messa
   const body = errorBody(shape.code, message, activityId);
   return [
     `HTTP/1.1 ${shape.status} ${STATUS_CODES[shape.status]}`,
+    // A server that has a clock says what it shows (RFC 9110, 6.6.1).
+    `date: ${httpTime(systemClocks.wallMs())}`,
     'content-type: application/json',
     `content-length: ${Buffer.byteLength(body)}`,
     `x-ms-activity-id: ${activityId}`,

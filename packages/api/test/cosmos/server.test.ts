@@ -12,6 +12,7 @@ import { Refusal, errorCodes, type ErrorCode } from '@epitaph/core/errors.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { PartUnreadable } from '@epitaph/api/store/damage.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
+import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { fakeStore } from './support/fake-store.ts';
@@ -387,9 +388,14 @@ describe('the server', () => {
     expect(waits.slice(-2)).toEqual([3_000, 3_000]);
   });
 
-  test('gives places back that belong to clients who have gone', async () => {
-    const store = fakeStore({ readItem: () => new Promise(() => undefined) });
-    const app = await shop({ store, limits: { requestsInFlight: 2 } });
+  test('keeps the room of clients who have gone until what they asked for is done', async () => {
+    const store = fakeStore();
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const app = await shop({
+      store: { ...store, readItem: (...args) => held.then(() => store.readItem(...args)) },
+      limits: { requestsInFlight: 5 },
+    });
     const port = await listening(app);
     const date = httpDate(NOW_MS);
     const head = (verb: string, link: string, path: string) =>
@@ -402,8 +408,36 @@ describe('the server', () => {
         });
         socket.on('close', () => resolve());
       });
+      expect([n, (await call(app, 'GET', '/dbs')).status]).toEqual([n, n < 4 ? 200 : 429]);
     }
+    release();
     await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(200));
+  });
+
+  test('keeps the room of a large body whose client has gone until what it asked for is done', async () => {
+    const store = fakeStore();
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const writeItem = vi.fn<StoreApi['writeItem']>((...args) => held.then(() => store.writeItem(...args)));
+    const app = await shop({ store: { ...store, writeItem }, limits: { largeBodyBytesInFlight: 100_000 } });
+    const port = await listening(app);
+    const date = httpDate(NOW_MS);
+    const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
+    const body = JSON.stringify({ id: '1', customer: 'ann', text: 'x'.repeat(110_000) });
+    const socket = connect(port, '127.0.0.1', () =>
+      socket.write(
+        `POST ${DOCS} HTTP/1.1\r\nhost: x\r\nx-ms-date: ${date}\r\nauthorization: ${authorization}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      ),
+    );
+    const [, answer] = (await once(app.server, 'request')) as [unknown, ServerResponse];
+    await vi.waitFor(() => expect(writeItem).toHaveBeenCalled());
+    socket.destroy();
+    await once(answer, 'close');
+    expect((await call(app, 'POST', DOCS, { body: JSON.parse(body) as object })).status).toBe(429);
+    release();
+    await vi.waitFor(async () =>
+      expect((await call(app, 'POST', DOCS, { body: JSON.parse(body) as object })).status).toBe(409),
+    );
   });
 
   test('takes no place for a client who leaves while it is found out who that is', async () => {
@@ -560,7 +594,10 @@ describe('the server', () => {
 
   test('answers what is no HTTP, or too much of it, in Cosmos DB’s shape', async () => {
     const port = await listening(testServer());
-    expect(await exchange(port, 'no http at all\r\n\r\n')).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"/);
+    const noHttp = await exchange(port, 'no http at all\r\n\r\n');
+    expect(noHttp).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"/);
+    const date = parseHttpDate(/^date: (.*)$/im.exec(noHttp)![1]!)!;
+    expect(Math.abs(Date.now() - date)).toBeLessThan(60_000);
     const large = `GET / HTTP/1.1\r\nhost: x\r\nx-large: ${'x'.repeat(70_000)}\r\n\r\n`;
     expect(await exchange(port, large)).toMatch(/^HTTP\/1\.1 431 [^]*"code":"RequestHeaderFieldsTooLarge"/);
     const long = `GET /${'x'.repeat(20_000)} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`;
@@ -791,8 +828,11 @@ describe('the server', () => {
   });
 
   test('gives places back of requests that wait on a connection for those before them, when it ends', async () => {
-    const store = fakeStore({ readItem: () => new Promise(() => undefined) });
-    const app = await shop({ store, limits: { requestsInFlight: 3 } });
+    const store = fakeStore();
+    const app = await shop({
+      store: { ...store, readItem: (...args) => sleep(100).then(() => store.readItem(...args)) },
+      limits: { requestsInFlight: 3 },
+    });
     const port = await listening(app);
     const date = httpDate(NOW_MS);
     const authorization = sign('GET', 'docs', 'dbs/shop/colls/orders/docs/1', date);
