@@ -1,5 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { isOfAllRanges, isOfRows, missingFeatures, parseQuery, planForClients, planQuery } from '../src/index.ts';
+import {
+  compareValues,
+  evaluate,
+  isOfAllRanges,
+  isOfRows,
+  type Json,
+  missingFeatures,
+  parseQuery,
+  planForClients,
+  planQuery,
+} from '../src/index.ts';
 import { describeHybridSearch } from '../src/pages/hybrid-search.ts';
 import { describeForPipeline } from '../src/pages/pipeline.ts';
 
@@ -222,6 +232,100 @@ describe('the description for a query plan', () => {
     ]) {
       const { rewrittenQuery } = describeQuery(sql);
       expect(() => planQuery(parseQuery(rewrittenQuery.replace(FILTER, '(true)')))).not.toThrow();
+    }
+  });
+});
+
+describe('a least or greatest value of several ranges', () => {
+  type Part = { readonly item?: Json; readonly item2?: Json };
+
+  /**
+   * What the .NET client makes of the parts.
+   *
+   * @source `AggregateItem` and `MinMaxAggregator` of Microsoft.Azure.Cosmos/src/Query/Core/Pipeline/Aggregate/Aggregators in
+   *   https://github.com/Azure/azure-cosmos-dotnet-v3
+   */
+  function mergedByDotNet(parts: readonly Part[], sign: number): Json | undefined {
+    let merged: { readonly value: Json | undefined } | undefined;
+    for (const { item, item2 = item } of parts) {
+      let value = item2;
+      if (typeof value === 'object' && value !== null && 'count' in value) {
+        if (value['count'] === 0) continue;
+        value = 'min' in value ? value['min'] : value['max'];
+      }
+      if (value === undefined || (typeof value === 'object' && value !== null)) return undefined;
+      if (merged === undefined || sign * compareValues(value, merged.value) > 0) merged = { value };
+    }
+    return merged?.value;
+  }
+
+  /**
+   * What the Java client makes of the parts of a least value, null for undefined. (Of the greatest it leaves out a part that
+   * is undefined, whatever it is told.)
+   *
+   * @source `AggregateItem` and `MinAggregator` of sdk/cosmos/azure-cosmos/src/main/java/com/azure/cosmos/implementation/query in
+   *   https://github.com/Azure/azure-sdk-for-java
+   */
+  function leastByJava(parts: readonly Part[]): Json {
+    let least: Json | undefined;
+    for (const { item = null, item2 } of parts) {
+      let value: Json | undefined = item2 ?? item;
+      if (typeof value === 'object' && value !== null && 'count' in value) {
+        if (value['count'] === 0) continue;
+        value = value['min'];
+        if (value === undefined) continue;
+      } else if (value !== null) throw new Error(`Unexpected type: ${JSON.stringify(value)}`);
+      if (least === undefined || compareValues(value, least) < 0) least = value;
+    }
+    return least ?? null;
+  }
+
+  const rowsOf = (sql: string, values: readonly Json[]): unknown[] => {
+    const documents = values.map((a) => ({ a }));
+    return [...evaluate(planQuery(parseQuery(sql)), [...documents, { b: 1 }])];
+  };
+  const RANGES: readonly (readonly Json[])[] = [
+    [],
+    [1],
+    [3, 2],
+    ['x', true],
+    [null],
+    [false, 'y'],
+    [[0]],
+    [{ b: 9 }],
+    [1, [0]],
+    [{ b: 9 }, 'z'],
+  ];
+
+  it.each([
+    ['MIN', -1],
+    ['MAX', 1],
+  ])('is of all of them for the .NET client, whichever range has none: %s', (name, sign) => {
+    const value = `SELECT VALUE ${name}(c.a) FROM c`;
+    const { rewrittenQuery } = describeForPipeline(planQuery(parseQuery(value)), 'dotNet');
+    const list = `SELECT ${name}(c.a) AS v FROM c`;
+    const { rewrittenQuery: rewrittenList } = describeForPipeline(planQuery(parseQuery(list)), 'dotNet');
+    for (const one of RANGES) {
+      for (const other of RANGES) {
+        const [whole] = rowsOf(value, [...one, ...other]);
+        const parts = [one, other].flatMap((range) => rowsOf(rewrittenQuery, range).flat()) as Part[];
+        expect([one, other, mergedByDotNet(parts, sign)]).toEqual([one, other, whole]);
+        const payloads = [one, other].flatMap((range) => rowsOf(rewrittenList, range));
+        const listed = payloads.map((payload) => (payload as { payload: { v: Part } }).payload.v);
+        expect(listed).toEqual(parts);
+      }
+    }
+  });
+
+  it('is of all of them for the Java client', () => {
+    const sql = 'SELECT VALUE MIN(c.a) FROM c';
+    const { rewrittenQuery } = describeForPipeline(planQuery(parseQuery(sql)), 'java');
+    for (const one of RANGES) {
+      for (const other of RANGES) {
+        const [whole = null] = rowsOf(sql, [...one, ...other]);
+        const parts = [one, other].flatMap((range) => rowsOf(rewrittenQuery, range).flat()) as Part[];
+        expect([one, other, leastByJava(parts)]).toEqual([one, other, whole]);
+      }
     }
   });
 });
