@@ -1,4 +1,10 @@
-import type { Container, FeedOptions, SqlQuerySpec } from '@azure/cosmos';
+import {
+  type Container,
+  type FeedOptions,
+  PartitionKeyDefinitionVersion,
+  PartitionKeyKind,
+  type SqlQuerySpec,
+} from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
 import { statusOf, World } from '../support/world.ts';
@@ -269,6 +275,60 @@ describe('a page', () => {
     }
   });
 
+  test('token of all partition keys is refused for one of them, and the other way round', async () => {
+    const { id: container } = await world.container();
+    for (let n = 0; n < 20; n += 1) {
+      await world.of(container).items.create({ id: `i${n}`, customer: n % 2 ? 'ann' : 'bob', n });
+    }
+    for (const way of [
+      (key?: string) => query(container, N, key === undefined ? {} : { partitionKey: key }),
+      (key?: string) => query(container, 'SELECT * FROM c', key === undefined ? {} : { partitionKey: key }),
+      (key?: string) => feed(container, key === undefined ? {} : keyHeader(key)),
+    ]) {
+      for (const [one, other] of [
+        [undefined, 'ann'],
+        ['ann', undefined],
+      ]) {
+        const { continuationToken } = await way(one)(undefined);
+        expect((await way(one)(continuationToken)).ids).toHaveLength(3);
+        await expect(way(other)(continuationToken)).rejects.toThrow('of another partition key');
+      }
+    }
+  });
+
+  test('token of the beginning of a hierarchical key is refused for another, for a whole key and for all', async () => {
+    const { id: container } = await world.container({
+      partitionKey: {
+        paths: ['/tenant', '/user'],
+        kind: PartitionKeyKind.MultiHash,
+        version: PartitionKeyDefinitionVersion.V2,
+      },
+    });
+    for (let n = 0; n < 20; n += 1) {
+      await world.of(container).items.create({ id: `i${n}`, tenant: n % 2 ? 'a' : 'b', user: 'u', n });
+    }
+    const scopes = [keyHeader('a'), keyHeader('b'), keyHeader('a', 'u'), {}];
+    for (const one of scopes) {
+      const { continuationToken } = await feed(container, one)(undefined);
+      for (const other of scopes) {
+        const next = feed(container, other)(continuationToken);
+        if (other === one) expect((await next).ids).toHaveLength(3);
+        else await expect(next).rejects.toThrow('of another partition key');
+      }
+    }
+  });
+
+  test('token from before it said that it is of all partition keys is good', async () => {
+    const container = await stocked();
+    for (const way of [feed(container), query(container, N)]) {
+      const { continuationToken } = await way(undefined);
+      const { key, ...before } = JSON.parse(Buffer.from(continuationToken!, 'base64url').toString()) as { key: string };
+      expect(key).toBe('');
+      const token = Buffer.from(JSON.stringify(before)).toString('base64url');
+      expect((await way(token)).ids).toEqual(['i03', 'i04', 'i05']);
+    }
+  });
+
   test('token of another list is refused: databases, users of another database, and the items of a container', async () => {
     // given
     for (const name of ['l1', 'l2']) {
@@ -294,6 +354,31 @@ describe('a page', () => {
     expect((await list('/dbs/l1/users', tokens[1])).text).toContain('"bob"');
     const old = Buffer.from('{"kind":"skip","rows":1}').toString('base64url');
     expect((await list('/dbs/l1/users', old)).text).toContain('"bob"');
+    const ordered = async (sql: string, token?: string) =>
+      raw(world.endpoint, 'POST', '/dbs/l1/users', {
+        headers: {
+          'content-type': 'application/query+json',
+          'x-ms-documentdb-isquery': 'true',
+          'x-ms-max-item-count': '1',
+          ...(token === undefined ? {} : { 'x-ms-continuation': token }),
+        },
+        body: JSON.stringify({ query: sql }),
+      });
+    const up = 'SELECT VALUE c.id FROM c ORDER BY c.id';
+    const ofUp = String((await ordered(up)).headers['x-ms-continuation']);
+    expect((await ordered(up, ofUp)).json!['Users']).toEqual(['bob']);
+    expect((await ordered(up, old)).json!['Users']).toEqual(['bob']);
+    expect((await ordered('SELECT VALUE c.id FROM c WHERE c.id > "b" ORDER BY c.id', ofUp)).status).toBe(200);
+    for (const [sql, token] of [
+      ['SELECT VALUE c.id FROM c ORDER BY c.id DESC', ofUp],
+      ['SELECT VALUE c.id FROM c', ofUp],
+      [up, tokens[1]!],
+    ] as const) {
+      const { status, json } = await ordered(sql, token);
+      expect([sql, status]).toEqual([sql, 400]);
+      expect(json!['message']).toContain('in another order');
+    }
+    expect((await list('/dbs/l1/users', ofUp)).status).toBe(400);
     for (const name of ['l1', 'l2']) await world.client.database(name).delete();
   });
 

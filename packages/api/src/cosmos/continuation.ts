@@ -54,6 +54,14 @@ const listPlace = z.object({
 });
 export type ListPlace = z.infer<typeof listPlace>;
 
+/** What a place in a list is in. */
+export interface ListWhereabouts {
+  /** The list. */
+  readonly of: string;
+  /** What a query has put it in the order of. */
+  readonly order: string | undefined;
+}
+
 /** What page comes next: it begins at a place, or without one at the beginning. */
 export interface Next {
   readonly continuation?: Continuation | undefined;
@@ -68,8 +76,8 @@ const START = 'start';
 export interface Whereabouts {
   /** The rid of the container. */
   readonly of: string;
-  /** The partition key that alone was asked for, if one was: canonical text. */
-  readonly key?: string | undefined;
+  /** The partition key that alone was asked for, or the beginning of one, if either was: canonical text. */
+  readonly key: string | undefined;
   /** The id of the range that was asked for all there is, if one was. */
   readonly all?: string | undefined;
 }
@@ -81,7 +89,7 @@ export interface Whereabouts {
 export function encodeContinuation({ continuation, pageId }: Next, { of, key, all }: Whereabouts): string {
   const where = {
     of,
-    ...(key === undefined ? {} : { key: tokenDigest(key) }),
+    key: digestOrNone(key),
     ...(all === undefined || all === WHOLE ? {} : { all }),
     ...(pageId && { page: pageId }),
   };
@@ -92,8 +100,11 @@ export function encodeContinuation({ continuation, pageId }: Next, { of, key, al
   return encoded({ ...counted, kind: 'skip', ...where });
 }
 
-/** @param of the list that the place is in */
-export const encodeListPlace = (place: ListPlace, of: string): string => encoded({ ...place, of });
+export const encodeListPlace = (place: ListPlace, { of, order }: ListWhereabouts): string =>
+  encoded({ ...place, of, by: digestOrNone(order) });
+
+/** Empty for none: a token that says nothing is one from before. */
+const digestOrNone = (text: string | undefined): string => (text === undefined ? '' : tokenDigest(text));
 
 const encoded = (place: object): string => Buffer.from(jsonText(place)).toString('base64url');
 
@@ -108,7 +119,7 @@ export function decodeContinuation(token: string | undefined, { of, key, all }: 
   const value = parseToken(token);
   if (!isJsonObject(value)) return { continuation: checked(continuation, value) };
   if (isOfElse(value, of)) throw invalid();
-  if (key !== undefined && value['key'] !== undefined && value['key'] !== tokenDigest(key)) {
+  if (value['key'] !== undefined && value['key'] !== digestOrNone(key)) {
     throw badRequest('Invalid Continuation Token: it is of another partition key.');
   }
   if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
@@ -117,14 +128,14 @@ export function decodeContinuation(token: string | undefined, { of, key, all }: 
   return { continuation: checked(continuation, value), pageId };
 }
 
-/**
- * @param of the list that is read
- * @throws WireError for what this server has not given out for it
- */
-export function decodeListPlace(token: string | undefined, of: string): ListPlace | undefined {
+/** @throws WireError for what this server has not given out for this list in this order */
+export function decodeListPlace(token: string | undefined, { of, order }: ListWhereabouts): ListPlace | undefined {
   const value = parseToken(token);
-  if (isJsonObject(value) && isOfElse(value, of)) {
-    throw badRequest('Invalid Continuation Token: it is of another list.');
+  if (isJsonObject(value)) {
+    if (isOfElse(value, of)) throw badRequest('Invalid Continuation Token: it is of another list.');
+    if (value['by'] !== undefined && value['by'] !== digestOrNone(order)) {
+      throw badRequest('Invalid Continuation Token: it is of a query in another order.');
+    }
   }
   return checked(listPlace, value);
 }

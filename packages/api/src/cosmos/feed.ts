@@ -12,6 +12,7 @@ import {
   jsonText,
   type MergingClient,
   missingFeatures,
+  orderText,
   parseQuery,
   PLAIN_PIPELINE,
   planForClients,
@@ -102,8 +103,10 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
   const { headers, method } = request;
   if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(request);
   // The older .NET client says "query" of a GET without one.
-  const rows = method === 'POST' && isQuery(headers) ? runQuery(request, resources as readonly Json[]) : resources;
-  const list = `${rid}/${key}`;
+  const found: Found =
+    method === 'POST' && isQuery(headers) ? runQuery(request, resources as readonly Json[]) : { rows: resources };
+  const { rows, order } = found;
+  const list = { of: `${rid}/${key}`, order };
   const place = decodeListPlace(headerText(headers, 'x-ms-continuation'), list);
   const { page, next } = pageOfList(rows, place, pageSizeOf(request));
   const body = `{"_rid":${JSON.stringify(rid)},"${key}":${jsonText(page)},"_count":${page.length}}`;
@@ -125,7 +128,13 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
 const MAX_RESOURCE_MS = 50;
 const MAX_RESOURCES_MS = 250;
 
-function runQuery(request: CosmosRequest, resources: readonly Json[]): readonly unknown[] {
+interface Found {
+  readonly rows: readonly unknown[];
+  /** What they are in the order of, if a query says so. */
+  readonly order?: string | undefined;
+}
+
+function runQuery(request: CosmosRequest, resources: readonly Json[]): Found {
   const { sql, parameters } = readQueryBody(request);
   const { workedMs } = systemClocks;
   const plan = planQuery(parseQuery(sql, { maxLength: request.limits.queryCharacters }), parameters);
@@ -145,7 +154,7 @@ function runQuery(request: CosmosRequest, resources: readonly Json[]): readonly 
   }
   for (const _ of evaluation.finishing()) take();
   take();
-  return rows;
+  return { rows, order: orderText(plan, parameters) };
 }
 
 /** A plan for clients, with what their pipelines are to do and which keys the query is about. */

@@ -255,7 +255,7 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
   const { store, headers } = request;
   const position = store.headPosition();
   const scope = scopeOf(request, container);
-  const where = { of: container.rid, key: scope.partitionKey };
+  const where = { of: container.rid, key: scope.partitionKey ?? scope.prefix };
   const { continuation } = decodeContinuation(headerText(headers, 'x-ms-continuation'), where);
   if (continuation !== undefined && continuation.kind !== 'after') throw badRequest('Invalid Continuation Token');
   const page = await store.listItems(container, {
@@ -336,7 +336,7 @@ async function queryItems(
   if (isWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
-  const where = { of: container.rid, key: scope.partitionKey, all };
+  const where = { of: container.rid, key: scope.partitionKey ?? scope.prefix, all };
   const next = decodeContinuation(token, where);
   const page = await store.queryItems(container, {
     sql,
