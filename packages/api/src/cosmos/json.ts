@@ -21,13 +21,21 @@ export function parseJson(body: Buffer, maxDepth: number): unknown {
 
 /** The same, but integers of 64 bits that no double holds are bigints, and not rounded. */
 export function parseExactJson(body: Buffer, maxDepth: number): unknown {
-  const value = isBinaryJson(body) ? decodeBinaryJson(body, maxDepth) : parseText(body, parseExactly);
+  if (!isBinaryJson(body)) return parseExactText(body, maxDepth);
+  const value = decodeBinaryJson(body, maxDepth);
+  checkJson(value, maxDepth);
+  return value;
+}
+
+/** The same of text alone. */
+export function parseExactText(body: Buffer, maxDepth: number): unknown {
+  const value = parseText(body, parseExactly);
   checkJson(value, maxDepth);
   return value;
 }
 
 function parseText(body: Buffer, parse: (text: string) => unknown): unknown {
-  // Of another encoding every character that is not ASCII would be stored as U+FFFD.
+  // Of another encoding every character that is not ASCII would be stored as U+FFFD, and a hold be on a key with such.
   if (!isUtf8(body)) {
     throw badRequest('The request body is not encoded in UTF-8, or it is compressed: no Content-Encoding is taken.');
   }
@@ -48,7 +56,7 @@ export function isJsonObject(value: unknown): value is JsonObject {
 }
 
 /** @throws WireError 400 for nesting beyond the depth, and for numbers beyond a double's range */
-export function checkJson(value: unknown, depthLeft: number): void {
+function checkJson(value: unknown, depthLeft: number): void {
   if (typeof value === 'number') {
     if (!Number.isFinite(value)) throw badRequest('The request body has a number that is out of range.');
     return;

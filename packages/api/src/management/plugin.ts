@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Turns } from '@epitaph/core/turn.ts';
-import { parseJson } from '@epitaph/query';
-import { checkJson } from '../cosmos/json.ts';
+import { parseExactText } from '../cosmos/json.ts';
 import type { KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
 import { goesInPieces, piecesOf } from '../http/send-body.ts';
@@ -71,6 +70,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
       });
       scope.addHook('onSend', (request, reply, payload, next) => next(null, inPieces(request, reply, payload)));
       admitByKey(scope, options.keys);
+      refuseUnreadable(scope);
       readBodiesAsJson(scope);
       beginOneByOne(scope);
       scope.addHook('preHandler', async (request) => {
@@ -206,28 +206,31 @@ function beginOneByOne(scope: FastifyInstance): void {
 /** Bodies are JSON whatever their content type says: `curl -d` calls all of them forms. */
 function readBodiesAsJson(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
-  scope.addContentTypeParser('*', { parseAs: 'string', bodyLimit: BODY_BYTES }, (_request, body, parsed) => {
-    if (body === '') {
+  scope.addContentTypeParser('*', { parseAs: 'buffer', bodyLimit: BODY_BYTES }, (_request, body, parsed) => {
+    if (body.length === 0) {
       parsed(null, undefined);
       return;
     }
     try {
-      parsed(null, readJson(body as string));
+      // The parameters of a query are compared with what documents have: a rounded one would find others.
+      parsed(null, parseExactText(body as Buffer, defaultLimits.jsonDepth));
     } catch (error) {
       parsed(error as Error);
     }
   });
 }
 
-/** @throws Problem or WireError for what is no JSON, or nests deeper than what is written of it could be */
-function readJson(body: string): unknown {
-  let value: unknown;
-  try {
-    // The parameters of a query are compared with what documents have: a rounded one would find others.
-    value = parseJson(body);
-  } catch {
-    throw new Problem('bad-request', 'The body is not JSON.');
-  }
-  checkJson(value, defaultLimits.jsonDepth);
-  return value;
+/**
+ * Refuses a query of a target whose escapes are none, or not of UTF-8. The framework would take them for what they are
+ * spelled with: of such an id nothing is on record, and that would be the answer.
+ */
+function refuseUnreadable(scope: FastifyInstance): void {
+  scope.addHook('onRequest', ({ originalUrl }, _reply, next) => {
+    try {
+      decodeURIComponent(originalUrl);
+      next();
+    } catch {
+      next(new Problem('bad-request', 'The request target is not a valid URI.'));
+    }
+  });
 }

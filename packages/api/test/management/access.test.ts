@@ -66,6 +66,10 @@ describe('a "no"', () => {
     ['GET', '/%zz', undefined, 400, 'bad-request'],
     ['GET', `/dbs/${'x'.repeat(5000)}/colls/y/history`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain`, undefined, 400, 'bad-request'],
+    // Of escapes in another encoding it would be said that nothing was ever written as what they are spelled with.
+    ['GET', `${ORDERS}/explain?id=M%FCller&partitionKey=%5B%22ann%22%5D`, undefined, 400, 'bad-request'],
+    ['GET', `${ORDERS}/explain?id=a%ED%A0%80&partitionKey=%5B%22ann%22%5D`, undefined, 400, 'bad-request'],
+    ['GET', `${ORDERS}/explain?id=50%&partitionKey=%5B%22ann%22%5D`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain?id=a`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain?id=a&partitionKey=ann`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain?id=a&partitionKey=%5B%5D`, undefined, 400, 'bad-request'],

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import {
   AUDITOR_KEY,
@@ -250,6 +251,27 @@ describe('a legal hold', () => {
     expect(await call('PUT', '/holds/bad', body)).toMatchObject({ status: 400, body: { code: 'bad-request' } });
     expect(await call('PUT', '/holds/bad%20id', { container: true, reason: 'x' })).toMatchObject({ status: 400 });
     expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
+  });
+
+  test('whose body is in another encoding is refused: it would be on a key that nobody means', async () => {
+    for (const [id, scope] of [
+      ['h1', { partitionKey: ['Müller'] }],
+      ['h2', { items: [{ id: 'Müller', partitionKey: ['ann'] }] }],
+      ['h3', { query: { query: 'SELECT * FROM c WHERE c.name = "Müller"' } }],
+    ] as const) {
+      const text = JSON.stringify({ ...scope, reason: 'case 7' });
+      const put = async (payload: Buffer) =>
+        world.app.inject({
+          method: 'PUT',
+          url: `/_epitaph${ORDERS}/holds/${id}`,
+          headers: { authorization: `Bearer ${EMULATOR_KEY}` },
+          payload,
+        });
+      const refused = await put(Buffer.from(text, 'latin1'));
+      expect([refused.statusCode, refused.json()]).toMatchObject([400, { detail: expect.stringContaining('UTF-8') }]);
+      // Some programs write it in front of a file that a body is sent from.
+      expect((await put(Buffer.from(`\uFEFF${text}`))).statusCode).toBe(201);
+    }
   });
 
   test('on a partition key that is none is refused, and says how one is given', async () => {
