@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { readFileSync, realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { inspect, parseArgs, type ParseArgsOptionsConfig } from 'node:util';
@@ -146,6 +147,7 @@ async function runCommand(
   environment: Environment,
   { print, stderr }: Output,
 ): Promise<number> {
+  checkEncoding(args);
   const flags = { ...command.flags, ...(command.isLocal === true ? {} : serverFlags), ...commonFlags };
   const { values, positionals } = parse(name, args, flags);
   if (values['help'] === true) {
@@ -182,6 +184,24 @@ async function runCommand(
     printExactly: print,
     stderr,
   });
+}
+
+/**
+ * Of what is not UTF-8, Node.js makes U+FFFD: of a terminal or a script of another encoding, a hold would be on a key that
+ * nobody means. Somebody's key may have that character, so what was typed decides, where the system tells it.
+ *
+ * @throws UsageError
+ */
+function checkEncoding(args: readonly string[]): void {
+  const wrong = args.find((text) => text.includes('\uFFFD'));
+  if (wrong === undefined) return;
+  let typed: Buffer;
+  try {
+    typed = readFileSync('/proc/self/cmdline');
+  } catch {
+    return;
+  }
+  if (!isUtf8(typed)) throw new UsageError(`${JSON.stringify(wrong)} is not encoded in UTF-8. Set the terminal to it.`);
 }
 
 function authorities(file: string | undefined): Buffer | undefined {

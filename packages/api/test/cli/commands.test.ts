@@ -1,6 +1,6 @@
 import { createServer } from 'node:http';
 import { createServer as createNetServer, type AddressInfo } from 'node:net';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
@@ -303,6 +303,20 @@ describe('the command line', () => {
     [['fsck', '--key', 'c2VjcmV0\n'], /^epitaph: The key, of --key or EPITAPH_KEY, has a blank, a line end [^\n]*\n$/],
   ])('ends %j with exit code 2', async (args, message) => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
+  });
+
+  test.skipIf(process.platform !== 'linux')('takes no words in another encoding than UTF-8 for others', async () => {
+    const hold = (key: string) => {
+      const line = `exec "$0" "$1" hold place shop orders h --partition-key "$(printf '${key}')" --reason x`;
+      return spawnSync('sh', ['-c', line, process.execPath, MAIN], { env: { EPITAPH_ENDPOINT: 'http://127.0.0.1:1' } });
+    };
+    const { status, stderr } = hold(String.raw`M\374ller`);
+    expect([status, String(stderr)]).toEqual([
+      2,
+      'epitaph: "M\uFFFDller" is not encoded in UTF-8. Set the terminal to it.\n',
+    ]);
+    // No server answers.
+    expect(hold(String.raw`M\357\277\275ller`).status).toBe(3);
   });
 
   test('reads a number of seconds from the environment as it does from a flag', async () => {
