@@ -662,6 +662,41 @@ describe('a projector that stands still', () => {
       },
     });
 
+  it('takes losses of the log as they are while it makes everything of it, and none that come after that', async () => {
+    const storage = await openStorage(folder);
+    const { store } = await storage.readModels.createNext();
+    const despite: unknown[] = [];
+    let failures = 0;
+    const failing = otherwise(store, {
+      apply: (...args) => {
+        despite.push(args[3]);
+        return failures-- > 0
+          ? Promise.reject(new StorageUnavailable('the first attempt fails'))
+          : store.apply(...args);
+      },
+    });
+    const attempts = async (work: () => Promise<unknown>) => {
+      despite.length = 0;
+      failures = 1;
+      await work();
+      return despite.slice(0, 2);
+    };
+    const projector = new Projector({ ...storage, store: () => failing });
+    const appended = async () => {
+      const head = await storage.log.head();
+      await append(storage, crypto.randomUUID(), 'PurgePaused');
+      await projector.waitFor(head + 1);
+    };
+    expect(await attempts(() => projector.start())).toEqual([false, true]);
+    expect(await attempts(appended)).toEqual([false, false]);
+    await projector.stop();
+    await append(storage, crypto.randomUUID(), 'PurgePaused');
+    const next = new Projector({ ...storage, store: () => failing });
+    expect(await attempts(() => next.start())).toEqual([false, false]);
+    await next.close();
+    await storage.close();
+  });
+
   it('does so though what it was given waits behind what changes nothing', async () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();

@@ -15,7 +15,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}
       const failed: string[] = [];
       const { statements } = await FaultyRun.of(server, Number.POSITIVE_INFINITY, cut);
       for (let at = 1; ; at++) {
-        // Vitest itself says nothing before the end, which is far off.
+        // Vitest itself says nothing before the end, which is half an hour off and more.
         if (at % 10 === 0)
           process.stdout.write(`${at} of ${statements} statements cut off ${cut}, ${failed.length} failed\n`);
         const run = await FaultyRun.of(server, at, cut).catch((error: unknown) => {
