@@ -47,6 +47,8 @@ function answersIn(text: string, heads: number): Answered[] {
   return answers;
 }
 
+/** Said of what is none. */
+const NO_REQUEST = /"The (?:request could not be read as HTTP|headers of the request are too large)\./;
 const date = new Date().toUTCString();
 const DOCS = '/dbs/shop/colls/orders/docs';
 const HOST = 'host: localhost\r\n';
@@ -304,14 +306,15 @@ describe('what is sent byte by byte is answered one by one, and nothing else is'
       const isHead = sent.startsWith('HEAD');
       const before = counted();
       const answers = answersIn(await said(kind, sent), isHead ? statuses.length : 0);
-      // What Node.js' parser can't read is no request; what is said of that is written by hand, without a date.
-      expect(counted() - before).toBe(answers.filter(({ headers }) => headers.has('date')).length);
+      // What Node.js' parser can't read is no request.
+      expect(counted() - before).toBe(answers.filter(({ body }) => !NO_REQUEST.test(body)).length);
       expect(answers.map(({ status }) => status)).toEqual(
         (ends === undefined ? [...statuses, 200] : statuses).map((status) =>
           status === 201 ? expect.toBeOneOf([200, 201]) : status,
         ),
       );
       for (const { status, headers, body } of answers) {
+        expect(Date.parse(headers.get('date')!)).toBeLessThanOrEqual(Date.now());
         if (headers.get('content-type')?.startsWith('application/problem+json') === true) continue;
         if (body === '{"status":"live"}') continue;
         expect(headers.get('cache-control')).toBe('no-store, no-cache');
