@@ -219,6 +219,8 @@ function asServerUser(folder: string, program: string, args: readonly string[]):
   const isRoot = process.getuid?.() === 0;
   execFileSync(isRoot ? 'runuser' : file, isRoot ? ['-u', 'postgres', '--', file, ...args] : args, {
     cwd: folder,
+    // Who became root by a plain `su` has no /usr/sbin.
+    env: { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin` },
     stdio: ['ignore', 'ignore', 'pipe'],
   });
 }
