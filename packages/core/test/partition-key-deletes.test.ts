@@ -1,19 +1,11 @@
 import { expect, it } from 'vitest';
 import { lastBeforeItLeft } from '@epitaph/core/container/partition-key-deletes.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
-import type { NewEvent } from '@epitaph/core/log/recorded-event.ts';
 
 const log = new MemoryEventLog();
-const event = (): NewEvent => ({
-  id: crypto.randomUUID(),
-  type: 'ItemUpserted',
-  version: 1,
-  data: {},
-  occurredAtMs: 0,
-  actor: 'test',
-  correlationId: crypto.randomUUID(),
-  causationId: crypto.randomUUID(),
-});
+const context = { nowMs: 0, actor: 'test', correlationId: crypto.randomUUID(), newId: () => crypto.randomUUID() };
+const event = () => newEvent(context, { type: 'ItemUpserted', data: {} }, 1);
 
 it('a life stands at its last write before the delete with which it left, if it was there by then', async () => {
   const stream = 'item-Co1.a.0';

@@ -1,4 +1,5 @@
 import { afterEach, expect, it } from 'vitest';
+import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { Prover } from '../src/proof/prover.ts';
 import type { ProofStore } from '../src/proof/proof-store.ts';
@@ -8,18 +9,8 @@ afterEach(() => log.close());
 
 /** Somebody who waits for ever would keep a store from closing. */
 it('tells who waits for a fact that the tree can not be written, and that it goes on no more', async () => {
-  const events = [
-    {
-      id: crypto.randomUUID(),
-      type: 'PurgePaused',
-      version: 1,
-      data: {},
-      occurredAtMs: 0,
-      actor: 'test',
-      correlationId: crypto.randomUUID(),
-      causationId: crypto.randomUUID(),
-    },
-  ];
+  const context = { nowMs: 0, actor: 'test', correlationId: crypto.randomUUID(), newId: () => crypto.randomUUID() };
+  const events = [newEvent(context, { type: 'PurgePaused', data: {} }, 1)];
   const faults: unknown[] = [];
   const store: ProofStore = {
     state: () => ({ size: 0, position: 0 }),

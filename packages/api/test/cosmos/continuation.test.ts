@@ -3,8 +3,9 @@ import { decodeContinuation, encodeContinuation } from '@epitaph/api/cosmos/cont
 import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
 
 const RID = 'AAAAAIAAAAA=';
+const WHERE = { of: RID, key: undefined };
 const tokenOf = (content: unknown) => Buffer.from(JSON.stringify(content)).toString('base64url');
-const decode = (token: string | undefined) => decodeContinuation(token, { of: RID, key: undefined }).continuation;
+const decode = (token: string | undefined) => decodeContinuation(token, WHERE).continuation;
 
 describe('a continuation token', () => {
   const range = { min: '05C1', max: '05C1\u0000' };
@@ -22,11 +23,9 @@ describe('a continuation token', () => {
     ['behind the best documents', { kind: 'ranked', births: [1, 2], rows: 2, range }],
     ['after a number of rows', { kind: 'skip', rows: 2, range }],
   ])('says where to go on: %s', (_, continuation) => {
-    expect(decode(encodeContinuation({ continuation }, { of: RID, key: undefined }))).toEqual(continuation);
+    expect(decode(encodeContinuation({ continuation }, WHERE))).toEqual(continuation);
     const next = { continuation, pageId: 'of-16-characters' };
-    expect(
-      decodeContinuation(encodeContinuation(next, { of: RID, key: undefined }), { of: RID, key: undefined }),
-    ).toEqual(next);
+    expect(decodeContinuation(encodeContinuation(next, WHERE), WHERE)).toEqual(next);
   });
 
   test('that there is none of, or that is empty, begins at the beginning', () => {
@@ -35,9 +34,7 @@ describe('a continuation token', () => {
 
   test('of a page that was not ready says which that is, also of the first', () => {
     const next = { pageId: 'of-16-characters' };
-    expect(
-      decodeContinuation(encodeContinuation(next, { of: RID, key: undefined }), { of: RID, key: undefined }),
-    ).toEqual(next);
+    expect(decodeContinuation(encodeContinuation(next, WHERE), WHERE)).toEqual(next);
     expect(() => decode(tokenOf({ kind: 'start' }))).toThrow('Invalid Continuation Token');
     expect(() => decode(tokenOf({ kind: 'start', page: 1 }))).toThrow('Invalid Continuation Token');
     expect(() => decode(tokenOf({ kind: 'start', page: 'x'.repeat(17) }))).toThrow('Invalid Continuation Token');
@@ -45,10 +42,7 @@ describe('a continuation token', () => {
 
   test('counts documents that it has no room for', () => {
     const births = Array.from({ length: 500 }, (_, n) => n);
-    const token = encodeContinuation(
-      { continuation: { kind: 'ranked', births, rows: 500, range } },
-      { of: RID, key: undefined },
-    );
+    const token = encodeContinuation({ continuation: { kind: 'ranked', births, rows: 500, range } }, WHERE);
     expect(token.length).toBeLessThan(1_024);
     expect(decode(token)).toEqual({ kind: 'skip', rows: 500, range });
     expect(() => decodeContinuation(token, { of: 'AAAAAIAAAAE=', key: undefined })).toThrow(
