@@ -23,7 +23,7 @@ import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
-import { UnusableServer } from '@epitaph/storage/postgres/database.ts';
+import { PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { PostgresReadModelStore } from '@epitaph/storage/postgres/postgres-read-model-store.ts';
 import { keyHeader, raw } from '../e2e/support/raw.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
@@ -284,6 +284,26 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const { items } = await reader.store.listItems(container, { maxItemCount: 100, atLeast: position });
         expect(items.find(({ id }) => id === `item ${round % 7}`)?.json).toBe(shown.json);
       }
+    }));
+
+  it('make no connections for what another writes, nor to find out that it still projects', () =>
+    inCluster(async (cluster) => {
+      const leader = await cluster.start({ automaticPurge: false });
+      const others = [await cluster.start({ automaticPurge: false }), await cluster.start({ automaticPurge: false })];
+      await makeContainer(leader.store);
+      for (const other of others) await containerOn(other);
+      const made = vi.spyOn(PostgresDatabase.prototype, 'dedicated');
+      const asked = others.map(({ storage }) => vi.spyOn(storage.readModels, 'lead'));
+      for (let round = 0; asked.some(({ mock }) => mock.calls.length < 2); round++) {
+        const { position } = await write(leader, 'item', { round });
+        for (const other of others) {
+          const shown = await other.store.readItem(await containerOn(other), 'item', PARTITION, position);
+          expect(JSON.parse(shown.json)).toMatchObject({ round });
+        }
+      }
+      const connections = made.mock.calls.length;
+      made.mockRestore();
+      expect(connections).toBe(0);
     }));
 
   it('write to a container at once that a node has made whose clock is ahead', () =>

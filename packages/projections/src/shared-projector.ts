@@ -96,6 +96,8 @@ export class SharedProjector implements Projection {
   /** One look at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
   #nextLook: Promise<void> | undefined;
+  /** The next look is not only for what another node has applied, which shows that one projects. */
+  #mayBeLeaderless = false;
   /** Until the projector of the right to write has gone on with other read models. */
   #moving: Promise<void> = Promise.resolve();
   /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
@@ -255,15 +257,18 @@ export class SharedProjector implements Projection {
     }
   }
 
-  #look(): Promise<void> {
+  #look({ isByNews = false } = {}): Promise<void> {
+    this.#mayBeLeaderless ||= !isByNews;
     // A look that has not begun yet will see everything that there is by now.
     if (this.#nextLook !== undefined) return this.#nextLook;
     this.#nextLook = this.#looking.then(async () => {
       this.#nextLook = undefined;
+      const mayBeLeaderless = this.#mayBeLeaderless;
+      this.#mayBeLeaderless = false;
       if (this.#stopped || this.#leading !== undefined) return;
       try {
         this.#news ??= await this.#options.readModels.listen((news) => this.#hear(news));
-        const mayLead = this.#options.mayProject && !this.#isCutOff;
+        const mayLead = mayBeLeaderless && this.#options.mayProject && !this.#isCutOff;
         if (!mayLead || !(await this.#tryToLead())) await this.#follow();
         this.#error = undefined;
         if (this.#unseen) this.#options.onNews(ANYTHING);
@@ -289,7 +294,7 @@ export class SharedProjector implements Projection {
     }
     // Of a server whose place another one has taken the same number may stand for other changes.
     if (news === ANYTHING) this.#catalogState = undefined;
-    void this.#look().then(() => {
+    void this.#look({ isByNews: news !== ANYTHING }).then(() => {
       this.#unseen ||= this.#error !== undefined;
       this.#options.onNews(news);
     });

@@ -162,16 +162,16 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   async lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined> {
+    // As good as always another node has it, which every other one asks every second: that takes no connection of its own.
+    const holders = await this.#database.query(FIND_HOLDER, [LOCK_SPACE, locks.projector, SILENT_SECONDS]);
+    if (holders.length > 0) return undefined;
     // The lock lives as long as its connection: when this process dies, however it dies, another node gets it.
     const { connection, prepared: session } = await this.#database.dedicated(async (sql) => {
       const [lock] = await sql.query<{ got: boolean; session: number }>(
         'SELECT pg_try_advisory_lock($1, $2) AS got, pg_backend_pid() AS session',
         [LOCK_SPACE, locks.projector],
       );
-      if (!lock!.got) {
-        await sql.query(END_SILENT_HOLDER, [LOCK_SPACE, locks.projector, SILENT_SECONDS]);
-        return undefined;
-      }
+      if (!lock!.got) return undefined;
       // A swap that was let through before this is seen from here on.
       await alone(this.#database, () => Promise.resolve());
       return lock!.session;
@@ -266,12 +266,15 @@ const HOLDS = `SELECT count(*) > 0 AS held FROM pg_locks
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
 /**
- * A process that is stopped keeps its connections, and its right to write with them. Without that it follows when it goes
- * on; what it was about to apply is refused by the checkpoint.
+ * Who has the right to write. A process that is stopped keeps its connections, and that right with them: one that is silent
+ * loses it here. Without it that process follows when it goes on; what it was about to apply is refused by the checkpoint.
  */
-const END_SILENT_HOLDER = `SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-  WHERE l.locktype = 'advisory' AND l.classid = $1 AND l.objid = $2 AND l.granted AND a.datname = current_database()
-    AND a.usename = current_user AND a.state = 'idle' AND a.state_change < clock_timestamp() - make_interval(secs => $3)`;
+const FIND_HOLDER = `SELECT CASE
+    WHEN a.usename = current_user AND a.state = 'idle' AND a.state_change < clock_timestamp() - make_interval(secs => $3)
+    THEN pg_terminate_backend(a.pid)
+  END AS ended
+  FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+  WHERE l.locktype = 'advisory' AND l.classid = $1 AND l.objid = $2 AND l.granted AND a.datname = current_database()`;
 
 const COUNT_BEYOND =
   "SELECT setval('epitaph_read_models.versions', greatest(last_value, $1)) FROM epitaph_read_models.versions";
