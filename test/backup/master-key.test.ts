@@ -154,6 +154,31 @@ describe('changing the master key', () => {
     }
   });
 
+  it('of more keys than are wrapped in one transaction goes on between two of them, too', async () => {
+    const vault = new DatabaseSync(join(data, 'vault.db'));
+    // Made for writes that then failed: the log knows no life of theirs.
+    vault.exec(
+      `INSERT INTO keys (id, owner, wrapped)
+       WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+       SELECT i + (SELECT max(id) FROM keys), randomblob(8), randomblob(60) FROM n`,
+    );
+    vault.close();
+    const rotated = (onStep: (step: string) => void) => {
+      const folder = DataFolder.open(data, 'manual');
+      return rotateMasterKey(folder, { onStep }).finally(() => folder.close());
+    };
+    const cut = rotated((step) => {
+      if (step === 'batch: after commit') throw new PlacedCrash(step);
+    });
+    await expect(cut).rejects.toThrow(PlacedCrash);
+    // The value by which the key is known goes last.
+    const next = place.file('next.key');
+    copyFileSync(join(data, 'master.key.next'), next);
+    expect((await epitaph(['keys', 'verify-master', next, '--data', data])).code).toBe(2);
+    await rotated(() => {});
+    await opensWhole();
+  });
+
   it('that was cut short goes on to no other key than the one it was begun with', async () => {
     const current = readFileSync(join(data, 'master.key'), 'utf8').trim();
     const next = Buffer.alloc(32, 9).toString('base64');

@@ -37,21 +37,25 @@ interface Life {
   readonly secret: Buffer;
 }
 
+/** The first event of a life. */
+const eventOf = ({ sealer }: SqliteStorage, name: string, key: SecretLifeKey): NewEvent => ({
+  id: crypto.randomUUID(),
+  type: 'ItemUpserted',
+  version: 1,
+  data: { id: name, key: key.keyId },
+  body: sealer.seal(key, streamOf(name), 0, `about ${name}`),
+  occurredAtMs: 1_000,
+  actor: 'test',
+  correlationId: '00000000-0000-4000-8000-000000000000',
+  causationId: '00000000-0000-4000-8000-000000000000',
+});
+
 /** Writes the first event of a life as a command does: key, sealed body, append. */
-async function live({ vault, log, sealer }: SqliteStorage, name: string): Promise<Life> {
+async function live(storage: SqliteStorage, name: string): Promise<Life> {
+  const { vault, log } = storage;
   const stream = streamOf(name);
   const { key, stored } = vault.createKey(stream);
-  const event: NewEvent = {
-    id: crypto.randomUUID(),
-    type: 'ItemUpserted',
-    version: 1,
-    data: { id: name, key: key.keyId },
-    body: sealer.seal(key, stream, 0, `about ${name}`),
-    occurredAtMs: 1_000,
-    actor: 'test',
-    correlationId: '00000000-0000-4000-8000-000000000000',
-    causationId: '00000000-0000-4000-8000-000000000000',
-  };
+  const event = eventOf(storage, name, key as SecretLifeKey);
   const appended = await log.append([{ stream, expectedRevision: 'no-stream', events: [event] }], { after: [stored] });
   expect(appended.kind).toBe('appended');
   return { name, keyId: key.keyId, secret: (key as SecretLifeKey).secret.export() };
@@ -65,7 +69,7 @@ async function spareLives(storage: SqliteStorage, count: number, name = 'life'):
   return lives;
 }
 
-async function opens({ vault, log, sealer }: SqliteStorage, { name, keyId }: Life): Promise<string> {
+async function opens({ vault, log, sealer }: SqliteStorage, { name, keyId }: Omit<Life, 'secret'>): Promise<string> {
   const stream = streamOf(name);
   const found = vault.findKey(keyId, stream);
   if (found.status !== 'there') return found.status;
@@ -127,6 +131,33 @@ for (const writers of ['inline', 'threads'] as const) {
       }
       storage.vault.forgetUnwrapped();
       for (const life of lives) expect(await opens(storage, life)).toBe(`about ${life.name}`);
+    });
+
+    it('are known to have lives, too, that are begun together with one whose key was stored before', async () => {
+      const storage = await folder.open({ writers });
+      await spareLives(storage, 1);
+      const earlier = storage.vault.createKey(streamOf('earlier'));
+      // Handed over to the writer by itself.
+      await new Promise(setImmediate);
+      const later = storage.vault.createKey(streamOf('later'));
+      const written = [
+        { name: 'earlier', ...earlier },
+        { name: 'later', ...later },
+      ];
+      const appended = await storage.log.append(
+        written.map(({ name, key }) => ({
+          stream: streamOf(name),
+          expectedRevision: 'no-stream',
+          events: [eventOf(storage, name, key as SecretLifeKey)],
+        })),
+        { after: written.map(({ stored }) => stored) },
+      );
+      expect(appended.kind).toBe('appended');
+      await folder.close();
+      const again = await folder.open({ writers });
+      for (const { name, key } of written) {
+        expect(await opens(again, { name, keyId: key.keyId })).toBe(`about ${name}`);
+      }
     });
 
     it('are found again after a kill by the lives that the log knows; the others are gone', async () => {
