@@ -1,8 +1,10 @@
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { DestroyRequest } from '@epitaph/core/vault/key-vault.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
+import type { LogOwner } from '@epitaph/storage/log-owner.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 const framework = { describe, it, expect };
@@ -42,9 +44,16 @@ for (const writers of ['inline', 'threads'] as const) {
 }
 
 describe('the SQLite key vault while it is copied', () => {
-  it('destroys no key until that is over, and makes new ones all the same', async () => {
+  it.each([
+    { whose: 'its folder’s log', logElsewhere: undefined },
+    {
+      // Without spare keys, for which the copy would wait.
+      whose: 'a log on a server',
+      logElsewhere: { id: 'l', name: 'a server', isEmpty: true, log: new MemoryEventLog(), claim: async (owner: LogOwner) => owner },
+    },
+  ])('beside $whose destroys no key until that is over, and makes new ones all the same', async ({ logElsewhere }) => {
     const folder = new TestFolder();
-    const { vault } = await folder.open({ writers: 'threads' });
+    const { vault } = await folder.open({ writers: 'threads', logElsewhere });
     const reader = new DatabaseSync(folder.file('vault.db'), { readOnly: true });
     onTestFinished(async () => {
       reader.close();

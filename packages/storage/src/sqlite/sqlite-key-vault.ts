@@ -199,8 +199,10 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
-    await Promise.all([this.#undestroyed, this.#givingOf(new Set(requests.map(({ keyId }) => keyId)))]);
-    const jobs = await this.#destroying(Promise.allSettled(this.#destroyJobs(requests)));
+    await this.#undestroyed;
+    // From here on, without a turn in between, who copies waits for it.
+    const given = this.#givingOf(new Set(requests.map(({ keyId }) => keyId)));
+    const jobs = await this.#destroying(given.then(() => Promise.allSettled(this.#destroyJobs(requests))));
     const failed = jobs.find((job) => job.status === 'rejected');
     const outcomes = jobs.flatMap((job) => (job.status === 'fulfilled' ? job.value : []));
     for (let index = 0; index < requests.length; index++) {
