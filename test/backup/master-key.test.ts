@@ -202,6 +202,24 @@ describe('changing the master key', () => {
     await opensWhole(next);
   });
 
+  it('that is to be to a key that is given is to that one, of a folder that keeps its own, and when it was cut short', async () => {
+    const keyFile = join(data, 'master.key');
+    const [next, other] = [9, 8].map((byte) => Buffer.alloc(32, byte).toString('base64')) as [string, string];
+    const folder = DataFolder.open(data, 'manual');
+    const onStep = (step: string) => {
+      if (step === 'next key: after') throw new PlacedCrash(step);
+    };
+    await expect(rotateMasterKey(folder, { next, onStep })).rejects.toThrow(PlacedCrash);
+    folder.close();
+    const rotated = (key: string) =>
+      epitaph(['keys', 'rotate-master', '--data', data], { EPITAPH_NEW_MASTER_KEY: key });
+    const refused = await rotated(other);
+    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('Finish that one first')]);
+    expect(await rotated(next)).toMatchObject({ code: 0 });
+    expect(readFileSync(keyFile, 'utf8').trim()).toBe(next);
+    await opensWhole(next);
+  });
+
   it.each(['a write', 'a purge'])(
     'refuses keys from before %s, for the newest would be left under a key that is gone',
     async (what) => {
@@ -258,7 +276,7 @@ describe('changing the master key', () => {
     await opensWhole();
   });
 
-  it('is of a store, not of a copy of its keys or of a store without its log, and leaves these as they are', async () => {
+  it('is of a store, not of a copy of its keys or of a store without its keys or its log, and leaves these as they are', async () => {
     const given = {
       EPITAPH_MASTER_KEY: readFileSync(join(data, 'master.key'), 'utf8').trim(),
       EPITAPH_NEW_MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
@@ -269,6 +287,11 @@ describe('changing the master key', () => {
     const rotated = await epitaph(['keys', 'rotate-master', '--data', copy], given);
     expect([rotated.code, rotated.err]).toEqual([2, expect.stringContaining('There is no store in')]);
     expect(readdirSync(copy)).toEqual(['vault.db']);
+    rmSync(join(data, 'vault.db'));
+    const keyless = await epitaph(['keys', 'rotate-master', '--data', data], given);
+    expect([keyless.code, keyless.err]).toEqual([2, expect.stringContaining('There is no key vault in')]);
+    expect(existsSync(join(data, 'vault.db'))).toBe(false);
+    copyFileSync(join(copy, 'vault.db'), join(data, 'vault.db'));
     rmSync(join(data, 'log.db'));
     for (const name of readdirSync(data)) if (name.startsWith('items')) rmSync(join(data, name));
     const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data], given);

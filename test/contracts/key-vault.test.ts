@@ -49,7 +49,13 @@ describe('the SQLite key vault while it is copied', () => {
     {
       // Without spare keys, for which the copy would wait.
       whose: 'a log on a server',
-      logElsewhere: { id: 'l', name: 'a server', isEmpty: true, log: new MemoryEventLog(), claim: async (owner: LogOwner) => owner },
+      logElsewhere: {
+        id: 'l',
+        name: 'a server',
+        isEmpty: true,
+        log: new MemoryEventLog(),
+        claim: async (owner: LogOwner) => owner,
+      },
     },
   ])('beside $whose destroys no key until that is over, and makes new ones all the same', async ({ logElsewhere }) => {
     const folder = new TestFolder();
