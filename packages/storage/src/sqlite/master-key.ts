@@ -105,7 +105,7 @@ export interface Rotation {
  * Wraps everything in the vault anew, under another master key. Rows keep their length, so that they are overwritten
  * where they lie and nothing of the old wrapping is left. Cut short at any point, it goes on when it is called again.
  *
- * The caller holds the folder.
+ * The caller holds the folder, in which there is a vault.
  *
  * @returns how many keys and secrets were wrapped anew
  * @throws {UnusableFile} for a wrong key; then nothing has changed.
@@ -133,7 +133,6 @@ export async function rotateMasterKey(
   }
   const fresh = readMasterKey(text);
   const file = folder.file('vault.db');
-  if (!existsSync(file)) throw new UnusableFile(`There is no key vault in ${folder.path}.`);
   if (log === undefined && !existsSync(folder.file('log.db'))) {
     throw new UnusableFile(
       `There is no event log in ${folder.path}, which says whose the keys are. Put it back, or restore the store from a backup.`,
