@@ -1,4 +1,4 @@
-import { createSecretKey, randomBytes } from 'node:crypto';
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { CosmosClient } from '@azure/cosmos';
@@ -7,7 +7,12 @@ import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
 import { LOCK_SPACE, locks } from '@epitaph/storage/postgres/migrations.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
-import { rotatePostgresMasterKey, withoutNodes, WorkCutShort } from '@epitaph/storage/postgres/rotate-master-key.ts';
+import {
+  checkPostgresMasterKey,
+  rotatePostgresMasterKey,
+  withoutNodes,
+  WorkCutShort,
+} from '@epitaph/storage/postgres/rotate-master-key.ts';
 import { cleanUp, command, epitaph, serve, temporaryFolder } from '../../packages/api/test/cli/process.ts';
 import { EventStoreDouble } from '../eventstoredb/double.ts';
 import { environmentOf, fsckOf } from './processes.ts';
@@ -113,6 +118,27 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
     expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
   });
 
+  it('is tried, and refused where it is wrong, without bringing a vault of an older version up to date', async () => {
+    const [current, next, wrong] = [1, 2, 3].map(() => createSecretKey(randomBytes(32))) as [
+      KeyObject,
+      KeyObject,
+      KeyObject,
+    ];
+    const url = await server.newDatabase();
+    const database = await openDatabase(url);
+    await (await PostgresKeyVault.open({ database, master: current })).close();
+    await database.close();
+    await server.run('UPDATE epitaph_vault.schema_version SET version = 4', url);
+    await server.run('ALTER TABLE epitaph_vault.log DROP COLUMN owner', url);
+    const version = () => server.run('SELECT version FROM epitaph_vault.schema_version', url);
+    await checkPostgresMasterKey(url, current);
+    await expect(checkPostgresMasterKey(url, wrong)).rejects.toThrow('does not open the key vault');
+    await expect(rotatePostgresMasterKey({ url, current: wrong, next })).rejects.toThrow('Nothing was changed');
+    expect(await version()).toEqual([{ version: 4 }]);
+    expect(await rotatePostgresMasterKey({ url, current, next })).toBe(1);
+    expect(await version()).toEqual([{ version: 5 }]);
+  });
+
   describe('and what keeps nodes away meanwhile', () => {
     const [current, next] = [createSecretKey(randomBytes(32)), createSecretKey(randomBytes(32))];
     const GUARD = `SELECT pg_terminate_backend(pid) FROM pg_locks
@@ -132,7 +158,7 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
     it('ends the work when it is lost, for nodes may start then: nothing of a transaction is left', async () => {
       const url = await server.newDatabase();
       await vaultAt(url);
-      const work = withoutNodes(url, (database) =>
+      const work = withoutNodes(url, [current], (database) =>
         database.transaction(async (sql) => {
           await sql.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1)');
           await server.run(GUARD, url);

@@ -48,7 +48,7 @@ export interface RestoredVault extends Pick<SettledKeys, 'keysDestroyed' | 'unre
  */
 export async function prepareRestoredVault(options: RestoredVaultOptions): Promise<RestoredVault> {
   const { url, master, copiesKeptSeconds, log, onProgress = () => {} } = options;
-  return withoutNodes(url, async (database) => {
+  return withoutNodes(url, [master], async (database) => {
     const vault = await PostgresKeyVault.open({ database, master, copiesKeptSeconds, restoring: 'alone' });
     try {
       await assertItsLog(database, options.logId);

@@ -38,7 +38,7 @@ export interface PostgresRotation {
  * @throws {WorkCutShort} with a message for whoever calls it
  */
 export async function rotatePostgresMasterKey({ url, current, next }: PostgresRotation): Promise<number> {
-  return withoutNodes(url, async (database) => {
+  return withoutNodes(url, [current, next], async (database) => {
     const { rewrapped, generation } = await aloneInVault(database, (sql) => rewrap(sql, current, next));
     // Also what an earlier call has left when it was cut short.
     if ((await obstaclesToErasing(database)).length === 0) {
@@ -63,7 +63,7 @@ export async function rotatePostgresMasterKey({ url, current, next }: PostgresRo
 export async function checkPostgresMasterKey(url: string, master: KeyObject): Promise<void> {
   const database = await openDatabase(url);
   try {
-    await assertVault(database, url);
+    await assertThere(database, url);
     if ((await openRoot(database, master)) === undefined) {
       throw new UnusableServer(
         `This master key does not open the key vault at ${placeOf(url)}. Nothing in it can be read without the right one.`,
@@ -78,16 +78,20 @@ export async function checkPostgresMasterKey(url: string, master: KeyObject): Pr
  * Runs what must have the vault to itself, while no node is at work and none can start. The work must be such that it can
  * be called again wherever it was cut short.
  *
- * @throws {UnusableServer} while nodes are at work
+ * @param masters master keys of which one must open the vault, or it is left as it is
+ * @throws {UnusableServer} while nodes are at work, and where none of the keys opens the vault
  * @throws {WorkCutShort} when the server was lost in the middle, or the connection that keeps nodes away
  */
 export async function withoutNodes<Result>(
   url: string,
+  masters: readonly KeyObject[],
   work: (database: PostgresDatabase) => Promise<Result>,
 ): Promise<Result> {
   const database = await openDatabase(url);
   try {
-    await assertVault(database, url);
+    await assertThere(database, url);
+    // Refuses one of a later version, and brings an earlier one to this, which the earlier program opens no more.
+    await migrate(database, { ...vaultSchema, check: (sql) => assertOpens(sql, masters) });
     const { connection: guard } = await database.dedicated(async (sql) => {
       const [lock] = await sql.query<{ alone: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS alone', [
         LOCK_SPACE,
@@ -121,12 +125,22 @@ export async function withoutNodes<Result>(
   }
 }
 
-async function assertVault(database: PostgresDatabase, url: string): Promise<void> {
+async function assertThere(database: PostgresDatabase, url: string): Promise<void> {
   const [there] = await database.query('SELECT 1 FROM pg_namespace WHERE nspname = $1', [vaultSchema.name]);
   if (there === undefined) throw new UnusableServer(`There is no key vault at ${placeOf(url)}.`);
-  // Refuses one of a later version, and brings an earlier one to this.
-  await migrate(database, vaultSchema);
 }
+
+async function assertOpens(sql: Statements, masters: readonly KeyObject[]): Promise<void> {
+  for (const master of masters) {
+    const root = await openRoot(sql, master);
+    root?.key.fill(0);
+    if (root !== undefined) return;
+  }
+  throw notInForce();
+}
+
+const notInForce = (): UnusableServer =>
+  new UnusableServer('The master key is not the one in force for this key vault. Nothing was changed.');
 
 interface OpenRoot {
   readonly generation: number;
@@ -153,7 +167,7 @@ async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Pro
     const done = await openRoot(sql, next);
     done?.key.fill(0);
     if (done !== undefined) return { rewrapped: 0, generation: done.generation };
-    throw new UnusableServer('The master key is not the one in force for this key vault. Nothing was changed.');
+    throw notInForce();
   }
   const secrets = await sql.query<{ name: string; wrapped: Buffer }>('SELECT name, wrapped FROM epitaph_vault.secrets');
   const rewrapped = secrets.map(({ name, wrapped }) => {
