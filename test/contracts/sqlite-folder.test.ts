@@ -420,6 +420,10 @@ describe('a data folder', () => {
     const error = await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64') });
     expect(error).toBeInstanceOf(UnusableFile);
     expect(error.message).toContain('master key does not open');
+    const [current, next] = [3, 4].map((byte) => Buffer.alloc(32, byte).toString('base64'));
+    const opened = DataFolder.open(folder.path, 'manual');
+    await expect(rotateMasterKey(opened, { current, next })).rejects.toThrow('master key does not open');
+    opened.close();
     const vault = new DatabaseSync(folder.file('vault.db'));
     expect(vault.prepare('PRAGMA user_version').get()).toEqual({ user_version: 2 });
     vault.close();

@@ -9,12 +9,12 @@ import { ownerOf, unwrapKey, wrapKey } from '../crypto/key-wrapping.ts';
 import { keysOf } from '../restored-keys.ts';
 import { type DataFolder, MANIFEST_FILE, MASTER_KEY_FILE } from './data-folder.ts';
 import { syncFolder, writeDurably } from './durable-files.ts';
-import { emptyJournal, headIn, openForReading, UnusableFile } from './database.ts';
+import { emptyJournal, headIn, isOutdated, openForReading, UnusableFile } from './database.ts';
 import { openVault } from './open-vault.ts';
 import { MASTER_KEY_CHECK } from './sqlite-key-vault.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 import type { StepHook } from './placed-crash.ts';
-import { JUDGED_EVENTS, LAST_KEY_ID } from './schema.ts';
+import { JUDGED_EVENTS, LAST_KEY_ID, VAULT_SCHEMA_VERSION } from './schema.ts';
 import { lastSpareKey, recoverSpareKeys } from './spare-keys.ts';
 import { VaultTables } from './vault-tables.ts';
 import { lastKeysIn, livesIn, type WrittenLife } from './written-lives.ts';
@@ -139,6 +139,8 @@ export async function rotateMasterKey(
     );
   }
   assertReachesReadModels(log === undefined ? headIn(folder.file('log.db')) : await log.head(), folder);
+  // Once it is brought up to date, no older version opens it: a wrong key must not get so far.
+  if (folder.rotatingTo === undefined && isOutdated(file, VAULT_SCHEMA_VERSION)) checkMasterKey(file, old);
   const vault = openVault(file);
   let logFile: DatabaseSync | undefined;
   try {
