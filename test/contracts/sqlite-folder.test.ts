@@ -591,9 +591,17 @@ for (const writers of ['inline', 'threads'] as const) {
       const intruder = new DatabaseSync(folder.file('vault.db'));
       const taken = await storage.vault.whileCopying(async () => storage.vault.createKey('item-rid.probe.0'));
       await taken.stored;
-      intruder
-        .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)')
-        .run(taken.key.keyId + 1, new Uint8Array(8), new Uint8Array(60));
+      const numbers = [1, 2, 3].map((more) => taken.key.keyId + more);
+      const take = intruder.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)');
+      for (const number of numbers) take.run(number, new Uint8Array(8).fill(1), new Uint8Array(60));
+      // One that no write takes along is stored alone: who waits for it is told, and it is not to be had from memory either.
+      const alone = await storage.vault.whileCopying(async () => {
+        // Nobody waits for this one.
+        storage.vault.createKey('item-rid.left.0');
+        return storage.vault.createKey('item-rid.alone.0');
+      });
+      await expect(alone.stored).rejects.toThrow(StorageFault);
+      expect(storage.vault.findKey(alone.key.keyId, 'item-rid.alone.0').status).toBe('unknown');
       const streams = ['item-rid.x.0', 'item-rid.y.0', 'item-rid.z.0'];
       const keyless = { stream: 'keyless', expectedRevision: 'no-stream', events: [event()] } as const;
       const [beside, ...outcomes] = await storage.vault.whileCopying(() =>
@@ -609,7 +617,7 @@ for (const writers of ['inline', 'threads'] as const) {
       }
       expect(await storage.log.readStream('item-rid.x.0')).toEqual([]);
       if (outcomes.every((outcome) => outcome.status === 'rejected')) expect(await storage.log.head()).toBe(head);
-      intruder.prepare('DELETE FROM keys WHERE id = ?').run(taken.key.keyId + 1);
+      for (const number of numbers) intruder.prepare('DELETE FROM keys WHERE id = ?').run(number);
       intruder.close();
       // It goes on as if nothing had been.
       for (const stream of streams) {
