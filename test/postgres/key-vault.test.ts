@@ -508,6 +508,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
 
     it.each([
+      { setting: 'log_statement = mod', remedy: 'log_parameter_max_length to 0' },
+      { setting: 'log_min_duration_statement = 60000', remedy: 'log_parameter_max_length to 0' },
+      { setting: 'log_min_duration_sample = 60000', remedy: 'log_parameter_max_length to 0' },
+      { setting: 'log_transaction_sample_rate = 0.01', remedy: 'log_parameter_max_length to 0' },
+      { setting: 'log_parameter_max_length_on_error = -1', remedy: 'log_parameter_max_length_on_error to 0' },
+    ])(
+      'on a server whose log would have what is erased, by $setting, is refused with what to set',
+      ({ setting, remedy }) =>
+        inWorld(async (world) => {
+          const name = new URL(world.url).pathname.slice(1);
+          await server.run(`ALTER DATABASE ${name} SET ${setting}`);
+          await expect(world.open()).rejects.toThrow(remedy);
+          await server.run(`ALTER DATABASE ${name} SET ${remedy.replace(' to ', ' = ')}`);
+          await world.open();
+        }),
+    );
+
+    it.each([
       [
         'nothing listens there, or not yet',
         () => `postgresql://epitaph@127.0.0.1:1/postgres`,

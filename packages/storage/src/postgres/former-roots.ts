@@ -12,7 +12,10 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
     list_wal: boolean;
     log_statement: string;
     log_duration: string;
+    log_samples: string;
+    log_transactions: string;
     log_parameters: string;
+    log_parameters_on_error: string;
   }>(`
     SELECT current_setting('wal_recycle') AS recycle,
            current_setting('archive_mode') AS archive,
@@ -22,7 +25,10 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
            has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS list_wal,
            current_setting('log_statement') AS log_statement,
            (SELECT setting FROM pg_settings WHERE name = 'log_min_duration_statement') AS log_duration,
-           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length') AS log_parameters`);
+           (SELECT setting FROM pg_settings WHERE name = 'log_min_duration_sample') AS log_samples,
+           (SELECT setting FROM pg_settings WHERE name = 'log_transaction_sample_rate') AS log_transactions,
+           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length') AS log_parameters,
+           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length_on_error') AS log_parameters_on_error`);
   const found: string[] = [];
   const { recycle, archive, keep, checkpoint, switch_wal, list_wal } = server!;
   if (recycle !== 'off') found.push('wal_recycle is on: old WAL files are kept for reuse (set it to off)');
@@ -31,9 +37,18 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
   if (!checkpoint) found.push('the user may not ask for a checkpoint (GRANT pg_checkpoint)');
   if (!switch_wal) found.push('the user may not end a WAL file (GRANT EXECUTE ON FUNCTION pg_switch_wal)');
   if (!list_wal) found.push('the user may not see which WAL files there are (GRANT pg_monitor)');
-  const logs = server!.log_statement === 'all' || server!.log_statement === 'mod' || server!.log_duration !== '-1';
-  if (logs && server!.log_parameters !== '0') {
+  const { log_statement, log_duration, log_samples, log_transactions } = server!;
+  const isLogged =
+    log_statement === 'all' ||
+    log_statement === 'mod' ||
+    log_duration !== '-1' ||
+    log_samples !== '-1' ||
+    Number(log_transactions) > 0;
+  if (isLogged && server!.log_parameters !== '0') {
     found.push("statements' values may stand in the server's log (set log_parameter_max_length to 0)");
+  }
+  if (server!.log_parameters_on_error !== '0') {
+    found.push("statements' values may stand in the server's log (set log_parameter_max_length_on_error to 0)");
   }
   return found;
 }
