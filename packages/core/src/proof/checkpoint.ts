@@ -62,8 +62,9 @@ export function readVerifierKey(
 ): VerifierKey | undefined {
   const [, name, , encoded] = /^([^+\s]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/=]+)$/.exec(text.trim()) ?? [];
   const bytes = encoded === undefined ? undefined : fromBase64(encoded);
-  if (name === undefined || bytes?.length !== 33 || bytes[0] !== ED25519) return undefined;
+  if (name === undefined || bytes?.length !== 33) return undefined;
   const key = { name, publicKey: bytes.subarray(1) };
+  // Which has the algorithm in it, too.
   return verifierKeyText(key, cryptography) === text.trim() ? key : undefined;
 }
 
