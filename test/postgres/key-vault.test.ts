@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
+import { type DestroyRequest, UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { describeKeyVault } from '@epitaph/core/testing/key-vault-contract.ts';
 import { GcmBodySealer } from '@epitaph/storage/crypto/gcm-body-sealer.ts';
 import { openDatabase, PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
@@ -324,6 +324,17 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           expect(await vault.findKey(keyId, life)).toMatchObject({ status: 'there' });
           expect(await vault.findKey(keyId, lost.stream)).toEqual({ status: 'unknown' });
         }
+      }));
+
+    it('has no key in memory any more, that it asked for or that came with it, soon after another node has destroyed it', () =>
+      inWorld(async (world) => {
+        const [one, other] = [await world.open(), await world.open()];
+        const [asked, beside, kept] = await Promise.all(['a', 'b', 'c'].map((name) => makeLife(one, stream(name))));
+        const statusOf = async ({ keyId, stream: of }: DestroyRequest) => (await other.findKey(keyId, of)).status;
+        expect(await statusOf(asked!)).toBe('there');
+        await one.destroyKeys([asked!, beside!]);
+        for (const life of [asked!, beside!]) await expect.poll(() => statusOf(life)).toBe('destroyed');
+        expect(await statusOf(kept!)).toBe('there');
       }));
 
     it('refuses for a hold placed on another node, from the moment that is acknowledged', () =>
