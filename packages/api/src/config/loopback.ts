@@ -2,9 +2,9 @@ import { lookup } from 'node:dns/promises';
 import { BlockList, isIP } from 'node:net';
 
 const loopback = new BlockList();
+// Also as IPv6 writes them.
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
 loopback.addAddress('::1', 'ipv6');
-loopback.addSubnet('::ffff:127.0.0.0', 104, 'ipv6');
 
 /** True for an address that only this machine can reach. */
 function isLoopbackAddress(address: string): boolean {
