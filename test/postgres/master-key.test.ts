@@ -206,6 +206,8 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
       const refusal = /master key is not the one/;
       await expect(vault.findKey(key.keyId, 'item-rid.life.0')).rejects.toThrow(refusal);
       await expect(vault.containerSecret('rid')).rejects.toThrow(refusal);
+      // Nor is one made, which nobody else could open.
+      await expect(vault.containerSecret('another')).rejects.toThrow(refusal);
       await vault.close();
       await database.close();
     });
