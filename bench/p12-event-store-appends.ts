@@ -24,7 +24,7 @@ const ITEMS = 5_000;
 
 /** As docs/servers.md has PostgreSQL set for the vault. */
 const POSTGRES = {
-  settings: ['wal_recycle=off', 'wal_keep_size=0', 'log_parameter_max_length=0'],
+  settings: ['wal_recycle=off', 'wal_keep_size=0', 'log_parameter_max_length=0', 'log_parameter_max_length_on_error=0'],
   initdb: ['--wal-segsize=1'],
 };
 

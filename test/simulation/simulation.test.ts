@@ -4,7 +4,7 @@ import { simulate } from './simulation.ts';
 import { World } from './world.ts';
 
 /** Seeds of the run in CI, and commands of each; 10,000 others of 60 before a release: `npm run simulate -- --seed 1 --count 10000`. */
-const SEEDS = 125;
+const SEEDS = 75;
 const LENGTH = 38;
 const PER_TEST = 25;
 

@@ -96,7 +96,7 @@ export class SharedProjector implements Projection {
   /** One look at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
   #nextLook: Promise<void> | undefined;
-  /** The next look is not only for what another node has applied, which shows that one projects. */
+  /** The next look is not only for another node's news: these come from one that projects, or the next look by time will find out. */
   #mayBeLeaderless = false;
   /** Until the projector of the right to write has gone on with other read models. */
   #moving: Promise<void> = Promise.resolve();
