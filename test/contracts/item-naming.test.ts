@@ -18,3 +18,29 @@ it('names of items need a secret for each container, of which not all that ever 
   expect(await nameOf('first')).toBe(first);
   expect(asked).toBe(1);
 });
+
+it('names of items that are asked for at once need a secret once, and another after it was forgotten or could not be had', async () => {
+  const asked: PromiseWithResolvers<Uint8Array>[] = [];
+  const naming = new HashedItemNaming({
+    containerSecret: () => {
+      const answer = Promise.withResolvers<Uint8Array>();
+      asked.push(answer);
+      return answer.promise;
+    },
+  });
+  const nameOf = async (id: string) => naming.itemStreamPrefix('rid', '["p"]', id);
+  const failed = Promise.allSettled([nameOf('a'), nameOf('b')]);
+  asked[0]!.reject(new Error('the vault is away'));
+  expect((await failed).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  const former = Promise.all([nameOf('a'), nameOf('b')]);
+  expect(asked.length).toBe(2);
+  naming.forget();
+  const names = Promise.all([nameOf('a'), nameOf('b')]);
+  expect(asked.length).toBe(3);
+  asked[2]!.resolve(Buffer.alloc(32, 3));
+  const [name] = await names;
+  asked[1]!.resolve(Buffer.alloc(32, 2));
+  expect((await former)[0]).not.toBe(name);
+  expect(await nameOf('a')).toBe(name);
+  expect(asked.length).toBe(3);
+});

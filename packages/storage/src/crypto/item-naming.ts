@@ -23,6 +23,8 @@ const SECRETS = 10_000;
 export class HashedItemNaming implements ItemNaming {
   readonly #vault: Pick<KeyVault, 'containerSecret'>;
   readonly #secrets = new GenerationCache<string, Buffer>(SECRETS);
+  /** Secrets that are on their way: all who come meanwhile wait for the same, as those do who fill a new container. */
+  readonly #asked = new Map<string, Promise<Buffer>>();
   /** Whole hashes, of which stream names have the beginning. */
   readonly #partitions = new Map<string, string>();
 
@@ -62,18 +64,30 @@ export class HashedItemNaming implements ItemNaming {
   #withSecret<Result>(containerRid: string, use: (secret: Buffer) => Result): Result | Promise<Result> {
     const secret = this.#secrets.get(containerRid);
     if (secret !== undefined) return use(secret);
-    return this.#vault.containerSecret(containerRid).then((bytes) => {
+    return (this.#asked.get(containerRid) ?? this.#ask(containerRid)).then(use);
+  }
+
+  #ask(containerRid: string): Promise<Buffer> {
+    const asked = this.#vault.containerSecret(containerRid).then((bytes) => {
       // Not from the pool of small buffers, of which it would keep eight kilobytes.
-      const loaded = Buffer.alloc(bytes.length);
-      loaded.set(bytes);
-      this.#secrets.set(containerRid, loaded);
-      return use(loaded);
+      const secret = Buffer.alloc(bytes.length);
+      secret.set(bytes);
+      return secret;
     });
+    this.#asked.set(containerRid, asked);
+    // Unless it is forgotten by now.
+    const ends = (): boolean => this.#asked.get(containerRid) === asked && this.#asked.delete(containerRid);
+    asked.then(
+      (secret) => ends() && this.#secrets.set(containerRid, secret),
+      () => ends(),
+    );
+    return asked;
   }
 
   /** Asks for all secrets anew. */
   forget(): void {
     this.#secrets.clear();
+    this.#asked.clear();
     this.#partitions.clear();
   }
 
