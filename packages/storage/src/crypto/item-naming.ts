@@ -102,6 +102,8 @@ export class HashedItemNaming implements ItemNaming {
     let partition = this.#partitions.get(cacheKey);
     if (partition === undefined) {
       partition = keyedHash(secret, `partition ${partitionKey}`);
+      // By a secret that is forgotten since it was asked for: of the next one it would be wrong.
+      if (this.#secrets.get(containerRid) !== secret) return partition;
       if (this.#partitions.size >= PARTITION_CACHE_SIZE) this.#partitions.clear();
       this.#partitions.set(cacheKey, partition);
     }
