@@ -162,6 +162,7 @@ const plausible = fc.oneof(
   fc.tuple(fc.constant('PUT'), fc.constantFrom(`${DOCS}/o1`, '/dbs/shop/colls/orders'), document.map(asText)),
   fc.tuple(fc.constant('PATCH'), fc.constant(`${DOCS}/o1`), patch.map(asText)),
   fc.tuple(fc.constant('POST'), fc.constantFrom(DOCS, '/dbs', '/offers'), query.map(asText)),
+  fc.tuple(fc.constant('DELETE'), fc.constantFrom(`${DOCS}/o1`, '/dbs/shop/colls/orders'), fc.constant('')),
 );
 const request = fc.oneof(plausible, fc.tuple(method, path, body));
 
