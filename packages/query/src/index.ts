@@ -7,7 +7,7 @@ export { QueryError } from './errors.ts';
 export type { QueryErrorDetail } from './errors.ts';
 export { evaluate, matches, startEvaluation } from './pages/evaluate.ts';
 export type { Evaluation, EvaluationContext } from './pages/evaluate.ts';
-export { hasLargeNumbers, integerValue, jsonText, parseJson } from './values/json-text.ts';
+export { hasLargeNumbers, integerValue, jsonText, jsonTextAgain, parseJson } from './values/json-text.ts';
 export { keepNames } from './values/name-order.ts';
 export { Memory } from './values/memory.ts';
 export { isOfMany, isOrdered, isRanked, OrderedPage, orderText } from './pages/ordered-page.ts';

@@ -1,11 +1,11 @@
-import { hasLargeNumbers, jsonText } from '@epitaph/query';
+import { hasLargeNumbers, jsonText, jsonTextAgain } from '@epitaph/query';
 import type { ContainerDefinition } from '@epitaph/core/container/definition.ts';
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Document, ItemToWrite } from '../store/api/items-api.ts';
 import { withoutSystemProperties } from '../store/items/system-properties.ts';
 import { badRequest, requiredId, tooLarge } from './errors.ts';
-import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
+import { isJsonObject, readExactJson, type JsonObject } from './json.ts';
 
 /** Source: Cosmos DB, "Service quotas". */
 const MAX_ID_BYTES = 1023;
@@ -19,20 +19,25 @@ export function readItemBody(definition: ContainerDefinition, body: Buffer | und
   if (body === undefined || body.length === 0)
     throw badRequest('The request body is empty: a JSON object was expected.');
   if (body.length > limits.itemBytes) throw tooLarge();
-  const value = parseExactJson(body, limits.jsonDepth);
+  const { value, text } = readExactJson(body, limits.jsonDepth);
   if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');
-  const item = itemOf(definition, value);
+  const item = itemOf(definition, value, text);
   // Numbers can take more room than they were sent in (1e20).
   if (item.json.length > limits.itemBytes) throw tooLarge();
   return item;
 }
 
-/** The same for a document that is already parsed: an operation of a batch, or the outcome of a patch. */
-export function itemOf(definition: ContainerDefinition, value: JsonObject): ItemToWrite {
+/**
+ * The same for a document that is already parsed: an operation of a batch, or the outcome of a patch.
+ *
+ * @param text that it was parsed from, if it was read by itself
+ */
+export function itemOf(definition: ContainerDefinition, value: JsonObject, text?: string): ItemToWrite {
   const own = withoutSystemProperties(value);
   const id = checkItemId(own['id']);
-  const json = jsonText(own);
-  const document = hasLargeNumbers(own) ? (JSON.parse(json) as Document) : own;
+  const json = text === undefined || own !== value ? jsonText(own) : jsonTextAgain(own, text);
+  // Text that was kept has none.
+  const document = json !== text && hasLargeNumbers(own) ? (JSON.parse(json) as Document) : own;
   return { id, partitionKey: partitionKeyOf(definition, document), document, json };
 }
 

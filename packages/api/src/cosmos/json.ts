@@ -20,18 +20,23 @@ export function parseJson(body: Buffer, maxDepth: number): unknown {
 }
 
 /** The same, but integers of 64 bits that no double holds are bigints, and not rounded. */
-export function parseExactJson(body: Buffer, maxDepth: number): unknown {
-  if (!isBinaryJson(body)) return parseExactText(body, maxDepth);
-  const value = decodeBinaryJson(body, maxDepth);
-  checkJson(value, maxDepth);
-  return value;
-}
+export const parseExactJson = (body: Buffer, maxDepth: number): unknown => readExactJson(body, maxDepth).value;
 
 /** The same of text alone. */
 export function parseExactText(body: Buffer, maxDepth: number): unknown {
   const value = parseText(body, parseExactly);
   checkJson(value, maxDepth);
   return value;
+}
+
+/** What {@link parseExactJson} gives, with the text that it was read from, if it came as text. */
+export function readExactJson(body: Buffer, maxDepth: number): { readonly value: unknown; readonly text?: string } {
+  let text: string | undefined;
+  const value = isBinaryJson(body)
+    ? decodeBinaryJson(body, maxDepth)
+    : parseText(body, (decoded) => parseExactly((text = decoded)));
+  checkJson(value, maxDepth);
+  return text === undefined ? { value } : { value, text };
 }
 
 function parseText(body: Buffer, parse: (text: string) => unknown): unknown {

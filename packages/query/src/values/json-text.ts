@@ -117,6 +117,30 @@ const digitsOf = (value: unknown): unknown =>
 const asDigits = (_: string, value: unknown): unknown => digitsOf(value);
 
 /**
+ * How long JSON of a value is at least; NaN where a number may be written in fewer characters than `JSON.stringify` takes for
+ * it, as 1000 and 0.001 may.
+ */
+function leastLength(value: unknown): number {
+  if (typeof value === 'string') return value.length + 2;
+  if (typeof value === 'number') {
+    const isShort = Number.isSafeInteger(value) ? value % 1000 !== 0 || value === 0 : Math.abs(value) >= 0.01;
+    return isShort && Math.abs(value) <= Number.MAX_SAFE_INTEGER ? `${value}`.length : Number.NaN;
+  }
+  if (typeof value !== 'object') return value === true ? 4 : value === false ? 5 : Number.NaN;
+  if (value === null) return 4;
+  let length = 1;
+  if (Array.isArray(value)) {
+    for (const element of value as readonly unknown[]) length += leastLength(element) + 1;
+  } else {
+    for (const name in value) {
+      length += name.length + 4 + leastLength((value as Readonly<Record<string, unknown>>)[name]);
+    }
+  }
+  // A comma after all but the last, and the other bracket.
+  return Math.max(length, 2);
+}
+
+/**
  * JSON of a value that may hold bigints, which are numbers like others there. Doubles are the numbers that they are when it
  * is read with `parseJson`: `JSON.stringify` rounds a large one to digits that a double has, but an integer has others.
  * Names are in the order that `parseJson` found them in.
@@ -126,6 +150,13 @@ export function jsonText(value: unknown): string {
   if (traits === 0) return JSON.stringify(value);
   return (traits & WHOLE_NUMBER_NAME) === 0 ? JSON.stringify(value, asDigits) : inOrder(value);
 }
+
+/**
+ * The same of a value that `parseJson` has read from a text, which is given back if nothing in it could be left out: no space
+ * between, no name that comes twice. Its length tells, in less time than it takes to write it again.
+ */
+export const jsonTextAgain = (value: unknown, text: string): string =>
+  leastLength(value) === text.length ? text : jsonText(value);
 
 /** The same text, but for the order of names. */
 function inOrder(value: unknown): string {
