@@ -14,6 +14,8 @@ export class Hmac {
   #inner: Buffer;
   /** The key with the outer padding, then room for the inner digest. */
   readonly #outer: Buffer;
+  /** What was signed last, and how: writes to one container have the same text for a second. */
+  #last: { readonly text: string; readonly signature: Buffer } | undefined;
 
   constructor(key: Uint8Array) {
     const block = Buffer.alloc(BLOCK_BYTES);
@@ -22,14 +24,19 @@ export class Hmac {
     this.#outer = Buffer.concat([block.map((byte) => byte ^ 0x5c), Buffer.alloc(DIGEST_BYTES)]);
   }
 
-  /** As base64. */
-  sign(text: string): string {
+  /** 32 bytes, which nobody may change. */
+  sign(text: string): Buffer {
+    if (this.#last?.text !== text) this.#last = { text, signature: this.#sign(text) };
+    return this.#last.signature;
+  }
+
+  #sign(text: string): Buffer {
     // A character of a text takes three bytes at most.
     const most = BLOCK_BYTES + 3 * text.length;
     if (this.#inner.length < most) this.#inner = Buffer.concat([this.#inner.subarray(0, BLOCK_BYTES)], 2 * most);
     const end = BLOCK_BYTES + this.#inner.write(text, BLOCK_BYTES);
     // Digests come faster as text than as bytes.
     this.#outer.write(hash('sha256', this.#inner.subarray(0, end), 'binary'), BLOCK_BYTES, 'binary');
-    return hash('sha256', this.#outer, 'base64');
+    return Buffer.from(hash('sha256', this.#outer, 'base64'), 'base64');
   }
 }

@@ -107,7 +107,7 @@ export class KeyRing {
 
   /** Whose signature of a text it is, if anyone's; compared in constant time. */
   #signerOf(text: string, signature: Buffer): Holder | undefined {
-    const signer = this.#keys.find(({ hmac }) => timingSafeEqual(Buffer.from(hmac.sign(text), 'base64'), signature));
+    const signer = this.#keys.find(({ hmac }) => timingSafeEqual(hmac.sign(text), signature));
     return signer?.holder;
   }
 

@@ -20,18 +20,22 @@ const VECTORS = [
 
 describe('an HMAC', () => {
   test.each(VECTORS)('is what the standard says (%#)', (key, text, hex) => {
-    expect(Buffer.from(new Hmac(key).sign(text), 'base64').toString('hex')).toBe(hex);
+    expect(new Hmac(key).sign(text).toString('hex')).toBe(hex);
   });
 
   test('is what the runtime makes of any text, one after another by the same key', () => {
     const text = fc.string({ unit: fc.oneof(fc.string({ unit: 'binary' }), fc.constant('\uD800')), maxLength: 300 });
     fc.assert(
-      fc.property(fc.uint8Array({ minLength: 1, maxLength: 140 }), fc.array(text, { maxLength: 5 }), (key, texts) => {
-        const hmac = new Hmac(key);
-        for (const each of texts) {
-          expect(hmac.sign(each)).toBe(createHmac('sha256', key).update(each).digest('base64'));
-        }
-      }),
+      fc.property(
+        fc.uint8Array({ minLength: 1, maxLength: 140 }),
+        fc.array(text, { maxLength: 5 }),
+        (key, different) => {
+          const hmac = new Hmac(key);
+          for (const each of different.flatMap((one) => [one, one])) {
+            expect(hmac.sign(each)).toEqual(createHmac('sha256', key).update(each).digest());
+          }
+        },
+      ),
     );
   });
 });
