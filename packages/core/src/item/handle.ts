@@ -136,17 +136,26 @@ export async function handleLife(
       const wanted = intent(state, { stream, life, last });
       return wanted instanceof Promise ? wanted.then(decided) : decided(wanted);
     },
-    record: async (decision, nextRevision): Promise<Recording | undefined> => {
+    record: (decision, nextRevision) => {
       if (decision.kind === 'end-first') return { events: [recorded(context, decision.event)] };
       if (decision.kind !== 'accepted') return undefined;
       const event = decision.events[0]!;
       if (!isItemWrite(event)) return { events: [recorded(context, event)], notAfterMs };
-      const begins = event.data.key === NEW_KEY;
-      if (begins) newKey ??= await ports.vault.createKey(stream);
-      const to = { stream, revision: nextRevision, body, newKey: begins ? newKey : undefined };
-      const sealing = sealedWrite(ports, recorded(context, event), event.data, to);
-      const sealed = sealing instanceof Promise ? await sealing : sealing;
-      return { events: [sealed], after: newKey && [newKey.stored], notAfterMs };
+      const recording = (sealed: NewEvent): Recording => ({
+        events: [sealed],
+        after: newKey && [newKey.stored],
+        notAfterMs,
+      });
+      const sealedBy = (key: NewLifeKey | undefined): MaybePromise<Recording> => {
+        const to = { stream, revision: nextRevision, body, newKey: key };
+        const sealing = sealedWrite(ports, recorded(context, event), event.data, to);
+        return sealing instanceof Promise ? sealing.then(recording) : recording(sealing);
+      };
+      if (event.data.key !== NEW_KEY) return sealedBy(undefined);
+      const creating = newKey ?? ports.vault.createKey(stream);
+      return creating instanceof Promise
+        ? creating.then((created) => sealedBy((newKey = created)))
+        : sealedBy((newKey = creating));
     },
   });
   return { ...handled, life, stream };

@@ -90,7 +90,7 @@ export interface SqliteStorage {
  * A transaction of the read models costs as much as several dozen of their rows, so they are written in larger groups
  * than the log. More than this at once would hold the event loop on its way to the thread.
  */
-const READ_MODEL_LAG: Lag = { changes: 256, forMs: 20 };
+const READ_MODEL_LAG: Lag = { changes: 256, forMs: 100 };
 
 /** SQLite's name for a database in memory: what the writer has for a log that nobody writes to. */
 const NO_FILE = ':memory:';

@@ -348,7 +348,7 @@ export class ItemWrites {
             }
           : {}),
       };
-      const tried = await unlessTooLate(() => handleItems(this.#parts.ports, context, request));
+      const tried = await handleItems(this.#parts.ports, context, request).catch(unlessTooLate);
       const handled = tried ?? ({ kind: 'again' } as const);
       if (handled.kind !== 'refused') return { handled, within, knownAt };
       const { step, refusal, ...ended } = handled;
@@ -376,11 +376,9 @@ export class ItemWrites {
     const { handled, within } = await this.#handle(caller, container, name, showing, handling);
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
-    const birth = await this.#birthOf(within, name, {
-      stream: handled.stream,
-      position: handled.position!,
-      ...(created ? { birth: handled.firstPosition! } : {}),
-    });
+    const { stream, position } = handled;
+    const began = this.#birthOf(within, name, { stream, position, birth: created ? handled.firstPosition : undefined });
+    const birth = began instanceof Promise ? await began : began;
     const etag = etagOf(written.id);
     this.#documents.put(handled.position!, json, etag);
     const ts = Math.floor(written.occurredAtMs / 1000);
@@ -452,7 +450,7 @@ export class ItemWrites {
           lifeHint: () => this.#lifeHint(within, partitionKey, id),
           command: this.#inTime(within, { id, partitionKey }, context.nowMs, done, intent),
         };
-        const handled = await unlessTooLate(() => handleItem(this.#parts.ports, context, request));
+        const handled = await handleItem(this.#parts.ports, context, request).catch(unlessTooLate);
         if (handled === undefined) return undefined;
         if (isLikelyNew && (handled.life > 0 || handled.firstRevision > 0)) {
           this.#lookingCreates.set(within.number, LOOKING_CREATES);
@@ -478,6 +476,7 @@ export class ItemWrites {
           throw itemRefusal(decision.refusal);
         }
         invariant(position !== undefined, 'an accepted command records something');
+        if (this.#isThereAsKnown(outcome.within)) return outcome;
         const hadBegun = firstRevision > 0;
         if (hadBegun && (await this.#wasInVain(outcome, { stream, partitionKey, position }))) {
           onAgain();
@@ -521,8 +520,8 @@ export class ItemWrites {
 
   /** @throws Refusal container-not-found for a write that came into a container after another node had deleted it */
   async #assertNotGone({ within, knownAt }: DecidedBy, position: number): Promise<void> {
-    const { catalog, ports } = this.#parts;
-    if (this.#isAsKnown(within) && catalog.goneAtMs(within.state) === null) return;
+    const { ports } = this.#parts;
+    if (this.#isThereAsKnown(within)) return;
     const { rid, databaseRid } = within.state;
     const last = await ports.log.readLast(databaseStream(databaseRid));
     let isGone = last?.type === 'DatabaseDeleted' && last.position < position;
@@ -537,6 +536,10 @@ export class ItemWrites {
     if (this.#parts.ports.nodes === undefined || reason !== 'already-exists') return false;
     await this.#parts.confirmCatalog(0);
     return !this.#isAsKnown(within);
+  }
+
+  #isThereAsKnown(within: CatalogContainer): boolean {
+    return this.#isAsKnown(within) && this.#parts.catalog.goneAtMs(within.state) === null;
   }
 
   /** Whether a container is still as it was. Its state is never changed, but replaced. */
@@ -656,19 +659,23 @@ export class ItemWrites {
   }
 
   /** Where the life began that a step wrote to or read. */
-  async #birthOf(
+  #birthOf(
     within: CatalogContainer,
-    { id, partitionKey }: ItemName,
-    { stream, birth, position }: { readonly stream: string; readonly birth?: number; readonly position?: number },
-  ): Promise<number> {
-    const known =
-      birth ??
-      this.#births.get(stream) ??
-      (await this.#recordedBirth(within, { id, partitionKey }, stream)) ??
-      position ??
-      this.#parts.headPosition();
-    this.#births.set(stream, known);
-    return known;
+    name: ItemName,
+    {
+      stream,
+      birth = this.#births.get(stream),
+      position,
+    }: { readonly stream: string; readonly birth?: number | undefined; readonly position?: number | undefined },
+  ): MaybePromise<number> {
+    const remembered = (found: number): number => {
+      this.#births.set(stream, found);
+      return found;
+    };
+    if (birth !== undefined) return remembered(birth);
+    return this.#recordedBirth(within, name, stream).then((recorded) =>
+      remembered(recorded ?? position ?? this.#parts.headPosition()),
+    );
   }
 
   /**
@@ -702,14 +709,10 @@ export class ItemWrites {
   }
 }
 
-/** What came of a decision; undefined when it came to the log too late, and is to be made anew. */
-async function unlessTooLate<Result>(handle: () => Promise<Result>): Promise<Result | undefined> {
-  try {
-    return await handle();
-  } catch (error) {
-    if (error instanceof DecidedTooLate) return undefined;
-    throw error;
-  }
+/** Of a decision that came to the log too late nothing came, and it is to be made anew. */
+function unlessTooLate(error: unknown): undefined {
+  if (error instanceof DecidedTooLate) return undefined;
+  throw error;
 }
 
 /** What was written, under the name that the client knows. */
