@@ -141,8 +141,8 @@ describe('the pages of a query', () => {
       await fc.assert(
         fc.asyncProperty(
           fc.array(item, { minLength: 3, maxLength: 14 }),
-          fc.array(between, { maxLength: 6 }),
-          fc.integer({ min: 1, max: 4 }),
+          fc.array(between, { minLength: 2, maxLength: 6 }),
+          fc.integer({ min: 1, max: 3 }),
           async (items, steps, size) => {
             const name = await stocked(items);
             const first = await documentsOf(name);
