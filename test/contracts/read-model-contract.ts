@@ -591,6 +591,25 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       }
     });
 
+    testFilled('finds each of many that are looked for at once', async (store, model) => {
+      const names = CONTAINERS.flatMap((container) =>
+        PARTITIONS.flatMap((partitionKey) =>
+          // Some of them twice.
+          Array.from({ length: 18 }, (_, at) => ({ container, partitionKey, id: `item ${at % 15}` })),
+        ),
+      );
+      const args = names.map(({ container, partitionKey, id }) => [container, partitionKey, id] as const);
+      const [found, lives] = await Promise.all([
+        Promise.all(args.map((name) => store.findItem(...name))),
+        Promise.all(args.map((name) => store.lastLife(...name))),
+      ]);
+      expect(found).toEqual(names.map((name) => model.items.get(JSON.stringify(name))));
+      expect(found.filter((row) => row !== undefined).length).toBeGreaterThan(0);
+      const inTurn: unknown[] = [];
+      for (const name of args) inTurn.push(await store.lastLife(...name));
+      expect(lives).toEqual(inTurn);
+    });
+
     testFilled('knows the last life of each item of which there is content, ended or not', async (store, model) => {
       const lives = [...model.items.values(), ...model.ended.values(), ...model.unrecorded.values()];
       for (const container of CONTAINERS) {

@@ -135,6 +135,8 @@ async function twoWithAnItem(cluster: Cluster, { policyDelayMs = 60_000 }: Pick<
   const leader = await cluster.start({ policyDelayMs });
   const other = await cluster.start({ policyDelayMs });
   await makeContainer(leader.store);
+  // Confirms it also where it has heard of the container by itself.
+  await other.store.settleNames('db', 'coll', true);
   const container = await containerOn(other);
   const { position } = await write(leader, 'item');
   return { leader, other, container, position };

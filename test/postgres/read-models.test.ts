@@ -112,6 +112,57 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
+  describe('look-ups by name', () => {
+    const names = Array.from({ length: 300 }, (_, index) => `item ${index + 1}`);
+
+    it('are a few statements for all that are asked for at once', () =>
+      inDatabase(async (database) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        const there = [1, 2, 299, 300];
+        await store.apply(
+          there.map((position) => written(position, { id: names[position - 1]! })),
+          300,
+          0,
+        );
+        const query = vi.spyOn(database, 'query');
+        const found = await Promise.all(names.map((id) => store.findItem(2, '["a"]', id)));
+        expect(found.flatMap((row) => row?.position ?? [])).toEqual(there);
+        expect(query).toHaveBeenCalledTimes(2);
+        expect(await Promise.all(names.map((id) => store.lastLife(2, '["a"]', id)))).toEqual(
+          names.map((_, index) => (there.includes(index + 1) ? 0 : undefined)),
+        );
+        expect(query).toHaveBeenCalledTimes(4);
+      }));
+
+    it('find what is whole though what others ask for at the same time is damaged', () =>
+      inDatabase(async (database) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        await store.apply([written(1), written(2), written(3)], 3, 0);
+        // Stands in for a page of the table that the server can't read.
+        await database.query('ALTER TABLE epitaph_items_v1.items RENAME TO whole');
+        await database.query(`CREATE VIEW epitaph_items_v1.items AS SELECT birth, container, partition_key, id, life, position,
+          ts / (2 - birth) * (2 - birth) AS ts, ttl, key, name_digest FROM epitaph_items_v1.whole`);
+        const found = await Promise.allSettled(
+          ['item 1', 'item 2', 'item 3'].map((id) => store.findItem(2, '["a"]', id)),
+        );
+        expect(found).toMatchObject([
+          { value: { position: 1 } },
+          { reason: { message: expect.stringMatching('division by zero') } },
+          { value: { position: 3 } },
+        ]);
+      }));
+
+    it('all fail, and are asked no more, when the server is away', () =>
+      inDatabase(async (database) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        const away = new StorageUnavailable('it is away');
+        const query = vi.spyOn(database, 'query').mockRejectedValue(away);
+        const found = await Promise.allSettled(names.slice(0, 3).map((id) => store.findItem(2, '["a"]', id)));
+        expect(found).toEqual(Array(3).fill({ status: 'rejected', reason: away }));
+        expect(query).toHaveBeenCalledTimes(1);
+      }));
+  });
+
   describe('a search for some rows of a container', () => {
     const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
     /** As they lie in a log of which positions count bytes. */

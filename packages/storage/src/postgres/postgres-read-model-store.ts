@@ -24,6 +24,7 @@ import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanB
 import { LAST_DUE, NEVER_DUE } from '../due.ts';
 import { fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Row, Statements } from './database.ts';
+import { LookUps } from './look-ups.ts';
 import { PostgresReadModelSnapshot } from './read-model-snapshot.ts';
 import { type ReadModelStatements, readModelStatements, type ScanStatements } from './read-model-statements.ts';
 import { ReadModelWriter } from './read-model-writer.ts';
@@ -57,6 +58,12 @@ type CatalogRow = Row & { readonly number: number; readonly kind: string; readon
 const changeOf = ({ number, kind, state }: CatalogRow) =>
   ({ number, kind, state: JSON.parse(state) as unknown }) as Exclude<CatalogChange, { kind: 'container' }>;
 
+const named = <Found extends { readonly partitionKey: string; readonly id: string }>(row: Found): Found => ({
+  ...row,
+  partitionKey: fromStored(row.partitionKey),
+  id: fromStored(row.id),
+});
+
 /** One version of the read models: a schema in a PostgreSQL database, read by any number of nodes, written by one. */
 export class PostgresReadModelStore implements ReadModelStore {
   readonly #database: PostgresDatabase;
@@ -65,6 +72,8 @@ export class PostgresReadModelStore implements ReadModelStore {
   readonly #announce: Announce | undefined;
   readonly #sql: ReadModelStatements;
   readonly #writer: ReadModelWriter;
+  readonly #rowsByName: LookUps<ItemRow & Row>;
+  readonly #livesByName: LookUps<{ readonly life: number | null }>;
 
   constructor(database: PostgresDatabase, schema: string, announce?: Announce) {
     this.#database = database;
@@ -72,6 +81,8 @@ export class PostgresReadModelStore implements ReadModelStore {
     this.#announce = announce;
     this.#sql = readModelStatements(schema);
     this.#writer = new ReadModelWriter(this.#sql);
+    this.#rowsByName = new LookUps(database, this.#sql.item, this.#sql.itemsOf);
+    this.#livesByName = new LookUps(database, this.#sql.lastLife, this.#sql.lastLives);
   }
 
   /**
@@ -152,13 +163,13 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async findItem(container: number, partitionKey: string, id: string): Promise<ItemRow | undefined> {
-    const [row] = await this.#items(this.#sql.item, [container, nameDigest(partitionKey, id)]);
-    return row;
+    const row = await this.#rowsByName.find(container, nameDigest(partitionKey, id));
+    return row && named(row);
   }
 
   async lastLife(container: number, partitionKey: string, id: string): Promise<number | undefined> {
-    const values = [container, nameDigest(partitionKey, id)];
-    return (await this.#row<{ life: number | null }>(this.#sql.lastLife, values)).life ?? undefined;
+    const row = await this.#livesByName.find(container, nameDigest(partitionKey, id));
+    return row?.life ?? undefined;
   }
 
   async sealedBodies(container: number, births: readonly number[]): Promise<SealedWrite[]> {
@@ -407,10 +418,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     values: readonly unknown[],
   ): Promise<Found[]> {
     const rows = await this.#database.query(sql, values);
-    return rows.map((row) => {
-      const { partitionKey, id } = row as unknown as Found;
-      return { ...row, partitionKey: fromStored(partitionKey), id: fromStored(id) } as unknown as Found;
-    });
+    return rows.map((row) => named(row as unknown as Found));
   }
 
   /** Of a statement that always gives one row. */

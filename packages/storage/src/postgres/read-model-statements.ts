@@ -12,6 +12,7 @@ const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, posit
 const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
   recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", actor, rule, ttl, policy_version AS "policyVersion"`;
 
+const NAMES = 'unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY AS n (container, digest, index)';
 const CLEAR_SPANS = 'unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS s (path, low, high)';
 
 /** Scans in order of birth. A condition has the parameters from $6 on, and those of a narrower scope come after them. */
@@ -35,6 +36,11 @@ const tsInOrder = (items: string, order: string) =>
 export function readModelStatements(schema: string) {
   const items = `${schema}.items`;
   const ended = `${schema}.ended`;
+  const itemOf = (container: string, digest: string) =>
+    `SELECT ${ITEM} FROM ${items} WHERE container = ${container} AND name_digest = ${digest}`;
+  const lastLifeOf = (container: string, digest: string) =>
+    `SELECT max(life) AS life FROM (SELECT life FROM ${items} WHERE container = ${container} AND name_digest = ${digest}
+      UNION ALL SELECT max(life) FROM ${ended} WHERE container = ${container} AND name_digest = ${digest}) AS lives`;
   return {
     checkpoint: `SELECT position, purged FROM ${schema}.checkpoint`,
     standing: `SELECT position, catalog_changes AS "catalogChanges" FROM ${schema}.checkpoint`,
@@ -53,9 +59,10 @@ export function readModelStatements(schema: string) {
         FROM ${schema}.container_entries WHERE changed > $1 AND list = '${HOLDS}'
       UNION ALL SELECT number, kind, NULL, NULL, state FROM ${schema}.catalog_entries WHERE changed > $1
       ORDER BY number, list, place`,
-    item: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND name_digest = $2`,
-    lastLife: `SELECT max(life) AS life FROM (SELECT life FROM ${items} WHERE container = $1 AND name_digest = $2
-      UNION ALL SELECT max(life) FROM ${ended} WHERE container = $1 AND name_digest = $2) AS lives`,
+    item: itemOf('$1', '$2'),
+    itemsOf: `SELECT n.index, found.* FROM ${NAMES} CROSS JOIN LATERAL (${itemOf('n.container', 'n.digest')} LIMIT 1) AS found`,
+    lastLife: lastLifeOf('$1', '$2'),
+    lastLives: `SELECT n.index, found.life FROM ${NAMES} CROSS JOIN LATERAL (${lastLifeOf('n.container', 'n.digest')}) AS found`,
     bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
       (SELECT *, sum(octet_length(body)) OVER (ORDER BY birth) - octet_length(body) AS before FROM ${items}
       WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL) AS wanted WHERE before < $3`,
