@@ -158,7 +158,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const away = new StorageUnavailable('it is away');
         const query = vi.spyOn(database, 'query').mockRejectedValue(away);
         const found = await Promise.allSettled(names.slice(0, 3).map((id) => store.findItem(2, '["a"]', id)));
-        expect(found).toEqual(Array(3).fill({ status: 'rejected', reason: away }));
+        expect(found.map((one) => one.status === 'rejected' && one.reason)).toEqual([away, away, away]);
         expect(query).toHaveBeenCalledTimes(1);
       }));
   });

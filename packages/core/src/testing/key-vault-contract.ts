@@ -132,6 +132,26 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
         expect((await vault.findKey(key.keyId, stream, { once: true })).status).toBe('destroyed');
       });
 
+      testReopened('each opens with its own key, of many that are looked for at once', async (before, reopen) => {
+        const streams = Array.from({ length: 80 }, () => lifeStream());
+        const keys = await Promise.all(streams.map((stream) => newKey(before.vault, stream)));
+        const sealed = keys.map((key, index) => before.sealer.seal(key, streams[index]!, 0, `body ${index}`));
+        const { vault, sealer } = await reopen();
+        await vault.destroyKeys([destroyRequest(keys[3]!, streams[3]!)]);
+        const found = await Promise.all([
+          ...keys.map(async ({ keyId }, index) => vault.findKey(keyId, streams[index]!)),
+          vault.findKey(keys[5]!.keyId, streams[6]!),
+          vault.findKey(keys[79]!.keyId + 1_000_000, streams[79]!),
+        ]);
+        const told = found.map((look, index) =>
+          look.status === 'there'
+            ? new TextDecoder().decode(sealer.open(look.key, streams[index]!, 0, sealed[index]!))
+            : look.status,
+        );
+        const bodies = streams.map((_, index) => (index === 3 ? 'destroyed' : `body ${index}`));
+        expect(told).toEqual([...bodies, 'unknown', 'unknown']);
+      });
+
       test('shows nothing of the plain body, and never the same bytes twice', async ({ vault, sealer }) => {
         const stream = lifeStream();
         const key = await newKey(vault, stream);

@@ -31,6 +31,7 @@ import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } fr
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
 import { type OpenNode, pathOf, StoredKeyTree, WrongMasterKey } from './stored-key-tree.ts';
+import { Together } from './together.ts';
 import { aloneInVault } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readVerdicts, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
@@ -77,6 +78,8 @@ interface Ear {
   readonly startedAt: string;
 }
 
+type WantedKey = Pick<DestroyRequest, 'keyId' | 'stream'>;
+
 interface CachedKey {
   readonly owner: Buffer;
   readonly secret: KeyObject;
@@ -110,6 +113,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   #opening: Promise<void> | undefined;
   /** Counts what was heard: a look that was under way meanwhile may be out of date. */
   #heard = 0;
+  readonly #looks = new Together((wanted: readonly WantedKey[]) => this.#look(wanted));
   #closed = false;
 
   private constructor(options: PostgresKeyVaultOptions, canErase: boolean) {
@@ -181,7 +185,9 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 
   findKey(keyId: number, stream: string): KeyLookup | Promise<KeyLookup> {
     const cached = this.#cache.get(keyId);
-    return cached === undefined ? this.#look(keyId, stream) : found(keyId, cached, stream);
+    if (cached !== undefined) return found(keyId, cached, stream);
+    if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
+    return this.#looks.answer({ keyId, stream });
   }
 
   async destroyKeys(
@@ -398,18 +404,26 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 
   // -- keys to find ----------------------------------------------------------------------------------------------
 
-  async #look(keyId: number, stream: string): Promise<KeyLookup> {
-    if (!Number.isSafeInteger(keyId) || keyId < 1 || keyId > HIGHEST_KEY_ID) return { status: 'unknown' };
+  async #look(wanted: readonly WantedKey[]): Promise<KeyLookup[]> {
     await this.#listenAgain();
     const heard = this.#heard;
-    const { nodes } = await this.#tree.open(this.#database, [pathOf(keyId)], 'read');
-    const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
-    if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(ownerOf(stream))) return { status: 'unknown' };
-    const bytes = leaf.content.key(slotOf(keyId));
-    const wanted = bytes === undefined ? undefined : { owner: ownerOf(stream), secret: asKey(bytes) };
-    if (heard === this.#heard) this.#rememberAll(leaf);
-    for (const node of nodes.values()) node.content.wipe();
-    return wanted === undefined ? { status: 'destroyed' } : found(keyId, wanted, stream);
+    const { nodes } = await this.#tree.open(
+      this.#database,
+      wanted.map(({ keyId }) => pathOf(keyId)),
+      'read',
+    );
+    const looked = wanted.map(({ keyId, stream }): KeyLookup => {
+      const leaf = nodes.get(placeName(nodeOf(keyId, 0)));
+      const owner = ownerOf(stream);
+      if (leaf === undefined || !leaf.content.owner(slotOf(keyId)).equals(owner)) return { status: 'unknown' };
+      const bytes = leaf.content.key(slotOf(keyId));
+      return bytes === undefined ? { status: 'destroyed' } : found(keyId, { owner, secret: asKey(bytes) }, stream);
+    });
+    for (const node of nodes.values()) {
+      if (heard === this.#heard && node.place.level === 0) this.#rememberAll(node);
+      node.content.wipe();
+    }
+    return looked;
   }
 
   /** The neighbours of a key were made about the same time: who reads one soon reads the next. */

@@ -24,10 +24,10 @@ import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanB
 import { LAST_DUE, NEVER_DUE } from '../due.ts';
 import { fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Row, Statements } from './database.ts';
-import { LookUps } from './look-ups.ts';
 import { PostgresReadModelSnapshot } from './read-model-snapshot.ts';
 import { type ReadModelStatements, readModelStatements, type ScanStatements } from './read-model-statements.ts';
 import { ReadModelWriter } from './read-model-writer.ts';
+import { Together } from './together.ts';
 
 /** Bytes of bodies that are fetched at a time, besides one. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
@@ -58,6 +58,9 @@ type CatalogRow = Row & { readonly number: number; readonly kind: string; readon
 const changeOf = ({ number, kind, state }: CatalogRow) =>
   ({ number, kind, state: JSON.parse(state) as unknown }) as Exclude<CatalogChange, { kind: 'container' }>;
 
+/** Rows that are looked for by container and by one thing more; undefined for one that isn't there. */
+type LookUps<Found> = Together<readonly [container: number, by: unknown], Found | undefined>;
+
 const named = <Found extends { readonly partitionKey: string; readonly id: string }>(row: Found): Found => ({
   ...row,
   partitionKey: fromStored(row.partitionKey),
@@ -72,8 +75,9 @@ export class PostgresReadModelStore implements ReadModelStore {
   readonly #announce: Announce | undefined;
   readonly #sql: ReadModelStatements;
   readonly #writer: ReadModelWriter;
-  readonly #rowsByName: LookUps<ItemRow & Row>;
+  readonly #rowsByName: LookUps<ItemRow>;
   readonly #livesByName: LookUps<{ readonly life: number | null }>;
+  readonly #bodiesByBirth: LookUps<SealedWrite>;
 
   constructor(database: PostgresDatabase, schema: string, announce?: Announce) {
     this.#database = database;
@@ -81,8 +85,9 @@ export class PostgresReadModelStore implements ReadModelStore {
     this.#announce = announce;
     this.#sql = readModelStatements(schema);
     this.#writer = new ReadModelWriter(this.#sql);
-    this.#rowsByName = new LookUps(database, this.#sql.item, this.#sql.itemsOf);
-    this.#livesByName = new LookUps(database, this.#sql.lastLife, this.#sql.lastLives);
+    this.#rowsByName = this.#lookUps(this.#sql.itemsOf, this.#sql.item);
+    this.#livesByName = this.#lookUps(this.#sql.lastLives, this.#sql.lastLife);
+    this.#bodiesByBirth = this.#lookUps(this.#sql.bodiesOf, this.#sql.bodyOf);
   }
 
   /**
@@ -163,16 +168,20 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async findItem(container: number, partitionKey: string, id: string): Promise<ItemRow | undefined> {
-    const row = await this.#rowsByName.find(container, nameDigest(partitionKey, id));
+    const row = await this.#rowsByName.answer([container, nameDigest(partitionKey, id)]);
     return row && named(row);
   }
 
   async lastLife(container: number, partitionKey: string, id: string): Promise<number | undefined> {
-    const row = await this.#livesByName.find(container, nameDigest(partitionKey, id));
+    const row = await this.#livesByName.answer([container, nameDigest(partitionKey, id)]);
     return row?.life ?? undefined;
   }
 
   async sealedBodies(container: number, births: readonly number[]): Promise<SealedWrite[]> {
+    if (births.length === 1) {
+      const body = await this.#bodiesByBirth.answer([container, births[0]!]);
+      return body === undefined ? [] : [body];
+    }
     const values = [container, births, MAX_FETCHED_BYTES];
     return this.#database.query(this.#sql.bodies, values) as unknown as Promise<SealedWrite[]>;
   }
@@ -419,6 +428,21 @@ export class PostgresReadModelStore implements ReadModelStore {
   ): Promise<Found[]> {
     const rows = await this.#database.query(sql, values);
     return rows.map((row) => named(row as unknown as Found));
+  }
+
+  /**
+   * @param many a statement for several, of arrays of these; each row has in `index` of which it is, from 1 on
+   * @param one the statement for one
+   */
+  #lookUps<Found>(many: string, one: string): LookUps<Found> {
+    return new Together(async (names) => {
+      if (names.length === 1) return [(await this.#database.query(one, names[0]))[0] as Found | undefined];
+      const columns = [names.map(([container]) => container), names.map(([, by]) => by)];
+      const rows = await this.#database.query<{ readonly index: number }>(many, columns);
+      const found = new Map<number, Found>();
+      for (const { index, ...row } of rows) found.set(index - 1, row as Found);
+      return names.map((_, index) => found.get(index));
+    });
   }
 
   /** Of a statement that always gives one row. */

@@ -9,6 +9,7 @@ const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[]
   partition_digest, name_digest, stream, revision, event_id, body, birth)`;
 
 const ITEM = 'birth, container, partition_key AS "partitionKey", id, life, position, ts, ttl, key';
+const BODY = 'position, stream, revision, event_id AS "eventId", body';
 const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id, life, cause, at AS "atMs",
   recorded_at AS "recordedAtMs", purged_at AS "purgedAtMs", actor, rule, ttl, policy_version AS "policyVersion"`;
 
@@ -38,6 +39,8 @@ export function readModelStatements(schema: string) {
   const ended = `${schema}.ended`;
   const itemOf = (container: string, digest: string) =>
     `SELECT ${ITEM} FROM ${items} WHERE container = ${container} AND name_digest = ${digest}`;
+  const bodyOf = (container: string, birth: string) =>
+    `SELECT ${BODY} FROM ${items} WHERE container = ${container} AND birth = ${birth} AND body IS NOT NULL`;
   const lastLifeOf = (container: string, digest: string) =>
     `SELECT max(life) AS life FROM (SELECT life FROM ${items} WHERE container = ${container} AND name_digest = ${digest}
       UNION ALL SELECT max(life) FROM ${ended} WHERE container = ${container} AND name_digest = ${digest}) AS lives`;
@@ -63,7 +66,10 @@ export function readModelStatements(schema: string) {
     itemsOf: `SELECT n.index, found.* FROM ${NAMES} CROSS JOIN LATERAL (${itemOf('n.container', 'n.digest')} LIMIT 1) AS found`,
     lastLife: lastLifeOf('$1', '$2'),
     lastLives: `SELECT n.index, found.life FROM ${NAMES} CROSS JOIN LATERAL (${lastLifeOf('n.container', 'n.digest')}) AS found`,
-    bodies: `SELECT position, stream, revision, event_id AS "eventId", body FROM
+    bodyOf: bodyOf('$1', '$2'),
+    bodiesOf: `SELECT n.index, found.* FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS n (container, birth, index)
+      CROSS JOIN LATERAL (${bodyOf('n.container', 'n.birth')} LIMIT 1) AS found`,
+    bodies: `SELECT ${BODY} FROM
       (SELECT *, sum(octet_length(body)) OVER (ORDER BY birth) - octet_length(body) AS before FROM ${items}
       WHERE container = $1 AND birth = ANY ($2::bigint[]) AND body IS NOT NULL) AS wanted WHERE before < $3`,
     ...scans(items, '', 0),
