@@ -524,6 +524,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       { setting: 'log_min_duration_sample = 60000', remedy: 'log_parameter_max_length to 0' },
       { setting: 'log_transaction_sample_rate = 0.01', remedy: 'log_parameter_max_length to 0' },
       { setting: 'log_parameter_max_length_on_error = -1', remedy: 'log_parameter_max_length_on_error to 0' },
+      { setting: 'debug_print_plan = on', remedy: 'debug_print_plan to off' },
+      { setting: 'pgaudit.log_parameter = on', remedy: 'pgaudit.log_parameter to off' },
     ])(
       'on a server whose log would have what is erased, by $setting, is refused with what to set',
       ({ setting, remedy }) =>
@@ -535,6 +537,24 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           await world.open();
         }),
     );
+
+    it('where auto_explain is loaded and logs plans with their values is refused with what to set', () =>
+      inWorld(async (world) => {
+        const set = (setting: string) =>
+          server.run(`ALTER DATABASE ${new URL(world.url).pathname.slice(1)} SET ${setting}`);
+        await set('auto_explain.log_verbose = on');
+        await set('auto_explain.log_min_duration = 60000');
+        await world.open();
+        await set('session_preload_libraries = auto_explain');
+        await expect(world.open()).rejects.toThrow('auto_explain.log_verbose to off');
+        await set('auto_explain.log_verbose = off');
+        const [row] = await server.run('SHOW server_version_num');
+        if (Number(row!['server_version_num']) >= 160_000) {
+          await expect(world.open()).rejects.toThrow('auto_explain.log_parameter_max_length to 0');
+          await set('auto_explain.log_parameter_max_length = 0');
+        }
+        await world.open();
+      }));
 
     it.each([
       [

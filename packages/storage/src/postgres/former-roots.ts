@@ -16,6 +16,11 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
     log_transactions: string;
     log_parameters: string;
     log_parameters_on_error: string;
+    prints_plans: string;
+    explained: string | null;
+    explained_verbose: string | null;
+    explained_parameters: string | null;
+    audited_parameters: string | null;
   }>(`
     SELECT current_setting('wal_recycle') AS recycle,
            current_setting('archive_mode') AS archive,
@@ -28,7 +33,12 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
            (SELECT setting FROM pg_settings WHERE name = 'log_min_duration_sample') AS log_samples,
            (SELECT setting FROM pg_settings WHERE name = 'log_transaction_sample_rate') AS log_transactions,
            (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length') AS log_parameters,
-           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length_on_error') AS log_parameters_on_error`);
+           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length_on_error') AS log_parameters_on_error,
+           current_setting('debug_print_plan') AS prints_plans,
+           (SELECT setting FROM pg_settings WHERE name = 'auto_explain.log_min_duration') AS explained,
+           (SELECT setting FROM pg_settings WHERE name = 'auto_explain.log_verbose') AS explained_verbose,
+           (SELECT setting FROM pg_settings WHERE name = 'auto_explain.log_parameter_max_length') AS explained_parameters,
+           current_setting('pgaudit.log_parameter', true) AS audited_parameters`);
   const found: string[] = [];
   const { recycle, archive, keep, checkpoint, switch_wal, list_wal } = server!;
   if (recycle !== 'off') found.push('wal_recycle is on: old WAL files are kept for reuse (set it to off)');
@@ -44,12 +54,21 @@ export async function obstaclesToErasing(database: PostgresDatabase): Promise<st
     log_duration !== '-1' ||
     log_samples !== '-1' ||
     Number(log_transactions) > 0;
-  if (isLogged && server!.log_parameters !== '0') {
-    found.push("statements' values may stand in the server's log (set log_parameter_max_length to 0)");
+  const inLog = (setting: string) => found.push(`statements' values may stand in the server's log (set ${setting})`);
+  if (isLogged && server!.log_parameters !== '0') inLog('log_parameter_max_length to 0');
+  if (server!.log_parameters_on_error !== '0') inLog('log_parameter_max_length_on_error to 0');
+  // A plan that is made for the values has them in it.
+  if (server!.prints_plans === 'on') inLog('debug_print_plan to off');
+  // Null where the extension is not loaded.
+  const { explained, explained_verbose, explained_parameters, audited_parameters } = server!;
+  if (explained !== null && explained !== '-1') {
+    if (explained_verbose === 'on') inLog('auto_explain.log_verbose to off');
+    // From PostgreSQL 16 on.
+    if (explained_parameters !== null && explained_parameters !== '0') {
+      inLog('auto_explain.log_parameter_max_length to 0');
+    }
   }
-  if (server!.log_parameters_on_error !== '0') {
-    found.push("statements' values may stand in the server's log (set log_parameter_max_length_on_error to 0)");
-  }
+  if (audited_parameters === 'on') inLog('pgaudit.log_parameter to off');
   return found;
 }
 
