@@ -581,6 +581,31 @@ describe('a log whose pages are damaged', () => {
   });
 });
 
+describe('a vault that another program reads for long', () => {
+  it('keeps writes waiting for a moment only, and calls keys destroyed when its journal has them no more', async () => {
+    const storage = await folder.open();
+    const stream = 'item-rid.gone.0';
+    const { keyId } = await writeLife(storage, stream);
+    const entered = () => readFileSync(folder.file('purge-ledger.ndjson'), 'utf8').includes(stream);
+    const reader = new DatabaseSync(folder.file('vault.db'), { readOnly: true });
+    reader.exec('BEGIN');
+    reader.prepare('SELECT count(*) FROM keys').get();
+    const request: DestroyRequest = { keyId, stream, lastWriteTs: 1, lastEventAtMs: 1000, nowMs: 2000 };
+    const beganMs = performance.now();
+    const destroyed = storage.vault.destroyKeys([request]);
+    await Promise.all([
+      expect(destroyed).rejects.toThrow('nothing can be erased while another program reads vault.db'),
+      writeLife(storage, 'item-rid.beside.0'),
+    ]);
+    expect(performance.now() - beganMs).toBeLessThan(5_000);
+    expect(entered()).toBe(false);
+    reader.close();
+    expect(await storage.vault.destroyKeys([request])).toMatchObject([{ kind: 'already-destroyed' }]);
+    expect(statSync(folder.file('vault.db-wal')).size).toBe(0);
+    expect(entered()).toBe(true);
+  });
+});
+
 for (const writers of ['inline', 'threads'] as const) {
   describe(`a group of writes (${writers})`, () => {
     it('whose key can not be stored fails with it: nothing of it is in the log or the vault', async () => {

@@ -38,6 +38,8 @@ export const LOG_CACHE_KIB = 65_536;
 
 /** How long a connection waits for another one's lock, in milliseconds. */
 export const BUSY_MS = 5_000;
+/** How long the emptying of a journal waits for readers, in milliseconds; writes wait meanwhile. */
+export const EMPTYING_MS = 250;
 
 /** Marks our files in SQLite's application_id: "EPIT". */
 const APPLICATION_ID = 0x45504954;

@@ -13,7 +13,7 @@ import { isUnreadable } from '@epitaph/projections/items/unreadable-items.ts';
 import { clearBytes } from '../clear-scan.ts';
 import { dueOf } from '../due.ts';
 import { whenContradictory } from '../contradictory-log.ts';
-import { BUSY_MS, explained, openForWriting, whenUnfit } from './database.ts';
+import { BUSY_MS, EMPTYING_MS, explained, openForWriting, whenUnfit } from './database.ts';
 import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PageGaps } from './page-gaps.ts';
 import { PlacedCrash, type StepHook } from './placed-crash.ts';
@@ -85,8 +85,6 @@ function writtenContainer(change: Extract<ReadModelChange, { kind: 'container' }
   return { kind, number, rid: state.rid, ...containerRows(change) };
 }
 
-/** How long the journal's emptying may wait for readers, in milliseconds; writes wait meanwhile. */
-const EMPTYING_MS = 250;
 /** Bytes of a journal that is emptied though nothing must be, where SQLite does not do that by itself. */
 const LONG_JOURNAL = 64 * 1024 * 1024;
 

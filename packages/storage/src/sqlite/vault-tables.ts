@@ -16,6 +16,7 @@ import {
   type VaultHold,
 } from '@epitaph/core/vault/key-vault.ts';
 import { ownerOf, WRAPPED_BYTES, wrapKey } from '../crypto/key-wrapping.ts';
+import { BUSY_MS, EMPTYING_MS } from './database.ts';
 import { isZero } from './is-zero.ts';
 import type { VaultWriteJob } from './log-writer-jobs.ts';
 import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY } from './schema.ts';
@@ -25,12 +26,14 @@ const MAX_PASSED = 10_000;
 
 /** What is written to the vault's tables: keys, holds, floors, secrets. Transactions are the caller's. */
 export class VaultTables {
+  readonly #vault: DatabaseSync;
   readonly #statements: ReturnType<typeof prepareVault>;
   readonly #masterKey: KeyObject;
   /** The highest number that has a row, where that is known. */
   #lastKeyId: number | undefined;
 
   constructor(vault: DatabaseSync, masterKey: KeyObject) {
+    this.#vault = vault;
     this.#statements = prepareVault(vault);
     this.#masterKey = masterKey;
   }
@@ -126,14 +129,19 @@ export class VaultTables {
   /**
    * Moves everything from the write-ahead log into the file and empties it: until then it still holds pages with
    * the keys as they were. `busy` comes as an answer, not as an exception.
+   *
+   * @throws while somebody else reads the file: who asked for the destruction tries again
    */
   forgetOldPages(): void {
-    for (let attempt = 0; attempt < 20; attempt++) {
-      const answer = this.#statements.truncateWal.get() as { busy: number };
-      if (answer.busy === 0) return;
+    this.#vault.exec(`PRAGMA busy_timeout = ${EMPTYING_MS}`);
+    try {
+      const { busy } = this.#statements.truncateWal.get() as { busy: number };
+      if (busy === 0) return;
+    } finally {
+      this.#vault.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
     }
     throw new Error(
-      'the vault could not be checkpointed because it is being read; the destroyed keys may still be in its journal',
+      'nothing can be erased while another program reads vault.db, for its journal still has the keys that were destroyed. Stop that program: a store that runs goes on by itself then.',
     );
   }
 }
