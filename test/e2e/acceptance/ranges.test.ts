@@ -202,6 +202,11 @@ describe('the ranges of a container', () => {
     // This client knows one range, and asks it.
     const iterator = container.items.query<Item>('SELECT * FROM c', { forceQueryPlan: true, maxItemCount: 5 });
     const first = (await iterator.fetchNext()).resources;
+    // And has begun without a plan to read groups, for which there has to be one where there are several ranges.
+    const sql = 'SELECT c.customer, COUNT(1) AS n FROM c GROUP BY c.customer';
+    const wholeGroups = (await container.items.query(sql).fetchAll()).resources;
+    const groups = container.items.query(sql, { maxItemCount: 7 });
+    const { resources: firstGroups, continuationToken } = await groups.fetchNext();
     await setThroughput(container, FIVE_RANGES);
     const former = await ask(container, 'SELECT VALUE COUNT(1) FROM c', ofRange(before!.id));
     expect(rows(former)).toEqual([60]);
@@ -210,6 +215,11 @@ describe('the ranges of a container', () => {
     expect([...first, ...rest].map(({ n }) => n).toSorted((a, b) => a - b)).toEqual(
       Array.from({ length: 60 }, (_, n) => n),
     );
+    const laterGroups: unknown[] = [];
+    while (groups.hasMoreResults()) laterGroups.push(...((await groups.fetchNext()).resources ?? []));
+    expect([...firstGroups, ...laterGroups]).toEqual(wholeGroups);
+    const byToken = itemsOf(container).query(sql, { continuationToken });
+    expect((await byToken.fetchAll()).resources).toEqual(laterGroups);
     const after = await rangesOf(container);
     expect(after.length).toBe(5);
     for (const range of after) expect(range.parents).toContain(before!.id);

@@ -331,9 +331,12 @@ async function queryItems(
   }
   // The only range of a container is asked for all as well.
   const all = isWhole(scope) ? rangeIdOfRequest(asked.headers) : undefined;
+  // What was begun without a plan goes on without one, also where the container has several ranges since: a client that is
+  // sent to its plan in the middle can't read the token that it has.
+  const isBegun = token !== undefined;
   // By its plan `@azure/cosmos` would run a query of some keys, or of a part of all, over all of them: it does not name them
   // when it does.
-  if (isWhole(scope) && rangeOfRequest(request, container) === undefined) {
+  if (!isBegun && isWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
   const where = { of: container.rid, key: scope.partitionKey ?? scope.prefix, all };
