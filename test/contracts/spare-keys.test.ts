@@ -292,6 +292,17 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const { keyId } of lives) expect(rows).toContain(keyId);
     });
 
+    it('that have rows of their own are kept in memory no longer: one whose row is lost is missed', async () => {
+      const storage = await folder.open({ writers });
+      const [life] = await spareLives(storage, 1);
+      await storage.vault.whileCopying(async () => {});
+      storage.vault.forgetUnwrapped();
+      const vault = new DatabaseSync(folder.file('vault.db'));
+      vault.prepare('DELETE FROM keys WHERE id = ?').run(life!.keyId);
+      vault.close();
+      expect(await opens(storage, life!)).toBe('unknown');
+    });
+
     it('are in no copy of the vault: it opens nothing that begins later', async () => {
       const storage = await folder.open({ writers });
       const before = await spareLives(storage, 5);

@@ -712,6 +712,22 @@ describe('the server', () => {
     for (const socket of [used, busy]) socket.destroy();
   });
 
+  test('keeps nothing of a connection that is closed', async () => {
+    const app = testServer();
+    const port = await listening(app);
+    let there: WeakRef<Socket> | undefined;
+    app.server.once('connection', (socket: Socket) => (there = new WeakRef(socket)));
+    const client = connect(port, '127.0.0.1');
+    client.resume().end();
+    await once(client, 'close');
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    await vi.waitFor(() => {
+      collect();
+      expect(there!.deref() === undefined).toBe(true);
+    }, 5_000);
+  });
+
   test('refuses a body before it is read when the request isn’t let in', async () => {
     const port = await listening(testServer());
     const head = 'POST /dbs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1000000\r\n\r\n';
