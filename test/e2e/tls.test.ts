@@ -9,6 +9,7 @@ import { CosmosClient } from '@azure/cosmos';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { outOfDate } from '@epitaph/api/config/tls.ts';
+import { closeWithin } from '@epitaph/api/http/closing.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { pause } from '@epitaph/storage/patience.ts';
@@ -201,5 +202,20 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
       await app.close();
       await store.close();
     }
+  });
+
+  test('a connection on which no handshake comes holds up no stop', async () => {
+    const store = await openEmbeddedStore({ folder: file('stopped'), clock: 'system' });
+    const keys = new KeyRing({ primary: EMULATOR_KEY });
+    const app = buildServer({ store, keys, tls: { cert: first.certificate, key: first.key } });
+    await app.listen({ host: '127.0.0.1', port: 0 });
+    const silent = connect((app.server.address() as AddressInfo).port, '127.0.0.1');
+    await once(app.server, 'connection');
+    const beganMs = performance.now();
+    const closed = closeWithin(app, 50);
+    await once(silent.resume(), 'close');
+    await closed;
+    expect(performance.now() - beganMs).toBeLessThan(5_000);
+    await store.close();
   });
 });

@@ -1,8 +1,6 @@
-import { Server as NetServer } from 'node:net';
 import { constants } from 'node:os';
 import path from 'node:path';
 import type { Server as TlsServer } from 'node:tls';
-import { promisify } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -19,6 +17,7 @@ import type { Configuration } from '../config/options.ts';
 import { outOfDate, readTls, type TlsFiles } from '../config/tls.ts';
 import { wait } from '../wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
+import { closeWithin } from '../http/closing.ts';
 import { Draining } from '../http/draining.ts';
 import { connectionsBeside, OWN_FILES } from '../http/limits.ts';
 import { buildServer } from '../http/server.ts';
@@ -31,8 +30,6 @@ import { otherHostsRefused } from './loopback-guard.ts';
 
 /** How long requests under way may take to end when the server stops. */
 const STOP_WITHIN_MS = 10_000;
-/** How often connections that have become idle are closed meanwhile. */
-const SWEEP_MS = 100;
 /** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
 const SECOND_SIGNAL_AFTER_MS = 500;
 
@@ -315,39 +312,4 @@ function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Con
 /** A command that prints the primary key of the keys file, so that no secret need be printed here. */
 function printPrimary(file: string): string {
   return String.raw`sed -n 's/.*"primary": "\(.*\)".*/\1/p' ${`'${file.replaceAll("'", String.raw`'\''`)}'`}`;
-}
-
-/** Connections that were busy when it began to close are kept alive by whoever was answered on them. */
-async function closeIdle(app: FastifyInstance, until: AbortSignal): Promise<void> {
-  while (!until.aborted) {
-    await requestsRead(until);
-    app.server.closeIdleConnections();
-  }
-}
-
-/**
- * Stops accepting, and reads what has been sent by then. Closing as HTTP servers do ends idle connections at once, and
- * takes those for idle, too, whose next request has come and is not read yet: on a busy server most of them, and whoever
- * had sent a write could not know whether it was done.
- */
-async function stopAccepting({ server }: FastifyInstance): Promise<void> {
-  NetServer.prototype.close.call(server);
-  if ((await promisify(server.getConnections.bind(server))()) > 0) await requestsRead();
-}
-
-/** A while, and a look at what has come on the connections after it: where the processor is busy, both may be late. */
-async function requestsRead(until?: AbortSignal): Promise<void> {
-  await wait(SWEEP_MS, until);
-  await new Promise<void>((resolve) => void setImmediate(resolve));
-}
-
-/** Stops accepting, lets requests under way end, and cuts off those that don't in time. */
-async function closeWithin(app: FastifyInstance, milliseconds: number): Promise<void> {
-  await stopAccepting(app);
-  const closed = new AbortController();
-  const closing = app.close().finally(() => closed.abort());
-  void closeIdle(app, closed.signal);
-  await Promise.race([closing, wait(milliseconds, closed.signal)]);
-  if (!closed.signal.aborted) app.server.closeAllConnections();
-  await closing;
 }

@@ -13,6 +13,7 @@ import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { PartUnreadable } from '@epitaph/api/store/damage.ts';
 import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
+import { closeWithin } from '@epitaph/api/http/closing.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { fakeStore } from './support/fake-store.ts';
@@ -710,6 +711,18 @@ describe('the server', () => {
     busy.write('}');
     expect(String((await once(busy, 'data'))[0])).toMatch(/^HTTP\/1\.1 /);
     for (const socket of [used, busy]) socket.destroy();
+  });
+
+  test('cuts off, when it closes, what does not come to an end in time', async () => {
+    const app = testServer();
+    const port = await listening(app);
+    const client = connect(port, '127.0.0.1', () => client.write('POST /_epitaph/x HTTP/1.1\r\nhost: x\r\n'));
+    await once(app.server, 'connection');
+    const ended = once(client.resume(), 'close');
+    const beganMs = performance.now();
+    await closeWithin(app, 50);
+    await ended;
+    expect(performance.now() - beganMs).toBeLessThan(5_000);
   });
 
   test('keeps nothing of a connection that is closed', async () => {
