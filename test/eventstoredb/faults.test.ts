@@ -1,9 +1,13 @@
+import streams from '@eventstore/db-client/generated/streams_pb.js';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { appendNext, handleCommand } from '@epitaph/core/handle-command.ts';
 import { DecidedTooLate } from '@epitaph/core/log/decided-too-late.ts';
 import type { NewEvent, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { rejectionOf } from '@epitaph/core/testing/test-framework.ts';
 import type { EventStoreEventLog } from '@epitaph/storage/eventstoredb/event-store-event-log.ts';
+import { BatchAppender } from '@epitaph/storage/eventstoredb/batch-appender.ts';
+import type { Connection } from '@epitaph/storage/eventstoredb/connection.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { pause } from '@epitaph/storage/patience.ts';
@@ -480,6 +484,29 @@ describe('the log on the server', () => {
     const event = { ...anEvent(), body: new Uint8Array(18 * 1024 * 1024) };
     const large = log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [event] }]);
     expect(await rejectionOf(large)).toMatchObject({ name: 'Refusal', code: 'too-large' });
+  });
+
+  test('is sent as much at once as there is room for when something large is answered', async () => {
+    const answers: (() => void)[] = [];
+    // Only what it waits for: what makes it wait are tens of megabytes.
+    const connection = { patiently: () => new Promise<void>((resolve) => answers.push(resolve)) };
+    const appender = new BatchAppender(connection as unknown as Connection, () => Promise.resolve());
+    const append = (megabytes: number) => {
+      const event = new streams.BatchAppendReq.ProposedMessage();
+      event.setData(new Uint8Array(megabytes * 1024 * 1024));
+      return appender.append('item-a.b.0', 'no-stream', [event]);
+    };
+    const appends = [append(15), append(15), ...Array.from({ length: 6 }, () => append(3))];
+    await turn();
+    expect(answers).toHaveLength(2);
+    answers[0]!();
+    await turn();
+    expect(answers).toHaveLength(7);
+    for (const answer of answers) answer();
+    await turn();
+    expect(answers).toHaveLength(8);
+    answers[7]!();
+    await Promise.all(appends);
   });
 
   test("leaves other programs' events in the same server out", async () => {
