@@ -279,6 +279,28 @@ it('finds nothing in a hold that is released, and a floor that is lowered, while
   expect(meanwhile.work).toBeUndefined();
 });
 
+it('finds nothing in a container that is changed before it is looked up in the catalog, and once more after that', async () => {
+  const { store, container } = await openWithContainer(() => {});
+  const { containers } = SqliteReadModelStore.prototype;
+  let looks = 0;
+  const looked = vi.spyOn(SqliteReadModelStore.prototype, 'containers').mockImplementation(async function (
+    this: SqliteReadModelStore,
+  ) {
+    // The first look comes before the log is read, in which the container's stream is met.
+    const change = (looks += 1) === 2;
+    if (change) await store.setRetentionFloor(CALLER, container, 100, 'a test');
+    const rows = await containers.call(this);
+    if (change) await store.setRetentionFloor(CALLER, container, 200, 'a test');
+    return rows;
+  });
+  try {
+    expect((await store.fsck()).problems).toEqual([]);
+  } finally {
+    looked.mockRestore();
+  }
+  expect(looks).toBeGreaterThan(1);
+});
+
 it('goes on with the read models that a rebuild puts in the place of those it had begun with', async () => {
   const meanwhile = new Meanwhile();
   const { store, put } = await openWithContainer(meanwhile.onPage);

@@ -1,7 +1,6 @@
 import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { databaseStream } from '@epitaph/core/database/stream-name.ts';
-import { foldContainer } from '@epitaph/core/container/evolve.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { foldClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
@@ -14,7 +13,7 @@ import { sameJson } from '@epitaph/core/same-json.ts';
 import { foldUser } from '@epitaph/core/user/evolve.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { CatalogEntry } from '../read-model-store.ts';
-import type { Examination } from './examination.ts';
+import { type Container, type Examination, readContainer } from './examination.ts';
 
 /** What folds a stream whose state is an entry of the catalog; undefined for any other stream. */
 export function foldOfEntry(stream: string): ((events: readonly RecordedEvent[]) => unknown) | undefined {
@@ -95,19 +94,21 @@ export async function checkContainers(met: readonly string[], examination: Exami
   for (const { number, state } of await store.containers()) {
     await pace.step();
     if (number > upTo) continue;
-    const { isWhole, later, state: recorded } = await containerOf(state.rid);
+    const known = await containerOf(state.rid);
     const stream = containerStream(state.rid);
-    if (recorded === undefined) {
-      if (isWhole) report('entry-without-reason', stream, 'in the catalog, but never created by the log');
-    } else if (isWhole) {
-      // It may have changed since the log was read, also since its stream was.
-      // That items of it have no name is told of these.
-      const { hasNameless: _, ...own } = state;
-      const shown = asJson(own);
-      if (sameJson(asJson(recorded), shown) || later.some((one) => sameJson(asJson(one), shown))) continue;
-      const now = foldContainer(await log.readStream(stream));
-      if (!sameJson(now && asJson(now), shown)) report('entry-differs', stream, 'the catalog has it otherwise');
+    if (!known.isWhole) continue;
+    if (known.state === undefined) {
+      report('entry-without-reason', stream, 'in the catalog, but never created by the log');
+      continue;
     }
+    // That items of it have no name is told of these.
+    const { hasNameless: _, ...own } = state;
+    const shown = asJson(own);
+    const isOf = (read: Container) =>
+      [read.state, ...read.later].some((one) => one !== undefined && sameJson(asJson(one), shown));
+    // It may have changed since the log was read, also since its stream was, and once more since it was shown.
+    if (isOf(known) || isOf(await readContainer(log, state.rid, upTo, () => {}))) continue;
+    report('entry-differs', stream, 'the catalog has it otherwise');
   }
   for (const rid of met) {
     await pace.step();
