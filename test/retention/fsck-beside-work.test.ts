@@ -7,6 +7,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
+import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
@@ -279,6 +280,30 @@ it('finds nothing in a hold that is released, and a floor that is lowered, while
   expect(meanwhile.work).toBeUndefined();
 });
 
+it('finds nothing in a hold that is released just before the vault is asked for it, once and again', async () => {
+  const { store, container } = await openWithContainer(() => {});
+  const cases = ['one', 'two', 'three'];
+  for (const name of cases) {
+    await store.placeHold(CALLER, container, name, { scope: { kind: 'container' }, reason: 'a test' });
+  }
+  const { holds } = SqliteKeyVault.prototype;
+  const asked = vi.spyOn(SqliteKeyVault.prototype, 'holds').mockImplementation(function (this: SqliteKeyVault, ...of) {
+    const name = cases.shift();
+    const released = name === undefined ? undefined : store.releaseHold(CALLER, container, name, 'a test');
+    // As a vault on a server answers.
+    return (async () => {
+      await released;
+      return holds.apply(this, of);
+    })() as unknown as ReturnType<typeof holds>;
+  });
+  try {
+    expect((await store.fsck()).problems).toEqual([]);
+  } finally {
+    asked.mockRestore();
+  }
+  expect(cases).toEqual([]);
+});
+
 it('finds nothing in a container that is changed before it is looked up in the catalog, and once more after that', async () => {
   const { store, container } = await openWithContainer(() => {});
   const { containers } = SqliteReadModelStore.prototype;
@@ -289,10 +314,10 @@ it('finds nothing in a container that is changed before it is looked up in the c
     // The first look comes before the log is read, in which the container's stream is met.
     const change = (looks += 1) === 2;
     if (change) await store.setRetentionFloor(CALLER, container, 100, 'a test');
-    const rows = await containers.call(this);
+    const rows = containers.call(this);
     if (change) await store.setRetentionFloor(CALLER, container, 200, 'a test');
     return rows;
-  });
+  } as unknown as typeof containers);
   try {
     expect((await store.fsck()).problems).toEqual([]);
   } finally {

@@ -17,19 +17,29 @@ import type { Examination } from './examination.ts';
 
 /** Checks that the vault keeps what containers' streams say is kept: all that their holds cover, and for as long as their floors last. */
 export async function checkRetention(rids: Iterable<string>, examination: Examination): Promise<void> {
-  const { log, vault, report, containerOf, pace } = examination;
+  const { vault, report, containerOf, pace } = examination;
   const floors = await vault.floors();
   for (const rid of rids) {
     await pace.step();
     const { state, isWhole } = await containerOf(rid);
     if (state === undefined || !isWhole) continue;
     if ((await differences(state, floors.get(rid), examination)).length === 0) continue;
-    // It may have changed since the log was read.
-    const stream = containerStream(rid);
-    const now = foldContainer(await log.readStream(stream));
-    if (now === undefined) continue;
-    for (const difference of await differences(now, (await vault.floors()).get(rid), examination))
-      report('retention-differs', stream, difference);
+    for (const difference of await differencesNow(rid, examination))
+      report('retention-differs', containerStream(rid), difference);
+  }
+}
+
+/** The same by what its stream says now, once it has not changed while the vault was asked: it may have since the log was read. */
+async function differencesNow(rid: string, examination: Examination): Promise<readonly string[]> {
+  const { log, vault } = examination;
+  const stream = containerStream(rid);
+  for (;;) {
+    const events = await log.readStream(stream);
+    const now = foldContainer(events);
+    if (now === undefined) return [];
+    const found = await differences(now, (await vault.floors()).get(rid), examination);
+    if (found.length === 0) return found;
+    if ((await log.readLast(stream))?.position === events.at(-1)!.position) return found;
   }
 }
 
