@@ -2,7 +2,7 @@ import { copyFileSync, readFileSync } from 'node:fs';
 import { once } from 'node:events';
 import http2 from 'node:http2';
 import { Agent, request } from 'node:https';
-import { connect, type AddressInfo, type Socket } from 'node:net';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { CosmosClient } from '@azure/cosmos';
@@ -13,7 +13,7 @@ import { closeWithin } from '@epitaph/api/http/closing.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { pause } from '@epitaph/storage/patience.ts';
-import { command } from '../../packages/api/test/cli/process.ts';
+import { cleanUp, command, start } from '../../packages/api/test/cli/process.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
@@ -43,6 +43,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
   });
   afterAll(async () => {
     await server.stop();
+    cleanUp();
     first.remove();
     second.remove();
     removeFolder(folder);
@@ -127,6 +128,23 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     server.signal('SIGHUP');
     await expect.poll(() => server.stderr()).toContain("can't be used together");
     expect(await statusWith(second)).toBe(200);
+  });
+
+  test('a signal to renew it does not end a store that is still starting', async () => {
+    const silent = createServer().listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { port } = silent.address() as AddressInfo;
+    const starting = start(['serve', '--port', '0', '--data', file('starting'), '--log-level', 'info'], {
+      EPITAPH_EVENT_STORE: `esdb://127.0.0.1:${port}?tls=false`,
+      EPITAPH_TLS_CERT: first.file,
+      EPITAPH_TLS_KEY: first.keyFile,
+    });
+    await once(silent, 'connection');
+    starting.child.kill('SIGHUP');
+    await expect.poll(() => starting.texts.stderr).toContain('the certificate was read anew');
+    starting.child.kill('SIGTERM');
+    expect(await starting.finished()).toMatchObject({ code: 0, stdout: 'epitaph: stopping (SIGTERM)\n' });
+    silent.close();
   });
 
   test('a certificate that is out of date is said to be that', () => {

@@ -51,7 +51,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
       `This process may have ${openFiles} files and connections open, and the store needs ${OWN_FILES} for its own. Raise the limit (ulimit -n, or LimitNOFILE of a systemd unit).`,
     );
   }
-  const tls = readTls(configuration);
+  let tls = readTls(configuration);
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   let isStarting = true;
@@ -61,6 +61,14 @@ export async function serve(configuration: Configuration, print: (line: string) 
     print(`epitaph: stopping (${name})`);
     process.exit(exitCodes.ok);
   });
+  let app: FastifyInstance | undefined;
+  if (tls !== undefined) {
+    // From now on: whoever renews certificates does not know that the store is still starting, and the signal would end it.
+    renewCertificates(configuration, log, (renewed) => {
+      tls = renewed;
+      (app?.server as unknown as TlsServer | undefined)?.setSecureContext(renewed);
+    });
+  }
   const endTraces = await startTraces(configuration.traces, log);
   // Not waited for: a disk that is away over a network may answer nothing at all.
   void warnIfNoBackups(configuration, log);
@@ -72,7 +80,6 @@ export async function serve(configuration: Configuration, print: (line: string) 
     onLoss: (what) => log.warn(what),
   });
   const draining = new Draining();
-  let app: FastifyInstance | undefined;
   try {
     await startClock(store, configuration, print);
     const keys = keysInForce({ folder: configuration.data, given: configuration.key, loopback });
@@ -109,10 +116,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
     });
     isStarting = false;
     await listen(app, configuration);
-    if (tls !== undefined) {
-      warnIfOutOfDate(tls, log);
-      renewCertificates(app, configuration, log);
-    }
+    if (tls !== undefined) warnIfOutOfDate(tls, log);
     const endpoint = endpointOf(app, configuration);
     for (const line of welcome(endpoint, keys, configuration, store)) print(line);
     log.info({ endpoint, data: path.resolve(configuration.data), clock: configuration.clock }, 'started');
@@ -256,11 +260,11 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
 }
 
 /** Certificates run out: SIGHUP has the files read anew. What can't be used is logged, and what was in use stays. */
-function renewCertificates(app: FastifyInstance, configuration: Configuration, log: Logger): void {
+function renewCertificates(configuration: Configuration, log: Logger, use: (tls: TlsFiles) => void): void {
   process.on('SIGHUP', () => {
     try {
       const tls = readTls(configuration)!;
-      (app.server as unknown as TlsServer).setSecureContext(tls);
+      use(tls);
       log.info('the certificate was read anew');
       warnIfOutOfDate(tls, log);
     } catch (error) {
