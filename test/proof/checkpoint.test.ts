@@ -1,6 +1,15 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { fromBase64, openCheckpoint, readVerifierKey, verifierKeyText } from '@epitaph/core/proof/checkpoint.ts';
+import {
+  base64,
+  type Checkpoint,
+  checkpointText,
+  fromBase64,
+  openCheckpoint,
+  readVerifierKey,
+  signedCheckpoint,
+  verifierKeyText,
+} from '@epitaph/core/proof/checkpoint.ts';
 import { canonicalJson } from '@epitaph/core/canonical-json.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 
@@ -39,6 +48,77 @@ describe('a signed note', () => {
     const signature = fromBase64(line.trim().split(' ')[2]!)!.subarray(4);
     expect(checkpointCryptography.verify(key.publicKey, Buffer.from(`${text}\n`), signature)).toBe(true);
     expect(openCheckpoint(NOTE, key, checkpointCryptography)).toBe(undefined);
+  });
+});
+
+describe('a checkpoint', () => {
+  const signer = ProofSigner.fromSeed(Buffer.alloc(32, 1));
+  const other = ProofSigner.fromSeed(Buffer.alloc(32, 2));
+  const CHECKPOINT: Checkpoint = { origin: 'log', size: 12, root: Uint8Array.from(Buffer.alloc(32, 3)) };
+  const TEXT = checkpointText(CHECKPOINT);
+  /** Any text with a signature of it that is good. */
+  const signed = (text: string): string => {
+    const note = signedCheckpoint(CHECKPOINT, signer.key, signer.sign(text), checkpointCryptography);
+    return note.replace(TEXT, text);
+  };
+  const opened = (note: string) => openCheckpoint(note, signer.key, checkpointCryptography);
+  const NOTE = signed(TEXT);
+  const LINE = NOTE.slice(TEXT.length + 1);
+
+  it('opens as it was signed, whoever else has signed it', () => {
+    expect(opened(NOTE)).toEqual(CHECKPOINT);
+    const witness = LINE.replace(signer.key.name, 'witness');
+    const others = signedCheckpoint(CHECKPOINT, other.key, other.sign(TEXT), checkpointCryptography);
+    expect(opened(`${TEXT}\n${witness}no signature\n${others.slice(TEXT.length + 1)}${LINE}`)).toEqual(CHECKPOINT);
+    expect(opened(signed('log\n0\n' + TEXT.split('\n')[2]! + '\n'))).toMatchObject({ size: 0 });
+  });
+
+  it('does not open by what is no signature of it', () => {
+    const signature = Buffer.from(fromBase64(LINE.trim().split(' ')[2]!)!);
+    const line = (bytes: Uint8Array, name = signer.key.name) => `— ${name} ${base64(bytes)}\n`;
+    expect(opened(`${TEXT}\n${line(signature)}`)).toEqual(CHECKPOINT);
+    const [hash, rest] = [signature.subarray(0, 4), signature.subarray(4)];
+    for (const lines of [
+      '',
+      line(signature, 'witness'),
+      line(signature.subarray(0, -1)),
+      line(Buffer.concat([signature, Buffer.of(0)])),
+      line(Buffer.concat([Buffer.alloc(4), rest])),
+      line(Buffer.concat([hash.subarray(0, 3), Buffer.of(hash[3]! ^ 1), rest])),
+      line(Buffer.concat([hash, Buffer.alloc(64)])),
+      line(Buffer.concat([hash, other.sign(TEXT)])),
+      line(Buffer.concat([hash, signer.sign(`${TEXT}\n`)])),
+      line(signature).replace('— ', ''),
+      line(signature).replace('\n', '*\n'),
+    ]) {
+      expect([lines, opened(`${TEXT}\n${lines}`)]).toEqual([lines, undefined]);
+    }
+    for (const changed of [
+      NOTE.replace('\n12\n', '\n13\n'),
+      NOTE.replace('log\n', 'lag\n'),
+      NOTE.replace('\nAw', '\nAg'),
+      TEXT + LINE,
+    ]) {
+      expect([changed, opened(changed)]).toEqual([changed, undefined]);
+    }
+  });
+
+  it('is none with another text, though that is signed', () => {
+    const root = TEXT.split('\n')[2]!;
+    for (const text of [
+      `\n12\n${root}\n`,
+      `log\n012\n${root}\n`,
+      `log\n-12\n${root}\n`,
+      `log\n1e2\n${root}\n`,
+      `log\n${'1'.repeat(17)}\n${root}\n`,
+      `log\n12\n${base64(new Uint8Array(31))}\n`,
+      `log\n12\n${root.slice(0, -1)}\n`,
+      `log\n12\n${root}\nextension\n`,
+      'log\n12\n',
+      'log\n',
+    ]) {
+      expect([text, opened(signed(text))]).toEqual([text, undefined]);
+    }
   });
 });
 

@@ -8,11 +8,12 @@ import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
-import { type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
+import { type CertifiedFact, type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
+import type { PurgeRunCertificate } from '@epitaph/projections/proof/run-certificate.ts';
 import { command } from '../../packages/api/test/cli/process.ts';
 
 const caller = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
@@ -109,6 +110,7 @@ describe('a certificate of disposal', () => {
         life: 0,
         writes: 1,
         expiry: { ttl: 60, rule: 'container-default' },
+        checks: { holds: 0, floorSeconds: 0, graceSeconds: 0 },
         remains: { sealedBytes: expect.any(Number), removedBy: 'truncation' },
       },
     });
@@ -181,9 +183,9 @@ describe('a certificate of disposal', () => {
   test('with any part changed is not good, and nor is one that another store has signed', async () => {
     const text = await certificateOf('three');
     const key = file('key', await fetched('/proof/key'));
-    const check = async (certificate: string, by = key) =>
-      (await ask('verify', 'certificate', file('changed', certificate), '--public-key', by)).code;
-    expect(await check(text)).toBe(0);
+    const check = (certificate: string, by = key) =>
+      ask('verify', 'certificate', file('changed', certificate), '--public-key', by);
+    expect(await check(text)).toMatchObject({ code: 0 });
     const change = (
       edit: (certificate: { -readonly [K in keyof DisposalCertificate]: DisposalCertificate[K] }) => void,
     ) => {
@@ -191,18 +193,48 @@ describe('a certificate of disposal', () => {
       edit(certificate);
       return JSON.stringify(certificate);
     };
-    const changes = [
-      change((certificate) => (certificate.statement = { ...certificate.statement, endedAtMs: 0 })),
-      change((certificate) => (certificate.facts = certificate.facts.slice(0, 1))),
-      change((certificate) => (certificate.facts = certificate.facts.toReversed())),
-      change((certificate) => {
-        certificate.facts = certificate.facts.map((fact) => ({ ...fact, fact: { ...fact.fact, actor: 'nobody' } }));
-      }),
-      change((certificate) => (certificate.checkpoint = certificate.checkpoint.replace(/\n\d+\n/, '\n99\n'))),
+    const derived = 'What it states does not follow from its facts.';
+    const facts = 'Its facts are not the end and erasure of one life, or not all of them.';
+    const proven = /^NOT good: The fact Item\w+ of item-\S+ is not in the tree that was signed\.\n$/;
+    const signed = 'The checkpoint is not signed by this key.';
+    const changes: readonly (readonly [string, string | RegExp])[] = [
+      [change((certificate) => (certificate.statement = { ...certificate.statement, endedAtMs: 0 })), derived],
+      [change((certificate) => (certificate.facts = certificate.facts.slice(0, 1))), facts],
+      [change((certificate) => (certificate.facts = certificate.facts.toReversed())), facts],
+      // What it states follows from these facts, which were never recorded.
+      ...[0, 1].map((changed): [string, RegExp] => [
+        change((certificate) => {
+          certificate.facts = certificate.facts.map((one, index) =>
+            index === changed ? { ...one, fact: { ...one.fact, actor: 'nobody' } } : one,
+          );
+          certificate.statement = disposalStatement(
+            certificate.facts.map(({ fact }) => fact),
+            { sha256 },
+          )!;
+        }),
+        proven,
+      ]),
+      ...[
+        ({ leaf, path }: CertifiedFact) => ({ leaf: leaf + 1, path }),
+        ({ leaf, path }: CertifiedFact) => ({ leaf, path: path.toReversed() }),
+        ({ leaf, path }: CertifiedFact) => ({ leaf, path: path.with(0, 'no hash') }),
+        ({ leaf }: CertifiedFact) => ({ leaf, path: [] }),
+      ].map((edit): [string, RegExp] => [
+        change((certificate) => {
+          certificate.facts = certificate.facts.map((one) => ({ ...one, ...edit(one) }));
+        }),
+        proven,
+      ]),
+      [change((certificate) => (certificate.checkpoint = certificate.checkpoint.replace(/\n\d+\n/, '\n99\n'))), signed],
+      [change((certificate) => (certificate.checkpoint = certificate.checkpoint.split('— ')[0]!)), signed],
+      [change((certificate) => (certificate.checkpoint = '')), signed],
     ];
-    for (const changed of changes) expect(await check(changed)).toBe(1);
+    for (const [changed, reason] of changes) {
+      const stdout = typeof reason === 'string' ? `NOT good: ${reason}\n` : expect.stringMatching(reason);
+      expect(await check(changed)).toMatchObject({ code: 1, stdout });
+    }
     const other = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
-    expect(await check(text, other)).toBe(1);
+    expect(await check(text, other)).toMatchObject({ code: 1, stdout: `NOT good: ${signed}\n` });
   });
 
   test('without how its life ended is not good, though what is left is on record: it would say another end', async () => {
@@ -470,6 +502,42 @@ describe('what the log has damaged', () => {
       'epitaph.unproven/1',
       ...Array.from({ length: 3 }, () => 'epitaph.certificate-of-disposal/2'),
     ]);
+  });
+});
+
+describe('a certificate of a run of the purge', () => {
+  test('is good as it was given, and not with anything in the place of its facts', async () => {
+    await store.advanceClock(61_000);
+    await store.runPurge();
+    const key = file('key', await fetched('/proof/key'));
+    const { runs } = await store.purgeRuns(0, 10);
+    const lines = await Promise.all(runs.map(({ id }) => fetched(`/purge/runs/${id}/certificates`)));
+    const [first, second] = lines.map((text) => JSON.parse(text.split('\n')[0]!) as PurgeRunCertificate);
+    expect(second!.checkpoint).toBe(first!.checkpoint);
+    const checked = async ({ statement, facts }: Pick<PurgeRunCertificate, 'statement' | 'facts'>) => {
+      const text = JSON.stringify({ ...first!, statement, facts });
+      return (await ask('verify', 'certificate', file('run', text), '--public-key', key)).stdout;
+    };
+    expect(await checked(first!)).toMatch(/^good: /);
+    const [start, end] = first!.facts;
+    const disposal = JSON.parse(lines[0]!.split('\n')[1]!) as DisposalCertificate;
+    for (const facts of [
+      [],
+      [end!],
+      [start!, start!],
+      [start!, end!, end!],
+      [start!, second!.facts[1]!],
+      [start!, disposal.facts.at(-1)!],
+      disposal.facts,
+    ]) {
+      expect(await checked({ statement: first!.statement, facts })).toMatch(/^NOT good: Its facts are not those of /);
+    }
+    const statement = { ...first!.statement, purged: 100 };
+    expect(await checked({ statement, facts: first!.facts })).toMatch(/^NOT good: What it states does not follow/);
+    const fact = { ...end!.fact, data: { ...end!.fact.data, purged: 100 } };
+    expect(await checked({ statement, facts: [start!, { ...end!, fact }] })).toMatch(
+      /^NOT good: The fact PurgeRunCompleted of purge-run-\S+ is not in the tree/,
+    );
   });
 });
 
