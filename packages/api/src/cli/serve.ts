@@ -17,7 +17,7 @@ import type { Configuration } from '../config/options.ts';
 import { outOfDate, readTls, type TlsFiles } from '../config/tls.ts';
 import { wait } from '../wait.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
-import { closeWithin } from '../http/closing.ts';
+import { closeWithin } from '../http/close-within.ts';
 import { Draining } from '../http/draining.ts';
 import { connectionsBeside, OWN_FILES } from '../http/limits.ts';
 import { buildServer } from '../http/server.ts';

@@ -8,14 +8,6 @@ interface Connection {
   sinceMs: number;
 }
 
-/** Of each server, by who is at their other end: over the socket of a connection that speaks TLS comes another one. */
-const connectionsOf = new WeakMap<Server, ReadonlyMap<string, Connection>>();
-
-/** Ends all connections of a server, also those on which no TLS is spoken yet, of which Node.js's own call knows nothing. */
-export function cutOff(server: Server): void {
-  for (const { socket } of connectionsOf.get(server)?.values() ?? []) socket.destroy();
-}
-
 /**
  * Where there may be no more connections, those are let go on which nothing has been under way for a while: clients that are
  * made for each request leave theirs behind, and would keep everybody else out, health checks too. The one that found no room is
@@ -24,8 +16,8 @@ export function cutOff(server: Server): void {
  * @param afterMs how long nothing has been under way, in milliseconds: a client's own, between two requests, stays
  */
 export function letGoOfLeftBehind(server: Server, afterMs: number): void {
+  /** By who is at their other end: over the socket of a connection that speaks TLS comes another one. */
   const connections = new Map<string, Connection>();
-  connectionsOf.set(server, connections);
   /** By what their requests come over. To put together who is at the other end takes a fiftieth of a small request. */
   const bySocket = new WeakMap<Socket, Connection>();
   const begin = (socket: Socket): void => {

@@ -18,6 +18,7 @@ import { KEPT_BY_NOBODY } from '../cosmos/send-answer.ts';
 import { errorHeaders } from '../cosmos/send-error.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../wait.ts';
+import { followConnections } from './connections.ts';
 import { withOrigins } from './cross-origin.ts';
 import { InFlight } from './in-flight.ts';
 import type { KeyRing } from './keys.ts';
@@ -108,6 +109,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   });
   app.server.maxConnections = limits.connections;
+  followConnections(app.server);
   letGoOfLeftBehind(app.server, limits.leftBehindMs);
   hangUpOnUnsent(app.server, limits.unsentTimeoutMs);
   // Node.js would refuse what it does not know with an answer that says nothing.

@@ -2,27 +2,16 @@ import { Server as NetServer } from 'node:net';
 import { promisify } from 'node:util';
 import type { FastifyInstance } from 'fastify';
 import { wait } from '../wait.ts';
-import { cutOff } from './left-behind.ts';
+import { closeAllConnections, closeIdleConnections } from './connections.ts';
 
 /** How often connections that have become idle are closed meanwhile. */
 const SWEEP_MS = 100;
 
-/** Stops accepting, lets requests under way end, and cuts off those that don't in time. */
-export async function closeWithin(app: FastifyInstance, milliseconds: number): Promise<void> {
-  await stopAccepting(app);
-  const closed = new AbortController();
-  const closing = app.close().finally(() => closed.abort());
-  void closeIdle(app, closed.signal);
-  await Promise.race([closing, wait(milliseconds, closed.signal)]);
-  if (!closed.signal.aborted) cutOff(app.server);
-  await closing;
-}
-
-/** Connections that were busy when it began to close are kept alive by whoever was answered on them. */
+/** Connections that were busy when it began to close are kept alive by whoever was answered on them; others were never used. */
 async function closeIdle(app: FastifyInstance, until: AbortSignal): Promise<void> {
   while (!until.aborted) {
     await requestsRead(until);
-    app.server.closeIdleConnections();
+    closeIdleConnections(app.server);
   }
 }
 
@@ -40,4 +29,15 @@ async function stopAccepting({ server }: FastifyInstance): Promise<void> {
 async function requestsRead(until?: AbortSignal): Promise<void> {
   await wait(SWEEP_MS, until);
   await new Promise<void>((resolve) => void setImmediate(resolve));
+}
+
+/** Stops accepting, lets requests under way end, and cuts off those that don't in time. */
+export async function closeWithin(app: FastifyInstance, milliseconds: number): Promise<void> {
+  await stopAccepting(app);
+  const closed = new AbortController();
+  const closing = app.close().finally(() => closed.abort());
+  void closeIdle(app, closed.signal);
+  await Promise.race([closing, wait(milliseconds, closed.signal)]);
+  if (!closed.signal.aborted) closeAllConnections(app.server);
+  await closing;
 }
