@@ -7,6 +7,7 @@ import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
+import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
@@ -66,6 +67,20 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   store = await open();
   await purged('late');
 }, 60_000);
+
+it('the purge comes by itself to what a floor kept, as soon as that has passed', async () => {
+  const { store, clock } = await openInlineStore('floor-passed', () => {}, { automaticPurge: true });
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+  await store.setRetentionFloor(CALLER, container, 70, 'tax law');
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  clock.advance(61_000);
+  await expect.poll(() => store.purgeStatus()).toMatchObject({ state: 'idle', heldBack: 1 });
+  clock.advance(10_000);
+  await expect
+    .poll(() => store.explain(container, 'a', '["p"]'), { timeout: 4_000 })
+    .toMatchObject({ state: 'purged' });
+});
 
 it('the purge comes at once to what a hold kept, though it asked once more between the record of the release and the release', async () => {
   const { store, container } = await newStore();

@@ -1,10 +1,14 @@
-import { afterAll, expect, it } from 'vitest';
+import { setTimeout as wait } from 'node:timers/promises';
+import { afterAll, expect, it, vi } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { DEFAULT_THROUGHPUT } from '@epitaph/core/throughput/throughput.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { BATCH_SIZE } from '@epitaph/projections/purge/executor.ts';
 import { newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
+import { holdBack } from './held-back.ts';
+import { openInlineStore, SlowWrite } from './inline-store.ts';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -121,6 +125,72 @@ it('a purge that was under way does nothing more once it is told as paused', asy
     await store.close();
   }
 }, 20_000);
+
+it('a pass that has erased, and can not take what is left out of the log, says so, and the next one does that', async () => {
+  const { store, storage, clock } = await openInlineStore('left-in-log');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  clock.advance(61_000);
+  vi.spyOn(storage.log, 'truncateStream').mockRejectedValueOnce(new StorageUnavailable('the disk is away'));
+  await expect(store.runPurge()).rejects.toThrow('the disk is away');
+  expect((await store.purgeRuns(0, 10)).runs).toMatchObject([{ completedAtMs: null }]);
+  await store.runPurge();
+  expect((await store.fsck()).problems).toEqual([]);
+});
+
+it('a pass that was asked for ends when the store closes: after the batch under way, which is waited for', async () => {
+  const { store, storage, clock } = await openInlineStore('closed-under-way');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+  for (const id of ['a', 'b']) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  clock.advance(61_000);
+  const held = holdBack(storage.vault, 'destroyKeys', 'next');
+  const pass = store.runPurge();
+  while (!held.hasCome()) await turn();
+  let isClosed = false;
+  const closing = store.close().then(() => (isClosed = true));
+  for (let turns = 0; turns < 50; turns++) await turn();
+  expect(isClosed).toBe(false);
+  held.goOn();
+  expect(await pass).toMatchObject({ expired: 2, purged: 2 });
+  await closing;
+});
+
+it('a pass that is called off ends after the batch under way, and the next one does the rest', async () => {
+  const { store, storage, clock } = await openInlineStore('called-off');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+  for (const id of ['a', 'b']) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
+  clock.advance(61_000);
+  const slow = new SlowWrite(storage.log, 'ItemExpired');
+  const isRecorded = slow.begin();
+  const calledOff = new AbortController();
+  const pass = store.runPurge({ signal: calledOff.signal });
+  await isRecorded;
+  calledOff.abort();
+  slow.end();
+  expect(await pass).toEqual({ expired: 2, purged: 0, heldBack: 0 });
+  expect(await store.runPurge()).toEqual({ expired: 0, purged: 2, heldBack: 0 });
+});
+
+it('a pass waits for request units no more when it is called off, the purge is paused, or the store closes', async () => {
+  const { store, clock } = await openInlineStore('unpaid');
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60, DEFAULT_THROUGHPUT);
+  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  store.requestUnits.admit(container, 'query').charge(1_000_000);
+  clock.advance(61_000);
+  const calledOff = new AbortController();
+  const ends = [async () => calledOff.abort(), () => store.pausePurge(CALLER), () => store.close()];
+  for (const end of ends) {
+    const pass = store.runPurge(calledOff.signal.aborted ? {} : { signal: calledOff.signal });
+    await expect.poll(async () => (await store.purgeStatus()).state).toBe('waiting-for-request-units');
+    await end();
+    expect(await Promise.race([pass, wait(2_000, 'it still waits')])).toMatchObject({ expired: 0, purged: 0 });
+    if (end !== ends.at(-1)) await store.resumePurge(CALLER);
+  }
+});
 
 it('what is erased already when its record fails is put on record by the next pass, though a recovery window would keep it since', async () => {
   const { store, log } = await openEmbedded({ folder: kept, time: START_MS, newId: () => crypto.randomUUID() });

@@ -6,14 +6,15 @@ import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/o
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
 /**
- * A store of one test, without threads and with a purge on demand alone, and the storage under it, for a test that has that
- * do something at another moment.
+ * A store of one test, without threads and by default with a purge on demand alone, and the storage under it, for a test
+ * that has that do something at another moment.
  *
  * @param change told of the storage before the store begins with it
  */
 export async function openInlineStore(
   name: string,
   change: (storage: SqliteStorage) => void = () => {},
+  { automaticPurge = false } = {},
 ): Promise<{ readonly store: Store; readonly storage: SqliteStorage; readonly clock: ManualClock }> {
   const folder = newFolder(name);
   const storage = await openSqliteStorage({ folder, clock: 'manual', writers: 'inline', durable: false });
@@ -23,7 +24,7 @@ export async function openInlineStore(
     ...storage,
     backup: undefined,
     clock,
-    automaticPurge: false,
+    automaticPurge,
     policyGraceSeconds: 0,
     closePorts: () => storage.close(),
   });

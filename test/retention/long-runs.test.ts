@@ -8,14 +8,13 @@ import { holdBack } from './held-back.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 28, 18);
 
-it('a store is open while it looks for what a crash has left of a run that has purged millions, and purges when that is done', async () => {
-  // given: a run that was cut short
+/** A store whose purge a crash has cut short, with two lives erased. */
+async function cutShort() {
   const folder = newFolder('long-runs');
   const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
-  let { store } = await open();
-  onTestFinished(async () => {
+  const { store } = await open();
+  onTestFinished(() => {
     vi.useRealTimers();
-    await store.close();
     removeFolder(folder);
   });
   await store.createDatabase(CALLER, 'd');
@@ -23,15 +22,29 @@ it('a store is open while it looks for what a crash has left of a run that has p
   const items = ['a', 'b'].map((id) => itemToWrite({ id, pk: 'p' }));
   for (const item of items) await store.writeItem(CALLER, container, 'create', item);
   await store.advanceClock(61_000);
-  const dies = vi.spyOn(Truncations.prototype, 'done').mockRejectedValue(new Error('ended by the test'));
+  const dies = vi.spyOn(Truncations.prototype, 'truncate').mockRejectedValue(new Error('ended by the test'));
   await expect(store.runPurge()).rejects.toThrow('ended by the test');
   dies.mockRestore();
   await store.close();
+  return { open };
+}
+
+/** Opens it as soon as it gives up waiting for what it looks for. */
+async function openSoon(open: () => ReturnType<typeof openEmbedded>): ReturnType<typeof openEmbedded> {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const opening = open();
+  while ((await Promise.race([opening, vi.advanceTimersByTimeAsync(100).then(() => undefined)])) === undefined);
+  vi.useRealTimers();
+  return opening;
+}
+
+it('a store is open while it looks for what a crash has left of a run that has purged millions, and purges when that is done', async () => {
+  const { open } = await cutShort();
   const looking = holdBack(Truncations.prototype, 'finish', 'next');
   try {
     // when
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'], shouldAdvanceTime: true, advanceTimeDelta: 500 });
-    ({ store } = await open());
+    const { store } = await openSoon(open);
+    onTestFinished(() => store.close());
     // then
     expect(looking.hasCome()).toBe(true);
     await store.writeItem(CALLER, store.container('d', 'c'), 'create', itemToWrite({ id: 'c', pk: 'p' }));
@@ -40,13 +53,34 @@ it('a store is open while it looks for what a crash has left of a run that has p
     expect(await store.purgeStatus()).toMatchObject({ state: 'running' });
     let isOver = false;
     const purging = store.runPurge().then(() => (isOver = true));
+    // What is still to be taken out of the log is no fault of it.
+    const checking = store.fsck();
     for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
     expect(isOver).toBe(false);
     looking.goOn();
     await purging;
+    expect((await checking).problems).toEqual([]);
     expect((await store.fsck()).problems).toEqual([]);
   } finally {
     looking.goOn();
     looking.restore();
   }
+});
+
+it('a store that closes looks for that no further, and waits for where it is', async () => {
+  const { open } = await cutShort();
+  const found = Promise.withResolvers<void>();
+  let isOver: boolean | undefined;
+  vi.spyOn(Truncations.prototype, 'finish').mockImplementationOnce(async (_from, _nowMs, over) => {
+    await found.promise;
+    isOver = over?.();
+  });
+  const { store } = await openSoon(open);
+  let isClosed = false;
+  const closing = store.close().then(() => (isClosed = true));
+  for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
+  expect(isClosed).toBe(false);
+  found.resolve();
+  await closing;
+  expect(isOver).toBe(true);
 });

@@ -264,13 +264,11 @@ export class PurgeRunner {
     try {
       return await this.#workOff(scope, signal);
     } catch (error) {
-      // What a truncation met besides is reported to nobody: this pass has failed anyway, and the next one truncates
-      // again.
+      // Also after a fault, nothing of the pass is left under way. What a truncation met besides is reported to nobody:
+      // this pass has failed anyway, and the next one truncates again.
       await this.#executor.truncations.done().catch(() => {});
       throw error;
     } finally {
-      // Also after a fault, nothing of the pass is left under way.
-      await this.#executor.truncations.settled();
       this.#pass = undefined;
     }
   }
