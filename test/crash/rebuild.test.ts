@@ -486,6 +486,20 @@ describe('a rebuild', () => {
     });
   });
 
+  it('that is called off while it waits for writes to stand still is not swapped in', async () => {
+    const storage = await openStorage(folder);
+    const calledOff = new AbortController();
+    let waits = 0;
+    const whileProjectorStops = async (step: () => Promise<void>): Promise<void> => {
+      waits += 1;
+      if (waits === 2) calledOff.abort(new Error('called off'));
+      await step();
+    };
+    await expect(run(storage, { signal: calledOff.signal, whileProjectorStops })).rejects.toThrow('called off');
+    expect([waits, storage.readModels.current.version, storage.readModels.unfinished]).toEqual([2, 1, undefined]);
+    await storage.close();
+  });
+
   it('starts over when the log is shorter than what was built before it was restored', async () => {
     const storage = await openStorage(folder);
     const next = await storage.readModels.createNext();
@@ -652,6 +666,36 @@ describe('a projector that stands still', () => {
     await storage.close();
   });
 
+  it('does so when the batch under way is applied: nothing of it comes into what it goes on with', async () => {
+    const storage = await openStorage(folder);
+    const { store } = await storage.readModels.createNext();
+    const begun = Promise.withResolvers<void>();
+    const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+    let isSlow = false;
+    const slow = otherwise(store, {
+      apply: async (...batch) => {
+        if (isSlow) {
+          begun.resolve();
+          await answered;
+        }
+        await store.apply(...batch);
+      },
+    });
+    const projector = new Projector({ ...storage, store: () => slow });
+    await projector.start();
+    isSlow = true;
+    await append(storage, 'purge-control', 'PurgePaused');
+    await begun.promise;
+    let isStopped = false;
+    const stopped = projector.stop().then(() => (isStopped = true));
+    for (let turns = 0; turns < 20; turns++) await turn();
+    expect(isStopped).toBe(false);
+    answer();
+    await stopped;
+    expect(await store.checkpoint()).toBe(await storage.log.head());
+    await storage.close();
+  });
+
   /** A log that gives an event right after it has said that it was read up to a position. */
   const quick = (log: EventLog): EventLog =>
     otherwise(log, {
@@ -734,6 +778,13 @@ describe('a projector that stands still', () => {
     isReadable = true;
     await projector.waitFor(head + 1);
     expect(projector.error).toBe(undefined);
+    // Nor is it told for ever where nothing comes any more.
+    await projector.stop();
+    isReadable = false;
+    await projector.resume();
+    expect(projector.error).toBe('the disk is full');
+    isReadable = true;
+    await expect.poll(() => projector.error).toBe(undefined);
     await projector.close();
     await storage.close();
   });
