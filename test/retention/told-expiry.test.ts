@@ -60,3 +60,20 @@ it('what an item was is told from its ledger where it is purged at that moment',
   expect((await store.explain(container, 'a', '["p"]', atMs)).state).toBe('live');
   expect((await store.explain(container, 'a', '["p"]')).state).toBe('purged');
 });
+
+it('an item whose deadline is the instant at which its container goes leaves with that, and has not expired', async () => {
+  const { store, storage, clock } = await openInlineStore('same-instant');
+  await store.createDatabase(CALLER, 'd');
+  const endsAfter = async (milliseconds: number) => {
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
+    await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+    clock.advance(milliseconds);
+    await store.deleteContainer(CALLER, 'd', 'c');
+    const head = await storage.log.head();
+    await store.runPurge();
+    const events = await storage.log.readAll(head, 100, { withBodies: false });
+    return events.filter(({ stream }) => stream.startsWith('item-')).map(({ type, data }) => data['cause'] ?? type);
+  };
+  expect(await endsAfter(60_000)).toEqual(['container-deleted']);
+  expect(await endsAfter(60_001)).toEqual(['ItemExpired', 'expired']);
+});
