@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { HoldRegister } from '@epitaph/core/retention/hold-register.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { ReadModelNews } from '@epitaph/projections/shared-projector.ts';
 import { openDatabase, type PostgresDatabase, UnusableServer } from '@epitaph/storage/postgres/database.ts';
@@ -162,6 +163,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(query).toHaveBeenCalledTimes(1);
       }));
   });
+
+  it('have the server know how large they have become, and leave it alone where it does', () =>
+    inDatabase(async (database) => {
+      const size = async () => {
+        const named = "SELECT reltuples AS rows FROM pg_class WHERE oid = 'epitaph_items_v1.items'::regclass";
+        return (await database.query<{ rows: number }>(named))[0]!.rows;
+      };
+      const apply = async (from: number) => {
+        const { store } = (await PostgresReadModels.open(database)).current;
+        const query = vi.spyOn(database, 'query');
+        const changes = Array.from({ length: 500 }, (_, index) => written(from + index));
+        await store.apply(changes, from + 499);
+        await query.mock.results[0]!.value;
+        await turn();
+        const asked = query.mock.calls.map(([text]) => text.split(' ', 1)[0]);
+        await Promise.all(query.mock.results.map(({ value }) => value as Promise<unknown>));
+        query.mockRestore();
+        return asked;
+      };
+      expect(await apply(1)).toEqual(['SELECT', 'ANALYZE']);
+      expect(await size()).toBe(500);
+      expect(await apply(501)).toEqual(['SELECT']);
+    }));
 
   describe('a search for some rows of a container', () => {
     const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };

@@ -34,6 +34,9 @@ const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
 /** Items that a statement takes out with their partition key: all of millions at once take longer than any may. */
 const PARTITION_PIECE = 5_000;
 
+/** Changes after which it is looked at for the first time how many rows the server takes the tables for, and how many times as many then. */
+const SIZE_LOOKS = { first: 500, apart: 10 };
+
 /** Rows that one statement passes over in search of some: takes a second. */
 const ROWS_AT_ONCE = 1_000_000;
 
@@ -78,6 +81,9 @@ export class PostgresReadModelStore implements ReadModelStore {
   readonly #rowsByName: LookUps<ItemRow>;
   readonly #livesByName: LookUps<{ readonly life: number | null }>;
   readonly #bodiesByBirth: LookUps<SealedWrite>;
+  /** Changes that were applied here, and after how many of them the server's idea of the tables' sizes is looked at. */
+  #applied = 0;
+  #nextSizeLook = SIZE_LOOKS.first;
 
   constructor(database: PostgresDatabase, schema: string, announce?: Announce) {
     this.#database = database;
@@ -127,6 +133,20 @@ export class PostgresReadModelStore implements ReadModelStore {
       }
       await this.#announce?.(sql, changes);
     });
+    this.#applied += changes.length;
+    if (this.#applied < this.#nextSizeLook) return;
+    this.#nextSizeLook *= SIZE_LOOKS.apart;
+    // It is no fault of what was applied where it can't be done.
+    this.#tellSize().catch(() => {});
+  }
+
+  /**
+   * Has the server look how large the tables are, where it takes them for much smaller. It does so by itself within minutes, if at
+   * all; until then each session goes on with plans from when they were empty, by which a look-up passes over a container's rows.
+   */
+  async #tellSize(): Promise<void> {
+    const { knownRows } = await this.#row<{ knownRows: number }>(this.#sql.sizeKnown);
+    if (knownRows < this.#applied / 2) await this.#database.query(this.#sql.analyze);
   }
 
   async checkpoint(): Promise<number> {

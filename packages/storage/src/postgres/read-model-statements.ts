@@ -98,6 +98,8 @@ export function readModelStatements(schema: string) {
     all: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $4 ORDER BY birth LIMIT $3`,
     dueOtherwise: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2 AND birth <= $3
       AND ${isDueOtherwise('IS DISTINCT FROM')}`,
+    sizeKnown: `SELECT reltuples AS "knownRows" FROM pg_class WHERE oid = '${items}'::regclass`,
+    analyze: `ANALYZE ${items}, ${ended}, ${schema}.item_clear, ${schema}.disappearances`,
     count: `SELECT count(*) AS count FROM ${items} WHERE container = $1`,
     withContent: `${containersIn(items)} UNION ${containersIn(ended)}`,
     overdueByDefault: `SELECT ${ITEM} FROM ${items} WHERE container = $1 AND due IS NULL AND ts <= $2 ORDER BY ts LIMIT $3`,
