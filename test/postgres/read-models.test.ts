@@ -365,6 +365,15 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
             body: Buffer.from('second'),
           },
         ]);
+        // Each by itself, of many that are asked for at once.
+        const query = vi.spyOn(database, 'query');
+        const births = Array.from({ length: 40 }, (_, index) => index + 1);
+        const each = await Promise.all(births.map((birth) => store.sealedBodies(2, [birth])));
+        expect(each.map((bodies) => bodies.map((one) => String(one.body)))).toEqual(
+          births.map((birth) => (birth === 5 ? ['second'] : birth === 7 ? ['third'] : [])),
+        );
+        expect(query).toHaveBeenCalledTimes(3);
+        expect(await store.sealedBodies(2, [5])).toEqual([found.find(({ position }) => position === 8)]);
       }));
   });
 

@@ -31,6 +31,8 @@ import { Together } from './together.ts';
 
 /** Bytes of bodies that are fetched at a time, besides one. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
+/** Bodies that are fetched at a time for so many requests, each as large as a document may be. */
+const BODIES_AT_ONCE = 16;
 /** Items that a statement takes out with their partition key: all of millions at once take longer than any may. */
 const PARTITION_PIECE = 5_000;
 
@@ -93,7 +95,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     this.#writer = new ReadModelWriter(this.#sql);
     this.#rowsByName = this.#lookUps(this.#sql.itemsOf, this.#sql.item);
     this.#livesByName = this.#lookUps(this.#sql.lastLives, this.#sql.lastLife);
-    this.#bodiesByBirth = this.#lookUps(this.#sql.bodiesOf, this.#sql.bodyOf);
+    this.#bodiesByBirth = this.#lookUps(this.#sql.bodiesOf, this.#sql.bodyOf, BODIES_AT_ONCE);
   }
 
   /**
@@ -454,15 +456,15 @@ export class PostgresReadModelStore implements ReadModelStore {
    * @param many a statement for several, of arrays of these; each row has in `index` of which it is, from 1 on
    * @param one the statement for one
    */
-  #lookUps<Found>(many: string, one: string): LookUps<Found> {
-    return new Together(async (names) => {
+  #lookUps<Found>(many: string, one: string, atOnce?: number): LookUps<Found> {
+    return new Together(async (names: readonly (readonly [number, unknown])[]) => {
       if (names.length === 1) return [(await this.#database.query(one, names[0]))[0] as Found | undefined];
       const columns = [names.map(([container]) => container), names.map(([, by]) => by)];
       const rows = await this.#database.query<{ readonly index: number }>(many, columns);
       const found = new Map<number, Found>();
       for (const { index, ...row } of rows) found.set(index - 1, row as Found);
       return names.map((_, index) => found.get(index));
-    });
+    }, atOnce);
   }
 
   /** Of a statement that always gives one row. */

@@ -2,7 +2,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 
 /** Statements of one kind that are under way at the same time. One of them may stand still where its connection is lost. */
 const UNDER_WAY = 2;
-/** Questions that go into one statement at most. */
+/** Questions that go into one statement at most, where it isn't said otherwise. */
 const AT_ONCE = 256;
 
 interface Asked<Question, Answer> {
@@ -18,13 +18,15 @@ interface Asked<Question, Answer> {
  */
 export class Together<Question, Answer> {
   readonly #ask: (questions: readonly Question[]) => Promise<readonly Answer[]>;
+  readonly #atOnce: number;
   #waiting: Asked<Question, Answer>[] = [];
   #underWay = 0;
   #isScheduled = false;
 
   /** @param ask gives an answer for each question, in order; for a single one with the least that it takes */
-  constructor(ask: (questions: readonly Question[]) => Promise<readonly Answer[]>) {
+  constructor(ask: (questions: readonly Question[]) => Promise<readonly Answer[]>, atOnce = AT_ONCE) {
     this.#ask = ask;
+    this.#atOnce = atOnce;
   }
 
   answer(question: Question): Promise<Answer> {
@@ -45,7 +47,7 @@ export class Together<Question, Answer> {
   }
 
   async #askSome(): Promise<void> {
-    const asked = this.#waiting.splice(0, AT_ONCE);
+    const asked = this.#waiting.splice(0, this.#atOnce);
     this.#underWay += 1;
     this.#schedule();
     await this.#answer(asked);
