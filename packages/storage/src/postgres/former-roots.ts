@@ -1,80 +1,88 @@
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
-import type { PostgresDatabase } from './database.ts';
+import type { PostgresDatabase, Statements } from './database.ts';
+
+/** Settings that decide what the server keeps of what is written. */
+const SETTINGS = [
+  'wal_recycle',
+  'archive_mode',
+  'wal_keep_size',
+  'log_statement',
+  'log_min_duration_statement',
+  'log_min_duration_sample',
+  'log_transaction_sample_rate',
+  'log_parameter_max_length',
+  'log_parameter_max_length_on_error',
+  'debug_print_plan',
+  // Not there where the extension is not loaded, and the last one before PostgreSQL 16.
+  'auto_explain.log_min_duration',
+  'auto_explain.log_verbose',
+  'auto_explain.log_parameter_max_length',
+] as const;
 
 /** What stands in the way of erasing a former key from the server's files, each as a sentence with its remedy. */
-export async function obstaclesToErasing(database: PostgresDatabase): Promise<string[]> {
-  const [server] = await database.query<{
-    recycle: string;
-    archive: string;
-    keep: string;
+export async function obstaclesToErasing(sql: Statements): Promise<string[]> {
+  const [server] = await sql.query<{
     checkpoint: boolean;
     switch_wal: boolean;
     list_wal: boolean;
-    log_statement: string;
-    log_duration: string;
-    log_samples: string;
-    log_transactions: string;
-    log_parameters: string;
-    log_parameters_on_error: string;
-    prints_plans: string;
-    explained: string | null;
-    explained_verbose: string | null;
-    explained_parameters: string | null;
-    audited_parameters: string | null;
-  }>(`
-    SELECT current_setting('wal_recycle') AS recycle,
-           current_setting('archive_mode') AS archive,
-           (SELECT setting FROM pg_settings WHERE name = 'wal_keep_size') AS keep,
-           pg_has_role('pg_checkpoint', 'USAGE') AS checkpoint,
-           has_function_privilege('pg_switch_wal()', 'EXECUTE') AS switch_wal,
-           has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS list_wal,
-           current_setting('log_statement') AS log_statement,
-           (SELECT setting FROM pg_settings WHERE name = 'log_min_duration_statement') AS log_duration,
-           (SELECT setting FROM pg_settings WHERE name = 'log_min_duration_sample') AS log_samples,
-           (SELECT setting FROM pg_settings WHERE name = 'log_transaction_sample_rate') AS log_transactions,
-           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length') AS log_parameters,
-           (SELECT setting FROM pg_settings WHERE name = 'log_parameter_max_length_on_error') AS log_parameters_on_error,
-           current_setting('debug_print_plan') AS prints_plans,
-           (SELECT setting FROM pg_settings WHERE name = 'auto_explain.log_min_duration') AS explained,
-           (SELECT setting FROM pg_settings WHERE name = 'auto_explain.log_verbose') AS explained_verbose,
-           (SELECT setting FROM pg_settings WHERE name = 'auto_explain.log_parameter_max_length') AS explained_parameters,
-           current_setting('pgaudit.log_parameter', true) AS audited_parameters`);
+    audits_parameters: string | null;
+    settings: Readonly<Partial<Record<(typeof SETTINGS)[number], string>>>;
+  }>(
+    `SELECT pg_has_role('pg_checkpoint', 'USAGE') AS checkpoint,
+            has_function_privilege('pg_switch_wal()', 'EXECUTE') AS switch_wal,
+            has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS list_wal,
+            current_setting('pgaudit.log_parameter', true) AS audits_parameters,
+            (SELECT json_object_agg(name, setting) FROM pg_settings WHERE name = ANY ($1::text[])) AS settings`,
+    [SETTINGS],
+  );
+  const { checkpoint, switch_wal, list_wal, audits_parameters, settings } = server!;
   const found: string[] = [];
-  const { recycle, archive, keep, checkpoint, switch_wal, list_wal } = server!;
-  if (recycle !== 'off') found.push('wal_recycle is on: old WAL files are kept for reuse (set it to off)');
-  if (archive !== 'off') found.push('WAL is archived (archive_mode)');
-  if (keep !== '0') found.push('old WAL files are kept (wal_keep_size; set it to 0)');
+  if (settings.wal_recycle !== 'off') {
+    found.push('wal_recycle is on: old WAL files are kept for reuse (set it to off)');
+  }
+  if (settings.archive_mode !== 'off') found.push('WAL is archived (archive_mode)');
+  if (settings.wal_keep_size !== '0') found.push('old WAL files are kept (wal_keep_size; set it to 0)');
   if (!checkpoint) found.push('the user may not ask for a checkpoint (GRANT pg_checkpoint)');
   if (!switch_wal) found.push('the user may not end a WAL file (GRANT EXECUTE ON FUNCTION pg_switch_wal)');
   if (!list_wal) found.push('the user may not see which WAL files there are (GRANT pg_monitor)');
-  const { log_statement, log_duration, log_samples, log_transactions } = server!;
   const isLogged =
-    log_statement === 'all' ||
-    log_statement === 'mod' ||
-    log_duration !== '-1' ||
-    log_samples !== '-1' ||
-    Number(log_transactions) > 0;
+    settings.log_statement === 'all' ||
+    settings.log_statement === 'mod' ||
+    settings.log_min_duration_statement !== '-1' ||
+    settings.log_min_duration_sample !== '-1' ||
+    Number(settings.log_transaction_sample_rate) > 0;
   const inLog = (setting: string) => found.push(`statements' values may stand in the server's log (set ${setting})`);
-  if (isLogged && server!.log_parameters !== '0') inLog('log_parameter_max_length to 0');
-  if (server!.log_parameters_on_error !== '0') inLog('log_parameter_max_length_on_error to 0');
+  if (isLogged && settings.log_parameter_max_length !== '0') inLog('log_parameter_max_length to 0');
+  if (settings.log_parameter_max_length_on_error !== '0') inLog('log_parameter_max_length_on_error to 0');
   // A plan that is made for the values has them in it.
-  if (server!.prints_plans === 'on') inLog('debug_print_plan to off');
-  // Null where the extension is not loaded.
-  const { explained, explained_verbose, explained_parameters, audited_parameters } = server!;
-  if (explained !== null && explained !== '-1') {
-    if (explained_verbose === 'on') inLog('auto_explain.log_verbose to off');
-    // From PostgreSQL 16 on.
-    if (explained_parameters !== null && explained_parameters !== '0') {
+  if (settings.debug_print_plan === 'on') inLog('debug_print_plan to off');
+  if ((settings['auto_explain.log_min_duration'] ?? '-1') !== '-1') {
+    if (settings['auto_explain.log_verbose'] === 'on') inLog('auto_explain.log_verbose to off');
+    if ((settings['auto_explain.log_parameter_max_length'] ?? '0') !== '0') {
       inLog('auto_explain.log_parameter_max_length to 0');
     }
   }
-  if (audited_parameters === 'on') inLog('pgaudit.log_parameter to off');
+  if (audits_parameters === 'on') inLog('pgaudit.log_parameter to off');
   return found;
 }
 
-/** Something keeps old WAL files: a replica that is behind, a replication slot, a backup under way. */
+/** Something keeps old WAL files (a replica that is behind, a replication slot, a backup under way), or would keep a root. */
 export class FormerRootsKept extends StorageUnavailable {
   override readonly name = 'FormerRootsKept';
+}
+
+/**
+ * To be called before a root is written. The server may be set otherwise since the start: what is destroyed later could then be read
+ * by what it keeps of this root.
+ *
+ * @throws {FormerRootsKept}
+ */
+export async function assertErasable(sql: Statements): Promise<void> {
+  const obstacles = await obstaclesToErasing(sql);
+  if (obstacles.length === 0) return;
+  throw new FormerRootsKept(
+    `Nothing can be erased, for this PostgreSQL server would keep what opens it: ${obstacles.join('; ')}. Change that: a store that runs goes on by itself then.`,
+  );
 }
 
 /**

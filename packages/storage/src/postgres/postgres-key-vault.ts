@@ -26,7 +26,7 @@ import {
   UnusableServer,
   VaultNotWhole,
 } from './database.ts';
-import { eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
+import { assertErasable, eraseFormerRoots, obstaclesToErasing } from './former-roots.ts';
 import { asKey, FANOUT, freshKey, HIGHEST_KEY_ID, nodeOf, placeName, slotOf } from './key-tree.ts';
 import { LOCK_SPACE, locks, migrate, NODE_NAME } from './migrations.ts';
 import { OwnLeaves } from './own-leaves.ts';
@@ -467,6 +467,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     const root = await this.#tree.readRoot(sql);
     let { generation } = root;
     if (changed.size > 0) {
+      if (this.#canErase && this.#copiesKeptSeconds === undefined) await assertErasable(sql);
       generation += 1;
       await this.#tree.changeKeys(sql, nodes, changed, generation);
     }
