@@ -21,30 +21,35 @@ const SETTINGS = [
 
 /** What stands in the way of erasing a former key from the server's files, each as a sentence with its remedy. */
 export async function obstaclesToErasing(sql: Statements): Promise<string[]> {
-  const [server] = await sql.query<{
-    checkpoint: boolean;
-    switch_wal: boolean;
-    list_wal: boolean;
-    audits_parameters: string | null;
-    settings: Readonly<Partial<Record<(typeof SETTINGS)[number], string>>>;
-  }>(
+  const [may] = await sql.query<{ checkpoint: boolean; switch_wal: boolean; list_wal: boolean }>(
     `SELECT pg_has_role('pg_checkpoint', 'USAGE') AS checkpoint,
             has_function_privilege('pg_switch_wal()', 'EXECUTE') AS switch_wal,
-            has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS list_wal,
-            current_setting('pgaudit.log_parameter', true) AS audits_parameters,
-            (SELECT json_object_agg(name, setting) FROM pg_settings WHERE name = ANY ($1::text[])) AS settings`,
+            has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS list_wal`,
+  );
+  const found = await settingsThatKeep(sql);
+  if (!may!.checkpoint) found.push('the user may not ask for a checkpoint (GRANT pg_checkpoint)');
+  if (!may!.switch_wal) found.push('the user may not end a WAL file (GRANT EXECUTE ON FUNCTION pg_switch_wal)');
+  if (!may!.list_wal) found.push('the user may not see which WAL files there are (GRANT pg_monitor)');
+  return found;
+}
+
+/** Settings by which the server keeps what is written, the same way. */
+async function settingsThatKeep(sql: Statements): Promise<string[]> {
+  const [server] = await sql.query<{
+    settings: Readonly<Partial<Record<(typeof SETTINGS)[number], string>>>;
+    audits_parameters: string | null;
+  }>(
+    `SELECT (SELECT json_object_agg(name, setting) FROM pg_settings WHERE name = ANY ($1::text[])) AS settings,
+            current_setting('pgaudit.log_parameter', true) AS audits_parameters`,
     [SETTINGS],
   );
-  const { checkpoint, switch_wal, list_wal, audits_parameters, settings } = server!;
+  const { settings, audits_parameters } = server!;
   const found: string[] = [];
   if (settings.wal_recycle !== 'off') {
     found.push('wal_recycle is on: old WAL files are kept for reuse (set it to off)');
   }
   if (settings.archive_mode !== 'off') found.push('WAL is archived (archive_mode)');
   if (settings.wal_keep_size !== '0') found.push('old WAL files are kept (wal_keep_size; set it to 0)');
-  if (!checkpoint) found.push('the user may not ask for a checkpoint (GRANT pg_checkpoint)');
-  if (!switch_wal) found.push('the user may not end a WAL file (GRANT EXECUTE ON FUNCTION pg_switch_wal)');
-  if (!list_wal) found.push('the user may not see which WAL files there are (GRANT pg_monitor)');
   const isLogged =
     settings.log_statement === 'all' ||
     settings.log_statement === 'mod' ||
@@ -78,7 +83,7 @@ export class FormerRootsKept extends StorageUnavailable {
  * @throws {FormerRootsKept}
  */
 export async function assertErasable(sql: Statements): Promise<void> {
-  const obstacles = await obstaclesToErasing(sql);
+  const obstacles = await settingsThatKeep(sql);
   if (obstacles.length === 0) return;
   throw new FormerRootsKept(
     `Nothing can be erased, for this PostgreSQL server would keep what opens it: ${obstacles.join('; ')}. Change that: a store that runs goes on by itself then.`,
