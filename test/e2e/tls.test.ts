@@ -189,8 +189,10 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
       await once(app.server, 'request');
       const silent = connect(to);
       await once(app.server, 'connection');
+      const unused = connectTls({ ...to, ca: first.certificate, servername: 'localhost' });
+      await once(app.server, 'secureConnection');
       const closing = closeWithin(app, 60_000);
-      await once(silent, 'close');
+      await Promise.all([once(silent, 'close'), once(unused.resume(), 'close')]);
       answer('done');
       expect(String((await once(asking, 'data'))[0])).toMatch(/^HTTP\/1\.1 200 [^]*done$/);
       await closing;

@@ -1,28 +1,69 @@
-import type { Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { systemClocks } from '@epitaph/core/clock.ts';
 
-const connections = new WeakMap<Server, Set<Socket>>();
+interface Connection {
+  readonly socket: Socket;
+  underWay: number;
+  sinceMs: number;
+}
+
+/** Of each server, by who is at their other end: over the socket of a connection that speaks TLS comes another one. */
+const connectionsOf = new WeakMap<Server, ReadonlyMap<string, Connection>>();
 
 /**
  * Has a server know all its connections. Node.js counts one among those that it can close only after the handshake where
  * it speaks TLS, and among the idle ones only after its first request; and yet a server that closes waits for each.
+ *
+ * Where there may be no more connections, those are let go on which nothing has been under way for a while: clients that are
+ * made for each request leave theirs behind, and would keep everybody else out, health checks too. The one that found no room is
+ * lost; the next finds some.
+ *
+ * @param leftBehindMs how long nothing has been under way, in milliseconds: a client's own, between two requests, stays
  */
-export function followConnections(server: Server): void {
-  const open = new Set<Socket>();
-  connections.set(server, open);
-  server.on('connection', (socket: Socket) => {
-    open.add(socket);
-    socket.once('close', () => open.delete(socket));
+export function followConnections(server: Server, leftBehindMs: number): void {
+  const connections = new Map<string, Connection>();
+  connectionsOf.set(server, connections);
+  /** By what their requests come over. To put together who is at the other end takes a fiftieth of a small request. */
+  const bySocket = new WeakMap<Socket, Connection>();
+  const begin = (socket: Socket): void => {
+    const peer = peerOf(socket);
+    const connection = { socket, underWay: 0, sinceMs: systemClocks.monotonicMs() };
+    connections.set(peer, connection);
+    bySocket.set(socket, connection);
+    socket.once('close', () => {
+      if (connections.get(peer)?.socket === socket) connections.delete(peer);
+    });
+  };
+  server.on('connection', begin);
+  server.on('secureConnection', begin);
+  server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
+    const connection = bySocket.get(socket);
+    if (connection === undefined) return;
+    connection.underWay += 1;
+    response.once('close', () => {
+      connection.underWay -= 1;
+      connection.sinceMs = systemClocks.monotonicMs();
+    });
+  });
+  server.on('drop', () => {
+    const untilMs = systemClocks.monotonicMs() - leftBehindMs;
+    for (const { socket, underWay, sinceMs } of connections.values()) {
+      if (underWay === 0 && sinceMs <= untilMs) socket.destroy();
+    }
   });
 }
+
+const peerOf = ({ localAddress, remoteAddress, remotePort }: Socket): string =>
+  `${localAddress} ${remoteAddress} ${remotePort}`;
 
 /** Closes those on which nothing is under way. */
 export function closeIdleConnections(server: Server): void {
   server.closeIdleConnections();
-  for (const socket of connections.get(server)!) if (socket.bytesRead === 0) socket.destroy();
+  for (const { socket } of connectionsOf.get(server)!.values()) if (socket.bytesRead === 0) socket.destroy();
 }
 
 export function closeAllConnections(server: Server): void {
   server.closeAllConnections();
-  for (const socket of connections.get(server)!) socket.destroy();
+  for (const { socket } of connectionsOf.get(server)!.values()) socket.destroy();
 }

@@ -22,7 +22,6 @@ import { followConnections } from './connections.ts';
 import { withOrigins } from './cross-origin.ts';
 import { InFlight } from './in-flight.ts';
 import type { KeyRing } from './keys.ts';
-import { letGoOfLeftBehind } from './left-behind.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
 import { isManagement } from './planes.ts';
@@ -109,8 +108,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   });
   app.server.maxConnections = limits.connections;
-  followConnections(app.server);
-  letGoOfLeftBehind(app.server, limits.leftBehindMs);
+  followConnections(app.server, limits.leftBehindMs);
   hangUpOnUnsent(app.server, limits.unsentTimeoutMs);
   // Node.js would refuse what it does not know with an answer that says nothing.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
