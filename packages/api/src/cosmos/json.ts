@@ -14,7 +14,7 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 export function parseJson(body: Buffer, maxDepth: number): unknown {
   // As JSON has them, integers that no double holds are rounded.
   if (isBinaryJson(body)) return JSON.parse(jsonText(parseExactJson(body, maxDepth)));
-  const value = parseText(body, JSON.parse);
+  const value = parsed(textOf(body), JSON.parse);
   checkJson(value, maxDepth);
   return value;
 }
@@ -23,30 +23,35 @@ export function parseJson(body: Buffer, maxDepth: number): unknown {
 export const parseExactJson = (body: Buffer, maxDepth: number): unknown => readExactJson(body, maxDepth).value;
 
 /** The same of text alone. */
-export function parseExactText(body: Buffer, maxDepth: number): unknown {
-  const value = parseText(body, parseExactly);
-  checkJson(value, maxDepth);
-  return value;
-}
+export const parseExactText = (body: Buffer, maxDepth: number): unknown => readExactText(body, maxDepth).value;
 
 /** What {@link parseExactJson} gives, with the text that it was read from, if it came as text. */
 export function readExactJson(body: Buffer, maxDepth: number): { readonly value: unknown; readonly text?: string } {
-  let text: string | undefined;
-  const value = isBinaryJson(body)
-    ? decodeBinaryJson(body, maxDepth)
-    : parseText(body, (decoded) => parseExactly((text = decoded)));
+  if (!isBinaryJson(body)) return readExactText(body, maxDepth);
+  const value = decodeBinaryJson(body, maxDepth);
   checkJson(value, maxDepth);
-  return text === undefined ? { value } : { value, text };
+  return { value };
 }
 
-function parseText(body: Buffer, parse: (text: string) => unknown): unknown {
+function readExactText(body: Buffer, maxDepth: number): { readonly value: unknown; readonly text: string } {
+  const text = textOf(body);
+  const value = parsed(text, parseExactly);
+  checkJson(value, maxDepth);
+  return { value, text };
+}
+
+function textOf(body: Buffer): string {
   // Of another encoding every character that is not ASCII would be stored as U+FFFD, and a hold be on a key with such.
   if (!isUtf8(body)) {
     throw badRequest('The request body is not encoded in UTF-8, or it is compressed: no Content-Encoding is taken.');
   }
+  // A byte order mark is dropped, as it would be by a client's own parser.
+  return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString();
+}
+
+function parsed(text: string, parse: (text: string) => unknown): unknown {
   try {
-    // A byte order mark is dropped, as it would be by a client's own parser.
-    return parse(body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString());
+    return parse(text);
   } catch {
     throw badRequest('The request body is not valid JSON.');
   }
