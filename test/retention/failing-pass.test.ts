@@ -126,12 +126,19 @@ it('a purge that was under way does nothing more once it is told as paused', asy
   }
 }, 20_000);
 
-it('a pass that has erased, and can not take what is left out of the log, says so, and the next one does that', async () => {
-  const { store, storage, clock } = await openInlineStore('left-in-log');
+/** A store with items whose time is over. */
+async function withOverdue(name: string, ids: readonly string[]) {
+  const opened = await openInlineStore(name);
+  const { store, clock } = opened;
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
-  await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
+  for (const id of ids) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
   clock.advance(61_000);
+  return opened;
+}
+
+it('a pass that has erased, and can not take what is left out of the log, says so, and the next one does that', async () => {
+  const { store, storage } = await withOverdue('left-in-log', ['a']);
   vi.spyOn(storage.log, 'truncateStream').mockRejectedValueOnce(new StorageUnavailable('the disk is away'));
   await expect(store.runPurge()).rejects.toThrow('the disk is away');
   expect((await store.purgeRuns(0, 10)).runs).toMatchObject([{ completedAtMs: null }]);
@@ -140,11 +147,7 @@ it('a pass that has erased, and can not take what is left out of the log, says s
 });
 
 it('a pass that was asked for ends when the store closes: after the batch under way, which is waited for', async () => {
-  const { store, storage, clock } = await openInlineStore('closed-under-way');
-  await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
-  for (const id of ['a', 'b']) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
-  clock.advance(61_000);
+  const { store, storage } = await withOverdue('closed-under-way', ['a', 'b']);
   const held = holdBack(storage.vault, 'destroyKeys', 'next');
   const pass = store.runPurge();
   while (!held.hasCome()) await turn();
@@ -158,11 +161,7 @@ it('a pass that was asked for ends when the store closes: after the batch under 
 });
 
 it('a pass that is called off ends after the batch under way, and the next one does the rest', async () => {
-  const { store, storage, clock } = await openInlineStore('called-off');
-  await store.createDatabase(CALLER, 'd');
-  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
-  for (const id of ['a', 'b']) await store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk: 'p' }));
-  clock.advance(61_000);
+  const { store, storage } = await withOverdue('called-off', ['a', 'b']);
   const slow = new SlowWrite(storage.log, 'ItemExpired');
   const isRecorded = slow.begin();
   const calledOff = new AbortController();

@@ -30,21 +30,19 @@ export class Observer {
   /** The same log, whose appends are measured. */
   log(log: EventLog): EventLog {
     const measurements = this.#measurements;
-    const measured: EventLog['append'] = async (appends, options) => {
-      const startedMs = this.#monotonicMs();
-      try {
-        const result = await log.append(appends, options);
-        if (result.kind === 'conflict') measurements.appendConflicts += 1;
-        return result;
-      } catch (error) {
-        measurements.appendFaults += 1;
-        throw error;
-      } finally {
-        measurements.appends.observe(this.#monotonicMs() - startedMs);
-      }
-    };
     const append: EventLog['append'] = (appends, options) =>
-      traced('epitaph.append', { 'epitaph.streams': appends.length }, () => measured(appends, options));
+      traced('epitaph.append', { 'epitaph.streams': appends.length }, () =>
+        this.#timed(measurements.appends, async () => {
+          try {
+            const result = await log.append(appends, options);
+            if (result.kind === 'conflict') measurements.appendConflicts += 1;
+            return result;
+          } catch (error) {
+            measurements.appendFaults += 1;
+            throw error;
+          }
+        }),
+      );
     return {
       spansStreams: log.spansStreams,
       mayAppendLate: log.mayAppendLate,

@@ -376,13 +376,14 @@ export class ItemWrites {
     const { handled, within } = await this.#handle(caller, container, name, showing, handling);
     const written = handled.recorded[0]!;
     const created = handled.firstRevision === 0;
-    const { stream, position } = handled;
+    const { stream } = handled;
+    const position = handled.position!;
     const began = this.#birthOf(within, name, { stream, position, birth: created ? handled.firstPosition : undefined });
     const birth = began instanceof Promise ? await began : began;
     const etag = etagOf(written.id);
-    this.#documents.put(handled.position!, json, etag);
+    this.#documents.put(position, json, etag);
     const ts = Math.floor(written.occurredAtMs / 1000);
-    return { resource: { ...name, json, birth, ts, etag }, position: handled.position!, created };
+    return { resource: { ...name, json, birth, ts, etag }, position, created };
   }
 
   #handle(
