@@ -165,6 +165,26 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       await write();
     }));
 
+  it('commit nothing of a transaction in which anything has failed, and say what, though nobody waited for it', ({
+    expect,
+  }) =>
+    overANetwork(async (far) => {
+      await far.query('CREATE TABLE asked (number integer PRIMARY KEY)');
+      const put = (sql: Statements, number: number) => sql.query('INSERT INTO asked VALUES ($1)', [number]);
+      const failing = far.transaction(async (sql) => {
+        void put(sql, 1);
+        void put(sql, 1);
+        await put(sql, 2).catch(() => {});
+        void put(sql, 3);
+      });
+      await expect(failing).rejects.toThrow('duplicate key');
+      expect(await far.query('SELECT number FROM asked')).toEqual([]);
+      await far.transaction(async (sql) => {
+        void put(sql, 1);
+      });
+      expect(await far.query('SELECT number FROM asked')).toEqual([{ number: 1 }]);
+    }));
+
   it('have the settings that the vault relies on, whatever the database and the URL say of them', async ({
     expect,
   }) => {

@@ -10,6 +10,7 @@ import { CheckpointMoved, type PostgresReadModelStore } from '@epitaph/storage/p
 import { PostgresReadModels } from '@epitaph/storage/postgres/postgres-read-models.ts';
 import { describeReadModel } from '../contracts/read-model-contract.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+import { StatementProxy } from './statement-proxy.ts';
 
 let server: TestServer;
 beforeAll(async () => {
@@ -64,6 +65,41 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       },
     };
   });
+
+  it('waits for the server twice to apply what was written: each answer takes as long as the network', async () => {
+    const url = new URL(await server.newDatabase());
+    const proxy = await StatementProxy.to(url.hostname, Number(url.port));
+    const database = await openDatabase(proxy.url(url.href));
+    try {
+      const { store } = (await PostgresReadModels.open(database)).current;
+      // Who is there for the first time is asked whether it is a standby.
+      await store.apply([written(5)], 5, 0);
+      const before = proxy.roundTrips;
+      await store.apply([written(6)], 6, 5);
+      await store.apply([written(7, { id: 'item 6', life: 0, revision: 1 })], 7, 6);
+      expect(proxy.roundTrips - before).toBe(4);
+      expect(await store.countItems(2)).toBe(2);
+    } finally {
+      await database.close();
+      await proxy.close();
+    }
+  });
+
+  it('applies nothing that it can’t tell the other nodes of', () =>
+    inDatabase(async (database, url) => {
+      const { store } = (await PostgresReadModels.open(database)).current;
+      await store.apply([written(5)], 5, 0);
+      await server.run(
+        `CREATE SCHEMA mute; CREATE FUNCTION mute.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;
+         ALTER DATABASE ${new URL(url).pathname.slice(1)} SET search_path = mute, pg_catalog`,
+        url,
+      );
+      const later = await openDatabase(url);
+      const other = (await PostgresReadModels.open(later)).current.store;
+      await expect(other.apply([written(6)], 6, 5)).rejects.toThrow('no room');
+      await later.close();
+      expect([await store.countItems(2), await store.checkpoint()]).toEqual([1, 5]);
+    }));
 
   describe('a read model that several nodes write by mistake', () => {
     it('takes each batch once: who does not stand where it stands must look again', () =>

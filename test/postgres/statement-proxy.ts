@@ -15,6 +15,7 @@ export class StatementProxy {
   readonly #sockets = new Set<Socket>();
   readonly #target: { readonly host: string; readonly port: number };
   #statements = 0;
+  #roundTrips = 0;
   #armed: { readonly at: number; readonly cut: Cut } | undefined;
 
   private constructor(host: string, port: number) {
@@ -39,6 +40,11 @@ export class StatementProxy {
   /** Statements that have come since the last call of {@link arm}. */
   get statements(): number {
     return this.#statements;
+  }
+
+  /** How often a client has asked something when it had all answers, of which it can't have waited for more. */
+  get roundTrips(): number {
+    return this.#roundTrips;
   }
 
   get isArmed(): boolean {
@@ -73,8 +79,10 @@ export class StatementProxy {
       });
     }
     let awaitsAnswer = false;
+    let unanswered = 0;
     const requests = new Frames((request) => {
       if (awaitsAnswer) return;
+      if (request.isStatement && unanswered++ === 0) this.#roundTrips += 1;
       const cut = request.isStatement ? this.#counted() : undefined;
       if (cut === 'before') return end();
       awaitsAnswer = cut === 'after';
@@ -82,6 +90,8 @@ export class StatementProxy {
     });
     client.on('data', (bytes: Buffer) => requests.take(bytes));
     const answers = new Frames(({ type, bytes }) => {
+      // As after the start of the session, of which nobody has asked for anything.
+      if (type === 'Z' && unanswered > 0) unanswered -= 1;
       // It is ready for the next statement: with the one before it is done.
       if (!awaitsAnswer) client.write(bytes);
       else if (type === 'Z') end();

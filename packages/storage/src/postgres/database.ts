@@ -141,7 +141,8 @@ export class PostgresDatabase implements Statements {
 
   constructor(url: string, connections = 10) {
     this.#url = url;
-    this.#pool = new pg.Pool({ ...connectionOptions(url), max: connections });
+    // Statements of a transaction that don't wait for each other's answers are sent at once.
+    this.#pool = new pg.Pool({ ...connectionOptions(url), max: connections, pipeline: true });
     // An idle connection that breaks is replaced at the next use; whoever uses one is told by the statement.
     this.#pool.on('error', () => {});
     // One that breaks in the middle of a transaction, between two statements, would end the process: the pool listens to
@@ -188,7 +189,11 @@ export class PostgresDatabase implements Statements {
     this.#names.clear();
   }
 
-  /** Runs work in one transaction, again if it lost against another. The work must do nothing outside of it. */
+  /**
+   * Runs work in one transaction, again if it lost against another. The work must do nothing outside of it. It need not wait for
+   * a statement's answer to ask the next: they are carried out in the order of their asking, and if one fails nothing of the
+   * transaction stays.
+   */
   async transaction<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -312,13 +317,28 @@ export class PostgresDatabase implements Statements {
   async #once<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
     const client = await this.#connect();
     let broken: Error | undefined;
+    const faults: Error[] = [];
+    const send = async <Row_ extends Row>(statement: pg.QueryConfig) => {
+      try {
+        return (await client.query<Row_>(statement)).rows;
+      } catch (error) {
+        faults.push(error as Error);
+        // What was asked behind one that failed fails for that alone.
+        throw faults[0];
+      }
+    };
+    const query = <Row_ extends Row>(text: string, values: readonly unknown[] = []) => {
+      const rows = send<Row_>(this.#statement(text, values));
+      // Who doesn't wait for it is told by the end of the transaction.
+      rows.catch(() => {});
+      return rows;
+    };
     try {
-      await client.query('BEGIN');
-      const result = await work({
-        query: async <Row_ extends Row>(text: string, values: readonly unknown[] = []) =>
-          (await client.query<Row_>(this.#statement(text, values))).rows,
-      });
-      await client.query('COMMIT');
+      void query('BEGIN');
+      const result = await work({ query });
+      // It commits nothing where a statement has failed, which has been answered by then.
+      await query('COMMIT');
+      if (faults.length > 0) throw faults[0];
       return result;
     } catch (error) {
       await client.query('ROLLBACK').catch((fault: Error) => {

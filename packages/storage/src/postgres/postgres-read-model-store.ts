@@ -45,7 +45,7 @@ const ROWS_AT_ONCE = 1_000_000;
 /** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
 export class CheckpointMoved extends StorageUnavailable {}
 
-type Announce = (sql: Statements, changes: readonly ReadModelChange[]) => Promise<void>;
+type Announce = (sql: Statements, changes: readonly ReadModelChange[]) => void;
 
 type ContainerOrEntry = Row & { readonly number: number } & (
     | ContainerEntry
@@ -114,11 +114,17 @@ export class PostgresReadModelStore implements ReadModelStore {
       0,
     );
     const standing = [checkpoint, purges, catalogChanges, after ?? null];
-    await this.#database.transaction(async (sql) => {
-      const [moved] = await sql.query<{ catalogChanges: number }>(this.#sql.moveCheckpoint, standing);
-      if (moved === undefined) throw new CheckpointMoved('another projector has written to the read models');
+    await this.#database.transaction(async (transaction) => {
+      const moved = this.#moveCheckpoint(transaction, standing);
+      // Told by the first of the statements behind it, which are sent without waiting: nobody goes by what they find where it has not
+      // moved.
+      moved.catch(() => {});
+      const sql: Statements = {
+        query: async <Result extends Row>(text: string, values?: readonly unknown[]) =>
+          (await Promise.all([transaction.query<Result>(text, values), moved]))[0],
+      };
       for (const { batch, then } of segments) {
-        await this.#writer.write(sql, batch, moved.catalogChanges, despiteLoss);
+        await this.#writer.write(sql, batch, despiteLoss);
         if (then === undefined) continue;
         if (then.kind === 'item-written') {
           await this.#writer.writeUnreadable(sql, then, despiteLoss);
@@ -133,13 +139,19 @@ export class PostgresReadModelStore implements ReadModelStore {
           after = gone[0]!.lastBirth;
         }
       }
-      await this.#announce?.(sql, changes);
+      await moved;
+      this.#announce?.(transaction, changes);
     });
     this.#applied += changes.length;
     if (this.#applied < this.#nextSizeLook) return;
     this.#nextSizeLook *= SIZE_LOOKS.apart;
     // It is no fault of what was applied where it can't be done.
     this.#tellSize().catch(() => {});
+  }
+
+  async #moveCheckpoint(sql: Statements, standing: readonly unknown[]): Promise<void> {
+    const moved = await sql.query(this.#sql.moveCheckpoint, standing);
+    if (moved.length === 0) throw new CheckpointMoved('another projector has written to the read models');
   }
 
   /**

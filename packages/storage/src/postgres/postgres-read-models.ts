@@ -210,8 +210,8 @@ export class PostgresReadModels implements SharedReadModels {
     }
   }
 
-  tellTakesLong(): Promise<void> {
-    return tell(this.#database, { containers: [], takesLong: true });
+  async tellTakesLong(): Promise<void> {
+    await tell(this.#database, { containers: [], takesLong: true });
   }
 
   async close(): Promise<void> {
@@ -253,9 +253,9 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   #versionOf(version: number): Version {
-    const store = new PostgresReadModelStore(this.#database, schemaNameOf(version), async (sql, changes) => {
+    const store = new PostgresReadModelStore(this.#database, schemaNameOf(version), (sql, changes) => {
       // A version that is being built concerns nobody.
-      if (version === this.#current.version) await tell(sql, notesOf(changes));
+      if (version === this.#current.version) void tell(sql, notesOf(changes));
     });
     return { version, store };
   }
@@ -293,8 +293,8 @@ const MOST_CONTAINERS = 400;
 
 type Notes = Partial<{ readonly [Name in keyof ReadModelNews]: ReadModelNews[Name] | null }>;
 
-async function tell(sql: Statements, notes: Notes): Promise<void> {
-  await sql.query('SELECT pg_notify($1, $2)', [CHANNEL, JSON.stringify(notes)]);
+function tell(sql: Statements, notes: Notes): Promise<unknown> {
+  return sql.query('SELECT pg_notify($1, $2)', [CHANNEL, JSON.stringify(notes)]);
 }
 
 function notesOf(changes: readonly ReadModelChange[]): Notes {

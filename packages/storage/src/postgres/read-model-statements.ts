@@ -37,6 +37,7 @@ const tsInOrder = (items: string, order: string) =>
 export function readModelStatements(schema: string) {
   const items = `${schema}.items`;
   const ended = `${schema}.ended`;
+  const catalogChanges = `(SELECT catalog_changes FROM ${schema}.checkpoint)`;
   const itemOf = (container: string, digest: string) =>
     `SELECT ${ITEM} FROM ${items} WHERE container = ${container} AND name_digest = ${digest}`;
   const bodyOf = (container: string, birth: string) =>
@@ -48,7 +49,7 @@ export function readModelStatements(schema: string) {
     checkpoint: `SELECT position, purged FROM ${schema}.checkpoint`,
     standing: `SELECT position, catalog_changes AS "catalogChanges" FROM ${schema}.checkpoint`,
     moveCheckpoint: `UPDATE ${schema}.checkpoint SET position = $1, purged = purged + $2,
-      catalog_changes = catalog_changes + $3 WHERE position = coalesce($4, position) RETURNING catalog_changes AS "catalogChanges"`,
+      catalog_changes = catalog_changes + $3 WHERE position = coalesce($4, position) RETURNING 1`,
     databases: `SELECT number, state FROM ${schema}.databases ORDER BY number`,
     containers: `SELECT number, NULL AS list, NULL AS place, state FROM ${schema}.containers
       UNION ALL SELECT number, list, place, state FROM ${schema}.container_entries ORDER BY number, list, place`,
@@ -217,19 +218,19 @@ export function readModelStatements(schema: string) {
       $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
       $12::bigint[], $13::bigint[])`,
     putDatabases: `INSERT INTO ${schema}.databases (number, state, changed)
-      SELECT *, $3::bigint FROM unnest($1::bigint[], $2::text[])
+      SELECT *, ${catalogChanges} FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
     putContainers: `INSERT INTO ${schema}.containers (number, state, changed)
-      SELECT *, $3::bigint FROM unnest($1::bigint[], $2::text[])
+      SELECT *, ${catalogChanges} FROM unnest($1::bigint[], $2::text[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
     putListEntries: `INSERT INTO ${schema}.container_entries (number, list, place, state, changed)
-      SELECT *, $5::bigint FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[])
+      SELECT *, ${catalogChanges} FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[])
       ON CONFLICT (number, list, place) DO UPDATE SET state = excluded.state, changed = excluded.changed`,
     endLists: `DELETE FROM ${schema}.container_entries AS e
       USING unnest($1::bigint[], $2::text[], $3::bigint[]) AS g (number, list, length)
       WHERE e.number = g.number AND e.list = g.list AND e.place >= g.length`,
     putEntries: `INSERT INTO ${schema}.catalog_entries (number, kind, state, gone, changed)
-      SELECT *, $5::bigint FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[])
+      SELECT *, ${catalogChanges} FROM unnest($1::bigint[], $2::text[], $3::text[], $4::boolean[])
       ON CONFLICT (number) DO UPDATE SET state = excluded.state, gone = excluded.gone, changed = excluded.changed`,
     insertRun: `INSERT INTO ${schema}.purge_runs (position, stream, state) VALUES ($1, $2, $3)`,
     completeRuns: `UPDATE ${schema}.purge_runs SET state = NULL WHERE stream = ANY ($1::text[]) AND state IS NOT NULL`,

@@ -18,7 +18,7 @@ export class ReadModelWriter {
   }
 
   /** What goes comes first: the next life of an item has its name. */
-  async write(sql: Statements, batch: Batch, catalogChanges: number, despiteLoss: boolean): Promise<void> {
+  async write(sql: Statements, batch: Batch, despiteLoss: boolean): Promise<void> {
     await this.#purge(sql, batch);
     if (batch.removed.size > 0) {
       const rows = [...batch.removed.values()];
@@ -67,16 +67,12 @@ export class ReadModelWriter {
     );
     if (batch.databases.size > 0) {
       const states = [[...batch.databases.keys()], [...batch.databases.values()]];
-      await sql.query(this.#sql.putDatabases, [...states, catalogChanges]);
+      await sql.query(this.#sql.putDatabases, states);
     }
-    if (batch.containers.size > 0) await this.#putContainers(sql, batch, catalogChanges);
+    if (batch.containers.size > 0) await this.#putContainers(sql, batch);
     if (batch.entries.size > 0) {
       const entries = [...batch.entries.values()];
-      await sql.query(this.#sql.putEntries, [
-        [...batch.entries.keys()],
-        ...columns(entries, 'kind', 'state', 'gone'),
-        catalogChanges,
-      ]);
+      await sql.query(this.#sql.putEntries, [[...batch.entries.keys()], ...columns(entries, 'kind', 'state', 'gone')]);
     }
     for (const [stream, { position, state }] of batch.startedRuns) {
       await sql.query(this.#sql.insertRun, [position, stream, state]);
@@ -85,20 +81,17 @@ export class ReadModelWriter {
     for (const { atMs, position } of batch.logMarks) await sql.query(this.#sql.insertLogMark, [atMs, position]);
   }
 
-  async #putContainers(sql: Statements, { containers }: Batch, catalogChanges: number): Promise<void> {
+  async #putContainers(sql: Statements, { containers }: Batch): Promise<void> {
     const written = Array.from(containers, ([number, change]) => ({ number, ...containerRows(change) }));
     const numbers = written.map(({ number }) => number);
-    await sql.query(this.#sql.putContainers, [numbers, written.map(({ state }) => state), catalogChanges]);
+    await sql.query(this.#sql.putContainers, [numbers, written.map(({ state }) => state)]);
     const ends = written.flatMap((rows) => rows.ends.map((end) => ({ ...end, number: rows.number })));
     if (ends.length > 0) {
       await sql.query(this.#sql.endLists, columns(ends, 'number', 'list', 'length'));
     }
     const entries = written.flatMap((rows) => rows.entries.map((entry) => ({ ...entry, number: rows.number })));
     if (entries.length === 0) return;
-    await sql.query(this.#sql.putListEntries, [
-      ...columns(entries, 'number', 'list', 'place', 'state'),
-      catalogChanges,
-    ]);
+    await sql.query(this.#sql.putListEntries, columns(entries, 'number', 'list', 'place', 'state'));
   }
 
   async #insertClear(sql: Statements, rows: readonly (ItemWritten & { readonly birth: number })[]): Promise<void> {
