@@ -43,6 +43,8 @@ const MAY_KEEP_TIME = new Set([
   'packages/api/src/wait.ts',
   // How late the event loop is, for whoever watches it.
   'packages/api/src/metrics/process-metrics.ts',
+  // The instant by which a token is judged, in the form that the library takes; what it is, is asked of the clock.
+  'packages/api/src/http/identities.ts',
   // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.
   'packages/storage/src/patience.ts',
   // When rows go into their file at the latest: readers see them before.

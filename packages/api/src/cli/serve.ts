@@ -11,11 +11,13 @@ import { type EmbeddedStoreOptions, openEmbeddedStore, type SharedStorageOptions
 import { nodeRoles } from '../store/parts.ts';
 import { backupFolderProblem } from '../config/backup-folder.ts';
 import { BadConfiguration } from '../config/configuration.ts';
+import { readIdentities } from '../config/identities-file.ts';
 import { keysInForce, refuseEmulatorKey, type KeysInForce } from '../config/keys-file.ts';
 import { isLoopbackHost } from '../config/loopback.ts';
 import type { Configuration } from '../config/options.ts';
 import { outOfDate, readTls, type TlsFiles } from '../config/tls.ts';
 import { wait } from '../wait.ts';
+import { Identities } from '../http/identities.ts';
 import { EMULATOR_KEY, KeyRing } from '../http/keys.ts';
 import { closeWithin } from '../http/close-within.ts';
 import { Draining } from '../http/draining.ts';
@@ -52,15 +54,19 @@ export async function serve(configuration: Configuration, print: (line: string) 
     );
   }
   let tls = readTls(configuration);
+  const identities = await openIdentities(configuration, log);
   const loopback = await isLoopbackHost(configuration.host);
   if (configuration.key === EMULATOR_KEY && !loopback) refuseEmulatorKey();
   let isStarting = true;
-  const signal = firstSignal(tls === undefined ? ['SIGINT', 'SIGTERM', 'SIGHUP'] : ['SIGINT', 'SIGTERM'], (name) => {
-    // Nobody is served yet, and what was begun is safe as in a crash: a log may take minutes to be projected.
-    if (!isStarting) return;
-    print(`epitaph: stopping (${name})`);
-    process.exit(exitCodes.ok);
-  });
+  const signal = firstSignal(
+    readsAgain(configuration) ? ['SIGINT', 'SIGTERM'] : ['SIGINT', 'SIGTERM', 'SIGHUP'],
+    (name) => {
+      // Nobody is served yet, and what was begun is safe as in a crash: a log may take minutes to be projected.
+      if (!isStarting) return;
+      print(`epitaph: stopping (${name})`);
+      process.exit(exitCodes.ok);
+    },
+  );
   let app: FastifyInstance | undefined;
   if (tls !== undefined) {
     // From now on: whoever renews certificates does not know that the store is still starting, and the signal would end it.
@@ -69,6 +75,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
       (app?.server as unknown as TlsServer | undefined)?.setSecureContext(renewed);
     });
   }
+  if (identities !== undefined) renewIdentities(identities, configuration, log);
   const endTraces = await startTraces(configuration.traces, log);
   // Not waited for: a disk that is away over a network may answer nothing at all.
   void warnIfNoBackups(configuration, log);
@@ -96,6 +103,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
         systemClocks.wallMs,
         configuration.clock === 'system' ? () => store.nowMs() : undefined,
       ),
+      identities,
       consistency: {
         level: configuration.consistency,
         maxStalenessPrefix: configuration['max-staleness-prefix'],
@@ -109,7 +117,12 @@ export async function serve(configuration: Configuration, print: (line: string) 
       sendUnroutable: sendProblem,
       plugins: [
         (server) => {
-          registerManagement(server, { store, keys: new KeyRing(keys.texts), draining: () => draining.begun });
+          registerManagement(server, {
+            store,
+            keys: new KeyRing(keys.texts),
+            identities,
+            draining: () => draining.begun,
+          });
         },
         (server) => draining.register(server),
       ],
@@ -177,14 +190,14 @@ async function openStore(
   told: Pick<EmbeddedStoreOptions, 'onFault' | 'onUnreadable' | 'onWriterLost' | 'onLoss'>,
 ): ReturnType<typeof openEmbeddedStore> {
   const { config, 'backup-folder': backupFolder, 'purge-ledger': purgeLedger } = configuration;
-  const { 'tls-cert': cert, 'tls-key': key } = configuration;
+  const { 'tls-cert': cert, 'tls-key': key, identities } = configuration;
   try {
     return await openEmbeddedStore({
       folder: configuration.data,
       clock: configuration.clock,
       masterKey: configuration['master-key'],
       purgeLedger,
-      besides: [config, cert, key, backupFolder, purgeLedger].filter((file) => file !== undefined),
+      besides: [config, cert, key, identities, backupFolder, purgeLedger].filter((file) => file !== undefined),
       backupsInto: backupFolder === undefined ? undefined : { below: backupFolder },
       startMs: configuration.now,
       maxDowntimeSeconds: configuration['max-downtime'],
@@ -269,6 +282,35 @@ function renewCertificates(configuration: Configuration, log: Logger, use: (tls:
       warnIfOutOfDate(tls, log);
     } catch (error) {
       log.error({ err: error }, 'the certificate was not renewed');
+    }
+  });
+}
+
+/** Files that SIGHUP has read again, without which it ends the store. */
+const readsAgain = ({ 'tls-cert': cert, identities }: Configuration): boolean =>
+  cert !== undefined || identities !== undefined;
+
+/** @throws BadConfiguration */
+async function openIdentities({ identities: file }: Configuration, log: Logger): Promise<Identities | undefined> {
+  if (file === undefined) return undefined;
+  const issuers = readIdentities(file);
+  try {
+    return await Identities.of(issuers, { onFault: (message) => log.error(message) });
+  } catch (error) {
+    throw new BadConfiguration(
+      `The identities file ${file}: an issuer's keys can't be used: ${(error as Error).message}`,
+    );
+  }
+}
+
+/** Who leaves loses the right at once: SIGHUP has the file read anew. What can't be used is logged, and what was in force stays. */
+function renewIdentities(identities: Identities, { identities: file }: Configuration, log: Logger): void {
+  process.on('SIGHUP', () => {
+    try {
+      identities.use(readIdentities(file!));
+      log.info('the identities file was read anew');
+    } catch (error) {
+      log.error({ err: error }, 'the identities file was not read anew: who was let in before still is');
     }
   });
 }

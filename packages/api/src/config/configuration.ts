@@ -77,16 +77,20 @@ export function readSettings(what: string, file: string, remedy = ''): string {
   }
 }
 
-function readFile(file: string): Readonly<Record<string, unknown>> {
-  const text = readSettings('configuration file', file);
-  let value: unknown;
+/** @throws BadConfiguration when it can't be read, or is no JSON */
+export function readJson(what: string, file: string): unknown {
+  const text = readSettings(what, file);
   try {
-    value = JSON.parse(text);
+    return JSON.parse(text);
   } catch (error) {
     // Around the place of the fault V8 shows what there is, which may be of a key.
     const why = (error as Error).message.replace(/, (?:\.\.\.)?".*$/s, '');
-    throw new BadConfiguration(`The configuration file ${file} is not JSON: ${why}`);
+    throw new BadConfiguration(`The ${what} ${file} is not JSON: ${why}`);
   }
+}
+
+function readFile(file: string): Readonly<Record<string, unknown>> {
+  const value = readJson('configuration file', file);
   const object = z.record(z.string(), z.unknown()).safeParse(value);
   if (!object.success) throw new BadConfiguration(`The configuration file ${file} must hold one JSON object.`);
   return object.data;

@@ -81,6 +81,13 @@ export const optionSchemas = {
       'After so many seconds out of use the store asks whether the clock is right, before it writes or erases.',
     ),
   key: keyText.optional().describe('Primary key, base64. By default the published emulator key, on loopback only.'),
+  identities: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'File that says whose identity tokens (Entra ID, OpenID Connect) are taken, and who may do what by them. SIGHUP reads it again.',
+    ),
   'master-key': z
     .string()
     .min(1)
@@ -183,6 +190,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   now: '<ISO time>',
   'max-downtime': '<seconds>',
   key: '<base64>',
+  identities: '<file>',
   'master-key': '<base64>',
   'purge-ledger': '<file>',
   'backup-folder': '<folder>',

@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isoTime } from '@epitaph/core/clock.ts';
+import { type Identities, identityTokenIn } from '../http/identities.ts';
 import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import type { Limits } from '../http/limits.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { assignedStore, checkTargetAssigned } from './assigned.ts';
 import { consistencyByStrategy, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
 import { checkTargetGranted, grantedStore } from './granted.ts';
@@ -19,7 +21,7 @@ export interface Admitted {
   /** What events carry. */
   readonly actor: string;
   readonly consistency: ConsistencyLevel;
-  /** The store, or what of it a resource token lets its holder see. */
+  /** The store, or what of it a token lets its holder see. */
   readonly store: StoreApi;
   /** By a resource token, and so for one container, which is known here. */
   readonly isByToken: boolean;
@@ -31,6 +33,8 @@ export interface Gate {
   /** The store for those who may read alone. */
   readonly readOnly: StoreApi;
   readonly keys: KeyRing;
+  /** Who else is known, if anyone is. */
+  readonly identities: Identities | undefined;
   readonly limits: Limits;
   readonly consistencyPolicy: ConsistencyPolicy;
 }
@@ -38,11 +42,11 @@ export interface Gate {
 /**
  * Lets a request in by its headers and its target, before its body is read.
  *
- * @throws WireError for whoever is not let in; a promise rejects with it where a resource token was to be checked
+ * @throws WireError for whoever is not let in; a promise rejects with it where a token was to be checked
  */
 export function admit(
   request: IncomingMessage,
-  { store, readOnly, keys, limits, consistencyPolicy }: Gate,
+  { store, readOnly, keys, identities, limits, consistencyPolicy }: Gate,
 ): Admitted | Promise<Admitted> {
   const { headers } = request;
   const method = request.method!;
@@ -55,6 +59,10 @@ export function admit(
   );
   const token = resourceTokenIn(headers.authorization);
   if (token !== undefined) return admitToken({ method, headers }, token, target, consistency, store);
+  const identityToken = identities === undefined ? undefined : identityTokenIn(headers.authorization);
+  if (identityToken !== undefined) {
+    return admitIdentity({ method, headers }, identities!.verify(identityToken), target, consistency, store);
+  }
   const verdict = keys.verifyMasterSignature({
     authorization: headers.authorization,
     verb: method,
@@ -122,6 +130,30 @@ async function admitToken(
   return { activityId, target, actor: grant.actor, consistency, store: grantedStore(store, grant), isByToken: true };
 }
 
+async function admitIdentity(
+  { method, headers }: { readonly method: string; readonly headers: IncomingHttpHeaders },
+  verified: ReturnType<Identities['verify']>,
+  target: Target,
+  consistency: ConsistencyLevel,
+  store: StoreApi,
+): Promise<Admitted> {
+  const verdict = await verified;
+  if (!verdict.ok) {
+    throw verdict.reason === 'unavailable'
+      ? new WireError(
+          'unavailable',
+          'Whether the identity token is good can’t be said: the keys of its issuer can’t be had.',
+        )
+      : new WireError('unauthorized', `The identity token is not valid: ${verdict.why}.`);
+  }
+  const { principal } = verdict;
+  const { actor, assignments } = principal;
+  const admitted = { activityId: activityIdOf(headers), target, actor, consistency, isByToken: false };
+  if (assignments.some(({ role }) => role === 'administrator')) return { ...admitted, store };
+  checkTargetAssigned(principal, { segments: target.segments, method, isRead: isRead(method, headers) });
+  return { ...admitted, store: assignedStore(store, principal) };
+}
+
 function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): WireError {
   switch (verdict.reason) {
     case 'missing':
@@ -135,7 +167,10 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
         "The authorization header has an invalid format: it is not 'type=master&ver=1.0&sig=…', URL-encoded.",
       );
     case 'unsupported':
-      return new WireError('unauthorized', 'Only authorization by a master key or a resource token is supported.');
+      return new WireError(
+        'unauthorized',
+        'Only authorization by a master key or a resource token is supported, and by an identity token where the store was told whose it takes (--identities).',
+      );
     case 'no-date':
       return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
     case 'date-outside-window':

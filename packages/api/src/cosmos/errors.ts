@@ -22,6 +22,8 @@ export const wireShapes = {
   partitionKeyMismatch: { status: 400, substatus: 1001, code: 'BadRequest' },
   unauthorized: { status: 401, code: 'Unauthorized' },
   forbidden: { status: 403, code: 'Forbidden' },
+  notForIdentities: { status: 403, substatus: 5300, code: 'Forbidden' },
+  notAssigned: { status: 403, substatus: 5301, code: 'Forbidden' },
   notFound: { status: 404, code: 'NotFound' },
   sessionNotAvailable: { status: 404, substatus: 1002, code: 'NotFound' },
   ownerNotFound: { status: 404, substatus: 1003, code: 'NotFound' },

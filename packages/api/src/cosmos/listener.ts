@@ -4,6 +4,7 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 import { gathered } from '@epitaph/core/turn.ts';
 import type { InFlight, Place } from '../http/in-flight.ts';
 import { clientGone } from '../http/client-gone.ts';
+import type { Identities } from '../http/identities.ts';
 import type { KeyRing } from '../http/keys.ts';
 import type { Limits } from '../http/limits.ts';
 import type { Log } from '../http/log-unavailable.ts';
@@ -24,6 +25,7 @@ import { sendError } from './send-error.ts';
 export interface CosmosOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
+  readonly identities?: Identities | undefined;
   readonly limits: Limits;
   readonly inFlight: InFlight;
   /** Says of a request why it is refused whatever it asks for, if it is. */
@@ -40,6 +42,7 @@ export interface CosmosOptions {
 export function cosmosListener({
   store,
   keys,
+  identities,
   limits,
   inFlight,
   guard,
@@ -48,7 +51,7 @@ export function cosmosListener({
 }: CosmosOptions): RequestListener {
   const pages = new Pages(limits);
   const consistencyPolicy = options.consistency ?? defaultConsistency;
-  const gate: Gate = { store, readOnly: readOnlyStore(store), keys, limits, consistencyPolicy };
+  const gate: Gate = { store, readOnly: readOnlyStore(store), keys, identities, limits, consistencyPolicy };
   const { measurements } = store;
 
   const fail = (exchange: Exchange, error: unknown): void => {
@@ -116,7 +119,7 @@ export function cosmosListener({
       const refused = guard(request);
       if (refused !== undefined) throw refused;
       const admitted = admit(request, gate);
-      // Signatures are checked at once; only resource tokens take a moment.
+      // Signatures are checked at once; only tokens take a moment.
       if (admitted instanceof Promise) {
         admitted.then((found) => letIn(exchange, found)).catch((error: unknown) => fail(exchange, error));
       } else letIn(exchange, admitted);

@@ -21,6 +21,7 @@ import { wait } from '../wait.ts';
 import { followConnections } from './connections.ts';
 import { withOrigins } from './cross-origin.ts';
 import { InFlight } from './in-flight.ts';
+import type { Identities } from './identities.ts';
 import type { KeyRing } from './keys.ts';
 import { defaultLimits, type Limits } from './limits.ts';
 import { withoutPipelines } from './pipelining.ts';
@@ -40,6 +41,8 @@ declare module 'fastify' {
 export interface ServerOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
+  /** Whose identity tokens are taken; by default nobody's. */
+  readonly identities?: Identities | undefined;
   readonly limits?: Partial<Limits>;
   readonly consistency?: ConsistencyPolicy;
   readonly logger?: FastifyBaseLogger;
@@ -60,7 +63,7 @@ export interface ServerOptions {
  * framework; the data plane is a function beside it (see {@link cosmosListener}).
  */
 export function buildServer(options: ServerOptions): FastifyInstance {
-  const { store, keys, consistency } = options;
+  const { store, keys, identities, consistency } = options;
   const limits: Limits = { ...defaultLimits, ...options.limits };
   const http = {
     maxHeaderSize: limits.headerBytes,
@@ -121,7 +124,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   const guard = (request: IncomingMessage): WireError | undefined =>
     lacksHost(request) ? badRequest("The request lacks the header 'Host'.") : options.guard?.(request);
   const inFlight = new InFlight(limits);
-  const dataPlane = cosmosListener({ store, keys, limits, inFlight, guard, log: app.log, consistency });
+  const dataPlane = cosmosListener({ store, keys, identities, limits, inFlight, guard, log: app.log, consistency });
   let isClosing = false;
   app.addHook('preClose', (done) => {
     isClosing = true;

@@ -45,7 +45,7 @@ export function openApiDocument(routes: readonly RouteDescription[]): object {
     components: {
       schemas: named,
       securitySchemes: {
-        key: { type: 'http', scheme: 'bearer', description: 'A key of the store, as base64.' },
+        key: { type: 'http', scheme: 'bearer', description: 'A key of the store, as base64, or an identity token.' },
       },
     },
   };

@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Turns } from '@epitaph/core/turn.ts';
 import { parseExactText } from '../cosmos/json.ts';
-import type { KeyRing, KeyRole } from '../http/keys.ts';
+import { type Identities, identityTokenOfBearer, type Principal } from '../http/identities.ts';
+import type { Holder, KeyRing, KeyRole } from '../http/keys.ts';
 import { defaultLimits } from '../http/limits.ts';
 import { goesInPieces, piecesOf } from '../http/send-body.ts';
 import type { StoreApi } from '../store/store-api.ts';
@@ -27,6 +28,7 @@ import { hangUpOnIdle } from './send-stream.ts';
 export interface ManagementOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
+  readonly identities?: Identities | undefined;
   /** True once this node is about to stop: it is not ready any more, though it still answers. */
   readonly draining?: () => boolean;
   /** How long a client may take nothing of an answer, in milliseconds. */
@@ -69,7 +71,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
         next();
       });
       scope.addHook('onSend', (request, reply, payload, next) => next(null, inPieces(request, reply, payload)));
-      admitByKey(scope, options.keys);
+      admitCallers(scope, options);
       refuseUnreadable(scope);
       readBodiesAsJson(scope);
       beginOneByOne(scope);
@@ -170,24 +172,56 @@ function inPieces({ method, raw: { socket } }: FastifyRequest, reply: FastifyRep
   return piecesOf(bytes);
 }
 
-/** Lets a request in by its key. A client that isn't let in learns nothing else, not even which routes there are. */
-function admitByKey(scope: FastifyInstance, keys: KeyRing): void {
-  scope.addHook('onRequest', (request, _reply, next) => {
+/**
+ * Lets a request in by its key, or by an identity token. A client that isn't let in learns nothing else, not even which routes
+ * there are.
+ */
+function admitCallers(
+  scope: FastifyInstance,
+  { keys, identities }: Pick<ManagementOptions, 'keys' | 'identities'>,
+): void {
+  scope.addHook('onRequest', async (request) => {
     const access = request.routeOptions.config.description?.access ?? 'audit';
-    const holder = keys.verifyBearer(request.headers.authorization);
-    callers.set(request, { actor: holder?.actor ?? 'anonymous', correlationId: randomUUID() });
-    if (access === 'anyone') next();
-    else if (holder === undefined) next(new Problem('unauthorized', NO_KEY));
-    else if (ALLOWED[holder.role].includes(access)) next();
-    else next(new Problem('forbidden', `${inWords[holder.role]} does not allow this. ${accessInWords[access]}`));
+    const { authorization } = request.headers;
+    const correlationId = randomUUID();
+    callers.set(request, { actor: 'anonymous', correlationId });
+    const token = identities === undefined || access === 'anyone' ? undefined : identityTokenOfBearer(authorization);
+    const holder = token === undefined ? keys.verifyBearer(authorization) : await identified(identities!, token);
+    if (holder !== undefined) callers.set(request, { actor: holder.actor, correlationId });
+    if (access === 'anyone') return;
+    if (holder === undefined) throw new Problem('unauthorized', NO_KEY);
+    if (ALLOWED[holder.role].includes(access)) return;
+    throw new Problem('forbidden', `${inWords[holder.role]} does not allow this. ${accessInWords[access]}`);
   });
+}
+
+/** @throws Problem for a token that is not good, and for whom it names but who may make no management calls */
+async function identified(identities: Identities, token: string): Promise<Holder> {
+  const verdict = await identities.verify(token);
+  if (verdict.ok) return holderOf(verdict.principal);
+  throw verdict.reason === 'unavailable'
+    ? new Problem(
+        'storage-unavailable',
+        'Whether the identity token is good can’t be said: the keys of its issuer can’t be had.',
+      )
+    : new Problem('unauthorized', `The identity token is not valid: ${verdict.why}.`);
+}
+
+function holderOf({ actor, assignments }: Principal): Holder {
+  const has = (wanted: string): boolean => assignments.some(({ role }) => role === wanted);
+  if (has('administrator')) return { actor, role: 'write' };
+  if (has('auditor')) return { actor, role: 'audit' };
+  throw new Problem(
+    'forbidden',
+    'Management calls are for the roles administrator and auditor, and this identity has neither.',
+  );
 }
 
 const NO_KEY =
   'The request carries no key of this store. Send one in the header "Authorization: Bearer <key>"; the keys are in the keys.json of the data folder.';
 
 const inWords: Readonly<Record<KeyRole, string>> = {
-  audit: 'The auditor key, which is for history alone,',
+  audit: 'The auditor key, or role, which is for history alone,',
   read: 'The read-only key',
   write: 'The key',
 };

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { BadConfiguration, readConfiguration, unknownVariables } from '@epitaph/api/config/configuration.ts';
 import { parseInstant } from '@epitaph/api/config/instant.ts';
+import { readIdentities } from '@epitaph/api/config/identities-file.ts';
 import { keysInForce } from '@epitaph/api/config/keys-file.ts';
 import { isLoopbackHost, isLoopbackHostHeader } from '@epitaph/api/config/loopback.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
@@ -254,6 +255,80 @@ describe('keys', () => {
     writeFileSync(name, text);
     chmodSync(name, 0o644);
     expect(() => keysInForce({ folder, given: undefined, loopback: true })).toThrow(/chmod 600/);
+  });
+});
+
+describe('the identities file', () => {
+  const good = {
+    name: 'entra',
+    issuer: 'https://login.example/v2.0',
+    audiences: ['api://epitaph'],
+    keys: 'https://login.example/keys',
+    assignments: [
+      { principal: '1f0e', role: 'reader' },
+      { principal: '2a9c', role: 'contributor', scope: '/dbs/shop' },
+      { principal: '2a9c', role: 'contributor', scope: '/dbs/my shop/colls/orders 2026' },
+    ],
+  };
+  const read = (...issuers: readonly object[]) => readIdentities(file(JSON.stringify({ issuers })));
+  const assigned = (assignment: object) => ({ ...good, assignments: [assignment] });
+
+  test('says whose tokens are taken, and for what', () => {
+    expect(read(good)).toEqual([
+      {
+        ...good,
+        claim: 'oid',
+        keys: new URL(good.keys),
+        assignments: [
+          { principal: '1f0e', role: 'reader', scope: {} },
+          { principal: '2a9c', role: 'contributor', scope: { database: 'shop' } },
+          { principal: '2a9c', role: 'contributor', scope: { database: 'my shop', container: 'orders 2026' } },
+        ],
+      },
+    ]);
+  });
+
+  test('may have the keys in a file beside it', () => {
+    const name = file('{"issuers": []}');
+    writeFileSync(path.join(path.dirname(name), 'keys.jwks'), '{"keys": []}');
+    writeFileSync(name, JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
+    expect(readIdentities(name)[0]!.keys).toEqual({ keys: [] });
+  });
+
+  test.each<[readonly object[], RegExp]>([
+    [[], /issuers: must name one at least/],
+    [[{ ...good, audiences: [] }], /issuers\.0\.audiences: must name whom tokens are for/],
+    [[{ ...good, issuer: undefined }], /issuers\.0\.issuer: must be the "iss"/],
+    [[{ ...good, name: 'system' }], /issuers\.0\.name: is what others that act on the store are called/],
+    [[{ ...good, name: 'key' }], /issuers\.0\.name: is what others/],
+    [[{ ...good, name: 'Entra: 1' }], /issuers\.0\.name: must be a short name/],
+    [[{ ...good, audience: 'x' }], /issuers\.0: .*audience/],
+    [[{ ...good, keys: 'http://login.example/keys' }], /keys must come over https/],
+    [[{ ...good, keys: 'nothing.jwks' }], /file of an issuer’s keys .*nothing\.jwks can't be read/],
+    [[good, { ...good, name: 'other' }], /issuer "https:\/\/login\.example\/v2\.0" is there twice/],
+    [[good, { ...good, issuer: 'https://other.example' }], /name "entra" is there twice/],
+    [
+      [assigned({ principal: '1', role: 'owner' })],
+      /assignments\.0\.role: must be one of reader, contributor, auditor/,
+    ],
+    [[assigned({ principal: 'a b', role: 'reader' })], /assignments\.0\.principal: must be the id of a principal/],
+    [[assigned({ principal: '1', role: 'reader', scope: 'shop' })], /assignments\.0\.scope: must be \//],
+    [[assigned({ principal: '1', role: 'reader', scope: '/dbs/' })], /assignments\.0\.scope: must be \//],
+    [
+      [assigned({ principal: '1', role: 'auditor', scope: '/dbs/shop' })],
+      /assignments\.0\.scope: must be \/ for this role/,
+    ],
+    [[assigned({ principal: '1', role: 'administrator', scope: '/dbs/a/colls/b' })], /scope: must be \/ for this role/],
+  ])('is refused in one line: %j', (issuers, message) => {
+    expect(() => read(...issuers)).toThrow(BadConfiguration);
+    expect(() => read(...issuers)).toThrow(message);
+    expect(() => read(...issuers)).not.toThrow(/\n/);
+  });
+
+  test('is refused where others on the machine may change it', () => {
+    const name = file(JSON.stringify({ issuers: [good] }));
+    chmodSync(name, 0o620);
+    expect(() => readIdentities(name)).toThrow(/chmod go-w/);
   });
 });
 

@@ -1,0 +1,86 @@
+import { statSync } from 'node:fs';
+import path from 'node:path';
+import { z } from 'zod';
+import { identityRoles, type Issuer } from '../http/identities.ts';
+import { BadConfiguration, readJson } from './configuration.ts';
+import { isLoopbackHostHeader } from './loopback.ts';
+
+/** What actors begin with that are no identities; `system:` has rights of its own in the store's histories. */
+const TAKEN = ['anonymous', 'command-line', 'key', 'system', 'token'];
+
+const text = (what: string) => z.string(what).min(1, what);
+
+const scope = z
+  .string()
+  .default('/')
+  .transform((given, context) => {
+    const [, database, container] = /^\/(?:dbs\/([^/]+)(?:\/colls\/([^/]+))?)?$/.exec(given) ?? [undefined, '', ''];
+    if (database !== '') return { database, container };
+    context.addIssue({ code: 'custom', message: 'must be /, /dbs/<database> or /dbs/<database>/colls/<container>' });
+    return z.NEVER;
+  });
+
+const assignment = z
+  .strictObject({
+    principal: z
+      .string()
+      .regex(/^[\x21-\x7e]{1,128}$/, 'must be the id of a principal: 1 to 128 characters without blanks'),
+    role: z.enum(identityRoles, `must be one of ${identityRoles.join(', ')}`),
+    scope,
+  })
+  .refine(({ role, scope: { database } }) => database === undefined || role === 'reader' || role === 'contributor', {
+    path: ['scope'],
+    message: 'must be / for this role: what it may do is not of one database',
+  });
+
+const issuer = z.strictObject({
+  name: z
+    .string()
+    .regex(/^[a-z][a-z0-9-]{0,31}$/, 'must be a short name of lower-case letters, digits and hyphens, such as entra')
+    .refine((name) => !TAKEN.includes(name), 'is what others that act on the store are called'),
+  issuer: text('must be the "iss" of its tokens'),
+  audiences: z.array(text('must be an "aud" of tokens')).min(1, 'must name whom tokens are for, their "aud"'),
+  claim: text('must be the claim that names the principal').default('oid'),
+  keys: text('must be a file, or the address of its keys (jwks_uri)'),
+  assignments: z.array(assignment),
+});
+
+const schema = z.strictObject({ issuers: z.array(issuer).min(1, 'must name one at least') });
+
+/**
+ * Whose identity tokens are taken, and what those whom they name may do.
+ *
+ * @throws BadConfiguration naming the one thing that is wrong and where
+ */
+export function readIdentities(file: string): Issuer[] {
+  const given = readJson('identities file', file);
+  if (process.platform !== 'win32' && (statSync(file).mode & 0o022) !== 0) {
+    throw new BadConfiguration(
+      `The identities file ${file} can be changed by others on this machine, who could give themselves any role: run chmod go-w on it.`,
+    );
+  }
+  const result = schema.safeParse(given);
+  if (!result.success) {
+    const [{ path: where, message }] = result.error.issues as [z.core.$ZodIssue];
+    throw new BadConfiguration(`The identities file ${file}: ${where.join('.') || 'it'}: ${message}.`);
+  }
+  const { issuers } = result.data;
+  for (const property of ['name', 'issuer'] as const) {
+    const all = issuers.map((one) => one[property]);
+    const twice = all.find((value, index) => all.indexOf(value) !== index);
+    if (twice !== undefined)
+      throw new BadConfiguration(`The identities file ${file}: ${property} ${JSON.stringify(twice)} is there twice.`);
+  }
+  return issuers.map((one) => ({ ...one, keys: keysOf(one.keys, file) }));
+}
+
+function keysOf(keys: string, file: string): Issuer['keys'] {
+  const url = URL.parse(keys);
+  if (url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopbackHostHeader(url.host))) return url;
+  if (url?.protocol === 'http:') {
+    throw new BadConfiguration(
+      `The identities file ${file}: keys must come over https: whoever is in between could put in others.`,
+    );
+  }
+  return readJson('file of an issuer’s keys', path.resolve(path.dirname(file), keys)) as Issuer['keys'];
+}

@@ -1,0 +1,165 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import type { Assignment, Principal } from '../http/identities.ts';
+import { isRid } from '../store/rids.ts';
+import type { StoreApi } from '../store/store-api.ts';
+import { WireError } from './errors.ts';
+import { storeOf } from './granted.ts';
+
+/** @source the service's own words, by which tools tell that a role is missing: https://github.com/microsoft/vscode-cosmosdb/pull/2289 */
+const blocked = (kind: 'notAssigned' | 'notForIdentities', why: string): WireError =>
+  new WireError(kind, `Request blocked by Auth epitaph : ${why} Learn more: https://aka.ms/cosmos-native-rbac.`);
+
+const METADATA = 'readMetadata';
+const ITEMS = 'sqlDatabases/containers/items';
+
+/** What every refusal says for want of an assignment. */
+const notAssigned = ({ id }: Pick<Principal, 'id'>, action: string, resource: string): WireError =>
+  blocked(
+    'notAssigned',
+    `Request is blocked because principal [${id}] does not have required RBAC permissions to perform action [Microsoft.DocumentDB/databaseAccounts/${action}] on resource [${resource}].`,
+  );
+
+const isOfData = ({ role }: Assignment): boolean => role === 'reader' || role === 'contributor';
+
+/**
+ * Refuses targets that data roles never reach: users, permissions, throughput, and the making, changing and deleting of
+ * databases and containers. Of which database and container, the store of the principal looks at.
+ *
+ * @throws WireError 403 with substatus 5300, or 5301 for who has no data role at all
+ */
+export function checkTargetAssigned(
+  principal: Principal,
+  {
+    segments,
+    method,
+    isRead,
+  }: { readonly segments: readonly string[]; readonly method: string; readonly isRead: boolean },
+): void {
+  if (!principal.assignments.some(isOfData)) throw notAssigned(principal, METADATA, '/');
+  const isInContainer = segments[2] === 'colls' && segments.length > 4;
+  const isOfItems = isInContainer && (segments[4] === 'docs' || segments[4] === 'operations');
+  const isMetadata = segments[0] !== 'offers' && segments[2] !== 'users';
+  if (isRead ? isMetadata : isOfItems) return;
+  const target = `/${segments.join('/')}`.slice(0, 200);
+  throw blocked(
+    'notForIdentities',
+    `The given request [${method} ${target}] cannot be authorized by AAD token in data plane.`,
+  );
+}
+
+/**
+ * The store as who has come with an identity token has it, by the assignments of its data roles. A method that is not named
+ * here is refused, so that what the store learns to do is not open to them by oversight.
+ */
+export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
+  const assignments = principal.assignments.filter(isOfData);
+  const covers = (database: string, container: string, writes = false): boolean =>
+    assignments.some(
+      ({ role, scope }) =>
+        (scope.database ?? database) === database &&
+        (scope.container ?? container) === container &&
+        (!writes || role === 'contributor'),
+    );
+  // Who may see a container may see the database that it is in.
+  const reaches = (database: string): boolean =>
+    assignments.some(({ scope }) => (scope.database ?? database) === database);
+  const refuse = (action: string, ...names: string[]) => notAssigned(principal, action, `dbs/${names.join('/colls/')}`);
+  const check = (container: ContainerState, action: string, writes = false): void => {
+    const { name: database } = store.databaseByRid(container.databaseRid)!;
+    if (!covers(database, container.name, writes)) throw refuse(action, database, container.name);
+  };
+  const reading = (container: ContainerState) => check(container, `${ITEMS}/read`);
+  const writing = (container: ContainerState) => check(container, `${ITEMS}/*`, true);
+  const assigned: Partial<StoreApi> = {
+    requestUnits: store.requestUnits,
+    headPosition: () => store.headPosition(),
+    reaches: (position) => store.reaches(position),
+    nowMs: () => store.nowMs(),
+    listDatabases: () => store.listDatabases().filter(({ name }) => reaches(name)),
+    database: (name) => {
+      if (reaches(name)) return store.database(name);
+      // A target may name it by its rid, which is looked for when there is nothing of that name.
+      throw isRid(name) ? new Refusal('database-not-found') : refuse(METADATA, name);
+    },
+    databaseByRid: (rid) => {
+      const found = store.databaseByRid(rid);
+      if (found !== undefined && !reaches(found.name)) throw refuse(METADATA, rid);
+      return found;
+    },
+    listContainers: (database) => {
+      if (!reaches(database)) throw refuse(METADATA, database);
+      return store.listContainers(database).filter(({ name }) => covers(database, name));
+    },
+    container: (database, name) => {
+      if (covers(database, name)) return store.container(database, name);
+      throw isRid(database) || isRid(name) ? new Refusal('container-not-found') : refuse(METADATA, database, name);
+    },
+    containerByRid: (rid) => {
+      const found = store.containerByRid(rid);
+      if (found !== undefined) check(found, METADATA);
+      return found;
+    },
+    deletedContainers: (database, name) => {
+      if (!covers(database, name)) throw refuse(METADATA, database, name);
+      return store.deletedContainers(database, name);
+    },
+    listClientEncryptionKeys: (databaseRid) => {
+      assigned.databaseByRid!(databaseRid);
+      return store.listClientEncryptionKeys(databaseRid);
+    },
+    clientEncryptionKey: (databaseRid, name) => {
+      assigned.databaseByRid!(databaseRid);
+      return store.clientEncryptionKey(databaseRid, name);
+    },
+    readItem: async (container, ...asked) => {
+      reading(container);
+      return store.readItem(container, ...asked);
+    },
+    itemByBirth: async (container, ...asked) => {
+      reading(container);
+      return store.itemByBirth(container, ...asked);
+    },
+    countItems: async (container) => {
+      reading(container);
+      return store.countItems(container);
+    },
+    listItems: async (container, page) => {
+      reading(container);
+      return store.listItems(container, page);
+    },
+    queryItems: async (container, request) => {
+      reading(container);
+      return store.queryItems(container, request);
+    },
+    readChangeFeed: async (container, request) => {
+      reading(container);
+      return store.readChangeFeed(container, request);
+    },
+    batchItems: async (caller, container, ...asked) => {
+      writing(container);
+      return store.batchItems(caller, container, ...asked);
+    },
+    writeItem: async (caller, container, ...asked) => {
+      writing(container);
+      return store.writeItem(caller, container, ...asked);
+    },
+    patchItem: async (caller, container, ...asked) => {
+      writing(container);
+      return store.patchItem(caller, container, ...asked);
+    },
+    deleteItem: async (caller, container, ...asked) => {
+      writing(container);
+      return store.deleteItem(caller, container, ...asked);
+    },
+    deletePartitionKey: async (caller, container, partitionKey) => {
+      writing(container);
+      return store.deletePartitionKey(caller, container, partitionKey);
+    },
+  };
+  return storeOf(
+    store,
+    (name) => Reflect.get(assigned, name),
+    () => refuse('*', ''),
+  );
+}
