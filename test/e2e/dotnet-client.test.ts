@@ -3,6 +3,8 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, test } from 'vitest';
+import { Identities } from '@epitaph/api/http/identities.ts';
+import { TestIssuer } from '../../packages/api/test/cosmos/support/issuer.ts';
 import { expectAllWell, groupsIn, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
 import { World } from './support/world.ts';
 
@@ -59,15 +61,23 @@ const reason = 'reason' in built ? ` (skipped: ${built.reason})` : '';
 
 describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mode${reason}`, () => {
   let world: World;
+  let issuer: TestIssuer;
   beforeAll(async () => {
-    world = await World.open({ clock: 'system' });
+    issuer = await TestIssuer.start();
+    const assignments = [{ principal: 'service', role: 'contributor', scope: {} }] as const;
+    world = await World.open({ clock: 'system', identities: await Identities.of([issuer.as(assignments)]) });
   });
-  afterAll(() => world.end());
+  afterAll(async () => {
+    await world.end();
+    await issuer.stop();
+  });
 
   test(
     'find everything as they expect it',
     async () => {
-      if ('assembly' in built) await expectAllWell('dotnet', [built.assembly], world.endpoint, groups());
+      const EPITAPH_TEST_IDENTITY_TOKEN = await issuer.token('service', {}, { atMs: Date.now() });
+      const environment = { EPITAPH_TEST_IDENTITY_TOKEN };
+      if ('assembly' in built) await expectAllWell('dotnet', [built.assembly], world.endpoint, groups(), environment);
     },
     PROGRAM_TIMEOUT_MS,
   );

@@ -1,4 +1,5 @@
 using System.Net;
+using Azure.Core;
 using Microsoft.Azure.Cosmos;
 using Microsoft.Azure.Cosmos.Linq;
 using Microsoft.Azure.Cosmos.Scripts;
@@ -49,6 +50,8 @@ internal static class CosmosChecks
             await HierarchyAsync(report, database);
             await ChangeFeedAsync(report, database);
             await UsersAsync(report, endpoint, database);
+            if (Environment.GetEnvironmentVariable("EPITAPH_TEST_IDENTITY_TOKEN") is { } token)
+                await IdentitiesAsync(report, endpoint, database, new GivenToken(token));
             await ScriptsAsync(report, database);
             await LinqChecks.RunAsync(report, database);
             await GrowthChecks.RunAsync(report, (bulk, retries) => NewClient(endpoint, key, bulk, retries), database);
@@ -764,6 +767,36 @@ internal static class CosmosChecks
             await Expect.SoonAsync(() => Task.FromResult(handled.Contains("processed") && handled.Contains("f5")), "all changes handled", 30);
             await processor.StopAsync();
             Expect.True((await AllAsync(leases.GetItemQueryIterator<JObject>("SELECT * FROM c"))).Count > 0, "leases");
+        });
+    }
+
+    /// <summary>In place of <c>DefaultAzureCredential</c>.</summary>
+    private sealed class GivenToken(string token) : TokenCredential
+    {
+        private readonly AccessToken _token = new(token, DateTimeOffset.UtcNow.AddMinutes(50));
+        public override AccessToken GetToken(TokenRequestContext context, CancellationToken cancel) => _token;
+        public override ValueTask<AccessToken> GetTokenAsync(TokenRequestContext context, CancellationToken cancel) =>
+            ValueTask.FromResult(_token);
+    }
+
+    private static async Task IdentitiesAsync(Report report, string endpoint, Database database, TokenCredential credential)
+    {
+        await report.CheckAsync("identities", "a token in place of a key reads and writes items, and makes no containers", async () =>
+        {
+            await NewContainerAsync(database, "identified");
+            using var client = new CosmosClient(
+                endpoint, credential, new CosmosClientOptions { ConnectionMode = ConnectionMode.Gateway });
+            var container = client.GetContainer(database.Id, "identified");
+            Expect.Equal("identified", (await container.ReadContainerAsync()).Resource.Id, "the container");
+            await container.CreateItemAsync(new Order("a", "ann", 1), Of("ann"));
+            await container.UpsertItemAsync(new Order("a", "ann", 2), Of("ann"));
+            Expect.Equal(2.0, (await container.ReadItemAsync<Order>("a", Of("ann"))).Resource.Total, "total");
+            var query = container.GetItemQueryIterator<double>("SELECT VALUE SUM(c.total) FROM c");
+            Expect.Same([2.0], await query.ReadNextAsync(), "the sum");
+            await container.DeleteItemAsync<Order>("a", Of("ann"));
+            var refused = await Expect.RefusedAsync<CosmosException>(
+                () => client.GetDatabase(database.Id).CreateContainerAsync("mine", "/customer"), "a new container");
+            Expect.Equal((HttpStatusCode.Forbidden, 5300), (refused.StatusCode, refused.SubStatusCode), "status");
         });
     }
 

@@ -22,8 +22,10 @@ export async function expectAllWell(
   args: readonly string[],
   endpoint: string,
   groups: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
 ): Promise<void> {
-  const options = { timeout: PROGRAM_TIMEOUT_MS, maxBuffer: 16_000_000 };
+  const env = { ...process.env, ...environment };
+  const options = { timeout: PROGRAM_TIMEOUT_MS, maxBuffer: 16_000_000, env };
   const { stdout } = await runProgram(program, [...args, endpoint, EMULATOR_KEY, ...groups], options).catch(
     (error: Error & { readonly stdout?: string }) => ({ stdout: error.stdout || error.message }),
   );

@@ -11,6 +11,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type EmbeddedStoreOptions, openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { Identities } from '@epitaph/api/http/identities.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
@@ -35,6 +36,8 @@ export interface WorldOptions {
   readonly policyGraceSeconds?: number;
   /** Of web pages that may call the data plane. */
   readonly origins?: readonly string[];
+  /** Whose identity tokens are taken; by default nobody's. */
+  readonly identities?: Identities;
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
   /** After which the event store is scavenged again. */
@@ -122,11 +125,13 @@ export class World {
       ...(policyGraceSeconds === undefined ? {} : { policyGraceSeconds }),
     });
     const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY });
+    const { origins, identities } = this.#options;
     const app = buildServer({
       store,
       keys,
-      origins: this.#options.origins,
-      plugins: [(server) => registerManagement(server, { store, keys })],
+      origins,
+      identities,
+      plugins: [(server) => registerManagement(server, { store, keys, identities })],
     });
     // The port of before: the address of a server does not change by its restart.
     const port = this.#endpoint === '' ? 0 : Number(new URL(this.#endpoint).port);
