@@ -49,13 +49,13 @@ describe('a backup', () => {
     await take('first');
     for (const folder of ['first/log', 'first/log/a/b', 'first/vault/a']) {
       await expect(take(folder)).rejects.toMatchObject({
-        code: 'backup-failed',
+        code: 'already-exists',
         message: expect.stringContaining('a part of another backup'),
       });
     }
     expect(readdirSync(join(below, 'first', 'log'))).not.toContain('a');
     await expect(take('first')).rejects.toMatchObject({
-      code: 'backup-failed',
+      code: 'already-exists',
       message: expect.stringContaining('not empty'),
     });
     expect(existsSync(join(below, 'first', 'vault', 'backup.json'))).toBe(true);

@@ -20,7 +20,12 @@ export interface CopiedLog {
 
 /** A backup can't be written where it was asked for. The message is for whoever asked. */
 export class BackupFailed extends Error {
-  override readonly name = 'BackupFailed';
+  override readonly name: string = 'BackupFailed';
+}
+
+/** Something is there already, which a backup does not overwrite. */
+export class BackupFolderTaken extends BackupFailed {
+  override readonly name = 'BackupFolderTaken';
 }
 
 /**
@@ -48,7 +53,7 @@ export interface BackupSource {
   /**
    * Makes the folders for the parts, `log` and `vault`, which must not be there yet or be empty.
    *
-   * @throws BackupFailed
+   * @throws BackupFailed; of these, BackupFolderTaken where something is there
    */
   prepare(folder: string): Promise<void>;
   /** Absent where the log is not in the store's folder. */

@@ -5,6 +5,7 @@ import { basename, dirname, join } from 'node:path';
 import { backup as copyPages, type DatabaseSync } from 'node:sqlite';
 import {
   BackupFailed,
+  BackupFolderTaken,
   type BackupSource,
   type CopyProgress,
   type FollowedCopy,
@@ -115,7 +116,7 @@ export class SqliteBackup implements BackupSource {
       for (const part of this.#parts) {
         const path = join(folder, part);
         if (existsSync(path) && readdirSync(path).length > 0) {
-          throw new BackupFailed(`${path} is not empty. Name a folder that is new; a backup overwrites nothing.`);
+          throw new BackupFolderTaken(`${path} is not empty. Name a folder that is new; a backup overwrites nothing.`);
         }
         makeFolder(path);
         this.#onStep(`backup ${part}: made`);
@@ -298,7 +299,7 @@ const isOfVaultPart = (name: string): boolean =>
 function assertOutsideBackups(folder: string): void {
   for (let at = folder; dirname(at) !== at; at = dirname(at)) {
     if (['log', 'vault'].includes(basename(at)) && existsSync(join(at, MANIFEST_FILE))) {
-      throw new BackupFailed(`${at} is a part of another backup. Name a folder outside it.`);
+      throw new BackupFolderTaken(`${at} is a part of another backup. Name a folder outside it.`);
     }
   }
 }

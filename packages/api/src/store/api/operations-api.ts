@@ -164,7 +164,7 @@ export interface OperationsApi {
   /**
    * Copies log and keys into a folder of the server's machine while the store goes on.
    *
-   * @throws Refusal not-supported, bad-request, busy, backup-failed
+   * @throws Refusal not-supported, bad-request, busy, already-exists, backup-failed
    */
   backup(caller: Caller, request: BackupRequest, follow?: FollowedCopy): Promise<TakenBackup>;
   /** Those on record, oldest first. */

@@ -1,6 +1,11 @@
 import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
-import { BackupFailed, type BackupSource, type FollowedCopy } from '@epitaph/core/backup/backup-source.ts';
+import {
+  BackupFailed,
+  BackupFolderTaken,
+  type BackupSource,
+  type FollowedCopy,
+} from '@epitaph/core/backup/backup-source.ts';
 import type { KeysOfLives, LedgerEntry, LedgerHead } from '@epitaph/core/backup/purge-ledger.ts';
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
@@ -260,5 +265,6 @@ export class Backups {
 }
 
 function asRefusal(error: unknown): unknown {
-  return error instanceof BackupFailed ? new Refusal('backup-failed', error.message) : error;
+  if (!(error instanceof BackupFailed)) return error;
+  return new Refusal(error instanceof BackupFolderTaken ? 'already-exists' : 'backup-failed', error.message);
 }
