@@ -46,6 +46,11 @@ describe('questions that are asked together', () => {
     await setImmediate();
     made[3]!.answer();
     expect(await later).toBe('6!');
+    for (const question of [7, 8, 9]) {
+      ask(question);
+      await setImmediate();
+    }
+    expect(made.slice(4).map(({ questions }) => questions)).toEqual([[7], [8]]);
   });
 
   it('are so many at most in one statement', async () => {
@@ -80,6 +85,7 @@ describe('questions that are asked together', () => {
     await setImmediate();
     made[0]!.fail(new Error('one of them is damaged'));
     await setImmediate();
+    expect(made).toHaveLength(2);
     made[1]!.fail(new Error('this one'));
     await setImmediate();
     made[2]!.answer();

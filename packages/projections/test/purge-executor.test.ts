@@ -7,6 +7,8 @@ import { recorded } from '@epitaph/core/item/handle.ts';
 import { decodeLedger } from '@epitaph/core/item/ledger.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { turn } from '@epitaph/core/turn.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { MemoryKeyVault, ToyBodySealer } from '@epitaph/core/testing/memory-key-vault.ts';
 import { uniqueKeyStream } from '@epitaph/core/unique-key/stream-name.ts';
@@ -81,6 +83,8 @@ class Lives {
   /** How long after its second each write is recorded. */
   writtenAfterMs = 0;
   readonly erasedPositions: number[] = [];
+  /** Up to when it is told that no policy may begin any more. */
+  judgedUpToMs: number | undefined;
   projectedUpTo = 0;
   readonly partitionKeyDeletes: PartitionKeyDelete[] = [];
   readonly timeline: RecordedPolicy[] = [];
@@ -102,7 +106,7 @@ class Lives {
     },
     onErased: (positions: readonly number[]) => this.erasedPositions.push(...positions),
     changeUnderWay: () => undefined,
-    onExpiriesRecorded: () => {},
+    onExpiriesRecorded: (_container: number, atMs: number) => (this.judgedUpToMs = atMs),
     copiesKeptUntilMs: () => this.copiesKeptUntilMs,
     newId: () => crypto.randomUUID(),
   } as unknown as PurgePorts);
@@ -380,6 +384,14 @@ describe('an erasure', () => {
     expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
+  it('of a life of which the log has nothing any more says so, and does the others', async () => {
+    const lives = new Lives();
+    const lost = { ...(await lives.life('a')), stream: lives.stream('lost') };
+    const { fault, ...erased } = await lives.erase([lost, await lives.life('b')]);
+    expect(fault?.message).toBe(`the event log has nothing of ${lost.stream} any more`);
+    expect(erased).toEqual({ purged: 1, refused: [], left: [], atFault: [0] });
+  });
+
   it('leaves a life that is live, and one that is purged, as it is', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a', 'live'), await lives.life('b')];
@@ -422,6 +434,7 @@ describe('an erasure', () => {
       await lives.eraseOnDemand('a');
       expect(lives.types('a')).toEqual(types);
       expect(lives.record('a').data.cause).toBe(cause);
+      expect(lives.judgedUpToMs).toBe(10_000);
     },
   );
 
@@ -439,6 +452,36 @@ describe('an erasure', () => {
     },
   );
 
+  it('on demand of what left with its partition key says so, though another node has written to it in vain', async () => {
+    const lives = new Lives();
+    const { stream } = await lives.life('a', 'live');
+    await lives.life('b');
+    lives.partitionKeyDeletes.push({ partitionKey: '["p"]', atMs: 4_000, position: 3, by: 'key:secondary' });
+    const { data } = lives.log.readLast(stream)!;
+    const event = newEvent(lives.context(5_000), { type: 'ItemUpserted', data }, 1);
+    await lives.log.append([{ stream, expectedRevision: 1, events: [event] }]);
+    await lives.eraseOnDemand('a');
+    expect(lives.types('a')).toEqual(['ItemDeleted', 'ItemPurged']);
+    expect(lives.log.readStream(stream)[0]!.data).toMatchObject({
+      withPartitionKey: { atMs: 4_000, by: 'key:secondary' },
+    });
+  });
+
+  it('on demand of what another node has deleted meanwhile ends nothing, also where its container has gone since', async () => {
+    const lives = new Lives();
+    const { stream, id, partitionKey } = await lives.life('a', 'live');
+    const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
+    lives.vault.destroyKeys = async (requests) => {
+      const deleted = recorded(lives.context(4_000), { type: 'ItemDeleted', data: { id, partitionKey, ts: 2 } });
+      await lives.log.append([{ stream, expectedRevision: 1, events: [deleted] }]);
+      lives.goneAtMs = 5_000;
+      return destroyKeys(requests);
+    };
+    await lives.eraseOnDemand('a');
+    expect(lives.types('a')).toEqual(['ItemDeleted', 'ItemPurged']);
+    expect(lives.record('a').data.cause).toBe('erasure');
+  });
+
   it('that a crash came after is gone on with: of destroyed keys alone, with nothing said of what was looked at', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
@@ -449,6 +492,40 @@ describe('an erasure', () => {
     expect(lives.record('a').data.checks).toBe(undefined);
     expect(lives.types('b')).toEqual(UNTOUCHED);
     expect(lives.vault.findKey(2, lives.stream('b')).status).toBe('there');
+  });
+
+  it.each([
+    {
+      what: 'whose events can not be read',
+      fail: (log: MemoryEventLog, stream: string) => {
+        const readLast = log.readLast.bind(log);
+        vi.spyOn(log, 'readLast').mockImplementation((wanted) => {
+          if (wanted === stream) throw new UnreadableEvent(`${stream} is damaged`);
+          return readLast(wanted);
+        });
+      },
+    },
+    {
+      what: 'whose record is too large for the log',
+      fail: (log: MemoryEventLog, stream: string) => {
+        const append = log.append.bind(log);
+        vi.spyOn(log, 'append').mockImplementation((appends) => {
+          if (appends[0]!.stream === stream) throw new Refusal('too-large', 'MaxAppendSize');
+          return append(appends);
+        });
+      },
+    },
+  ])('that a crash came after is gone on with although there is one $what, and that is told', async ({ fail }) => {
+    const lives = new Lives();
+    const rows = [await lives.life('a'), await lives.life('b')];
+    for (const [index, { stream }] of rows.entries()) {
+      await lives.vault.destroyKeys([{ keyId: index + 1, stream, lastWriteTs: 2, lastEventAtMs: 3_000, nowMs: 4_000 }]);
+    }
+    fail(lives.log, rows[0]!.stream);
+    const fault = await lives.executor.finishErasures(rows, () => 10_000);
+    expect(fault?.message).toContain(rows[0]!.stream);
+    await lives.executor.truncations.done();
+    expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
   it('of which the log does not say whether it has the record is gone on with in the log when it has', async () => {

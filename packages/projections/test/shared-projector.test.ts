@@ -227,6 +227,48 @@ describe('a node that projects no more', () => {
     await expect.poll(() => shared.news).toEqual([ANYTHING]);
     await shared.projector.close();
   });
+
+  it('applies nothing any more', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    shared.otherApplies(0, { containers: [], databases: [], erased: [] })();
+    await turns();
+    expect(shared.projector.projects).toBe(false);
+    await shared.append();
+    await turns();
+    expect(shared.applied).toEqual([]);
+    await shared.projector.close();
+  });
+});
+
+describe('a node that projects', () => {
+  it('is told what others have erased, and nothing of what it has applied itself', async () => {
+    const shared = new Shared();
+    await shared.projector.start();
+    shared.news.splice(0);
+    shared.hears({ containers: [7], databases: ['Db1'], erased: [] });
+    shared.hears({ containers: [7], databases: [], erased: [5] });
+    expect(shared.news).toEqual([{ containers: [], databases: [], erased: [5] }]);
+    await shared.projector.close();
+  });
+});
+
+describe('a node that loses the right to write before it has begun to project', () => {
+  it('leaves it to whoever has it by then', async () => {
+    const shared = new Shared();
+    const { promise, resolve: begin } = Promise.withResolvers<void>();
+    shared.asked = promise;
+    const started = shared.projector.start();
+    await turns();
+    shared.otherApplies(0, { containers: [], databases: [], erased: [] })();
+    begin();
+    await started;
+    expect(shared.projector.projects).toBe(false);
+    await shared.append();
+    await turns();
+    expect(shared.applied).toEqual([]);
+    await shared.projector.close();
+  });
 });
 
 describe('a node that loses the right to write in the midst of a batch', () => {
@@ -317,6 +359,8 @@ describe('a node that starts', () => {
     shared.asked = Promise.reject(new StorageUnavailable('away'));
     shared.asked.catch(() => {});
     await expect(shared.projector.start()).rejects.toThrow(StorageUnavailable);
+    // Another one may reach them.
+    expect(shared.isLed).toBe(false);
     await shared.projector.close();
   });
 
