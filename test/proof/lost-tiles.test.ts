@@ -1,7 +1,11 @@
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { ProofTree } from '@epitaph/projections/proof/proof-tree.ts';
+import { newEvent } from '@epitaph/core/handle-command.ts';
+import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { CompactTree } from '@epitaph/core/proof/merkle-tree.ts';
+import { factHash, ProofTree, sha256 } from '@epitaph/projections/proof/proof-tree.ts';
+import { Prover } from '@epitaph/projections/proof/prover.ts';
 import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
@@ -31,6 +35,25 @@ it('a tree that has lost its last leaves, though not what is above those before 
   expect(treeWithout('level = 0 AND number = 1').tree.isWhole).toBe(false);
   expect(treeWithout('level = 1').tree.isWhole).toBe(false);
   expect(treeWithout('false').tree.isWhole).toBe(true);
+});
+
+it('a tree that is no whole one is made anew from the log, which is told', async () => {
+  const { store } = treeWithout('level = 1');
+  const log = new MemoryEventLog();
+  onTestFinished(() => log.close());
+  const context = { nowMs: 0, actor: 'test', correlationId: crypto.randomUUID(), newId: () => crypto.randomUUID() };
+  const events = Array.from({ length: 301 }, () => newEvent(context, { type: 'PurgePaused', data: {} }, 1));
+  await log.append([{ stream: 'purge-control', expectedRevision: 'no-stream', events }]);
+  const told: unknown[] = [];
+  const prover = new Prover(log, store, (error) => told.push(error));
+  await prover.prepare();
+  expect(told).toMatchObject([{ message: expect.stringContaining('has lost leaves') }]);
+  prover.start();
+  await prover.reached(301);
+  const tree = new CompactTree(sha256);
+  for (const event of log.readStream('purge-control')) tree.append(factHash(event));
+  expect(prover.tree.root()).toEqual(tree.root());
+  await prover.stop();
 });
 
 it('a tree that has lost a full tile says so to whoever needs it, and what to do', () => {

@@ -47,40 +47,75 @@ it('ends that can’t be recorded, and deletes by partition key that can’t be 
   recorder.forgetFaults(CONTAINER + 1);
   expect([await overdueAt(2), isUnfinishedAt(2)]).toEqual([[3], false]);
   expect([await overdueAt(MINUTE_MS), isUnfinishedAt(MINUTE_MS)]).toEqual([[1], true]);
+  // What was written after a run had begun is none of its candidates.
+  const earlier = await recorder.overdue(container, { ...candidates, upToPosition: 2 }, 3, 2 * MINUTE_MS);
+  expect(earlier.map(({ birth }) => birth)).toEqual([1, 2]);
 });
 
-it('a row that has a deadline otherwise than its write is told, and one of an earlier write is left to the next look', async () => {
+/** An item of a container with a TTL of a minute, and what puts its end on record. */
+function expiringItem() {
   const log = new MemoryEventLog();
   const stream = 'item-c.hash.0';
   const context = (nowMs: number) => ({ nowMs, actor: 'a', correlationId: 'b', newId: () => crypto.randomUUID() });
-  const write = async (ts: number, expectedRevision: ExpectedRevision) => {
-    const data = { id: 'i', partitionKey: '["p"]', ts, ttl: null, policyVersion: 1, bytes: 2, key: 1 };
-    const event = recorded(context(ts * 1000), { type: 'ItemUpserted', data: { ...data, operation: 'upsert' } });
-    await log.append([{ stream, expectedRevision, events: [event] }]);
-  };
   const policy = { fromMs: 0, defaultTtl: 60, version: 1, setBy: 'a', recordedAtMs: 0 };
   const state = { rid: 'c', partitionKeyDeletes: [], timeline: [policy] };
   const container = { number: CONTAINER, state } as unknown as CatalogContainer;
+  const row = { birth: 1, container: CONTAINER, id: 'i', partitionKey: '["p"]', life: 0, ts: 1, ttl: null, key: 1 };
+  const item = {
+    /** When the container went. */
+    goneAtMs: null as number | null,
+    /** What expiries have cost. */
+    spent: [] as number[],
+    /** Up to when it is told that no policy may begin any more. */
+    judgedUpToMs: 0,
+    async write(ts: number, expectedRevision: ExpectedRevision): Promise<void> {
+      const data = { id: 'i', partitionKey: '["p"]', ts, ttl: null, policyVersion: 1, bytes: 2, key: 1 };
+      const event = recorded(context(ts * 1000), { type: 'ItemUpserted', data: { ...data, operation: 'upsert' } });
+      await log.append([{ stream, expectedRevision, events: [event] }]);
+    },
+    async recordAt(position: number, nowMs: number) {
+      const { recorded: count, atFault } = await recorder.recordExpiries(
+        container,
+        [{ ...row, position }],
+        () => nowMs,
+      );
+      return { recorded: count, atFault: atFault.length };
+    },
+  };
   const recorder = new EndRecorder({
     log,
     naming: { itemStreamPrefix: () => 'item-c.hash' },
-    catalog: () => ({ goneAtMs: () => null, containerByNumber: () => container }),
+    catalog: () => ({ goneAtMs: () => item.goneAtMs, containerByNumber: () => container }),
     projected: async () => {},
     commandUnderWay: () => undefined,
-    onExpiriesRecorded: () => {},
-    budget: { spend: () => {} },
+    onExpiriesRecorded: (_container: number, atMs: number) => (item.judgedUpToMs = atMs),
+    budget: { spend: (_state: unknown, bytes: number) => item.spent.push(bytes) },
     newId: () => crypto.randomUUID(),
   } as unknown as PurgePorts);
-  const row = { birth: 1, container: CONTAINER, id: 'i', partitionKey: '["p"]', life: 0, ts: 1, ttl: null, key: 1 };
-  const recordAt = async (position: number, nowMs: number) => {
-    const { recorded: count, atFault } = await recorder.recordExpiries(container, [{ ...row, position }], () => nowMs);
-    return { recorded: count, atFault: atFault.length };
-  };
-  await write(1, 'no-stream');
-  await write(100, 0);
-  expect(await recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 0 });
-  expect(await recordAt(2, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
-  expect(await recordAt(2, 160_000)).toEqual({ recorded: 1, atFault: 0 });
+  return item;
+}
+
+it('a row that has a deadline otherwise than its write is told, or no write in the log, and one of an earlier write is left to the next look', async () => {
+  const item = expiringItem();
+  expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
+  await item.write(1, 'no-stream');
+  await item.write(100, 0);
+  expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 0 });
+  expect(await item.recordAt(2, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
+  expect(await item.recordAt(2, 160_000)).toEqual({ recorded: 1, atFault: 0 });
+  expect(item.judgedUpToMs).toBe(160_000);
   // Somebody has put it on record meanwhile.
-  expect(await recordAt(2, 160_000)).toEqual({ recorded: 0, atFault: 0 });
+  expect(await item.recordAt(2, 160_000)).toEqual({ recorded: 0, atFault: 0 });
+  expect(item.spent).toEqual([2]);
+});
+
+it('an expiry in a container that goes is not recorded before its time, and costs nothing', async () => {
+  const item = expiringItem();
+  await item.write(1, 'no-stream');
+  await item.write(100, 0);
+  // By the clock of another node it is gone already.
+  item.goneAtMs = 170_000;
+  expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 0 });
+  expect(await item.recordAt(2, 180_000)).toEqual({ recorded: 1, atFault: 0 });
+  expect(item.spent).toEqual([]);
 });
