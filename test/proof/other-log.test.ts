@@ -84,6 +84,13 @@ describe('the tree of a node whose log was put back while it stood still', () =>
     });
   }
 
+  test('is made anew, where it is shorter by now and nothing says why', async () => {
+    await rootIn('old', await logOf(...copied));
+    const now = await logOf(...copied.slice(0, 20));
+    expect(await rootIn('old', now)).toBe(await rootIn('fresh', now));
+    expect(faults).toHaveLength(1);
+  });
+
   test('is made anew by its record, where that of another restore can not be read', async () => {
     await rootIn('old', await logOf(...copied, ...lost));
     const now = await logOf(...copied, 'restored ?', `restored ${FACTS}`, ...facts('new', FACTS * 2));

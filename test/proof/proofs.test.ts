@@ -582,6 +582,18 @@ describe('the whole log', () => {
     for (const suffix of ['', '-wal', '-shm']) rmSync(join(folder, 'data', `proof.db${suffix}`), { force: true });
     await open();
     expect(await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key)).toMatchObject(good);
+    const signed = readFileSync(checkpoint, 'utf8');
+    expect(await fetched(`/proof/checkpoint?size=${signed.split('\n')[1]}`)).toBe(signed);
+    for (const wrong of [
+      'checkpoint?size=1000',
+      'consistency?from=0&to=1',
+      'consistency?from=2&to=1',
+      'consistency?from=1&to=1000',
+    ]) {
+      const headers = { authorization: `Bearer ${EMULATOR_KEY}` };
+      const answer = await fetch(`${endpoint}/_epitaph/proof/${wrong}`, { headers });
+      expect([answer.status, await answer.text()], wrong).toEqual([400, expect.stringContaining('sizes are from 1')]);
+    }
   });
 
   test('of a store that has lost its signing key is told from one that was changed', async () => {
