@@ -583,7 +583,9 @@ describe('the whole log', () => {
     await open();
     expect(await ask('verify', 'log', '--checkpoint', checkpoint, '--public-key', key)).toMatchObject(good);
     const signed = readFileSync(checkpoint, 'utf8');
-    expect(await fetched(`/proof/checkpoint?size=${signed.split('\n')[1]}`)).toBe(signed);
+    const size = Number(signed.split('\n')[1]);
+    expect(await fetched(`/proof/checkpoint?size=${size}`)).toBe(signed);
+    for (const from of [1, size]) await fetched(`/proof/consistency?from=${from}&to=${size}`);
     for (const wrong of [
       'checkpoint?size=1000',
       'consistency?from=0&to=1',
