@@ -1,7 +1,9 @@
 import { expect, it } from 'vitest';
+import type { PartitionKeyDelete } from '@epitaph/core/container/state.ts';
 import { recorded } from '@epitaph/core/item/handle.ts';
 import type { ExpectedRevision } from '@epitaph/core/log/event-log.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { turn } from '@epitaph/core/turn.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../src/catalog/catalog.ts';
 import { EndRecorder } from '../src/purge/end-recorder.ts';
@@ -58,12 +60,14 @@ function expiringItem() {
   const stream = 'item-c.hash.0';
   const context = (nowMs: number) => ({ nowMs, actor: 'a', correlationId: 'b', newId: () => crypto.randomUUID() });
   const policy = { fromMs: 0, defaultTtl: 60, version: 1, setBy: 'a', recordedAtMs: 0 };
-  const state = { rid: 'c', partitionKeyDeletes: [], timeline: [policy] };
+  const state = { rid: 'c', partitionKeyDeletes: [] as PartitionKeyDelete[], timeline: [policy] };
   const container = { number: CONTAINER, state } as unknown as CatalogContainer;
   const row = { birth: 1, container: CONTAINER, id: 'i', partitionKey: '["p"]', life: 0, ts: 1, ttl: null, key: 1 };
   const item = {
     /** When the container went. */
     goneAtMs: null as number | null,
+    /** Commands of the container that are under way, one after the other. */
+    underWay: [] as Promise<unknown>[],
     /** What expiries have cost. */
     spent: [] as number[],
     /** Up to when it is told that no policy may begin any more. */
@@ -87,16 +91,16 @@ function expiringItem() {
     naming: { itemStreamPrefix: () => 'item-c.hash' },
     catalog: () => ({ goneAtMs: () => item.goneAtMs, containerByNumber: () => container }),
     projected: async () => {},
-    commandUnderWay: () => undefined,
+    commandUnderWay: () => item.underWay.shift(),
     onExpiriesRecorded: (_container: number, atMs: number) => (item.judgedUpToMs = atMs),
-    budget: { spend: (_state: unknown, bytes: number) => item.spent.push(bytes) },
+    budget: { spend: (_state: unknown, bytes: number) => item.spent.push(bytes), affordable: () => 3 },
     newId: () => crypto.randomUUID(),
   } as unknown as PurgePorts);
-  return item;
+  return { item, recorder, container, partitionKeyDeletes: state.partitionKeyDeletes };
 }
 
 it('a row that has a deadline otherwise than its write is told, or no write in the log, and one of an earlier write is left to the next look', async () => {
-  const item = expiringItem();
+  const { item } = expiringItem();
   expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
   await item.write(1, 'no-stream');
   await item.write(100, 0);
@@ -110,12 +114,23 @@ it('a row that has a deadline otherwise than its write is told, or no write in t
 });
 
 it('an expiry in a container that goes is not recorded before its time, and costs nothing', async () => {
-  const item = expiringItem();
+  const { item, recorder, container, partitionKeyDeletes } = expiringItem();
+  partitionKeyDeletes.push({ partitionKey: '["q"]', atMs: 0, position: 1, by: 'a' });
+  expect([recorder.affordable(container), recorder.hasUnfinishedDeletes(container, 0)]).toEqual([3, true]);
   await item.write(1, 'no-stream');
   await item.write(100, 0);
   // By the clock of another node it is gone already.
   item.goneAtMs = 170_000;
+  expect([recorder.affordable(container), recorder.hasUnfinishedDeletes(container, 0)]).toEqual([Infinity, false]);
   expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 0 });
   expect(await item.recordAt(2, 180_000)).toEqual({ recorded: 1, atFault: 0 });
   expect(item.spent).toEqual([]);
+});
+
+it('an expiry is recorded when no command of its container is under way any more, for that may change the deadline', async () => {
+  const { item } = expiringItem();
+  await item.write(1, 'no-stream');
+  item.underWay = [turn(), turn()];
+  expect(await item.recordAt(1, MINUTE_MS + 1_000)).toEqual({ recorded: 1, atFault: 0 });
+  expect(item.underWay).toEqual([]);
 });

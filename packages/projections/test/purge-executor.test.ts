@@ -83,6 +83,8 @@ class Lives {
   /** How long after its second each write is recorded. */
   writtenAfterMs = 0;
   readonly erasedPositions: number[] = [];
+  /** Changes of the container that are under way, one after the other. */
+  underWay: Promise<void>[] = [];
   /** Up to when it is told that no policy may begin any more. */
   judgedUpToMs: number | undefined;
   projectedUpTo = 0;
@@ -105,7 +107,7 @@ class Lives {
       this.projectedUpTo = position;
     },
     onErased: (positions: readonly number[]) => this.erasedPositions.push(...positions),
-    changeUnderWay: () => undefined,
+    changeUnderWay: () => this.underWay.shift(),
     onExpiriesRecorded: (_container: number, atMs: number) => (this.judgedUpToMs = atMs),
     copiesKeptUntilMs: () => this.copiesKeptUntilMs,
     newId: () => crypto.randomUUID(),
@@ -431,7 +433,9 @@ describe('an erasure', () => {
       await lives.life('a', 'live');
       lives.timeline.push({ fromMs: 0, defaultTtl: 2, version: 1, setBy: 'key:primary', recordedAtMs: 0 });
       lives.goneAtMs = goneAtMs;
+      lives.underWay = [turn(), turn()];
       await lives.eraseOnDemand('a');
+      expect(lives.underWay).toEqual([]);
       expect(lives.types('a')).toEqual(types);
       expect(lives.record('a').data.cause).toBe(cause);
       expect(lives.judgedUpToMs).toBe(10_000);
