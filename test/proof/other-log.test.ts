@@ -98,11 +98,20 @@ describe('the tree of a node whose log was put back while it stood still', () =>
     expect(faults).toHaveLength(1);
   });
 
+  test('is made anew, where it was put back to before its first fact', async () => {
+    await rootIn('old', await logOf(...lost));
+    const now = await logOf('restored 0', ...facts('new', FACTS * 2));
+    expect(await rootIn('old', now)).toBe(await rootIn('fresh', now));
+    expect(faults).toHaveLength(1);
+  });
+
   test('goes on where it has nothing of what was lost, and where it has read the restore', async () => {
-    await rootIn('old', await logOf(...copied.slice(0, -20)));
     const now = await logOf(...copied, ...facts('between', 3), `restored ${FACTS}`, ...facts('new'));
     const fresh = await rootIn('fresh', now);
-    for (const again of [1, 2]) expect(await rootIn('old', now), `start ${again}`).toBe(fresh);
+    for (const had of [FACTS - 20, FACTS]) {
+      await rootIn(`old ${had}`, await logOf(...copied.slice(0, had)));
+      for (const again of [1, 2]) expect(await rootIn(`old ${had}`, now), `start ${again}`).toBe(fresh);
+    }
     expect(faults).toEqual([]);
   });
 });
