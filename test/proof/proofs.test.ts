@@ -13,7 +13,7 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
 import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
-import type { PurgeRunCertificate } from '@epitaph/projections/proof/run-certificate.ts';
+import { type PurgeRunCertificate, purgeRunStatement } from '@epitaph/projections/proof/run-certificate.ts';
 import { command } from '../../packages/api/test/cli/process.ts';
 
 const caller = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
@@ -521,6 +521,8 @@ describe('a certificate of a run of the purge', () => {
     expect(await checked(first!)).toMatch(/^good: /);
     const [start, end] = first!.facts;
     const disposal = JSON.parse(lines[0]!.split('\n')[1]!) as DisposalCertificate;
+    const noEnd = { completedAtMs: null, expired: null, purged: null, heldBack: null };
+    expect(purgeRunStatement([start!.fact])).toEqual({ ...first!.statement, ...noEnd });
     for (const facts of [
       [],
       [end!],

@@ -251,6 +251,23 @@ describe('a node that projects', () => {
     expect(shared.news).toEqual([{ containers: [], databases: [], erased: [5] }]);
     await shared.projector.close();
   });
+
+  it('is closed when its subscription has ended', async () => {
+    const shared = new Shared();
+    const { promise, resolve: end } = Promise.withResolvers<void>();
+    const subscribe = shared.log.subscribe.bind(shared.log);
+    vi.spyOn(shared.log, 'subscribe').mockImplementation((...args) => {
+      const subscription = subscribe(...args);
+      return { unsubscribe: () => Promise.all([subscription.unsubscribe(), promise]).then(() => {}) };
+    });
+    await shared.projector.start();
+    let isClosed = false;
+    const closed = shared.projector.close().then(() => (isClosed = true));
+    await turns();
+    expect(isClosed).toBe(false);
+    end();
+    await closed;
+  });
 });
 
 describe('a node that loses the right to write before it has begun to project', () => {
