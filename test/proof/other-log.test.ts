@@ -24,18 +24,21 @@ const idOf = (name: string): string =>
     .digest('hex')
     .replace(/^(.{8})(.{4})(.{4})(.{4})(.{12}).*$/, '$1-$2-$3-$4-$5');
 
-/** A log with facts of these names, whose ids follow from them; each `restored <position>` is a restore that had the log up to there. */
+/**
+ * A log with facts of these names, whose ids follow from them; each `restored <position>` is a restore that had the log up to
+ * there, and each `written` an item's write, which is none.
+ */
 async function logOf(...names: readonly string[]): Promise<MemoryEventLog> {
   const log = new MemoryEventLog();
   const revisions = new Map<string, number>();
   for (const name of names) {
     const [kind, logPosition] = name.split(' ');
-    const stream = kind === 'restored' ? BACKUPS_STREAM : 'purge-control';
+    const stream = kind === 'restored' ? BACKUPS_STREAM : kind === 'written' ? 'item-Co1.hash.0' : 'purge-control';
     const backup = { logBackupId: 'l', vaultBackupId: 'v', ledgerHead: '0:', livesEnded: 0 };
     const revision = revisions.get(stream);
     const event = {
       id: idOf(name),
-      type: kind === 'restored' ? 'StoreRestored' : 'PurgePaused',
+      type: kind === 'restored' ? 'StoreRestored' : kind === 'written' ? 'ItemUpserted' : 'PurgePaused',
       version: 1,
       data: kind === 'restored' ? { ...backup, logPosition: Number(logPosition) } : { name },
       occurredAtMs: 0,
@@ -106,7 +109,8 @@ describe('the tree of a node whose log was put back while it stood still', () =>
   });
 
   test('goes on where it has nothing of what was lost, and where it has read the restore', async () => {
-    const now = await logOf(...copied, ...facts('between', 3), `restored ${FACTS}`, ...facts('new'));
+    // More than a page of the log is read before the restore is found.
+    const now = await logOf(...copied, 'written', ...facts('between', 1_001), `restored ${FACTS}`, ...facts('new'));
     const fresh = await rootIn('fresh', now);
     for (const had of [FACTS - 20, FACTS]) {
       await rootIn(`old ${had}`, await logOf(...copied.slice(0, had)));
