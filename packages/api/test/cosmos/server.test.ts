@@ -709,6 +709,17 @@ describe('the server', () => {
     await ended;
   }, 10_000);
 
+  test('answers what was sent before it closes, though it has not read it by then', async () => {
+    const app = testServer();
+    const socket = connect(await listening(app), '127.0.0.1');
+    const head = 'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n';
+    const answered = async () => expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 404 /);
+    socket.write(head);
+    await answered();
+    socket.write(head);
+    await Promise.all([closeWithin(app, 60_000), answered()]);
+  }, 10_000);
+
   test('lets go of connections that were left behind for new ones where there may be no more, and of no others', async () => {
     const port = await listening(testServer({ limits: { connections: 4, leftBehindMs: 2_000 } }));
     const head = 'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n';
