@@ -9,6 +9,7 @@ import { buildServer } from '@epitaph/api/http/server.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { type CertifiedFact, type DisposalCertificate, disposalStatement } from '@epitaph/core/proof/certificate.ts';
+import type { FactLeaf } from '@epitaph/core/proof/leaf.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { SqliteEventLog } from '@epitaph/storage/sqlite/sqlite-event-log.ts';
 import { SqliteKeyVault } from '@epitaph/storage/sqlite/sqlite-key-vault.ts';
@@ -523,6 +524,9 @@ describe('a certificate of a run of the purge', () => {
     const disposal = JSON.parse(lines[0]!.split('\n')[1]!) as DisposalCertificate;
     const noEnd = { completedAtMs: null, expired: null, purged: null, heldBack: null };
     expect(purgeRunStatement([start!.fact])).toEqual({ ...first!.statement, ...noEnd });
+    const damaged = (fact: FactLeaf) => ({ ...fact, data: {} });
+    expect(purgeRunStatement([damaged(start!.fact), end!.fact])).toBe(undefined);
+    expect(purgeRunStatement([start!.fact, damaged(end!.fact)])).toBe(undefined);
     for (const facts of [
       [],
       [end!],
