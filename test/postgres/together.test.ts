@@ -47,7 +47,7 @@ describe('questions that are asked together', () => {
     made[3]!.answer();
     expect(await later).toBe('6!');
     for (const question of [7, 8, 9]) {
-      ask(question);
+      answers.push(...ask(question));
       await setImmediate();
     }
     expect(made.slice(4).map(({ questions }) => questions)).toEqual([[7], [8]]);
