@@ -632,6 +632,7 @@ describe('the whole log', () => {
         `UPDATE events SET data = replace(data, 'one', 'eno') WHERE data LIKE '%"one"%' AND position = (SELECT max(position) FROM events WHERE data LIKE '%"one"%')`,
         'name-differs',
       ],
+      [`DELETE FROM events WHERE position = ${events}`, 'facts-missing: log: 1 facts'],
     ] as const;
     for (const [statement, code] of cases) {
       await tamper('log.db', statement);
