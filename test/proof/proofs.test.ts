@@ -449,6 +449,10 @@ describe('what the log has damaged', () => {
     expect((await list()).map(({ format }) => format)).toEqual(
       Array.from({ length: 3 }, () => 'epitaph.certificate-of-disposal/2'),
     );
+    await store.setRetentionFloor(caller, container(), 1, 'a law');
+    const ofContainer = [];
+    for await (const page of store.containerFacts(container(), tree)) ofContainer.push(...page);
+    expect(ofContainer).toMatchObject([{ fact: { type: 'ContainerCreated' } }]);
     const away = vi.spyOn(SqliteEventLog.prototype, 'readLast').mockImplementation(() => {
       throw new StorageUnavailable('it is away');
     });

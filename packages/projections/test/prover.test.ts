@@ -85,6 +85,14 @@ it('has each fact once, in order, after a fault of the log: also those that it h
   const tree = new CompactTree(sha256);
   for (const event of facts.readStream('purge-control')) tree.append(factHash(event));
   expect([prover.tree.size, base64(prover.tree.root())]).toEqual([4, base64(tree.root())]);
+  let isThere = false;
+  const next = prover.reached(6).then(() => (isThere = true));
+  const before = prover.reached(5);
+  await append(4);
+  await before;
+  expect([prover.tree.size, isThere]).toEqual([5, false]);
+  await append(5);
+  await next;
   await prover.stop();
   await facts.close();
 });
