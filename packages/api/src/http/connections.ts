@@ -64,6 +64,5 @@ export function closeIdleConnections(server: Server): void {
 }
 
 export function closeAllConnections(server: Server): void {
-  server.closeAllConnections();
   for (const { socket } of connectionsOf.get(server)!.values()) socket.destroy();
 }
