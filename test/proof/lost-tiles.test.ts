@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { newEvent } from '@epitaph/core/handle-command.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import { base64 } from '@epitaph/core/proof/checkpoint.ts';
 import { CompactTree } from '@epitaph/core/proof/merkle-tree.ts';
 import { factHash, ProofTree, sha256 } from '@epitaph/projections/proof/proof-tree.ts';
 import { Prover } from '@epitaph/projections/proof/prover.ts';
@@ -35,6 +36,24 @@ it('a tree that has lost its last leaves, though not what is above those before 
   expect(treeWithout('level = 0 AND number = 1').tree.isWhole).toBe(false);
   expect(treeWithout('level = 1').tree.isWhole).toBe(false);
   expect(treeWithout('false').tree.isWhole).toBe(true);
+});
+
+it('a tree whose last leaf has filled a tile is a whole one, and goes on', () => {
+  const { store } = treeWithout('false');
+  store.clear();
+  const compact = new CompactTree(sha256);
+  for (const count of [256, 256, 1]) {
+    const tree = ProofTree.open(store);
+    const leaves = Array.from({ length: count }, (_, index) => ({
+      hash: sha256(Buffer.from(`${tree.size + index}`)),
+      position: tree.size + index + 1,
+    }));
+    for (const { hash } of leaves) compact.append(hash);
+    tree.append(leaves, tree.size + count);
+    const again = ProofTree.open(store);
+    expect([again.isWhole, again.size]).toEqual([true, compact.size]);
+    expect(base64(again.root())).toBe(base64(compact.root()));
+  }
 });
 
 it('a tree that is no whole one is made anew from the log, which is told', async () => {

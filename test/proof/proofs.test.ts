@@ -488,6 +488,11 @@ describe('what the log has damaged', () => {
     await store.advanceClock(61_000);
     await store.runPurge();
     const [first, second] = (await store.purgeRuns(0, 10)).runs;
+    const page = async (after: number) =>
+      JSON.parse(await fetched(`/purge/runs?limit=1&after=${after}`)) as { readonly next: number };
+    const begin = await page(0);
+    expect(begin).toEqual({ runs: [first], next: expect.any(Number) as number });
+    expect(await page(begin.next)).toEqual({ runs: [second] });
     await tamper(
       'log.db',
       `UPDATE events SET data = substr(data, 1, 5) WHERE stream = 'purge-run-${first!.id}' AND revision = 0`,
