@@ -999,3 +999,102 @@ it('a rebuild is refused over an event of a user that the log has lost: a permis
     await store.close();
   }
 });
+
+describe('of a delete by partition key that the log has lost', () => {
+  const LOST = "DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 1";
+  const UNREADABLE = LOST.replace('DELETE FROM events', 'UPDATE events SET data = substr(data, 1, 5)');
+
+  /** Three items left with their key, and one of them was written anew, which has put its end on record. */
+  async function withoutDelete(damage: string) {
+    const folder = new DamagedFolder('damaged-log');
+    let store = await folder.open();
+    await store.createDatabase(CALLER, 'd');
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    const write = (id: string, pk = 'p') => store.writeItem(CALLER, container, 'create', itemToWrite({ id, pk }));
+    for (const id of ['a', 'b', 'c']) await write(id);
+    await write('other', 'q');
+    await store.advanceClock(5_000);
+    await store.deletePartitionKey(CALLER, container, PK);
+    await store.advanceClock(5_000);
+    await write('a');
+    await store.setPolicyGrace(CALLER, 'd', 'c', 7_200);
+    await store.createDatabase(CALLER, 'last');
+    await store.close();
+    expect(folder.change('log.db', (log) => log.prepare(damage).run().changes)).toBeGreaterThan(0);
+    const open = async () => {
+      store = await folder.open();
+      return store;
+    };
+    const shown = async () => (await store.listItems(container, { maxItemCount: 10 })).items.map(({ id }) => id);
+    return { folder, container, open, shown };
+  }
+
+  it.each([
+    { what: 'lost', damage: LOST },
+    { what: 'unreadable', damage: UNREADABLE },
+  ])(
+    'fsck says what would be shown again without the read models ($what), until the purge has it on record',
+    async ({ damage }) => {
+      const { open } = await withoutDelete(damage);
+      const store = await open();
+      const found = async () => (await store.fsck()).problems.map(({ code, message }) => `${code}: ${message}`);
+      const would = expect.stringMatching(
+        /^unreadable-event: that key:primary deleted the partition key \["p"\] at 2026-11-21T10:00:05.000Z .*: 2 of its items/,
+      );
+      const before = await found();
+      expect(before).toContainEqual(would);
+      // They left with a reason: a rebuild would be the wrong advice.
+      expect(before.filter((problem) => !problem.startsWith('unreadable-event'))).toEqual([]);
+      await store.runPurge();
+      expect(await found()).not.toContainEqual(would);
+      await store.close();
+    },
+  );
+
+  it.each([
+    { where: 'in the middle', isLast: false },
+    { where: 'at the end, and something has come after it', isLast: true },
+  ])(
+    'what left with its key stays gone without the read models, once the purge has it on record: lost $where',
+    async ({ isLast }) => {
+      const { folder, open, shown } = await withoutDelete(isLast ? LOST.replace('=', '>=') : LOST);
+      let store = await open();
+      if (isLast) {
+        await expect(store.runPurge()).rejects.toThrow('otherwise than the event log');
+        await store.setPolicyGrace(CALLER, 'd', 'c', 3_000);
+      }
+      await store.runPurge();
+      await store.close();
+      folder.remove('items.v1.db');
+      store = await open();
+      expect((await shown()).toSorted()).toEqual(['a', 'other']);
+      await store.close();
+    },
+  );
+
+  it('fsck says when it was lost, and what is shown again, and who deletes the key again has it gone', async () => {
+    const { folder, container, open, shown } = await withoutDelete(LOST);
+    folder.remove('items.v1.db');
+    let store = await open();
+    const found = async () => (await store.fsck()).problems.map(({ code, message }) => `${code}: ${message}`);
+    expect((await shown()).toSorted()).toEqual(['a', 'b', 'c', 'other']);
+    const before = await found();
+    expect(before).toContainEqual(
+      expect.stringContaining(
+        'revision 1 any more, recorded from 2026-11-21T10:00:00.000Z to 2026-11-21T10:00:10.001Z',
+      ),
+    );
+    const again = 'written before its partition key was deleted, which the log says of other items of it alone';
+    expect(before.filter((problem) => problem.endsWith(again))).toHaveLength(2);
+    await store.deletePartitionKey(CALLER, container, PK);
+    await store.close();
+    folder.remove('items.v1.db');
+    store = await open();
+    try {
+      expect(await shown()).toEqual(['other']);
+      expect(await found()).not.toContainEqual(expect.stringContaining(again));
+    } finally {
+      await store.close();
+    }
+  });
+});

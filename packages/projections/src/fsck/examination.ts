@@ -1,5 +1,5 @@
 import { evolveContainer } from '@epitaph/core/container/evolve.ts';
-import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ContainerState, PartitionKeyDelete } from '@epitaph/core/container/state.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { type DocumentPath, parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
@@ -11,6 +11,7 @@ import { expiryOf } from '@epitaph/core/ttl/expiry.ts';
 import type { ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
 import type { PolicyTimeline } from '@epitaph/core/ttl/policy-timeline.ts';
 import type { Pace } from '@epitaph/core/turn.ts';
+import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ReadModelStore } from '../read-model-store.ts';
@@ -68,8 +69,10 @@ export interface Container {
   /** False where one of its events could not be read. */
   readonly isWhole: boolean;
   readonly clearPaths: readonly DocumentPath[];
-  /** By partition key. */
+  /** By partition key; with those of which the read models alone know. */
   readonly partitionKeyDeletes: ReadonlyMap<string, readonly { readonly position: number; readonly atMs: number }[]>;
+  /** Deletes by partition key that are not on record in every life yet, and of which the log has lost the event. */
+  readonly lostDeletes: readonly PartitionKeyDelete[];
 }
 
 /** What the parts of an examination share. */
@@ -83,6 +86,11 @@ export interface Examination extends FsckOptions {
   readonly numbers: ReadonlyMap<string, ContainerNumber>;
   /** Containers that have lost the secret which their items were named with, and up to which position. */
   readonly namesLost: ReadonlyMap<string, number>;
+  /**
+   * In containers of which the log lacks events, when the deletes by partition key last were that other lives have on record as
+   * their end: by the container's rid and partition key.
+   */
+  readonly deletesByLives: Map<string, Map<string, number>>;
   /** Births of the rows that are reported as shown after their end. */
   readonly shownAfterEnd: Set<number>;
   /** Told of rows of the read models that are checked against the log, some at a time. */
@@ -92,10 +100,25 @@ export interface Examination extends FsckOptions {
 /** Of a stream whose last event is not the store's, or not there. */
 export const END_LOST = 'the log does not have its last event any more, or another program has written to it';
 
-/** What a container's stream says. An event that can't be read is reported, and left out. */
-export async function readContainer(log: EventLog, rid: string, upTo: number, report: Report): Promise<Container> {
+/**
+ * What a container's stream says. An event that can't be read is reported, and left out.
+ *
+ * @param pending the deletes by partition key that the read models have as not on record in every life yet
+ */
+export async function readContainer(
+  log: EventLog,
+  rid: string,
+  upTo: number,
+  report: Report,
+  pending: readonly PartitionKeyDelete[] = [],
+): Promise<Container> {
   const stream = containerStream(rid);
   const partitionKeyDeletes = new Map<string, { readonly position: number; readonly atMs: number }[]>();
+  const addDelete = (partitionKey: string, left: { readonly position: number; readonly atMs: number }) => {
+    const known = partitionKeyDeletes.get(partitionKey);
+    if (known === undefined) partitionKeyDeletes.set(partitionKey, [left]);
+    else known.push(left);
+  };
   let state: ContainerState | undefined;
   let isWhole = true;
   const later: ContainerState[] = [];
@@ -118,15 +141,26 @@ export async function readContainer(log: EventLog, rid: string, upTo: number, re
       continue;
     }
     if (!isLater && event.type === 'PartitionKeyDeleted') {
-      const partitionKey = event.data['partitionKey'] as string;
-      const left = { position: event.position, atMs: event.occurredAtMs };
-      const known = partitionKeyDeletes.get(partitionKey);
-      if (known === undefined) partitionKeyDeletes.set(partitionKey, [left]);
-      else known.push(left);
+      const { position, occurredAtMs: atMs } = event;
+      addDelete(event.data['partitionKey'] as string, { position, atMs });
     }
   }
+  const lostDeletes: PartitionKeyDelete[] = [];
+  // What the log has of a container that it has whole is right, and the read models are compared with that.
+  for (const { partitionKey, position, atMs, by } of isWhole ? [] : pending) {
+    const isKnown = partitionKeyDeletes.get(partitionKey)?.some((left) => left.position === position) === true;
+    if (isKnown || position > upTo) continue;
+    addDelete(partitionKey, { position, atMs });
+    if (!(await isThere(log, position))) lostDeletes.push({ partitionKey, position, atMs, by });
+  }
   const paths = state?.definition.epitaph?.clearPaths ?? [];
-  return { state, later, isWhole, clearPaths: paths.map((path) => parseDocumentPath(path) ?? []), partitionKeyDeletes };
+  const clearPaths = paths.map((path) => parseDocumentPath(path) ?? []);
+  return { state, later, isWhole, clearPaths, partitionKeyDeletes, lostDeletes };
+}
+
+async function isThere(log: EventLog, position: number): Promise<boolean> {
+  const event = await log.readAt(position);
+  return event !== undefined && whyUnreadable(event) === undefined;
 }
 
 /** True for a life that left with its partition key: it was still visible when that was deleted. */

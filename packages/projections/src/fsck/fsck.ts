@@ -24,7 +24,7 @@ import {
   readContainer,
   type Report,
 } from './examination.ts';
-import { checkLeft } from './left.ts';
+import { checkLeft, checkLostDeletes } from './left.ts';
 import { checkWrite, examineLife } from './lives.ts';
 import { checkRetention } from './retention.ts';
 import { checkRows } from './rows.ts';
@@ -61,13 +61,17 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     if (problems.length < PROBLEM_LIMIT) problems.push({ code, subject, message });
   };
   const upTo = await store.checkpoint();
+  const inCatalog = new Map((await store.containers()).map((container) => [container.state.rid, container]));
   const containers = new Map<string, Promise<Container>>();
   const containerOf = (rid: string): Promise<Container> => {
     let container = containers.get(rid);
-    if (container === undefined) containers.set(rid, (container = readContainer(log, rid, upTo, report)));
+    if (container === undefined) {
+      container = readContainer(log, rid, upTo, report, inCatalog.get(rid)?.state.partitionKeyDeletes);
+      containers.set(rid, container);
+    }
     return container;
   };
-  const numbers = new Map((await store.containers()).map(({ number, state }) => [state.rid, number]));
+  const numbers = new Map([...inCatalog].map(([rid, { number }]) => [rid, number]));
   const shownAfterEnd = new Set<number>();
   const examination: Examination = {
     ...options,
@@ -78,6 +82,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     numbers,
     // A damaged event is reported where it is met in the walk over the log.
     namesLost: (await namesLost(log).catch(unlessDamaged)) ?? new Map<string, number>(),
+    deletesByLives: new Map(),
     shownAfterEnd,
     onRowsChecked: (rows) => {
       // Most of thousands of containers may have none.
@@ -93,8 +98,8 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const databases = new Set<string>();
   /** Containers that have items in the log. */
   const named = new Set<string>();
-  /** Of streams that are never truncated, the revision that comes next. */
-  const nextRevision = new Map<string, number>();
+  /** Of streams that are never truncated, the revision that comes next, and when the one before it was recorded. */
+  const nextRevision = new Map<string, { readonly revision: number; readonly afterMs: number }>();
   const leftAfterPurge: string[] = [];
   let position = 0;
   let events = 0;
@@ -127,13 +132,13 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       try {
         const containerRid = parseContainerStream(stream);
         if (containerRid !== undefined || isNeverCut(stream)) {
-          const next = nextRevision.get(stream) ?? 0;
-          if (event.revision !== next) {
-            report('unreadable-event', stream, `the log does not have its event of revision ${next} any more`);
+          const next = nextRevision.get(stream);
+          if (event.revision !== (next?.revision ?? 0)) {
+            report('unreadable-event', stream, lostBefore(event, next));
           }
           // Of the runs of the purge there are more and more.
           if (isLast) nextRevision.delete(stream);
-          else nextRevision.set(stream, event.revision + 1);
+          else nextRevision.set(stream, { revision: event.revision + 1, afterMs: event.occurredAtMs });
         }
         if (containerRid !== undefined) await containerOf(containerRid);
         else if (parseDatabaseStream(stream) !== undefined) databases.add(stream);
@@ -174,6 +179,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   }
   await checkDatabases(databases, examination);
   await checkContainers([...containers.keys()], examination);
+  await checkLostDeletes(containers.keys(), examination);
   await checkRetention(containers.keys(), examination);
   let items = 0;
   for (const container of await store.containers()) {
@@ -206,6 +212,16 @@ async function* inFull(
     });
     yield* await Promise.all(read);
   }
+}
+
+/** What is told of a stream that lacks events before one that is there. */
+function lostBefore(
+  { revision, occurredAtMs }: RecordedEvent,
+  { revision: next, afterMs }: { readonly revision: number; readonly afterMs?: number } = { revision: 0 },
+): string {
+  const events = revision === next + 1 ? `event of revision ${next}` : `events of revision ${next} to ${revision - 1}`;
+  const since = afterMs === undefined ? '' : `from ${new Date(afterMs).toISOString()} `;
+  return `the log does not have its ${events} any more, recorded ${since}to ${new Date(occurredAtMs).toISOString()}`;
 }
 
 /** True of other streams that are never truncated, and that nothing is written to behind what another program has. */

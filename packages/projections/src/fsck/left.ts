@@ -1,3 +1,4 @@
+import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import type { CatalogContainer } from '../catalog/catalog.ts';
@@ -73,5 +74,30 @@ async function checkUnrecorded(
       rid,
       `the log has nothing at ${position}, the last write of an item that left with its partition key`,
     );
+  }
+}
+
+/**
+ * Names what would be shown again by read models that are made anew, because the log has lost the delete by partition key with which
+ * it left. Whatever has its own end on record stays gone.
+ */
+export async function checkLostDeletes(rids: Iterable<string>, examination: Examination): Promise<void> {
+  const { store, report, containerOf, numbers } = examination;
+  for (const rid of rids) {
+    const { lostDeletes } = await containerOf(rid);
+    const number = numbers.get(rid);
+    if (lostDeletes.length === 0 || number === undefined) continue;
+    const ends = await store.unrecordedEnds(number, ROWS_AT_ONCE);
+    for (const { partitionKey, position, atMs, by } of lostDeletes) {
+      const lives = ends.filter((end) => end.partitionKey === partitionKey && end.position < position).length;
+      // They have their ends on record since.
+      if (lives === 0) continue;
+      const atLeast = ends.length < ROWS_AT_ONCE ? '' : 'at least ';
+      report(
+        'unreadable-event',
+        containerStream(rid),
+        `that ${by} deleted the partition key ${partitionKey} at ${new Date(atMs).toISOString()} is in the read models alone: ${atLeast}${lives} of its items, whose end is not on record yet, would be shown again by read models that are made anew`,
+      );
+    }
   }
 }

@@ -31,6 +31,8 @@ interface Life {
   writesLeft: boolean;
   purged: boolean;
   expiredAtMs: number | null;
+  /** When it left with its partition key, if its own stream says so. */
+  leftWithKeyAtMs: number | null;
   uniqueKeys: readonly string[];
   /** Its own end, or that which its purge states; undefined where it has none, or left with its container. */
   end: End | undefined;
@@ -82,12 +84,26 @@ export async function examineLife(
   const life = growing?.life;
   if (growing === undefined || life === undefined) return { hasWritesAfterPurge: false };
   const { found } = growing;
+  if (!container.isWhole) noteDelete(stream, life, examination);
   const told: Report = (...problem) => void found.push(problem);
   // Of one that can't be read whole nothing else is known for certain.
   if (growing.isWhole) await checkLife(stream, life, container, { ...examination, report: told });
   // A life that has changed since the log was read is left to the next examination.
   if (found.length > 0 && !(await hasGoneOn(log, stream, life, upTo))) for (const problem of found) report(...problem);
   return { hasWritesAfterPurge: life.purged && life.writesLeft };
+}
+
+/** Notes that a partition key was deleted, for items of it that are shown because the log has lost that. */
+function noteDelete(
+  stream: string,
+  { partitionKey, leftWithKeyAtMs }: Life,
+  { deletesByLives }: Pick<Examination, 'deletesByLives'>,
+): void {
+  if (leftWithKeyAtMs === null) return;
+  const { containerRid } = parseItemStream(stream)!;
+  const deletes = deletesByLives.get(containerRid) ?? new Map<string, number>();
+  deletesByLives.set(containerRid, deletes);
+  deletes.set(partitionKey, Math.max(leftWithKeyAtMs, deletes.get(partitionKey) ?? 0));
 }
 
 async function checkLife(
@@ -297,6 +313,7 @@ class GrowingLife {
       writesLeft: false,
       purged: false,
       expiredAtMs: null,
+      leftWithKeyAtMs: null,
       uniqueKeys: [],
       end: undefined,
       purgedAtMs: null,
@@ -329,6 +346,7 @@ class GrowingLife {
         const { occurredAtMs, actor: own } = recorded;
         const { atMs = occurredAtMs, position: place = position, by: actor = own } = event.data.withPartitionKey ?? {};
         life.end = { cause: 'deleted', atMs, position: place, actor, ...BY_NO_POLICY };
+        if (event.data.withPartitionKey !== undefined) life.leftWithKeyAtMs = atMs;
         break;
       }
       case 'ItemExpired': {

@@ -30,7 +30,7 @@ export async function checkRows(
   { number, state: { rid } }: CatalogContainer,
   examination: Examination,
 ): Promise<number> {
-  const { store, upTo, report, pace, signal, onRowsChecked } = examination;
+  const { store, upTo, report, pace, signal, onRowsChecked, deletesByLives } = examination;
   const container = await examination.containerOf(rid);
   const hasCopies = container.clearPaths.length > 0 || (await store.clearCopies(number, undefined, 1)).length > 0;
   let items = 0;
@@ -58,7 +58,14 @@ export async function checkRows(
             rid,
             `the read model has an item of birth ${row.birth} that the log does not show as live`,
           );
-        } else if (hasCopies) {
+        } else if (isShownAgain(row, deletesByLives.get(rid))) {
+          report(
+            'shown-after-its-end',
+            rid,
+            `the read model has an item of birth ${row.birth} that was written before its partition key was deleted, which the log says of other items of it alone`,
+          );
+        }
+        if (hasCopies && live !== 'lost' && live !== 'no') {
           const { birth } = row;
           expected.set(birth, {
             row,
@@ -121,6 +128,11 @@ async function liveByLog(
   const now = await store.findItem(row.container, row.partitionKey, row.id);
   if (now?.birth !== row.birth || now.position !== row.position) return 'unknown';
   return write === undefined && !shownAfterEnd.has(row.birth) ? 'lost' : 'no';
+}
+
+/** True for an item that was written in a second before its partition key was deleted. */
+function isShownAgain({ ts, partitionKey }: ItemRow, deletes: ReadonlyMap<string, number> | undefined): boolean {
+  return (ts + 1) * 1000 <= (deletes?.get(partitionKey) ?? 0);
 }
 
 /** What can't be read is reported where its life is examined. */
