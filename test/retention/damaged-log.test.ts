@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import { copyFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { ManualClock } from '@epitaph/core/clock.ts';
-import { openEmbedded } from '../simulation/embedded.ts';
+import { copyAsKilled, openEmbedded } from '../simulation/embedded.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
@@ -1097,4 +1098,56 @@ describe('of a delete by partition key that the log has lost', () => {
       await store.close();
     }
   });
+});
+
+it('read models that were being made of a log which has lost events, when that was killed, come to the same as others', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  const store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  const write = (id: string) => store.writeItem(CALLER, container, 'upsert', itemToWrite({ id, pk: 'p' }));
+  const written: DamagedFolder[] = [];
+  for (let round = 0; round < 3; round++) {
+    // What is made up to here is what a kill leaves behind.
+    const soFar = new DamagedFolder('damaged-log-so-far');
+    await store.countItems(container);
+    copyAsKilled(folder.path, soFar.path);
+    written.push(soFar);
+    for (let n = 0; n < 3; n++) await write(`written ${round}`);
+    await write(`ended ${round}`);
+    await store.deleteItem(CALLER, container, `ended ${round}`, PK);
+    await write(`ended ${round}`);
+    await write(`whole ${round}`);
+  }
+  const whole = new DamagedFolder('damaged-log-whole');
+  copyAsKilled(folder.path, whole.path);
+  await store.close();
+  const made = await Promise.all(
+    [undefined, ...written].map(async (soFar) => {
+      const killed = new DamagedFolder('damaged-log-killed');
+      copyAsKilled(whole.path, killed.path);
+      killed.remove('items.v1.db');
+      for (const name of ['items.v1.db', 'items.v1.db-wal'])
+        if (soFar !== undefined) copyFileSync(join(soFar.path, name), join(killed.path, name));
+      const lost = killed.change('log.db', (log) => {
+        const first = log.prepare("SELECT stream FROM events WHERE revision = 2 AND stream LIKE 'item-%'").all();
+        for (const { stream } of first)
+          log.prepare('DELETE FROM events WHERE stream = ? AND revision = 0').run(stream!);
+        const ends =
+          "DELETE FROM events WHERE revision = 1 AND stream IN (SELECT replace(stream, '.1', '.0') FROM events WHERE stream LIKE 'item-%.1')";
+        return first.length + Number(log.prepare(ends).run().changes);
+      });
+      expect(lost).toBe(6);
+      const opened = await killed.open();
+      try {
+        const { items } = await opened.listItems(container, { maxItemCount: 100 });
+        return items.map(({ id }) => id).toSorted();
+      } finally {
+        await opened.close();
+      }
+    }),
+  );
+  const [anew, ...others] = made;
+  expect(anew).toHaveLength(9);
+  for (const other of others) expect(other).toEqual(anew);
 });

@@ -7,6 +7,7 @@ import { Catalog } from './catalog/catalog.ts';
 import { changesOf } from './changes.ts';
 import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
 import { named } from './items/unreadable-items.ts';
+import { followsOnLoss } from './items/follows-on-loss.ts';
 import { LogMarks } from './log-marks.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import type { ReadModelChange, ReadModelStore } from './read-model-store.ts';
@@ -61,6 +62,8 @@ async function loaded(
   throw new StorageUnavailable('somebody else writes to the read models');
 }
 
+const mayPass = (error: Error): boolean => error instanceof StorageUnavailable && !error.isForOperator;
+
 interface Batch {
   readonly events: readonly RecordedEvent[];
   /** Where the read models stand when they are applied. */
@@ -99,6 +102,8 @@ export class Projector implements Projection {
   readonly #onUnreadable: NonNullable<ProjectorOptions['onUnreadable']>;
   /** Whether what is read now is without truncated events that the log still has. */
   #readsStrictly = false;
+  /** What was applied last contradicted what the read models have. */
+  #isContradicted = false;
   /** Whether the batch under way has events that can't be read. */
   #hasUnreadable = false;
   #logMarks = new LogMarks();
@@ -227,8 +232,7 @@ export class Projector implements Projection {
 
   /** The second attempt reads the log strictly, so that the first one's fault may pass. */
   #faulted(error: Error, attempts: number): Observable<unknown> {
-    const mayPass = error instanceof StorageUnavailable && !error.isForOperator;
-    if (attempts > 1 && !mayPass) this.#waiters.giveUp(error);
+    if (attempts > 1 && !mayPass(error)) this.#waiters.giveUp(error);
     return timer(RETRY_DELAY_MS);
   }
 
@@ -257,6 +261,7 @@ export class Projector implements Projection {
           // Whatever it was, everything is applied now.
           this.#error = undefined;
           this.#makesAnew = false;
+          this.#isContradicted = false;
           if (this.#recordsIdleProgress && position > this.#position) {
             subscriber.next({ events: [], position, done: () => {} });
           } else this.#reached(position);
@@ -282,7 +287,8 @@ export class Projector implements Projection {
     try {
       // What a scavenge has left of a life is no loss: a strict reading leaves it out.
       const onUnreadable = this.#readsStrictly ? this.#noteUnreadable : undefined;
-      const despiteLoss = this.#readsStrictly && this.#makesAnew;
+      const despiteLoss =
+        this.#readsStrictly && (this.#makesAnew || (this.#isContradicted && (await followsOnLoss(this.#log, events))));
       let made = changesOf(events, this.#catalog, onUnreadable);
       if (this.#hasUnreadable) made = await named(this.#log, made, this.#catalog);
       made.push(...this.#logMarks.after(events));
@@ -295,6 +301,7 @@ export class Projector implements Projection {
       this.#reached(position);
     } catch (error) {
       this.#error = error as Error;
+      this.#isContradicted ||= !mayPass(this.#error);
       this.#onFailed();
       throw error;
     } finally {
