@@ -80,9 +80,9 @@ it.each([
   }
 });
 
-/** A folder of a store that is closed, with an item that is live, one that was deleted and one that is erased. */
 const TIME = String.raw`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`;
 
+/** A folder of a store that is closed, with an item that is live, one that was deleted and one that is erased. */
 async function aStore(): Promise<DamagedFolder> {
   const folder = new DamagedFolder('damaged-rows');
   const store = await folder.open();

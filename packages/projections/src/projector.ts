@@ -62,6 +62,7 @@ async function loaded(
   throw new StorageUnavailable('somebody else writes to the read models');
 }
 
+/** A fault that may be gone the next time, without anybody's doing. */
 const mayPass = (error: Error): boolean => error instanceof StorageUnavailable && !error.isForOperator;
 
 interface Batch {

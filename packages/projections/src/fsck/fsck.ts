@@ -1,3 +1,4 @@
+import { isoTime } from '@epitaph/core/clock.ts';
 import { isItemWrite } from '@epitaph/core/item/events.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
@@ -220,8 +221,8 @@ function lostBefore(
   { revision: next, afterMs }: { readonly revision: number; readonly afterMs?: number } = { revision: 0 },
 ): string {
   const events = revision === next + 1 ? `event of revision ${next}` : `events of revision ${next} to ${revision - 1}`;
-  const since = afterMs === undefined ? '' : `from ${new Date(afterMs).toISOString()} `;
-  return `the log does not have its ${events} any more, recorded ${since}to ${new Date(occurredAtMs).toISOString()}`;
+  const since = afterMs === undefined ? '' : `from ${isoTime(afterMs)} `;
+  return `the log does not have its ${events} any more, recorded ${since}to ${isoTime(occurredAtMs)}`;
 }
 
 /** True of other streams that are never truncated, and that nothing is written to behind what another program has. */

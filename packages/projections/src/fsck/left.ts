@@ -1,3 +1,4 @@
+import { isoTime } from '@epitaph/core/clock.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
@@ -96,7 +97,7 @@ export async function checkLostDeletes(rids: Iterable<string>, examination: Exam
       report(
         'unreadable-event',
         containerStream(rid),
-        `that ${by} deleted the partition key ${partitionKey} at ${new Date(atMs).toISOString()} is in the read models alone: ${atLeast}${lives} of its items, whose end is not on record yet, would be shown again by read models that are made anew`,
+        `that ${by} deleted the partition key ${partitionKey} at ${isoTime(atMs)} is in the read models alone: ${atLeast}${lives} of its items, whose end is not on record yet, would be shown again by read models that are made anew`,
       );
     }
   }
