@@ -128,7 +128,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
 
     const { json } = await manage(
       'GET',
-      'dbs/shop/colls/orders/history?id=o3&partitionKey=["ann"]',
+      'dbs/shop/colls/orders/history?id=o1&partitionKey=["ann"]',
       await token('audit'),
     );
     expect(json.events?.map(({ actor }) => actor)).toEqual(['entra:service', 'entra:service']);

@@ -82,5 +82,5 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
       `The identities file ${file}: keys must come over https: whoever is in between could put in others.`,
     );
   }
-  return readJson('file of an issuer’s keys', path.resolve(path.dirname(file), keys)) as Issuer['keys'];
+  return readJson("file of an issuer's keys", path.resolve(path.dirname(file), keys)) as Issuer['keys'];
 }

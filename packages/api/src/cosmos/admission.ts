@@ -138,14 +138,7 @@ async function admitIdentity(
   store: StoreApi,
 ): Promise<Admitted> {
   const verdict = await verified;
-  if (!verdict.ok) {
-    throw verdict.reason === 'unavailable'
-      ? new WireError(
-          'unavailable',
-          'Whether the identity token is good can’t be said: the keys of its issuer can’t be had.',
-        )
-      : new WireError('unauthorized', `The identity token is not valid: ${verdict.why}.`);
-  }
+  if (!verdict.ok) throw new WireError(verdict.reason === 'invalid' ? 'unauthorized' : 'unavailable', verdict.why);
   const { principal } = verdict;
   const { actor, assignments } = principal;
   const admitted = { activityId: activityIdOf(headers), target, actor, consistency, isByToken: false };

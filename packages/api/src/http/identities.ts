@@ -49,9 +49,8 @@ export interface Principal {
 
 export type IdentityVerdict =
   | { readonly ok: true; readonly principal: Principal }
-  | { readonly ok: false; readonly reason: 'invalid'; readonly why: string }
-  /** The keys can't be had at the moment. */
-  | { readonly ok: false; readonly reason: 'unavailable' };
+  /** `unavailable`: at the moment it can't be told. Why, as a sentence for whoever sent it. */
+  | { readonly ok: false; readonly reason: 'invalid' | 'unavailable'; readonly why: string };
 
 /** Longer ones than identity providers make. */
 const MAX_TOKEN_CHARACTERS = 16_384;
@@ -167,7 +166,7 @@ export class Identities {
         this.#toldAtMs = nowMs;
         this.#onFault(error.message);
       }
-      return { ok: false, reason: 'unavailable' };
+      return { ok: false, reason: 'unavailable', why: KEYS_AWAY };
     }
   }
 
@@ -192,7 +191,13 @@ export class Identities {
 /** Whether a token is good can't be said. */
 class KeysUnavailable extends Error {}
 
-const invalid = (why: string): IdentityVerdict => ({ ok: false, reason: 'invalid', why });
+const KEYS_AWAY = "Whether the identity token is valid can't be said: the keys of its issuer can't be had.";
+
+const invalid = (why: string): IdentityVerdict => ({
+  ok: false,
+  reason: 'invalid',
+  why: `The identity token is not valid: ${why}.`,
+});
 
 /** The identity token that an authorization header of the data plane holds; undefined for one of another type. */
 export function identityTokenIn(authorization: string | undefined): string | undefined {

@@ -199,12 +199,7 @@ function admitCallers(
 async function identified(identities: Identities, token: string): Promise<Holder> {
   const verdict = await identities.verify(token);
   if (verdict.ok) return holderOf(verdict.principal);
-  throw verdict.reason === 'unavailable'
-    ? new Problem(
-        'storage-unavailable',
-        'Whether the identity token is good can’t be said: the keys of its issuer can’t be had.',
-      )
-    : new Problem('unauthorized', `The identity token is not valid: ${verdict.why}.`);
+  throw new Problem(verdict.reason === 'invalid' ? 'unauthorized' : 'busy', verdict.why);
 }
 
 function holderOf({ actor, assignments }: Principal): Holder {

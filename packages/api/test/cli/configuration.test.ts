@@ -304,7 +304,7 @@ describe('the identities file', () => {
     [[{ ...good, name: 'Entra: 1' }], /issuers\.0\.name: must be a short name/],
     [[{ ...good, audience: 'x' }], /issuers\.0: .*audience/],
     [[{ ...good, keys: 'http://login.example/keys' }], /keys must come over https/],
-    [[{ ...good, keys: 'nothing.jwks' }], /file of an issuer’s keys .*nothing\.jwks can't be read/],
+    [[{ ...good, keys: 'nothing.jwks' }], /file of an issuer's keys .*nothing\.jwks can't be read/],
     [[good, { ...good, name: 'other' }], /issuer "https:\/\/login\.example\/v2\.0" is there twice/],
     [[good, { ...good, issuer: 'https://other.example' }], /name "entra" is there twice/],
     [
