@@ -274,14 +274,21 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
 
 /** Certificates run out: SIGHUP has the files read anew. What can't be used is logged, and what was in use stays. */
 function renewCertificates(configuration: Configuration, log: Logger, use: (tls: TlsFiles) => void): void {
+  onHangUp(log, ['the certificate was read anew', 'the certificate was not renewed'], () => {
+    const tls = readTls(configuration)!;
+    use(tls);
+    warnIfOutOfDate(tls, log);
+  });
+}
+
+/** @param told what is logged where it is done, and where it can't be */
+function onHangUp(log: Logger, [done, failed]: readonly [string, string], work: () => void): void {
   process.on('SIGHUP', () => {
     try {
-      const tls = readTls(configuration)!;
-      use(tls);
-      log.info('the certificate was read anew');
-      warnIfOutOfDate(tls, log);
+      work();
+      log.info(done);
     } catch (error) {
-      log.error({ err: error }, 'the certificate was not renewed');
+      log.error({ err: error }, failed);
     }
   });
 }
@@ -305,14 +312,11 @@ async function openIdentities({ identities: file }: Configuration, log: Logger):
 
 /** Who leaves loses the right at once: SIGHUP has the file read anew. What can't be used is logged, and what was in force stays. */
 function renewIdentities(identities: Identities, { identities: file }: Configuration, log: Logger): void {
-  process.on('SIGHUP', () => {
-    try {
-      identities.use(readIdentities(file!));
-      log.info('the identities file was read anew');
-    } catch (error) {
-      log.error({ err: error }, 'the identities file was not read anew: who was let in before still is');
-    }
-  });
+  const told = [
+    'the identities file was read anew',
+    'the identities file was not read anew: who was let in before still is',
+  ] as const;
+  onHangUp(log, told, () => identities.use(readIdentities(file!)));
 }
 
 /** Otherwise it would be noticed by the first backup, and by those that are not there when they are needed. */

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
-import { identityRoles, type Issuer } from '../http/identities.ts';
+import { identityRoles, isDataRole, type Issuer, PRINCIPAL_ID } from '../http/identities.ts';
 import { BadConfiguration, readJson } from './configuration.ts';
 import { isLoopbackHostHeader } from './loopback.ts';
 
@@ -22,13 +22,11 @@ const scope = z
 
 const assignment = z
   .strictObject({
-    principal: z
-      .string()
-      .regex(/^[\x21-\x7e]{1,128}$/, 'must be the id of a principal: 1 to 128 characters without blanks'),
+    principal: z.string().regex(PRINCIPAL_ID, 'must be the id of a principal: 1 to 128 characters without blanks'),
     role: z.enum(identityRoles, `must be one of ${identityRoles.join(', ')}`),
     scope,
   })
-  .refine(({ role, scope: { database } }) => database === undefined || role === 'reader' || role === 'contributor', {
+  .refine(({ role, scope: { database } }) => database === undefined || isDataRole(role), {
     path: ['scope'],
     message: 'must be / for this role: what it may do is not of one database',
   });

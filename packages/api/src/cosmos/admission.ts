@@ -59,9 +59,11 @@ export function admit(
   );
   const token = resourceTokenIn(headers.authorization);
   if (token !== undefined) return admitToken({ method, headers }, token, target, consistency, store);
-  const identityToken = identities === undefined ? undefined : identityTokenIn(headers.authorization);
-  if (identityToken !== undefined) {
-    return admitIdentity({ method, headers }, identities!.verify(identityToken), target, consistency, store);
+  if (identities !== undefined) {
+    const identityToken = identityTokenIn(headers.authorization);
+    if (identityToken !== undefined) {
+      return admitIdentity({ method, headers }, identities.verify(identityToken), target, consistency, store);
+    }
   }
   const verdict = keys.verifyMasterSignature({
     authorization: headers.authorization,

@@ -1,7 +1,8 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import type { Assignment, Principal } from '../http/identities.ts';
+import { type Assignment, isDataRole, type Principal } from '../http/identities.ts';
 import { isRid } from '../store/rids.ts';
+import type { Caller } from '../store/api/common.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
 import { storeOf } from './granted.ts';
@@ -20,7 +21,7 @@ const notAssigned = ({ id }: Pick<Principal, 'id'>, action: string, resource: st
     `Request is blocked because principal [${id}] does not have required RBAC permissions to perform action [Microsoft.DocumentDB/databaseAccounts/${action}] on resource [${resource}].`,
   );
 
-const isOfData = ({ role }: Assignment): boolean => role === 'reader' || role === 'contributor';
+const isOfData = ({ role }: Assignment): boolean => isDataRole(role);
 
 /**
  * Refuses targets that data roles never reach: users, permissions, throughput, and the making, changing and deleting of
@@ -69,8 +70,20 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     const { name: database } = store.databaseByRid(container.databaseRid)!;
     if (!covers(database, container.name, writes)) throw refuse(action, database, container.name);
   };
-  const reading = (container: ContainerState) => check(container, `${ITEMS}/read`);
-  const writing = (container: ContainerState) => check(container, `${ITEMS}/*`, true);
+  const reading =
+    <Rest extends unknown[], Answer>(read: (container: ContainerState, ...rest: Rest) => Promise<Answer>) =>
+    async (container: ContainerState, ...rest: Rest): Promise<Answer> => {
+      check(container, `${ITEMS}/read`);
+      return read(container, ...rest);
+    };
+  const writing =
+    <Rest extends unknown[], Answer>(
+      write: (caller: Caller, container: ContainerState, ...rest: Rest) => Promise<Answer>,
+    ) =>
+    async (caller: Caller, container: ContainerState, ...rest: Rest): Promise<Answer> => {
+      check(container, `${ITEMS}/*`, true);
+      return write(caller, container, ...rest);
+    };
   const assigned: Partial<StoreApi> = {
     requestUnits: store.requestUnits,
     headPosition: () => store.headPosition(),
@@ -112,50 +125,19 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
       assigned.databaseByRid!(databaseRid);
       return store.clientEncryptionKey(databaseRid, name);
     },
-    readItem: async (container, ...asked) => {
-      reading(container);
-      return store.readItem(container, ...asked);
-    },
-    itemByBirth: async (container, ...asked) => {
-      reading(container);
-      return store.itemByBirth(container, ...asked);
-    },
-    countItems: async (container) => {
-      reading(container);
-      return store.countItems(container);
-    },
-    listItems: async (container, page) => {
-      reading(container);
-      return store.listItems(container, page);
-    },
-    queryItems: async (container, request) => {
-      reading(container);
-      return store.queryItems(container, request);
-    },
-    readChangeFeed: async (container, request) => {
-      reading(container);
-      return store.readChangeFeed(container, request);
-    },
-    batchItems: async (caller, container, ...asked) => {
-      writing(container);
-      return store.batchItems(caller, container, ...asked);
-    },
-    writeItem: async (caller, container, ...asked) => {
-      writing(container);
-      return store.writeItem(caller, container, ...asked);
-    },
-    patchItem: async (caller, container, ...asked) => {
-      writing(container);
-      return store.patchItem(caller, container, ...asked);
-    },
-    deleteItem: async (caller, container, ...asked) => {
-      writing(container);
-      return store.deleteItem(caller, container, ...asked);
-    },
-    deletePartitionKey: async (caller, container, partitionKey) => {
-      writing(container);
-      return store.deletePartitionKey(caller, container, partitionKey);
-    },
+    readItem: reading((...asked: Parameters<StoreApi['readItem']>) => store.readItem(...asked)),
+    itemByBirth: reading((...asked: Parameters<StoreApi['itemByBirth']>) => store.itemByBirth(...asked)),
+    countItems: reading((...asked: Parameters<StoreApi['countItems']>) => store.countItems(...asked)),
+    listItems: reading((...asked: Parameters<StoreApi['listItems']>) => store.listItems(...asked)),
+    queryItems: reading((...asked: Parameters<StoreApi['queryItems']>) => store.queryItems(...asked)),
+    readChangeFeed: reading((...asked: Parameters<StoreApi['readChangeFeed']>) => store.readChangeFeed(...asked)),
+    batchItems: writing((...asked: Parameters<StoreApi['batchItems']>) => store.batchItems(...asked)),
+    writeItem: writing((...asked: Parameters<StoreApi['writeItem']>) => store.writeItem(...asked)),
+    patchItem: writing((...asked: Parameters<StoreApi['patchItem']>) => store.patchItem(...asked)),
+    deleteItem: writing((...asked: Parameters<StoreApi['deleteItem']>) => store.deleteItem(...asked)),
+    deletePartitionKey: writing((...asked: Parameters<StoreApi['deletePartitionKey']>) =>
+      store.deletePartitionKey(...asked),
+    ),
   };
   return storeOf(
     store,

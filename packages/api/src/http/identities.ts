@@ -2,6 +2,7 @@ import type * as JoseModule from 'jose';
 import type { JSONWebKeySet, JWTVerifyGetKey } from 'jose';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { decodedToken } from './keys.ts';
 
 /**
  * What an identity may do. `reader` and `contributor` are Cosmos DB's built-in data roles: items and the definitions of what
@@ -10,6 +11,9 @@ import { GenerationCache } from '@epitaph/core/generation-cache.ts';
  */
 export const identityRoles = ['reader', 'contributor', 'auditor', 'administrator'] as const;
 export type IdentityRole = (typeof identityRoles)[number];
+
+/** True for a role in the data plane, which may be for a part of the account. */
+export const isDataRole = (role: IdentityRole): boolean => role === 'reader' || role === 'contributor';
 
 /** What an assignment is for: the account, a database, or a container, by their names. */
 export interface AssignedScope {
@@ -55,7 +59,7 @@ export type IdentityVerdict =
 /** Longer ones than identity providers make. */
 const MAX_TOKEN_CHARACTERS = 16_384;
 /** What an actor on record may be made of. */
-const PRINCIPAL_ID = /^[\x21-\x7e]{1,128}$/;
+export const PRINCIPAL_ID = /^[\x21-\x7e]{1,128}$/;
 /** How far the clocks of issuer and server may be apart. */
 const CLOCK_TOLERANCE_SECONDS = 60;
 /** After so long a token is looked at again: its issuer may have withdrawn the key. */
@@ -201,13 +205,8 @@ const invalid = (why: string): IdentityVerdict => ({
 
 /** The identity token that an authorization header of the data plane holds; undefined for one of another type. */
 export function identityTokenIn(authorization: string | undefined): string | undefined {
-  if (authorization === undefined || authorization.length > 2 * MAX_TOKEN_CHARACTERS) return undefined;
-  if (!/^type(?:=|%3d)aad/i.test(authorization)) return undefined;
-  try {
-    return /^type=aad&ver=[\d.]+&sig=(.+)$/i.exec(decodeURIComponent(authorization))?.[1];
-  } catch {
-    return undefined;
-  }
+  const token = decodedToken(authorization, 'aad', 2 * MAX_TOKEN_CHARACTERS);
+  return token === undefined ? undefined : /^type=aad&ver=[\d.]+&sig=(.+)$/i.exec(token)?.[1];
 }
 
 /** The identity token that is a bearer; undefined for a key, which is never of three parts. */

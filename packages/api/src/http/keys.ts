@@ -130,15 +130,25 @@ export class KeyRing {
 }
 
 /** The resource token that an authorization header holds; undefined for one of another type. */
-export function resourceTokenIn(authorization: string | undefined): string | undefined {
-  if (authorization === undefined || authorization.length > 4096) return undefined;
-  if (!/^type(?:=|%3d)resource/i.test(authorization)) return undefined;
+export const resourceTokenIn = (authorization: string | undefined): string | undefined =>
+  decodedToken(authorization, 'resource', 4096);
+
+/** An authorization header of a type, decoded; undefined for one of another type, that is too long, or that can't be decoded. */
+export function decodedToken(
+  authorization: string | undefined,
+  type: 'resource' | 'aad',
+  maxCharacters: number,
+): string | undefined {
+  if (authorization === undefined || authorization.length > maxCharacters) return undefined;
+  if (!TYPES[type].test(authorization)) return undefined;
   try {
     return decodeURIComponent(authorization);
   } catch {
     return undefined;
   }
 }
+
+const TYPES = { resource: /^type(?:=|%3d)resource/i, aad: /^type(?:=|%3d)aad/i };
 
 function readKey(actor: string, role: KeyRole, text: string): Key {
   const bytes = Buffer.from(text, 'base64');
