@@ -1,6 +1,7 @@
-import { StatementSync } from 'node:sqlite';
+import { DatabaseSync, StatementSync } from 'node:sqlite';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { lastBy } from '@epitaph/core/log/last-by.ts';
+import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
 import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
 import { TestFolder } from './sqlite-folder.ts';
@@ -35,19 +36,50 @@ for (const writers of ['inline', 'threads'] as const) {
   );
 }
 
+const newEvent = (body?: Uint8Array) => ({
+  id: crypto.randomUUID(),
+  type: 'LongStreamTested',
+  version: 1,
+  data: {},
+  occurredAtMs: 1_763_722_800_000,
+  actor: 'system:test',
+  correlationId: crypto.randomUUID(),
+  causationId: crypto.randomUUID(),
+  ...(body === undefined ? {} : { body }),
+});
+
+it('streams that have lost their last event are found among thousands in SQLite, as what stood behind a position', async () => {
+  const folder = new TestFolder();
+  onTestFinished(() => folder.dispose());
+  const written = await folder.open();
+  const names = Array.from({ length: 6_000 }, (_, index) => `stream-${index}`);
+  for (const expectedRevision of ['no-stream', 0] as const) {
+    await written.log.append(names.map((stream) => ({ stream, expectedRevision, events: [newEvent()] })));
+  }
+  const lostAfter = async (log: EventLog, after: number) => {
+    const lost: string[] = [];
+    for await (const stream of log.lostEnds!(after)) lost.push(stream);
+    return lost.toSorted();
+  };
+  expect(await lostAfter(written.log, 0)).toEqual([]);
+  await written.log.truncateStream('stream-7', 1);
+  await folder.close();
+  const position = (index: number, revision: number) => revision * names.length + index + 1;
+  const damaged = new DatabaseSync(folder.file('log.db'));
+  const lose = damaged.prepare('DELETE FROM events WHERE position = ?');
+  for (const index of [0, 3_000, 4_999, 5_999]) expect(lose.run(position(index, 1)).changes).toBe(1);
+  for (const index of [1, 4_998]) expect(lose.run(position(index, 0)).changes).toBe(1);
+  damaged.close();
+  const { log } = await folder.open();
+  expect(await lostAfter(log, 0)).toEqual(['stream-0', 'stream-3000', 'stream-4999', 'stream-5999']);
+  expect(await lostAfter(log, position(3_000, 1) - 1)).toEqual(['stream-3000', 'stream-4999', 'stream-5999']);
+  expect(await lostAfter(log, position(3_000, 1))).toEqual(['stream-4999', 'stream-5999']);
+  // The log itself ends before that.
+  expect(await lostAfter(log, await log.head())).toEqual(['stream-5999']);
+});
+
 describe('a stream of thousands of events in SQLite', () => {
   const COUNT = 5_000;
-  const newEvent = (body?: Uint8Array) => ({
-    id: crypto.randomUUID(),
-    type: 'LongStreamTested',
-    version: 1,
-    data: {},
-    occurredAtMs: 1_763_722_800_000,
-    actor: 'system:test',
-    correlationId: crypto.randomUUID(),
-    causationId: crypto.randomUUID(),
-    ...(body === undefined ? {} : { body }),
-  });
 
   async function filled() {
     const folder = new TestFolder();

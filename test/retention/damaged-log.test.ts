@@ -1151,3 +1151,79 @@ it('read models that were being made of a log which has lost events, when that w
   expect(anew).toHaveLength(9);
   for (const other of others) expect(other).toEqual(anew);
 });
+
+it('an item of which the log has lost the deletion is not shown again: a rebuild is refused, and read models made anew tell nothing of it', async () => {
+  const folder = new DamagedFolder('damaged-log');
+  let store = await folder.open();
+  await store.createDatabase(CALLER, 'd');
+  const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+  for (const id of ['gone', 'there']) {
+    for (let n = 0; n < 2; n++) await store.writeItem(CALLER, container, 'upsert', itemToWrite({ id, pk: 'p' }));
+  }
+  await store.deleteItem(CALLER, container, 'gone', PK);
+  await store.createDatabase(CALLER, 'last');
+  await store.close();
+  const lose = "DELETE FROM events WHERE revision = 2 AND stream LIKE 'item-%'";
+  expect(folder.change('log.db', (log) => log.prepare(lose).run().changes)).toBe(1);
+  const lost = 'the event log has lost the last event of item-';
+  store = await folder.open();
+  store.startRebuild('items');
+  await vi.waitFor(() => expect(store.rebuildStatus('items')?.state).toMatch(/done|failed/));
+  expect(store.rebuildStatus('items')).toMatchObject({ state: 'failed', error: expect.stringContaining(lost) });
+  expect((await store.listItems(container, { maxItemCount: 10 })).items.map(({ id }) => id)).toEqual(['there']);
+  await store.close();
+  folder.remove('items.v1.db');
+  store = await folder.open();
+  try {
+    await expect(store.readItem(container, 'gone', PK)).rejects.toMatchObject({
+      message: expect.stringContaining('c.id != "gone"'),
+      cause: { message: expect.stringContaining(lost) },
+    });
+    expect(JSON.parse((await store.readItem(container, 'there', PK)).json)).toMatchObject({ id: 'there' });
+    const { problems } = await store.fsck();
+    expect(new Set(problems.map(({ code }) => code))).toEqual(new Set(['writes-missing']));
+  } finally {
+    await store.close();
+  }
+});
+
+it.each([
+  { what: 'a database', stream: 'database-%', revision: 0 },
+  { what: 'a client encryption key', stream: 'client-encryption-key-%', revision: 0 },
+  { what: 'the last change of a client encryption key', stream: 'client-encryption-key-%', revision: 1 },
+])(
+  '$what that the log has lost stays in the read models: a rebuild is refused, and a change says why',
+  async ({ stream, revision }) => {
+    const folder = new DamagedFolder('damaged-log');
+    let store = await folder.open();
+    const { rid } = (await store.createDatabase(CALLER, 'd')).resource;
+    const keyOf = (wrappedDataEncryptionKey: string) => ({
+      encryptionAlgorithm: 'AEAD_AES_256_CBC_HMAC_SHA256',
+      wrappedDataEncryptionKey,
+      keyWrapMetadata: {},
+    });
+    await store.createClientEncryptionKey(CALLER, rid, 'k', keyOf('AAAA'));
+    await store.rewrapClientEncryptionKey(CALLER, rid, 'k', keyOf('BBBB'));
+    // Behind it, so that the log does not end before the read models do.
+    await store.pausePurge(CALLER);
+    await store.close();
+    const lose = 'DELETE FROM events WHERE revision >= ? AND stream LIKE ?';
+    expect(folder.change('log.db', (log) => log.prepare(lose).run(revision, stream).changes)).toBeGreaterThan(0);
+    store = await folder.open();
+    try {
+      const lost = 'the event log has lost the last event of ';
+      store.startRebuild('items');
+      await vi.waitFor(() => expect(store.rebuildStatus('items')?.state).toMatch(/done|failed/));
+      expect(store.rebuildStatus('items')).toMatchObject({ state: 'failed', error: expect.stringContaining(lost) });
+      expect(store.listDatabases().map(({ name }) => name)).toEqual(['d']);
+      const rewrap = store.rewrapClientEncryptionKey(CALLER, rid, 'k', keyOf('CCCC'));
+      if (stream.startsWith('client')) await expect(rewrap).rejects.toThrow(lost);
+      else await rewrap;
+      expect(store.clientEncryptionKey(rid, 'k').wrappedKey).toEqual(
+        keyOf(stream.startsWith('client') ? 'BBBB' : 'CCCC'),
+      );
+    } finally {
+      await store.close();
+    }
+  },
+);

@@ -98,6 +98,10 @@ export class FaultyLog implements EventLog {
     return this.#log.hasLostEnd?.(stream) ?? false;
   }
 
+  async *lostEnds(afterPosition: number): AsyncGenerator<string> {
+    if (this.#log.lostEnds !== undefined) yield* this.#log.lostEnds(afterPosition);
+  }
+
   readAt(position: number): ReturnType<EventLog['readAt']> {
     return this.#log.readAt(position);
   }

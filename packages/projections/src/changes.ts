@@ -6,7 +6,7 @@ import { catalogChange } from './catalog/catalog-changes.ts';
 import type { Catalog } from './catalog/catalog.ts';
 import { lostContainer } from './catalog/lost-container.ts';
 import { itemChange, partitionKeyChange } from './items/item-changes.ts';
-import { unreadableWrite } from './items/unreadable-items.ts';
+import { unreadableWrite, withoutEnd } from './items/unreadable-items.ts';
 import { purgeRunChange } from './purge/run-changes.ts';
 import type { ContainerNumber, ReadModelChange } from './read-model-store.ts';
 
@@ -17,11 +17,13 @@ import type { ContainerNumber, ReadModelChange } from './read-model-store.ts';
  * @param onUnreadable given where an event that can't be read, or goes on from what is not there, is to cost its own item or container
  *   alone, and told what it was: what stands for it then is still to be {@link named}. Otherwise that is thrown, unless the
  *   container's state says it.
+ * @param lostEnds lives of which the log has lost the last event: whether they have left is not known
  */
 export function changesOf(
   events: readonly RecordedEvent[],
   catalog: Catalog,
   onUnreadable?: (error: UnreadableEvent) => void,
+  lostEnds?: ReadonlySet<string>,
 ): ReadModelChange[] {
   const changes: ReadModelChange[] = [];
   const places = new Map<ContainerNumber, Place>();
@@ -31,7 +33,7 @@ export function changesOf(
   };
   for (const event of events) {
     try {
-      addChanges(event, catalog, changes, put);
+      addChanges(event, catalog, changes, put, lostEnds);
     } catch (error) {
       if (onUnreadable === undefined) throw error;
       assertLost(error);
@@ -47,10 +49,12 @@ function addChanges(
   catalog: Catalog,
   changes: ReadModelChange[],
   put: (change: ContainerChange) => void,
+  lostEnds?: ReadonlySet<string>,
 ): void {
   const ofItem = itemChange(event, catalog);
   if (ofItem !== undefined) {
-    changes.push(ofItem);
+    const isCut = ofItem.kind === 'item-written' && lostEnds?.has(event.stream) === true;
+    changes.push(isCut ? withoutEnd(ofItem) : ofItem);
     return;
   }
   const change = catalogChange(event, catalog);

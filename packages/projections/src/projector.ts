@@ -1,3 +1,4 @@
+import { endLost } from '@epitaph/core/item/read-life.ts';
 import type { EventLog, LogListener } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
@@ -108,6 +109,8 @@ export class Projector implements Projection {
   /** Whether the batch under way has events that can't be read. */
   #hasUnreadable = false;
   #logMarks = new LogMarks();
+  /** See {@link changesOf}: those that have lost what stood behind the position which was begun at. */
+  #lostEnds = new Set<string>();
 
   constructor(options: ProjectorOptions) {
     this.#recordsIdleProgress = options.recordsIdleProgress ?? false;
@@ -185,6 +188,11 @@ export class Projector implements Projection {
     this.#catalog = catalog;
     this.#logMarks = logMarks;
     this.#makesAnew ||= position === 0;
+    for await (const stream of this.#log.lostEnds?.(position) ?? []) {
+      if (this.#lostEnds.has(stream)) continue;
+      this.#lostEnds.add(stream);
+      this.#onUnreadable(endLost(stream));
+    }
     const isFurther = position > this.#position;
     // A standby that lags may have taken the place of their server: then it is less.
     this.#position = position;
@@ -290,7 +298,7 @@ export class Projector implements Projection {
       const onUnreadable = this.#readsStrictly ? this.#noteUnreadable : undefined;
       const despiteLoss =
         this.#readsStrictly && (this.#makesAnew || (this.#isContradicted && (await followsOnLoss(this.#log, events))));
-      let made = changesOf(events, this.#catalog, onUnreadable);
+      let made = changesOf(events, this.#catalog, onUnreadable, this.#lostEnds);
       if (this.#hasUnreadable) made = await named(this.#log, made, this.#catalog);
       made.push(...this.#logMarks.after(events));
       const changes = await this.#clearCopies.addTo(made, this.#catalog);

@@ -1,8 +1,12 @@
-import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
+import {
+  clientEncryptionKeyStream,
+  parseClientEncryptionKeyStream,
+} from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { containerStream, parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { readContainerEvent } from '@epitaph/core/container/upcast.ts';
-import { databaseStream } from '@epitaph/core/database/stream-name.ts';
-import { assertEndNotLost, eventsLost } from '@epitaph/core/item/read-life.ts';
+import { databaseStream, parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
+import { assertEndNotLost, endLost, eventsLost } from '@epitaph/core/item/read-life.ts';
+import { parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { streamPages } from '@epitaph/core/log/stream-pages.ts';
@@ -177,7 +181,7 @@ class Building {
    * may have it right. What was read before a fault, or a stop, is not known any more, nor does anything come after a last event to
    * tell that it is lost: so all that the catalog comes from is looked through once more.
    *
-   * @throws {UnreadableEvent} where the log has lost any of it, unless somebody has said since what holds all the same
+   * @throws {UnreadableEvent} where the log has lost any of it, unless somebody has said since what holds all the same, or the end of an item
    */
   async assertWhole(): Promise<void> {
     const { log } = this.#options;
@@ -199,6 +203,10 @@ class Building {
       if (lost !== undefined) throw lost;
       await assertEndNotLost(log, stream);
       await pace.step();
+    }
+    // An item's may have been its deletion: it would be shown again. And what has lost its only event would be gone.
+    for await (const stream of log.lostEnds?.(0) ?? []) {
+      if (isOfResource(stream)) throw endLost(stream);
     }
   }
 
@@ -290,6 +298,9 @@ function whyNotRead(event: RecordedEvent): UnreadableEvent | undefined {
     throw error;
   }
 }
+
+const isOfResource = (stream: string): boolean =>
+  [parseItemStream, parseDatabaseStream, parseClientEncryptionKeyStream].some((parse) => parse(stream) !== undefined);
 
 function* catalogStreams(catalog: Catalog): Generator<string> {
   for (const { state } of catalog.allContainers()) yield containerStream(state.rid);

@@ -50,6 +50,7 @@ export class Observer {
       readStream: (stream, options) => log.readStream(stream, options),
       readLast: (stream) => log.readLast(stream),
       ...(log.hasLostEnd === undefined ? {} : { hasLostEnd: (stream: string) => log.hasLostEnd!(stream) }),
+      ...(log.lostEnds === undefined ? {} : { lostEnds: (after: number) => log.lostEnds!(after) }),
       readBefore: (event) => log.readBefore(event),
       readAt: (position) => log.readAt(position),
       readBody: (position) => log.readBody(position),

@@ -122,10 +122,13 @@ export const eventsLost = ({ stream, type, position }: RecordedEvent): Unreadabl
     `the event log lacks events of ${stream} before ${type} at ${position}: it is damaged. ${WHEN_DAMAGED}`,
   );
 
-/** @throws {UnreadableEvent} for a life that was written, and of which the log finds nothing because its last event is lost */
+/** What is to be told of a stream that was written, and of which the log finds nothing because its last event is lost. */
+export const endLost = (stream: string): UnreadableEvent =>
+  new UnreadableEvent(`the event log has lost the last event of ${stream}: it is damaged. ${WHEN_DAMAGED}`);
+
+/** @throws {UnreadableEvent} for such a stream */
 export async function assertEndNotLost(log: Pick<EventLog, 'hasLostEnd'>, stream: string): Promise<void> {
-  if ((await log.hasLostEnd?.(stream)) !== true) return;
-  throw new UnreadableEvent(`the event log has lost the last event of ${stream}: it is damaged. ${WHEN_DAMAGED}`);
+  if ((await log.hasLostEnd?.(stream)) === true) throw endLost(stream);
 }
 
 type LifeEnds = Pick<EventLog, 'readLast' | 'hasLostEnd'>;

@@ -140,6 +140,8 @@ export interface EventLog {
    * for what never was. Absent where a log can't tell.
    */
   readonly hasLostEnd?: (stream: string) => MaybePromise<boolean>;
+  /** All such streams that have lost what stood after a position. Absent where a log could only ask for each stream. */
+  readonly lostEnds?: (afterPosition: number) => AsyncIterable<string>;
 
   /** The event before one in its stream, without its body; undefined for the first, or if it was truncated. */
   readBefore(event: Pick<RecordedEvent, 'stream' | 'revision' | 'position'>): MaybePromise<RecordedEvent | undefined>;

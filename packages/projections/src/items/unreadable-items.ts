@@ -47,6 +47,11 @@ export function unreadableWrite(
   };
 }
 
+/** The same for a write behind which the log has lost the last event of the life: it may have said that the item has left. */
+export function withoutEnd({ sealed: _, ...write }: ItemWritten): ItemWritten {
+  return { ...write, ttl: -1, key: NO_KEY, unreadableTtl: false, isUnreadable: true };
+}
+
 /**
  * Puts names into what stands for events that can't be read, as far as the rest of the log says them, and notes which containers have
  * items without.
@@ -59,7 +64,7 @@ export async function named(
   const withNames: ReadModelChange[] = [];
   const nameless = new Set<ContainerNumber>();
   for (const change of changes) {
-    if (change.kind !== 'item-written' || change.isUnreadable !== true) {
+    if (change.kind !== 'item-written' || change.isUnreadable !== true || !isNameless(change)) {
       withNames.push(change);
       continue;
     }

@@ -15,10 +15,11 @@ import type {
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
-import { turn } from '@epitaph/core/turn.ts';
+import { Pace, turn } from '@epitaph/core/turn.ts';
 import { assertWellFormed } from '@epitaph/core/log/well-formed.ts';
 import { type EventColumns, FACTS, fromRow, toRow, Words } from './event-rows.ts';
 import type { AddKeyJob, AppendJob, AppendOutcome, GiveKeyJob, KeyOfLife, TruncateJob } from './log-writer-jobs.ts';
+import { MissingPositions } from './missing-positions.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 import type { Writer } from './writer.ts';
 
@@ -48,6 +49,9 @@ interface Backwards {
 /** Reading back past events leaves a signpost at every so many revisions, in the last so many streams. */
 const SIGNPOST_REVISIONS = 256;
 const SIGNPOSTED_STREAMS = 100;
+
+/** Positions, or ends of streams, that are looked at in one go: it takes a millisecond. */
+const ROWS_AT_ONCE = 5_000;
 
 /** The signposts of a stream: positions by revisions. */
 interface Signposts {
@@ -277,6 +281,41 @@ export class SqliteEventLog implements EventLog {
     return this.#end(stream) > 0 && this.readLast(stream) === undefined;
   }
 
+  /** To look up each stream's end, at random places of the file, would take as long as half a rebuild. */
+  async *lostEnds(afterPosition: number): AsyncGenerator<string> {
+    const pace = new Pace();
+    const missing = await this.#missingAfter(afterPosition, pace);
+    if (missing.isEmpty) return;
+    for (let name = ''; ;) {
+      const page = this.#read.ends.get(name, ROWS_AT_ONCE) as { ends: string; last: string | null };
+      if (page.last === null) return;
+      if ((JSON.parse(page.ends) as number[]).some((end) => missing.has(end))) {
+        for (const row of this.#read.streams.all(name, page.last) as { name: string; last: number }[]) {
+          // An end that is not there may also be an earlier one, which was truncated since.
+          if (missing.has(row.last) && this.hasLostEnd(row.name)) yield row.name;
+        }
+      }
+      name = page.last;
+      await pace.step();
+    }
+  }
+
+  async #missingAfter(afterPosition: number, pace: Pace): Promise<MissingPositions> {
+    // The events that the log ended with may be lost as well.
+    const end = Math.max(this.#head, this.#streamsAsOf);
+    const missing = new MissingPositions(afterPosition, end);
+    for (let after = afterPosition; after < end; after += ROWS_AT_ONCE) {
+      const upTo = Math.min(after + ROWS_AT_ONCE, end);
+      const { count } = this.#read.count.get(after, upTo) as { count: number };
+      if (count < upTo - after) {
+        const { positions } = this.#read.positions.get(after, upTo) as { positions: string };
+        missing.add(after, upTo, JSON.parse(positions) as number[]);
+      }
+      await pace.step();
+    }
+    return missing;
+  }
+
   readBefore({ position }: Pick<RecordedEvent, 'position'>): RecordedEvent | undefined {
     const row = this.#read.facts.get(position) as unknown as EventColumns | undefined;
     if (row === undefined || row[3] === 0) return undefined;
@@ -379,6 +418,17 @@ function prepare(database: DatabaseSync) {
     head: database.prepare('SELECT coalesce(max(position), 0) AS head FROM events'),
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
     streamFrom: database.prepare('SELECT name FROM streams WHERE name >= ? AND name < ? LIMIT 1'),
+    // Many in one row each: rows take their time, not what is in them.
+    ends: database.prepare(
+      `SELECT json_group_array(last) AS ends, max(name) AS last
+         FROM (SELECT name, last FROM streams WHERE name > ? ORDER BY name LIMIT ?)`,
+    ),
+    streams: database.prepare('SELECT name, last FROM streams WHERE name > ? AND name <= ? ORDER BY name'),
+    count: database.prepare('SELECT count(*) AS count FROM events WHERE position > ? AND position <= ?'),
+    positions: database.prepare(
+      `SELECT json_group_array(position) AS positions
+         FROM (SELECT position FROM events WHERE position > ? AND position <= ? ORDER BY position)`,
+    ),
     facts: events(FACTS, 'position = ?'),
     streamsAsOf: database.prepare('SELECT position FROM streams_as_of'),
     tail: database.prepare('SELECT stream, position FROM events WHERE position > ? ORDER BY position'),

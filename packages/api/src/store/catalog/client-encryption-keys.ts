@@ -10,6 +10,7 @@ import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryptio
 import { Refusal } from '@epitaph/core/errors.ts';
 import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { assertEndNotLost } from '@epitaph/core/item/read-life.ts';
 import type { CatalogApi } from '../api/catalog-api.ts';
 import type { Caller } from '../api/common.ts';
 import type { StoreParts } from '../parts.ts';
@@ -54,6 +55,9 @@ export class ClientEncryptionKeys {
     const command = { type: 'RewrapClientEncryptionKey', wrappedKey, ifMatch } as const;
     const { decision, state, position } = await this.#on(caller, rid, command);
     if (decision.kind === 'accepted') return { resource: state!, position, created: false };
+    // Read models from before have it: it must not pass for one that never was.
+    if (decision.refusal.reason === 'not-found')
+      await assertEndNotLost(this.#parts.ports.log, clientEncryptionKeyStream(rid));
     invariant(decision.refusal.reason === 'precondition-failed', 'a key that was found stays');
     throw new Refusal('precondition-failed');
   };

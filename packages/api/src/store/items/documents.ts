@@ -7,6 +7,7 @@ import { LifeUnreadable } from '@epitaph/core/item/handle.ts';
 import type { RecordedBody, RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { partitionKeyOf } from '@epitaph/core/partition-key/canonical-key.ts';
+import { assertEndNotLost } from '@epitaph/core/item/read-life.ts';
 import { readItemEvent } from '@epitaph/core/item/upcast.ts';
 import { UnreadableEvent, WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
 import { SealBroken } from '@epitaph/core/vault/body-sealer.ts';
@@ -309,7 +310,10 @@ export class Documents {
   async #unreadable({ position }: VersionRow): Promise<UnreadableEvent> {
     const event = await this.#ports.log.readAt(position);
     try {
-      if (event !== undefined) readItemEvent(event);
+      if (event !== undefined) {
+        readItemEvent(event);
+        await assertEndNotLost(this.#ports.log, event.stream);
+      }
     } catch (error) {
       if (error instanceof UnreadableEvent) return error;
       throw error;

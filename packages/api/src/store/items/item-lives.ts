@@ -82,8 +82,10 @@ export async function lastKnownLife(
   const life = await readModel.lastLife(container, partitionKey, id);
   if (life === undefined) return undefined;
   // It may have been written just now.
-  const last = await ports.log.readLast(itemStream(prefix, life));
+  const stream = itemStream(prefix, life);
+  const last = await ports.log.readLast(stream);
   if (last !== undefined) return { life, last };
+  await assertEndNotLost(ports.log, stream);
   throw new UnreadableEvent(
     `${prefix}, an item of which there is content, has no event left in the log. ${WHEN_DAMAGED}`,
   );
