@@ -1,11 +1,16 @@
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, test } from 'vitest';
 import { Identities } from '@epitaph/api/http/identities.ts';
-import { TestIssuer } from '../../packages/api/test/cosmos/support/issuer.ts';
+import { cleanUp } from '../../packages/api/test/cli/process.ts';
+import { AUDIENCE, TestIssuer } from '../../packages/api/test/cosmos/support/issuer.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { whyWithout } from '../support/programs.ts';
+import { selfSigned } from '../support/self-signed.ts';
 import { expectAllWell, groupsIn, PROGRAM_TIMEOUT_MS, runProgram } from './support/client-program.ts';
+import { startServer } from './support/server-process.ts';
 import { World } from './support/world.ts';
 
 const SOURCES = join(import.meta.dirname, '../clients/dotnet');
@@ -59,7 +64,7 @@ async function build(): Promise<{ readonly assembly: string } | { readonly reaso
 const built = await build();
 const reason = 'reason' in built ? ` (skipped: ${built.reason})` : '';
 
-describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mode${reason}`, () => {
+describe.skipIf('reason' in built)(`the .NET clients, new and old${reason}`, () => {
   let world: World;
   let issuer: TestIssuer;
   beforeAll(async () => {
@@ -73,7 +78,7 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mo
   });
 
   test(
-    'find everything as they expect it',
+    'find everything as they expect it in gateway mode',
     async () => {
       const EPITAPH_TEST_IDENTITY_TOKEN = await issuer.token('service', {}, { atMs: Date.now() });
       const environment = { EPITAPH_TEST_IDENTITY_TOKEN };
@@ -81,4 +86,37 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old, in gateway mo
     },
     PROGRAM_TIMEOUT_MS,
   );
+
+  const withoutTls = whyWithout('openssl');
+  describe.skipIf(withoutTls)(`with a certificate${withoutTls}`, () => {
+    test(
+      'find everything as they expect it in direct mode',
+      async () => {
+        const folder = newFolder('dotnet-direct');
+        const tls = selfSigned();
+        const identities = join(folder, 'identities.json');
+        const assignments = [{ principal: 'service', role: 'contributor' }];
+        const known = { name: 'entra', issuer: issuer.url, audiences: [AUDIENCE], keys: issuer.url, assignments };
+        writeFileSync(identities, JSON.stringify({ issuers: [known] }));
+        const files = ['--tls-cert', tls.file, '--tls-key', tls.keyFile, '--identities', identities];
+        const server = await startServer(['--data', join(folder, 'data'), ...files]);
+        try {
+          const environment = {
+            EPITAPH_TEST_IDENTITY_TOKEN: await issuer.token('service', {}, { atMs: Date.now() }),
+            EPITAPH_TEST_DIRECT_MODE: '1',
+            // Which .NET takes for the authorities that it trusts.
+            SSL_CERT_FILE: tls.file,
+          };
+          const endpoint = server.endpoint.replace('127.0.0.1', 'localhost');
+          if ('assembly' in built) await expectAllWell('dotnet', [built.assembly], endpoint, groups(), environment);
+        } finally {
+          await server.stop();
+          cleanUp();
+          tls.remove();
+          removeFolder(folder);
+        }
+      },
+      PROGRAM_TIMEOUT_MS,
+    );
+  });
 });

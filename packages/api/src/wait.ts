@@ -18,3 +18,23 @@ export function wait(milliseconds: number, signal?: AbortSignal): Promise<void> 
     signal?.addEventListener('abort', end, { once: true });
   });
 }
+
+/** For one wait after the other: what is done when one of them takes too long. It does not keep the process alive. */
+export class Deadline {
+  readonly #missed: () => void;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(missed: () => void) {
+    this.#missed = missed;
+  }
+
+  /** Begins a wait, which ends the one before. */
+  within(milliseconds: number): void {
+    this.met();
+    this.#timer = setTimeout(this.#missed, milliseconds).unref();
+  }
+
+  met(): void {
+    clearTimeout(this.#timer);
+  }
+}

@@ -15,7 +15,7 @@ internal sealed record Order(
     [property: JsonProperty("tags")] string[]? Tags = null,
     [property: JsonProperty("ttl", NullValueHandling = NullValueHandling.Ignore)] int? Ttl = null);
 
-/// <summary>Microsoft.Azure.Cosmos in gateway mode, as a program of a user would use it.</summary>
+/// <summary>Microsoft.Azure.Cosmos, as a program of a user would use it.</summary>
 internal static class CosmosChecks
 {
     public static async Task RunAsync(Report report, string endpoint, string key)
@@ -65,11 +65,13 @@ internal static class CosmosChecks
     private static CosmosClient NewClient(string endpoint, string key, bool bulk = false, int retries = 9) =>
         new(endpoint, key, new CosmosClientOptions
         {
-            ConnectionMode = ConnectionMode.Gateway,
+            ConnectionMode = Mode,
             AllowBulkExecution = bulk,
             RequestTimeout = TimeSpan.FromSeconds(20),
             MaxRetryAttemptsOnRateLimitedRequests = retries,
         });
+
+    private static readonly ConnectionMode Mode = Modes.IsDirect ? ConnectionMode.Direct : ConnectionMode.Gateway;
 
     private static async Task<Container> NewContainerAsync(
         Database database, string name, Action<ContainerProperties>? configure = null, int? throughput = null)
@@ -785,7 +787,7 @@ internal static class CosmosChecks
         {
             await NewContainerAsync(database, "identified");
             using var client = new CosmosClient(
-                endpoint, credential, new CosmosClientOptions { ConnectionMode = ConnectionMode.Gateway });
+                endpoint, credential, new CosmosClientOptions { ConnectionMode = Mode });
             var container = client.GetContainer(database.Id, "identified");
             Expect.Equal("identified", (await container.ReadContainerAsync()).Resource.Id, "the container");
             await container.CreateItemAsync(new Order("a", "ann", 1), Of("ann"));

@@ -6,14 +6,15 @@ using Newtonsoft.Json.Linq;
 
 namespace Epitaph.Clients;
 
-/// <summary>The older Microsoft.Azure.DocumentDB.Core in gateway mode, which many programs still run on.</summary>
+/// <summary>The older Microsoft.Azure.DocumentDB.Core, which many programs still run on.</summary>
 internal static class DocumentDbChecks
 {
     public static async Task RunAsync(Report report, string endpoint, string key)
     {
         using var client = new DocumentClient(new Uri(endpoint), key, new ConnectionPolicy
         {
-            ConnectionMode = ConnectionMode.Gateway,
+            ConnectionMode = Modes.IsDirect ? ConnectionMode.Direct : ConnectionMode.Gateway,
+            ConnectionProtocol = Modes.IsDirect ? Protocol.Tcp : Protocol.Https,
             RequestTimeout = TimeSpan.FromSeconds(20),
         });
         var name = $"net2-{Guid.NewGuid():N}";

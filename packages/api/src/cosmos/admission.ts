@@ -1,10 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
+import type { IncomingHttpHeaders } from 'node:http';
 import { isoTime } from '@epitaph/core/clock.ts';
 import { type Identities, identityTokenIn } from '../http/identities.ts';
 import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import type { Limits } from '../http/limits.ts';
 import type { StoreApi } from '../store/store-api.ts';
+import { addressesTarget } from './addresses.ts';
 import { assignedStore, checkTargetAssigned } from './assigned.ts';
 import { consistencyByStrategy, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
@@ -13,6 +16,14 @@ import { notForWrites } from './read-only.ts';
 import { headerText } from './request.ts';
 import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
+
+/** What is asked for, over HTTP or in direct mode. */
+export interface Asked {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+  readonly socket: Socket;
+}
 
 /** What is known of a request before its body is read. */
 export interface Admitted {
@@ -45,13 +56,16 @@ export interface Gate {
  * @throws WireError for whoever is not let in; a promise rejects with it where a token was to be checked
  */
 export function admit(
-  request: IncomingMessage,
+  request: Asked,
   { store, readOnly, keys, identities, limits, consistencyPolicy }: Gate,
 ): Admitted | Promise<Admitted> {
   const { headers } = request;
   const method = request.method!;
-  const target = parseTarget(request.url!, limits.targetCharacters);
-  if (target.segments[0] === 'addresses') throw inDirectMode();
+  let target = parseTarget(request.url!, limits.targetCharacters);
+  if (target.segments[0] === 'addresses') {
+    if (!speaksDirect(request)) throw noDirectMode();
+    target = addressesTarget(request.url!, limits.targetCharacters);
+  }
   const consistency = consistencyByStrategy(
     headerText(headers, 'x-ms-cosmos-read-consistency-strategy'),
     headerText(headers, 'x-ms-consistency-level'),
@@ -108,10 +122,16 @@ export function activityIdOf(headers: IncomingHttpHeaders): string {
   return given !== undefined && UUID.test(given) && given !== NIL_UUID ? given : randomUUID();
 }
 
-/** Of replicas, which there are none of. Clients sign this in a way of its own; the answer is for anyone. */
-const inDirectMode = (): WireError =>
+/** What HTTP proxies add, which pass nothing else on. */
+const PROXIED = ['x-forwarded-proto', 'x-forwarded-for', 'forwarded', 'via'] as const;
+
+const speaksDirect = ({ headers, socket }: Asked): boolean =>
+  socket instanceof TLSSocket && PROXIED.every((name) => headers[name] === undefined);
+
+/** Of addresses, at which clients would speak TLS alone. Clients sign this in a way of its own; the answer is for anyone. */
+const noDirectMode = (): WireError =>
   badRequest(
-    'The client is in direct mode, the default of the .NET and the Java client, and this server speaks gateway mode only: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).',
+    'The client is in direct mode, the default of the .NET and the Java client, which needs TLS up to this server: start it with --tls-cert and --tls-key. Or take gateway mode: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).',
   );
 
 async function admitToken(

@@ -38,13 +38,16 @@ export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' 
   return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
 }
 
+/** What clients ask for about a container's ranges. */
+const ofRanges = new Set(['pkranges', 'addresses']);
+
 /** What a request spends request units on; undefined for what is charged to nobody, or not as a whole. */
 function kindOf({
   method,
   segments,
   headers,
 }: Pick<CosmosRequest, 'method' | 'segments' | 'headers'>): UserKind | undefined {
-  if (segments.length < 5 || segments[2] !== 'colls' || segments[4] === 'pkranges') return undefined;
+  if (segments.length < 5 || segments[2] !== 'colls' || ofRanges.has(segments[4]!)) return undefined;
   if (method === 'GET') {
     if (segments.length === 6) return 'read';
     return headers['a-im'] === undefined ? 'query' : 'changeFeed';

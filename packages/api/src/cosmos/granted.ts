@@ -39,6 +39,7 @@ export function checkTargetGranted(
   // Its definition, whose partition key clients ask for first. No token changes or deletes a container.
   if (length === 4 && method === 'GET') return;
   if (length === 5 && segments[4] === 'pkranges' && method === 'GET') return;
+  if (length === 6 && segments[4] === 'addresses') return;
   if (length === 5 && segments[4] === 'docs' && item === undefined) return;
   if (length === 6 && segments[4] === 'docs') return;
   throw notGranted();

@@ -1,4 +1,4 @@
-import type { IncomingMessage, RequestListener } from 'node:http';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { gathered } from '@epitaph/core/turn.ts';
@@ -12,10 +12,11 @@ import { Pages } from '../http/pages.ts';
 import { hasBody, readBody } from '../http/read-body.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { tracedRequest } from '../telemetry/tracing.ts';
-import { admit, type Admitted, type Gate } from './admission.ts';
+import { admit, type Admitted, type Asked, type Gate } from './admission.ts';
+import type { AnswerDirect, DirectBody } from '../direct/connection.ts';
 import { answerCharged, operationOf } from './charged.ts';
 import { defaultConsistency, type ConsistencyPolicy } from './consistency.ts';
-import { describeError, overloaded, type WireError } from './errors.ts';
+import { badRequest, describeError, overloaded, tooLarge, type WireError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { readOnlyStore } from './read-only.ts';
 import { headerText, isMissing, type Answer, type CosmosRequest } from './request.ts';
@@ -35,11 +36,17 @@ export interface CosmosOptions {
   readonly consistency?: ConsistencyPolicy | undefined;
 }
 
+/** The data plane, by the ways that there are to it. */
+export interface DataPlane {
+  readonly overHttp: RequestListener;
+  readonly direct: AnswerDirect;
+}
+
 /**
  * The data plane, as a function around nothing but Node's own HTTP server: targets, headers and bodies are Cosmos DB's, and
  * read here. What a framework does for each request beside that is a tenth of a point read (ADR 29).
  */
-export function cosmosListener({
+export function cosmosPlane({
   store,
   keys,
   identities,
@@ -48,7 +55,7 @@ export function cosmosListener({
   guard,
   log,
   ...options
-}: CosmosOptions): RequestListener {
+}: CosmosOptions): DataPlane {
   const pages = new Pages(limits);
   const consistencyPolicy = options.consistency ?? defaultConsistency;
   const gate: Gate = { store, readOnly: readOnlyStore(store), keys, identities, limits, consistencyPolicy };
@@ -98,8 +105,7 @@ export function cosmosListener({
   };
 
   // Who isn't let in doesn't get to send a body.
-  const letIn = (exchange: Exchange, admitted: Admitted): void => {
-    const { request, response } = exchange;
+  const letIn = (request: IncomingMessage, response: ServerResponse, exchange: Exchange, admitted: Admitted): void => {
     exchange.admitted = admitted;
     const place = inFlight.placeFor(response);
     if (!hasBody(request)) {
@@ -113,7 +119,7 @@ export function cosmosListener({
     });
   };
 
-  return (request, response) => {
+  const overHttp: RequestListener = (request, response) => {
     const exchange: Exchange = { request, response, arrivedMs: systemClocks.monotonicMs(), admitted: undefined };
     try {
       const refused = guard(request);
@@ -121,12 +127,45 @@ export function cosmosListener({
       const admitted = admit(request, gate);
       // Signatures are checked at once; only tokens take a moment.
       if (admitted instanceof Promise) {
-        admitted.then((found) => letIn(exchange, found)).catch((error: unknown) => fail(exchange, error));
-      } else letIn(exchange, admitted);
+        admitted
+          .then((found) => letIn(request, response, exchange, found))
+          .catch((error: unknown) => fail(exchange, error));
+      } else letIn(request, response, exchange, admitted);
     } catch (error) {
       fail(exchange, error);
     }
   };
+
+  // Browsers don't speak it, against which the guard is.
+  const direct: AnswerDirect = (request, reply, bodyBytes) => {
+    const asked = { ...request, socket: reply.socket };
+    const exchange: Exchange = {
+      request: asked,
+      response: reply,
+      arrivedMs: systemClocks.monotonicMs(),
+      admitted: undefined,
+    };
+    const letInDirect = (admitted: Admitted): DirectBody => {
+      exchange.admitted = admitted;
+      const place = inFlight.placeFor(reply);
+      if (bodyBytes > limits.bodyBytes) throw tooLarge();
+      const isLarge = bodyBytes >= limits.largeBodyBytes;
+      if (isLarge && !place.hasRoomForBody()) throw overloaded(inFlight.comesBackInMs());
+      return {
+        take: (bytes) => !isLarge || place.takePiece(bytes),
+        end: (body) => void answer(exchange, admitted, place, body),
+      };
+    };
+    const refuse = (error: unknown): undefined => fail(exchange, error) as undefined;
+    try {
+      if (!request.isKnown) throw badRequest('There is no such operation in direct mode.');
+      const admitted = admit(asked, gate);
+      return admitted instanceof Promise ? admitted.then(letInDirect).catch(refuse) : letInDirect(admitted);
+    } catch (error) {
+      return refuse(error);
+    }
+  };
+  return { overHttp, direct };
 }
 
 /**
@@ -148,7 +187,7 @@ async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boo
  * How the client came: over TLS where a proxy that ends it says so. Whoever says so untruly is told his own untruth, and
  * nobody else is.
  */
-function schemeOf({ headers, socket }: IncomingMessage): string {
+function schemeOf({ headers, socket }: Asked): string {
   const forwarded = headerText(headers, 'x-forwarded-proto')?.split(',', 1)[0]?.trim().toLowerCase();
   if (forwarded === 'https' || forwarded === 'http') return forwarded;
   return socket instanceof TLSSocket ? 'https' : 'http';

@@ -1,5 +1,6 @@
 import { answerClientEncryptionKey, answerClientEncryptionKeys } from './client-encryption-keys.ts';
 import { answerAccount } from './account.ts';
+import { answerAddresses } from './addresses.ts';
 import { answerContainer, answerContainers } from './containers.ts';
 import { answerDatabase, answerDatabases } from './databases.ts';
 import { WireError } from './errors.ts';
@@ -34,6 +35,8 @@ function routeTarget(request: CosmosRequest): Answer | Promise<Answer> {
       return answerAccount(request);
     case 'dbs':
       return routeDatabases(request);
+    case 'addresses':
+      return answerAddresses(request);
     case 'offers':
       if (segments.length === 1) return answerOffers(request);
       if (segments.length === 2) return answerOffer(request);
@@ -81,6 +84,9 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
       break;
     case 'pkranges':
       if (length === 5) return answerPartitionKeyRanges(request);
+      break;
+    case 'addresses':
+      if (length === 6) return answerAddresses(request);
       break;
     case 'operations':
       if (length === 6 && segments[5] === 'partitionkeydelete') return answerPartitionKeyDelete(request);

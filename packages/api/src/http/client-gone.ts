@@ -1,7 +1,7 @@
-import type { ServerResponse } from 'node:http';
+import type { Writable } from 'node:stream';
 
 /** Aborted when the client goes away before it has its answer. */
-export function clientGone(response: ServerResponse): AbortSignal {
+export function clientGone(response: Writable): AbortSignal {
   const controller = new AbortController();
   if (response.closed) controller.abort();
   response.once('close', () => {

@@ -1,15 +1,20 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Writable } from 'node:stream';
 import type { Socket } from 'node:net';
 import { systemClocks } from '@epitaph/core/clock.ts';
 
 interface Connection {
   readonly socket: Socket;
+  /** True for what the HTTP server does not know of. */
+  isDirect: boolean;
   underWay: number;
   sinceMs: number;
 }
 
 /** Of each server, by who is at their other end: over the socket of a connection that speaks TLS comes another one. */
 const connectionsOf = new WeakMap<Server, ReadonlyMap<string, Connection>>();
+/** By what their requests come over. To put together who is at the other end takes a fiftieth of a small request. */
+const bySocket = new WeakMap<Socket, Connection>();
 
 /**
  * Has a server know all its connections. Node.js counts one among those that it can close only after the handshake where
@@ -24,11 +29,9 @@ const connectionsOf = new WeakMap<Server, ReadonlyMap<string, Connection>>();
 export function followConnections(server: Server, leftBehindMs: number): void {
   const connections = new Map<string, Connection>();
   connectionsOf.set(server, connections);
-  /** By what their requests come over. To put together who is at the other end takes a fiftieth of a small request. */
-  const bySocket = new WeakMap<Socket, Connection>();
   const begin = (socket: Socket): void => {
     const peer = peerOf(socket);
-    const connection = { socket, underWay: 0, sinceMs: systemClocks.monotonicMs() };
+    const connection = { socket, isDirect: false, underWay: 0, sinceMs: systemClocks.monotonicMs() };
     connections.set(peer, connection);
     bySocket.set(socket, connection);
     socket.once('close', () => {
@@ -37,15 +40,7 @@ export function followConnections(server: Server, leftBehindMs: number): void {
   };
   server.on('connection', begin);
   server.on('secureConnection', begin);
-  server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
-    const connection = bySocket.get(socket);
-    if (connection === undefined) return;
-    connection.underWay += 1;
-    response.once('close', () => {
-      connection.underWay -= 1;
-      connection.sinceMs = systemClocks.monotonicMs();
-    });
-  });
+  server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => followRequest(socket, response));
   server.on('drop', () => {
     const untilMs = systemClocks.monotonicMs() - leftBehindMs;
     for (const { socket, underWay, sinceMs } of connections.values()) {
@@ -54,13 +49,32 @@ export function followConnections(server: Server, leftBehindMs: number): void {
   });
 }
 
+/** Counts a request of a connection as under way until its answer is out. */
+export function followRequest(socket: Socket, answer: Writable): void {
+  const connection = bySocket.get(socket);
+  if (connection === undefined) return;
+  connection.underWay += 1;
+  answer.once('close', () => {
+    connection.underWay -= 1;
+    connection.sinceMs = systemClocks.monotonicMs();
+  });
+}
+
+/** Has a connection closed, when its server is, that the HTTP server does not know of. */
+export function followDirect(socket: Socket): void {
+  const connection = bySocket.get(socket);
+  if (connection !== undefined) connection.isDirect = true;
+}
+
 const peerOf = ({ localAddress, remoteAddress, remotePort }: Socket): string =>
   `${localAddress} ${remoteAddress} ${remotePort}`;
 
 /** Closes those on which nothing is under way. */
 export function closeIdleConnections(server: Server): void {
   server.closeIdleConnections();
-  for (const { socket } of connectionsOf.get(server)!.values()) if (socket.bytesRead === 0) socket.destroy();
+  for (const { socket, isDirect, underWay } of connectionsOf.get(server)!.values()) {
+    if (socket.bytesRead === 0 || (isDirect && underWay === 0)) socket.destroy();
+  }
 }
 
 export function closeAllConnections(server: Server): void {

@@ -1,4 +1,5 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import type { Writable } from 'node:stream';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { Limits } from './limits.ts';
 import { hasBody } from './read-body.ts';
@@ -32,7 +33,7 @@ export class InFlight {
   }
 
   /** A place for a request, which takes no room yet. */
-  placeFor(response: ServerResponse): Place {
+  placeFor(response: Writable): Place {
     return new Place(response, this.#limits, this.#taken);
   }
 
@@ -57,7 +58,7 @@ export class Place {
   #isOut: boolean;
   #isWorkedOn = false;
 
-  constructor(response: ServerResponse, limits: RoomLimits, all: Room) {
+  constructor(response: Writable, limits: RoomLimits, all: Room) {
     this.#limits = limits;
     this.#all = all;
     this.#isOut = response.closed;
@@ -89,19 +90,26 @@ export class Place {
 
   /** Counts a body that is about to be read, if it is large; false where there is no room for it. */
   takeBody(request: IncomingMessage): boolean {
-    const { largeBodyBytes, largeBodyBytesInFlight } = this.#limits;
     // What comes with a GET is nobody's body, and may come without a key: of that nothing is kept.
-    if (!hasBody(request) || !isLarge(request, largeBodyBytes)) return true;
-    if (this.#all.largeBodyBytes >= largeBodyBytesInFlight) return false;
+    if (!hasBody(request) || !isLarge(request, this.#limits.largeBodyBytes)) return true;
+    if (!this.hasRoomForBody()) return false;
     request.on('data', (chunk: Buffer) => {
-      // Of an answer that is out already nothing is kept, and nothing would give it back.
-      if (this.#isOut) return;
-      this.#largeBodyBytes += chunk.length;
-      this.#all.largeBodyBytes += chunk.length;
-      // Many that had begun when there was room.
-      if (this.#all.largeBodyBytes > 2 * largeBodyBytesInFlight) request.destroy();
+      if (!this.takePiece(chunk.length)) request.destroy();
     });
     return true;
+  }
+
+  hasRoomForBody(): boolean {
+    return this.#all.largeBodyBytes < this.#limits.largeBodyBytesInFlight;
+  }
+
+  /** Counts what has come of a large body; false where it is too much with that of many which had begun when there was room. */
+  takePiece(bytes: number): boolean {
+    // Of an answer that is out already nothing is kept, and nothing would give it back.
+    if (this.#isOut) return true;
+    this.#largeBodyBytes += bytes;
+    this.#all.largeBodyBytes += bytes;
+    return this.#all.largeBodyBytes <= 2 * this.#limits.largeBodyBytesInFlight;
   }
 
   #giveBack(): void {

@@ -1,5 +1,5 @@
-import type { ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
+import type { Writable } from 'node:stream';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import { wait } from '../wait.ts';
@@ -20,7 +20,7 @@ export class Pages {
   #turnStartedMs: number | undefined;
   #underWay = 0;
   /** Answers that are not taken yet, the oldest first. */
-  readonly #unsent = new Map<ServerResponse, { readonly bytes: number; readonly sinceMs: number }>();
+  readonly #unsent = new Map<Writable, { readonly bytes: number; readonly sinceMs: number }>();
   #unsentBytes = 0;
   #isRelieving = false;
 
@@ -78,10 +78,10 @@ export class Pages {
   }
 
   /** An answer of so many bytes was handed to its connection; small ones, which the system's buffers take, need not be told. */
-  handedOver(answer: ServerResponse, bytes: number): void {
+  handedOver(answer: Writable & { readonly socket: Socket | null }, bytes: number): void {
     const { socket } = answer;
     // A test that injects its requests has no connection.
-    if (answer.writableLength === 0 || !(socket instanceof Socket)) return;
+    if (answer.writableFinished || !(socket instanceof Socket)) return;
     // Whatever is taken begins this time anew, and the server sets its own when the answer is out.
     socket.setTimeout(this.#limits.unsentTimeoutMs);
     this.#unsent.set(answer, { bytes, sinceMs: systemClocks.monotonicMs() });
@@ -126,7 +126,7 @@ export class Pages {
     });
   }
 
-  #forget(answer: ServerResponse): void {
+  #forget(answer: Writable): void {
     const unsent = this.#unsent.get(answer);
     if (unsent === undefined) return;
     this.#unsent.delete(answer);

@@ -1,6 +1,5 @@
-import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { Readable } from 'node:stream';
+import { Readable, type Writable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
 
 const PIECE_BYTES = 64 * 1024;
@@ -13,7 +12,11 @@ export const goesInPieces = (socket: Socket | null, { length }: string | Buffer)
   length > PIECE_BYTES && socket instanceof TLSSocket;
 
 /** Sends the body of an answer, in pieces if need be, and ends it. */
-export function sendBody(answer: ServerResponse, body: string | Buffer, encoding: BufferEncoding): void {
+export function sendBody(
+  answer: Writable & { readonly socket: Socket | null },
+  body: string | Buffer,
+  encoding: BufferEncoding,
+): void {
   if (!goesInPieces(answer.socket, body)) {
     answer.end(body, encoding);
     return;

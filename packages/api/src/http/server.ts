@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { Socket } from 'node:net';
+import type { Writable } from 'node:stream';
 import Fastify, {
   LogController,
   type FastifyBaseLogger,
@@ -13,12 +14,14 @@ import Fastify, {
 import { httpTime, systemClocks } from '@epitaph/core/clock.ts';
 import type { ConsistencyPolicy } from '../cosmos/consistency.ts';
 import { badRequest, describeError, errorBody, WireError, wireShapes, type WireShape } from '../cosmos/errors.ts';
-import { cosmosListener } from '../cosmos/listener.ts';
+import { cosmosPlane } from '../cosmos/listener.ts';
 import { KEPT_BY_NOBODY } from '../cosmos/send-answer.ts';
 import { errorHeaders } from '../cosmos/send-error.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { wait } from '../wait.ts';
-import { followConnections } from './connections.ts';
+import { DirectConnection } from '../direct/connection.ts';
+import { serveDirectBeside } from '../direct/switch.ts';
+import { followConnections, followDirect, followRequest } from './connections.ts';
 import { withOrigins } from './cross-origin.ts';
 import { InFlight } from './in-flight.ts';
 import type { Identities } from './identities.ts';
@@ -60,7 +63,7 @@ export interface ServerOptions {
 
 /**
  * The server, complete and not listening: tests inject requests, the command line listens. The management plane is on a
- * framework; the data plane is a function beside it (see {@link cosmosListener}).
+ * framework; the data plane is a function beside it (see {@link cosmosPlane}).
  */
 export function buildServer(options: ServerOptions): FastifyInstance {
   const { store, keys, identities, consistency } = options;
@@ -84,7 +87,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
           return;
         }
         if (isClosing) response.setHeader('connection', 'close');
-        dataPlane(request, response);
+        dataPlane.overHttp(request, response);
       };
       const shared = origins.length === 0 ? planes : withOrigins(planes, origins, (url) => !isManagement(url));
       const bounded = withoutPipelines(shared, limits.pipelinedRequests);
@@ -111,11 +114,24 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
   });
   app.server.maxConnections = limits.connections;
+  if (options.tls !== undefined) {
+    app.server.on('secureConnection', readByStream);
+    serveDirectBeside(app.server, limits.requestTimeoutMs, (socket) => {
+      followDirect(socket);
+      const surroundings = {
+        answer: dataPlane.direct,
+        onRequest: (reply: Writable) => followRequest(socket, reply),
+        headPosition: () => store.headPosition(),
+      };
+      new DirectConnection(socket, limits, surroundings)
+        .serve()
+        .catch((error: unknown) => app.log.error({ err: error }, 'a connection in direct mode failed unexpectedly'));
+    });
+  }
   followConnections(app.server, limits.leftBehindMs);
   hangUpOnUnsent(app.server, limits.unsentTimeoutMs);
   // Node.js would refuse what it does not know with an answer that says nothing.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
-  if (options.tls !== undefined) app.server.on('secureConnection', readByStream);
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));
   app.setNotFoundHandler((request, reply) =>
@@ -124,7 +140,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   const guard = (request: IncomingMessage): WireError | undefined =>
     lacksHost(request) ? badRequest("The request lacks the header 'Host'.") : options.guard?.(request);
   const inFlight = new InFlight(limits);
-  const dataPlane = cosmosListener({ store, keys, identities, limits, inFlight, guard, log: app.log, consistency });
+  const dataPlane = cosmosPlane({ store, keys, identities, limits, inFlight, guard, log: app.log, consistency });
   let isClosing = false;
   app.addHook('preClose', (done) => {
     isClosing = true;

@@ -76,11 +76,11 @@ describe('the account', () => {
 });
 
 describe('the server', () => {
-  test('says which mode it speaks to a client in direct mode, which looks for the addresses of replicas', async () => {
+  test('says what a client in direct mode needs, which looks for the addresses of replicas', async () => {
     const target = '//addresses/?$resolveFor=dbs%2fAQ%3d%3d%2fcolls%2fAQ%3d%3d%2fdocs&$filter=protocol eq rntbd';
     const { status, json } = await call(testServer(), 'GET', target.replaceAll(' ', '%20'));
     expect(status).toBe(400);
-    expect(json['message']).toContain('gateway mode only');
+    expect(json['message']).toContain('start it with --tls-cert');
   });
 
   test('answers unknown routes and methods in Cosmos DB’s shape', async () => {

@@ -1,0 +1,50 @@
+import { REPLICAS } from '../direct/answer.ts';
+import { charge } from '../request-units/charge.ts';
+import { badRequest } from './errors.ts';
+import { rangeById } from './ranges.ts';
+import { containerOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
+import { parseTarget, type Target } from './target.ts';
+
+/**
+ * What clients in direct mode ask for first, as a target below the container whose ranges it names: where they are. It is signed as a
+ * request for the container's items.
+ *
+ * @source `GatewayAddressCache` of the .NET client's public source
+ * @throws WireError 400 for one that does not say of what
+ */
+export function addressesTarget(raw: string, maxCharacters: number): Target {
+  const query = new URLSearchParams(raw.slice(raw.indexOf('?') + 1));
+  const of = query.get('$resolveFor');
+  if (of === null) throw badRequest("The query lacks '$resolveFor'.");
+  // The .NET client escapes it twice.
+  const target = parseTarget(`/${of.replace(/%2f/gi, '/')}`, maxCharacters);
+  const owners = target.segments.slice(0, 4);
+  const ranges = query.get('$partitionKeyRangeIds') ?? '';
+  return { ...target, segments: owners.length === 4 ? [...owners, 'addresses', ranges] : ['addresses'] };
+}
+
+/** What a host says of its port who says nothing of it. */
+const HTTPS_PORT = 443;
+
+/**
+ * The addresses of those ranges that are there; or of what databases and users are kept in. All are this server's, by the host and port
+ * at which the client has come.
+ */
+export function answerAddresses(request: CosmosRequest): Answer {
+  const { method, segments } = request;
+  if (method !== 'GET') throw methodNotAllowed();
+  const container = segments.length === 1 ? undefined : owner(containerOf, request);
+  const ids = container === undefined ? [''] : segments[5]!.split(',').filter((id) => rangeById(container, id));
+  const { hostname, port } = new URL(request.endpoint());
+  const addresses = ids.flatMap((id) => {
+    const place = `rntbd://${hostname}:${port || HTTPS_PORT}/apps/epitaph/services/${container?.rid ?? 'master'}/partitions/${id}/replicas/`;
+    return Array.from({ length: REPLICAS }, (_, index) => ({
+      isPrimary: index === 0,
+      protocol: 'rntbd',
+      physcialUri: `${place}${index}${index === 0 ? 'p' : 's'}/`,
+      partitionKeyRangeId: id,
+    }));
+  });
+  const body = { _rid: container?.rid ?? '', Addresss: addresses, _count: addresses.length };
+  return { status: 200, body: JSON.stringify(body), charge: charge.metadata };
+}

@@ -1,0 +1,448 @@
+import { Agent, request } from 'node:https';
+import { connect } from 'node:tls';
+import { once } from 'node:events';
+import { CosmosClient, PartitionKeyDefinitionVersion } from '@azure/cosmos';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { tokenTypes, readTokens, TokenWriter, UnreadableTokens } from '@epitaph/api/direct/tokens.ts';
+import { closeWithin } from '@epitaph/api/http/close-within.ts';
+import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
+import type { Limits } from '@epitaph/api/http/limits.ts';
+import { buildServer } from '@epitaph/api/http/server.ts';
+import type { Store } from '@epitaph/api/store/store.ts';
+import { sign } from '../../packages/api/test/cosmos/support/client.ts';
+import { newFolder, removeFolder } from '../simulation/embedded.ts';
+import { whyWithout } from '../support/programs.ts';
+import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
+import { ANSWER, DirectClient, firstMessage, message, token } from './support/direct-client.ts';
+
+type FastifyInstance = ReturnType<typeof buildServer>;
+
+const skipped = whyWithout('openssl');
+const IN = { database: 'shop', container: 'orders' } as const;
+const ANN = { ...IN, partitionKey: '["ann"]' } as const;
+const READ_ONLY_KEY = Buffer.alloc(64, 7).toString('base64');
+
+describe.skipIf(skipped)(`direct mode${skipped}`, () => {
+  let folder: string;
+  let tls: SelfSigned;
+  let store: Store;
+  let app: FastifyInstance;
+  let port: number;
+  let client: DirectClient;
+  const faults: unknown[] = [];
+
+  async function listen(limits: Partial<Limits> = {}): Promise<FastifyInstance> {
+    const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY });
+    const server = buildServer({ store, keys, limits, tls: { cert: tls.certificate, key: tls.key } });
+    server.log.error = (fault: unknown) => void faults.push(fault);
+    await server.listen({ host: 'localhost', port: 0 });
+    return server;
+  }
+  const portOf = ({ server }: FastifyInstance): number => (server.address() as { port: number }).port;
+
+  /** One that has to end with the test. */
+  async function withServer(
+    limits: Partial<Limits>,
+    use: (port: number, server: FastifyInstance) => Promise<void>,
+  ): Promise<void> {
+    const server = await listen(limits);
+    try {
+      await use(portOf(server), server);
+    } finally {
+      await closeWithin(server, 1_000);
+    }
+  }
+
+  beforeAll(async () => {
+    folder = newFolder('direct');
+    tls = selfSigned();
+    store = await openEmbeddedStore({ folder, clock: 'system', durable: false });
+    app = await listen();
+    port = portOf(app);
+    const agent = new Agent({ ca: tls.certificate });
+    const overHttp = new CosmosClient({ endpoint: `https://localhost:${port}`, key: EMULATOR_KEY, agent });
+    const { database } = await overHttp.databases.createIfNotExists({ id: 'shop' });
+    await database.containers.createIfNotExists({ id: 'orders', partitionKey: '/customer' });
+    await database.containers.createIfNotExists({
+      id: 'wide',
+      partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
+      throughput: 12_000,
+    });
+    overHttp.dispose();
+    agent.destroy();
+    client = await DirectClient.open(port, tls.certificate);
+  });
+  afterAll(async () => {
+    client.socket.destroy();
+    await closeWithin(app, 1_000);
+    await store.close();
+    tls.remove();
+    removeFolder(folder);
+    expect(faults).toEqual([]);
+  });
+
+  interface Addresses {
+    readonly _count: number;
+    readonly Addresss: readonly {
+      readonly physcialUri: string;
+      readonly partitionKeyRangeId: string;
+      isPrimary: boolean;
+    }[];
+  }
+
+  /** As the .NET client asks: the link is escaped twice, and signed as if items were asked for. */
+  function addresses(
+    link: string,
+    ids: string,
+    headers: Readonly<Record<string, string>> = {},
+    key = EMULATOR_KEY,
+  ): Promise<{ status: number; json: Addresses & { readonly message?: string } }> {
+    const date = new Date().toUTCString();
+    const authorization = sign('get', 'docs', link.split('/').at(-1)!.toLowerCase(), date, key);
+    const path = `//addresses/?$resolveFor=${encodeURIComponent(encodeURIComponent(`${link}/docs`))}&$filter=protocol eq rntbd&$partitionKeyRangeIds=${ids}`;
+    return new Promise((resolve, reject) => {
+      request(
+        {
+          port,
+          host: 'localhost',
+          ca: tls.certificate,
+          servername: 'localhost',
+          path: path.replaceAll(' ', '%20'),
+          headers: { authorization, 'x-ms-date': date, ...headers },
+        },
+        (response) => {
+          let text = '';
+          response.on('data', (chunk: Buffer) => (text += chunk.toString()));
+          response.on('end', () => resolve({ status: response.statusCode!, json: JSON.parse(text) as Addresses }));
+        },
+      )
+        .on('error', reject)
+        .end();
+    });
+  }
+
+  const linkOf = (container: string): string => {
+    const { rid, databaseRid } = store.container('shop', container);
+    return `dbs/${databaseRid}/colls/${rid}`;
+  };
+
+  test('a container’s ranges are told to be at the port that the client has come to, and others not at all', async () => {
+    const { status, json } = await addresses(linkOf('wide'), '1,2,99999');
+    expect(status).toBe(200);
+    const uri = expect.stringMatching(`^rntbd://localhost:${port}/apps/.*/partitions/1/replicas/0p/$`) as string;
+    expect(json.Addresss[0]).toEqual({
+      isPrimary: true,
+      protocol: 'rntbd',
+      physcialUri: uri,
+      partitionKeyRangeId: '1',
+    });
+    expect(json.Addresss.map(({ partitionKeyRangeId }) => partitionKeyRangeId)).toEqual([...'11112222']);
+    expect(new Set(json.Addresss.map(({ physcialUri }) => physcialUri)).size).toBe(8);
+    expect(json.Addresss.filter(({ isPrimary }) => isPrimary)).toHaveLength(2);
+    const unmapped = await addresses(linkOf('orders'), '0', { host: 'db.example' });
+    expect(unmapped.json.Addresss[0]!.physcialUri).toMatch(/^rntbd:\/\/db\.example:443\//);
+  });
+
+  test('addresses are for those who may read the container, and of one that is there', async () => {
+    expect((await addresses(linkOf('orders'), '0', {}, READ_ONLY_KEY)).status).toBe(200);
+    expect((await addresses(linkOf('orders'), '0', {}, Buffer.alloc(64, 1).toString('base64'))).status).toBe(401);
+    const other = linkOf('orders').replace(/.{8}$/, 'AAAAAAA=');
+    expect(await addresses(other, '0')).toMatchObject({ status: 404, json: { message: expect.any(String) as string } });
+  });
+
+  test('who comes over a proxy that speaks HTTP is told which mode to take', async () => {
+    const { status, json } = await addresses(linkOf('orders'), '0', { 'x-forwarded-for': '10.0.0.1' });
+    expect(status).toBe(400);
+    expect(json.message).toContain('ConnectionMode.Gateway');
+  });
+
+  test('items are written, read, found and deleted, with what clients go by', async () => {
+    const created = await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann', n: 1 } });
+    expect(created).toMatchObject({ status: 201, json: { id: 'a', n: 1, _rid: expect.any(String) as string } });
+    expect(created.tokens.get(ANSWER.rangeId)?.toString()).toBe('0');
+    const lsn = Number(created.tokens.get(ANSWER.lsn));
+    expect(lsn).toBeGreaterThan(0);
+    // Without its range, which the client puts before it.
+    expect(created.tokens.get(ANSWER.sessionToken)?.toString()).toBe(`-1#${lsn}`);
+    expect(created.tokens.get(ANSWER.charge)).toBeGreaterThan(1);
+    const etag = created.tokens.get(ANSWER.etag)!.toString();
+    expect(etag).toBe(created.json['_etag']);
+    expect(await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann' } })).toMatchObject({
+      status: 409,
+      json: { code: 'Conflict' },
+    });
+
+    const item = { ...ANN, item: 'a' };
+    const session = `0:-1#${lsn}`;
+    const read = await client.call({ operation: 'read', ...item, sessionToken: session, consistencyLevel: 2 });
+    expect(read).toMatchObject({ status: 200, json: created.json });
+    expect((await client.call({ operation: 'read', ...item, match: etag })).status).toBe(304);
+    const replaced = { id: 'a', customer: 'ann', n: 2 };
+    expect(await client.call({ operation: 'replace', ...item, match: '"other"', body: replaced })).toMatchObject({
+      status: 412,
+    });
+    const minimal = await client.call({
+      operation: 'replace',
+      ...item,
+      match: etag,
+      body: replaced,
+      returnPreference: 1,
+    });
+    expect(minimal).toMatchObject({ status: 200, text: '' });
+    const patch = { operations: [{ op: 'incr', path: '/n', value: 5 }] };
+    expect(await client.call({ operation: 'patch', ...item, body: patch })).toMatchObject({
+      status: 200,
+      json: { n: 7 },
+    });
+    expect((await client.call({ operation: 'upsert', ...ANN, body: { id: 'b', customer: 'ann' } })).status).toBe(201);
+    expect((await client.call({ operation: 'upsert', ...ANN, body: { id: 'b', customer: 'ann' } })).status).toBe(200);
+
+    const query = { query: 'SELECT VALUE c.id FROM c ORDER BY c.id' };
+    const found = await client.call({ operation: 'query', ...ANN, body: query });
+    expect(found).toMatchObject({ status: 200, json: { Documents: ['a', 'b'] } });
+    const page = await client.call({ operation: 'readFeed', ...IN, rangeId: '0', pageSize: 1 });
+    expect(page.json).toMatchObject({ _count: 1, Documents: [{ id: 'a' }] });
+    expect(page.tokens.get(ANSWER.itemCount)).toBe(1);
+    const continuation = page.tokens.get(ANSWER.continuation)!.toString();
+    const next = await client.call({ operation: 'readFeed', ...IN, rangeId: '0', pageSize: 0xffffffff, continuation });
+    expect(next.json).toMatchObject({ _count: 1, Documents: [{ id: 'b' }] });
+    const changes = { operation: 'readFeed', ...IN, rangeId: '0', aIm: 'Incremental Feed' } as const;
+    const changed = await client.call(changes);
+    expect(changed.json).toMatchObject({ _count: 2 });
+    const after = changed.tokens.get(ANSWER.etag)!.toString();
+    expect(await client.call({ ...changes, match: after })).toMatchObject({ status: 304, text: '' });
+
+    expect((await client.call({ operation: 'delete', ...item })).status).toBe(204);
+    const gone = await client.call({ operation: 'read', ...item, sessionToken: session });
+    expect(gone).toMatchObject({ status: 404, json: { code: 'NotFound' } });
+    // By which a client that reads of its session knows that the server has come so far.
+    expect(Number(gone.tokens.get(ANSWER.sessionToken)?.toString().slice(3))).toBeGreaterThanOrEqual(lsn);
+  });
+
+  test('ids are taken as they are, and resources by their ids as well', async () => {
+    for (const id of ['a b', 'ü', '日本 😀', 'a%20b', '100%25', 'a?b&c=d', 'a+b;c,d@e$', '~`^{|}"']) {
+      const body = { id, customer: 'ann' };
+      expect([id, (await client.call({ operation: 'create', ...ANN, body })).status]).toEqual([id, 201]);
+      const { status, json } = await client.call({ operation: 'read', ...ANN, item: id });
+      expect([status, json['id']]).toEqual([200, id]);
+      const rid = Buffer.from(String(json['_rid']).replaceAll('-', '/'), 'base64');
+      const byRid = { resourceId: rid, partitionKey: '["ann"]', link: String(json['_rid']).toLowerCase() };
+      expect(await client.call({ operation: 'read', ...byRid })).toMatchObject({ status: 200, json: { id } });
+      expect((await client.call({ operation: 'delete', ...ANN, item: id })).status).toBe(204);
+    }
+  });
+
+  test('of databases the strongest consistency is asked for by clients whatever the account’s is, and of items it is refused', async () => {
+    const shop = { operation: 'read', database: 'shop', ofDatabase: true, consistencyLevel: 0 } as const;
+    expect(await client.call(shop)).toMatchObject({ status: 200, json: { id: 'shop' } });
+    const missing = await client.call({ ...shop, database: 'none' });
+    expect(missing.status).toBe(404);
+    expect(Number(missing.tokens.get(ANSWER.lsn))).toBeGreaterThan(0);
+    expect(await client.call({ operation: 'read', ...ANN, item: 'a', consistencyLevel: 0 })).toMatchObject({
+      status: 400,
+      json: { message: expect.stringContaining('not stronger') as string },
+    });
+  });
+
+  test('many requests on a connection are under way at once, and each answer says of which it is', async () => {
+    const ids = Array.from({ length: 300 }, (_, index) => `many-${index}`);
+    const created = await Promise.all(
+      ids.map((id) =>
+        client.call({ operation: 'create', ...ANN, body: { id, customer: 'ann', text: 'x'.repeat(500) } }),
+      ),
+    );
+    expect(created.map(({ status, json }) => [status, json['id']])).toEqual(ids.map((id) => [201, id]));
+    expect(new Set(created.map(({ activityId }) => activityId)).size).toBe(300);
+    const read = await Promise.all(ids.map((item) => client.call({ operation: 'read', ...ANN, item })));
+    expect(read.map(({ json }) => json['id'])).toEqual(ids);
+  });
+
+  test('who is refused is told so, and the connection goes on behind the body', async () => {
+    const create = { operation: 'create', ...ANN, body: { id: 'refused', customer: 'ann' } } as const;
+    const wrong = await client.call({ ...create, key: Buffer.alloc(64, 1).toString('base64') });
+    expect(wrong).toMatchObject({ status: 401, json: { code: 'Unauthorized' } });
+    expect(await client.call({ ...create, key: READ_ONLY_KEY })).toMatchObject({ status: 403 });
+    const large = { ...create, body: Buffer.alloc(5 * 1024 * 1024, 'x') };
+    expect(await client.call(large)).toMatchObject({ status: 413 });
+    expect(await client.call({ ...create, body: Buffer.from('{"id":') })).toMatchObject({ status: 400 });
+    expect(await client.call({ ...create, operation: 'unknown' })).toMatchObject({ status: 400 });
+    expect(await client.call({ operation: 'read', ...ANN, item: 'refused' })).toMatchObject({ status: 404 });
+  });
+
+  test('more requests at once than there is room for are turned away, to come again', async () => {
+    await withServer({ requestsInFlight: 5 }, async (at) => {
+      const other = await DirectClient.open(at, tls.certificate);
+      const body = { id: 'room', customer: 'ann' };
+      const answers = await Promise.all(
+        Array.from({ length: 60 }, () => other.call({ operation: 'upsert', ...ANN, body })),
+      );
+      const statuses = new Set(answers.map(({ status }) => status));
+      expect([...statuses].toSorted()).toEqual(expect.arrayContaining([429]));
+      const turnedAway = answers.find(({ status }) => status === 429)!;
+      expect(Number(turnedAway.tokens.get(ANSWER.retryAfterMs))).toBeGreaterThan(0);
+      other.socket.destroy();
+    });
+  });
+
+  describe('a connection is hung up on', () => {
+    const limits = { requestTimeoutMs: 300 };
+    const hugeTokens = Buffer.from('ffffff7f0000000000000000000000000000000000000000', 'hex');
+    test.each([
+      ['that begins with something else than who the client is', () => message(3, 3, crypto.randomUUID(), [])],
+      ['whose first message has a length that nothing has', () => hugeTokens],
+      ['whose first message is cut short', () => firstMessage().subarray(0, -3)],
+      ['whose head is cut short', () => firstMessage().subarray(0, 9)],
+      ['with a token beyond its message', () => message(0, 0, crypto.randomUUID(), [Buffer.from('010007ff61', 'hex')])],
+      ['with a token of no type', () => message(0, 0, crypto.randomUUID(), [Buffer.from('01007f61', 'hex')])],
+    ])('%s', async (_, bytes) => {
+      await withServer(limits, async (at) => {
+        const other = await DirectClient.connected(at, tls.certificate);
+        other.socket.write(bytes());
+        await other.closed();
+      });
+    });
+
+    test('whose request does not come to its end, or is longer than headers may be', async () => {
+      await withServer(limits, async (at) => {
+        const inMiddle = await DirectClient.open(at, tls.certificate);
+        const { bytes } = inMiddle.bytesOf({ operation: 'create', ...ANN, body: { id: 'half', customer: 'ann' } });
+        inMiddle.socket.write(bytes.subarray(0, -1));
+        await inMiddle.closed();
+        const long = await DirectClient.open(at, tls.certificate);
+        await expect(long.call({ operation: 'read', ...ANN, item: 'x'.repeat(60_000) })).rejects.toThrow('hung up');
+        expect(store.container('shop', 'orders').name).toBe('orders');
+      });
+    });
+
+    test('that says nothing, over HTTP or not; and not one that is idle', async () => {
+      await withServer(limits, async (at) => {
+        const idle = await DirectClient.open(at, tls.certificate);
+        const silent = await DirectClient.connected(at, tls.certificate);
+        await silent.closed();
+        expect((await idle.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
+        idle.socket.destroy();
+      });
+    });
+
+    test('whose client takes nothing of its answers', async () => {
+      const text = 'x'.repeat(1_900_000);
+      await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
+      await withServer({ unsentTimeoutMs: 300 }, async (at, server) => {
+        const other = await DirectClient.open(at, tls.certificate);
+        other.socket.pause();
+        for (let count = 0; count < 20; count++) {
+          other.call({ operation: 'read', ...ANN, item: 'large' }).catch(() => {});
+        }
+        const connections = () =>
+          new Promise<number>(
+            (resolve) => void server.server.getConnections((_error: unknown, count: number) => resolve(count)),
+          );
+        await expect.poll(connections, { timeout: 10_000 }).toBe(0);
+        other.socket.destroy();
+      });
+      await client.call({ operation: 'delete', ...ANN, item: 'large' });
+    });
+  });
+
+  test('a stop answers what is under way, and ends the connection', async () => {
+    await withServer({}, async (at, server) => {
+      const other = await DirectClient.open(at, tls.certificate);
+      const under = Promise.all(
+        Array.from({ length: 40 }, (_, index) =>
+          other.call({ operation: 'upsert', ...ANN, body: { id: `stop-${index}`, customer: 'ann' } }),
+        ),
+      );
+      const startedMs = performance.now();
+      await closeWithin(server, 10_000);
+      expect((await under).every(({ status }) => status === 201 || status === 200)).toBe(true);
+      await other.closed();
+      expect(performance.now() - startedMs).toBeLessThan(5_000);
+    });
+  });
+
+  test('HTTP is spoken at the same port, however few bytes come at a time', async () => {
+    const socket = connect({ port, host: 'localhost', ca: tls.certificate });
+    await once(socket, 'secureConnect');
+    for (const character of 'GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n') {
+      socket.write(character);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    let text = '';
+    socket.on('data', (chunk: Buffer) => (text += chunk.toString()));
+    await once(socket, 'close');
+    expect(text).toMatch(/^HTTP\/1\.1 401 /);
+  });
+
+  test('whatever bytes come on a connection, others go on', { timeout: 60_000 }, async () => {
+    await withServer({ requestTimeoutMs: 500 }, async (at) => {
+      const good = await DirectClient.open(at, tls.certificate);
+      const { bytes } = good.bytesOf({ operation: 'upsert', ...ANN, body: { id: 'fuzz', customer: 'ann' } });
+      const edits = fc.array(fc.record({ at: fc.nat(bytes.length - 1), to: fc.nat(255) }), {
+        minLength: 1,
+        maxLength: 8,
+      });
+      await fc.assert(
+        fc.asyncProperty(edits, fc.nat(bytes.length), async (edited, cut) => {
+          const broken = Buffer.from(bytes);
+          for (const { at: place, to } of edited) broken[place] = to;
+          const other = await DirectClient.open(at, tls.certificate);
+          other.socket.end(Buffer.concat([broken, bytes.subarray(0, cut)]));
+          await other.closed();
+        }),
+        { numRuns: 60 },
+      );
+      expect((await good.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
+      good.socket.destroy();
+    });
+  });
+});
+
+describe('tokens', () => {
+  test('are read as they were written', () => {
+    const writer = new TokenWriter();
+    writer.number(1, 'byte', 255);
+    writer.number(2, 'uint32', 4_294_967_295);
+    writer.number(3, 'int64', -1);
+    writer.number(4, 'double', 12.25);
+    writer.text(5, 'smallString', 'é'.repeat(200));
+    writer.text(0xffff, 'string', 'a text');
+    const bytes = Buffer.concat(writer.parts);
+    expect(bytes).toHaveLength(writer.length);
+    const tokens = readTokens(bytes);
+    expect([...tokens.keys()]).toEqual([1, 2, 3, 4, 5, 0xffff]);
+    expect([1, 2, 3, 4].map((number) => tokens.get(number))).toEqual([255, 4_294_967_295, -1n, 12.25]);
+    // What there is no room for is cut.
+    expect(tokens.get(5)).toEqual(Buffer.from('é'.repeat(200)).subarray(0, 255));
+    expect(String(tokens.get(0xffff))).toBe('a text');
+  });
+
+  test('of all types are passed over where nobody knows them', () => {
+    const sizes = { byte: 1, uint16: 2, uint32: 4, int32: 4, uint64: 8, int64: 8, guid: 16, float: 4, double: 8 };
+    const parts = Object.entries(tokenTypes).map(([type, id]) => {
+      const size = (sizes as Record<string, number>)[type];
+      const lengthBytes = type.startsWith('small') ? 1 : type.startsWith('long') ? 4 : 2;
+      const value =
+        size === undefined ? Buffer.from([3, 0, 0, 0].slice(0, lengthBytes).concat(1, 2, 3)) : Buffer.alloc(size);
+      return Buffer.concat([Buffer.from([id, 0x7f, id]), value]);
+    });
+    expect(
+      readTokens(Buffer.concat([...parts, token(1, 'string', 'last')]))
+        .get(1)
+        ?.toString(),
+    ).toBe('last');
+  });
+
+  test('are read, or refused, whatever bytes they are', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+        try {
+          readTokens(Buffer.from(bytes));
+        } catch (error) {
+          expect(error).toBeInstanceOf(UnreadableTokens);
+        }
+      }),
+    );
+  });
+});

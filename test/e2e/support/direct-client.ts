@@ -1,0 +1,221 @@
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { connect, type TLSSocket } from 'node:tls';
+import { readGuid, writeGuid } from '@epitaph/api/direct/guid.ts';
+import { readTokens, type Tokens } from '@epitaph/api/direct/tokens.ts';
+import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
+
+/** Tokens of requests that the tests use, by their numbers; the types are those of the clients. */
+const REQUEST = {
+  resourceId: [0x0000, 'bytes'],
+  authorization: [0x0001, 'string'],
+  payloadPresent: [0x0002, 'byte'],
+  date: [0x0003, 'smallString'],
+  pageSize: [0x0004, 'uint32'],
+  sessionToken: [0x0005, 'string'],
+  continuation: [0x0006, 'string'],
+  match: [0x0008, 'string'],
+  consistencyLevel: [0x0010, 'byte'],
+  database: [0x0015, 'string'],
+  container: [0x0016, 'string'],
+  item: [0x0017, 'string'],
+  partitionKey: [0x002b, 'string'],
+  rangeId: [0x002c, 'string'],
+  aIm: [0x003f, 'string'],
+  transportId: [0x004d, 'uint32'],
+  returnPreference: [0x0082, 'byte'],
+} as const;
+type Named = { readonly [Name in keyof typeof REQUEST]?: string | number | Buffer };
+
+const OPERATIONS = {
+  create: [0x0001, 'POST'],
+  patch: [0x0002, 'PATCH'],
+  read: [0x0003, 'GET'],
+  readFeed: [0x0004, 'GET'],
+  delete: [0x0005, 'DELETE'],
+  replace: [0x0006, 'PUT'],
+  query: [0x000f, 'POST'],
+  upsert: [0x0013, 'POST'],
+  unknown: [0x7777, 'POST'],
+} as const;
+const DOCUMENT = 0x0003;
+const DATABASE = 0x0001;
+
+export interface DirectCall extends Named {
+  readonly operation: keyof typeof OPERATIONS;
+  readonly body?: unknown;
+  readonly key?: string;
+  readonly ofDatabase?: boolean;
+  /** What is signed, where names don't say it. */
+  readonly link?: string;
+}
+
+export interface DirectAnswer {
+  readonly status: number;
+  readonly activityId: string;
+  readonly tokens: Tokens;
+  readonly text: string;
+  readonly json: Readonly<Record<string, unknown>>;
+}
+
+/** Answers' tokens that tests look at. */
+export const ANSWER = {
+  continuation: 0x0003,
+  etag: 0x0004,
+  retryAfterMs: 0x000c,
+  lsn: 0x0013,
+  itemCount: 0x0014,
+  charge: 0x0015,
+  substatus: 0x001c,
+  rangeId: 0x0021,
+  transportId: 0x0035,
+  sessionToken: 0x003e,
+} as const;
+
+export function token(
+  id: number,
+  type: 'byte' | 'uint32' | 'smallString' | 'string' | 'bytes',
+  value: unknown,
+): Buffer {
+  const head = (typeId: number) => Buffer.from([id & 0xff, id >> 8, typeId]);
+  const bytes = value instanceof Buffer ? value : Buffer.from(String(value));
+  const length = Buffer.alloc(4);
+  switch (type) {
+    case 'byte':
+      return Buffer.concat([head(0x00), Buffer.from([Number(value)])]);
+    case 'uint32':
+      length.writeUInt32LE(Number(value));
+      return Buffer.concat([head(0x02), length]);
+    case 'smallString':
+      return Buffer.concat([head(0x07), Buffer.from([bytes.length]), bytes]);
+    default:
+      length.writeUInt16LE(bytes.length);
+      return Buffer.concat([head(type === 'string' ? 0x08 : 0x0b), length.subarray(0, 2), bytes]);
+  }
+}
+
+export function message(resource: number, operation: number, activityId: string, tokens: readonly Buffer[]): Buffer {
+  const all = Buffer.concat(tokens);
+  const head = Buffer.alloc(24);
+  head.writeUInt32LE(24 + all.length, 0);
+  head.writeUInt16LE(resource, 4);
+  head.writeUInt16LE(operation, 6);
+  writeGuid(activityId, head, 8);
+  return Buffer.concat([head, all]);
+}
+
+const CONNECTION = [
+  token(0x00, 'uint32', 1),
+  token(0x01, 'smallString', '2020-07-15'),
+  token(0x02, 'smallString', 'epitaph-tests'),
+];
+export const firstMessage = (): Buffer => message(0, 0, crypto.randomUUID(), CONNECTION);
+
+/** A client in direct mode, as those of .NET and Java are, of which nothing but messages is left. */
+export class DirectClient {
+  readonly socket: TLSSocket;
+  readonly #waiting = new Map<number, PromiseWithResolvers<DirectAnswer>>();
+  #read = Buffer.alloc(0);
+  #next = 1;
+  /** Of the first message; then of requests. */
+  readonly #first = Promise.withResolvers<DirectAnswer>();
+
+  private constructor(socket: TLSSocket) {
+    this.socket = socket;
+    socket.on('error', () => {});
+    socket.on('data', (chunk: Buffer) => this.#take(chunk));
+    socket.once('close', () => {
+      for (const { reject } of this.#waiting.values()) reject(new Error('hung up'));
+    });
+  }
+
+  static async open(port: number, ca: Buffer): Promise<DirectClient> {
+    const client = await DirectClient.connected(port, ca);
+    client.socket.write(firstMessage());
+    await client.#first.promise;
+    return client;
+  }
+
+  /** Without having said anything. */
+  static async connected(port: number, ca: Buffer): Promise<DirectClient> {
+    const socket = connect({ port, host: 'localhost', ca });
+    await once(socket, 'secureConnect');
+    return new DirectClient(socket);
+  }
+
+  /** Resolves when the server has hung up. */
+  async closed(): Promise<void> {
+    if (!this.socket.closed) await once(this.socket, 'close');
+  }
+
+  call(call: DirectCall): Promise<DirectAnswer> {
+    const { bytes, transportId } = this.bytesOf(call);
+    const answered = Promise.withResolvers<DirectAnswer>();
+    answered.promise.catch(() => {});
+    this.#waiting.set(transportId, answered);
+    this.socket.write(bytes);
+    return answered.promise;
+  }
+
+  bytesOf({ operation, body, key, ofDatabase = false, link, ...named }: DirectCall): {
+    readonly bytes: Buffer;
+    readonly transportId: number;
+  } {
+    const [operationNumber, verb] = OPERATIONS[operation];
+    const transportId = this.#next++;
+    const date = new Date().toUTCString();
+    const parts = [
+      ...(named.database === undefined ? [] : ['dbs', named.database]),
+      ...(named.container === undefined ? [] : ['colls', named.container]),
+      ...(named.item === undefined ? [] : ['docs', named.item]),
+    ];
+    const signed = `${verb}\n${ofDatabase ? 'dbs' : 'docs'}\n`.toLowerCase() + `${link ?? parts.join('/')}\n`;
+    const signature = createHmac('sha256', Buffer.from(key ?? EMULATOR_KEY, 'base64'))
+      .update(`${signed}${date.toLowerCase()}\n\n`)
+      .digest('base64');
+    const payload = body === undefined ? undefined : Buffer.isBuffer(body) ? body : Buffer.from(JSON.stringify(body));
+    const all: Named = {
+      authorization: encodeURIComponent(`type=master&ver=1.0&sig=${signature}`),
+      date,
+      payloadPresent: payload === undefined ? 0 : 1,
+      transportId,
+      ...named,
+    };
+    const tokens = Object.entries(all).map(([name, value]) => {
+      const [number, type] = REQUEST[name as keyof Named];
+      return token(number, type, value);
+    });
+    const buffers = [message(ofDatabase ? DATABASE : DOCUMENT, operationNumber, crypto.randomUUID(), tokens)];
+    if (payload !== undefined) {
+      const length = Buffer.alloc(4);
+      length.writeUInt32LE(payload.length);
+      buffers.push(length, payload);
+    }
+    return { bytes: Buffer.concat(buffers), transportId };
+  }
+
+  #take(chunk: Buffer): void {
+    this.#read = Buffer.concat([this.#read, chunk]);
+    for (;;) {
+      if (this.#read.length < 4) return;
+      const end = this.#read.readUInt32LE(0);
+      if (this.#read.length < end) return;
+      const tokens = readTokens(this.#read.subarray(24, end));
+      let bodyEnd = end;
+      // Of the first message it is its version.
+      const hasBody = this.#next > 1 && tokens.get(0) === 1;
+      if (hasBody) {
+        if (this.#read.length < end + 4) return;
+        bodyEnd = end + 4 + this.#read.readUInt32LE(end);
+        if (this.#read.length < bodyEnd) return;
+      }
+      const text = hasBody ? this.#read.subarray(end + 4, bodyEnd).toString() : '';
+      const status = this.#read.readUInt32LE(4);
+      const json = (text.startsWith('{') ? JSON.parse(text) : {}) as DirectAnswer['json'];
+      const answer = { status, activityId: readGuid(this.#read, 8), tokens, text, json };
+      this.#read = this.#read.subarray(bodyEnd);
+      this.#first.resolve(answer);
+      this.#waiting.get(Number(tokens.get(ANSWER.transportId)))?.resolve(answer);
+    }
+  }
+}
