@@ -21,11 +21,31 @@ const notAssigned = ({ id }: Pick<Principal, 'id'>, action: string, resource: st
     `Request is blocked because principal [${id}] does not have required RBAC permissions to perform action [Microsoft.DocumentDB/databaseAccounts/${action}] on resource [${resource}].`,
   );
 
-const isOfData = ({ role }: Assignment): boolean => isDataRole(role);
+/** What a principal's data roles are for. */
+function reachOf({ assignments }: Principal) {
+  const ofData = assignments.filter(({ role }: Assignment) => isDataRole(role));
+  return {
+    hasAny: ofData.length > 0,
+    isEverywhere: ofData.some(({ scope }) => scope.database === undefined),
+    covers: (database: string, container: string, writes = false): boolean =>
+      ofData.some(
+        ({ role, scope }) =>
+          (scope.database ?? database) === database &&
+          (scope.container ?? container) === container &&
+          (!writes || role === 'contributor'),
+      ),
+    // Who may see a container may see the database that it is in.
+    reaches: (database: string): boolean => ofData.some(({ scope }) => (scope.database ?? database) === database),
+  };
+}
+
+const notReached = (principal: Principal, action: string, ...names: readonly string[]): WireError =>
+  notAssigned(principal, action, `dbs/${names.join('/colls/')}`);
 
 /**
  * Refuses targets that data roles never reach: users, permissions, throughput, and the making, changing and deleting of
- * databases and containers. Of which database and container, the store of the principal looks at.
+ * databases and containers; and databases and containers, by their names, that the principal's are not for. Other nodes
+ * would be asked for a name that is not known here, and the time which that takes would tell that it is not.
  *
  * @throws WireError 403 with substatus 5300, or 5301 for who has no data role at all
  */
@@ -37,11 +57,19 @@ export function checkTargetAssigned(
     isRead,
   }: { readonly segments: readonly string[]; readonly method: string; readonly isRead: boolean },
 ): void {
-  if (!principal.assignments.some(isOfData)) throw notAssigned(principal, METADATA, '/');
+  const { hasAny, reaches, covers } = reachOf(principal);
+  if (!hasAny) throw notAssigned(principal, METADATA, '/');
   const isInContainer = segments[2] === 'colls' && segments.length > 4;
   const isOfItems = isInContainer && (segments[4] === 'docs' || segments[4] === 'operations');
   const isMetadata = segments[0] !== 'offers' && segments[2] !== 'users';
-  if (isRead ? isMetadata : isOfItems) return;
+  if (isRead ? isMetadata : isOfItems) {
+    const [root, database, kind, container] = segments;
+    // By a rid the store of the principal looks.
+    if (root !== 'dbs' || database === undefined || isRid(database)) return;
+    if (!reaches(database)) throw notReached(principal, METADATA, database);
+    if (kind !== 'colls' || container === undefined || isRid(container) || covers(database, container)) return;
+    throw notReached(principal, METADATA, database, container);
+  }
   const target = `/${segments.join('/')}`.slice(0, 200);
   throw blocked(
     'notForIdentities',
@@ -54,18 +82,8 @@ export function checkTargetAssigned(
  * here is refused, so that what the store learns to do is not open to them by oversight.
  */
 export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
-  const assignments = principal.assignments.filter(isOfData);
-  const covers = (database: string, container: string, writes = false): boolean =>
-    assignments.some(
-      ({ role, scope }) =>
-        (scope.database ?? database) === database &&
-        (scope.container ?? container) === container &&
-        (!writes || role === 'contributor'),
-    );
-  // Who may see a container may see the database that it is in.
-  const reaches = (database: string): boolean =>
-    assignments.some(({ scope }) => (scope.database ?? database) === database);
-  const refuse = (action: string, ...names: string[]) => notAssigned(principal, action, `dbs/${names.join('/colls/')}`);
+  const { covers, reaches, isEverywhere } = reachOf(principal);
+  const refuse = (action: string, ...names: string[]) => notReached(principal, action, ...names);
   const check = (container: ContainerState, action: string, writes = false): void => {
     const { name: database } = store.databaseByRid(container.databaseRid)!;
     if (!covers(database, container.name, writes)) throw refuse(action, database, container.name);
@@ -110,8 +128,10 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     },
     containerByRid: (rid) => {
       const found = store.containerByRid(rid);
-      if (found !== undefined) check(found, METADATA);
-      return found;
+      const database = found && store.databaseByRid(found.databaseRid)!.name;
+      // A rid is made of names. So that nobody tries names by it, none is answered as one of what is there and not for him.
+      if (found === undefined ? isEverywhere : covers(database!, found.name)) return found;
+      throw notAssigned(principal, METADATA, `dbs/colls/${rid}`);
     },
     deletedContainers: (database, name) => {
       if (!covers(database, name)) throw refuse(METADATA, database, name);
