@@ -1,7 +1,8 @@
 import type * as JoseModule from 'jose';
-import type { JSONWebKeySet, JWTVerifyGetKey } from 'jose';
+import type { FetchImplementation, JSONWebKeySet, JWTVerifyGetKey } from 'jose';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
+import { wait } from '../wait.ts';
 import { decodedToken } from './keys.ts';
 
 /**
@@ -66,6 +67,10 @@ const CLOCK_TOLERANCE_SECONDS = 60;
 const REMEMBERED_MS = 5 * 60 * 1000;
 const REMEMBERED_TOKENS = 4_096;
 const FETCH_TIMEOUT_MS = 5_000;
+/** Of an issuer that fails, tokens that nobody has signed would else have the keys asked for, each once. */
+const ASKED_EVERY_MS = 100;
+/** More than issuers have: anybody can have them asked for, and they are held in memory. */
+const MAX_KEYS_BYTES = 1024 * 1024;
 const TOLD_EVERY_MS = 60_000;
 
 /** Signatures by public keys alone: a secret that both sides had would be one more to lose. */
@@ -92,7 +97,10 @@ interface Remembered {
   readonly untilMs: number;
 }
 
-type Jose = Pick<typeof JoseModule, 'jwtVerify' | 'decodeJwt' | 'createRemoteJWKSet' | 'createLocalJWKSet' | 'errors'>;
+type Jose = Pick<
+  typeof JoseModule,
+  'jwtVerify' | 'decodeJwt' | 'createRemoteJWKSet' | 'createLocalJWKSet' | 'customFetch' | 'errors'
+>;
 
 /**
  * Checks the identity tokens (signed JWTs) of Entra ID or any other OpenID Connect provider: by whom they are issued, for
@@ -144,10 +152,11 @@ export class Identities {
     if (known !== undefined && nowMs < known.untilMs) return { ok: true, principal: known.principal };
     const { decodeJwt, jwtVerify, errors } = this.#jose;
     const remembered = this.#remembered;
+    let issuer: Trusted | undefined;
     try {
       if (token.length > MAX_TOKEN_CHARACTERS) return invalid('it is too long');
       // Says only whose keys are to be asked for.
-      const issuer = this.#issuers.get(decodeJwt(token).iss ?? '');
+      issuer = this.#issuers.get(decodeJwt(token).iss ?? '');
       if (issuer === undefined) return invalid('its issuer ("iss") is not one that this store knows');
       const { payload } = await jwtVerify(token, issuer.keyOf, {
         issuer: issuer.issuer,
@@ -165,19 +174,21 @@ export class Identities {
       return { ok: true, principal };
     } catch (error) {
       if (error instanceof errors.JOSEError) return invalid(error.message);
-      if (!(error instanceof KeysUnavailable)) throw error;
       if (nowMs - this.#toldAtMs >= TOLD_EVERY_MS) {
         this.#toldAtMs = nowMs;
-        this.#onFault(error.message);
+        const { message } = error as Error;
+        // A key that was had may be one to verify nothing by: cut off, or too short.
+        const isAway = error instanceof KeysUnavailable;
+        this.#onFault(isAway ? message : `a key of ${issuer?.name} can't be used: ${message}`);
       }
       return { ok: false, reason: 'unavailable', why: KEYS_AWAY };
     }
   }
 
   #keysOf({ name, keys }: Issuer): JWTVerifyGetKey {
-    const { createLocalJWKSet, createRemoteJWKSet, errors } = this.#jose;
+    const { createLocalJWKSet, createRemoteJWKSet, customFetch, errors } = this.#jose;
     if (!(keys instanceof URL)) return createLocalJWKSet(keys);
-    const find = createRemoteJWKSet(keys, { timeoutDuration: FETCH_TIMEOUT_MS });
+    const find = createRemoteJWKSet(keys, { timeoutDuration: FETCH_TIMEOUT_MS, [customFetch]: keysFetch() });
     return async (header, token) => {
       try {
         return await find(header, token);
@@ -195,7 +206,27 @@ export class Identities {
 /** Whether a token is good can't be said. */
 class KeysUnavailable extends Error {}
 
-const KEYS_AWAY = "Whether the identity token is valid can't be said: the keys of its issuer can't be had.";
+/** What fetches an issuer's keys, for all who wait for them at a time. */
+function keysFetch(): FetchImplementation {
+  let askedAtMs = Number.NEGATIVE_INFINITY;
+  return async (url, options) => {
+    const pauseMs = askedAtMs + ASKED_EVERY_MS - systemClocks.monotonicMs();
+    if (pauseMs > 0) await wait(pauseMs, options.signal);
+    askedAtMs = systemClocks.monotonicMs();
+    const response = await fetch(url, options);
+    const chunks: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const chunk of response.body ?? []) {
+      bytes += chunk.length;
+      if (bytes > MAX_KEYS_BYTES) throw new Error(`more than ${MAX_KEYS_BYTES} bytes came`);
+      chunks.push(chunk);
+    }
+    return new Response(bytes === 0 ? null : Buffer.concat(chunks), { status: response.status });
+  };
+}
+
+const KEYS_AWAY =
+  "Whether the identity token is valid can't be said: the keys of its issuer can't be had, or can't be used.";
 
 const invalid = (why: string): IdentityVerdict => ({
   ok: false,

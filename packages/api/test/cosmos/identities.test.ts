@@ -1,6 +1,6 @@
 import { generateKeyPair, SignJWT } from 'jose';
 import type { FastifyInstance } from 'fastify';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { assignedStore } from '@epitaph/api/cosmos/assigned.ts';
 import type { WireError } from '@epitaph/api/cosmos/errors.ts';
 import { Identities, type IdentityRole, type Issuer } from '@epitaph/api/http/identities.ts';
@@ -14,6 +14,7 @@ let issuer: TestIssuer;
 beforeAll(async () => {
   issuer = await TestIssuer.start();
 });
+afterEach(() => void (issuer.fault = undefined));
 afterAll(() => issuer.stop());
 
 const assign = (principal: string, role: IdentityRole, database?: string, container?: string) => ({
@@ -116,6 +117,7 @@ describe('an identity token', () => {
     ['answers with a fault', { status: 500, text: '' }],
     ['answers something else', { status: 200, text: '<html>' }],
     ['answers what is no set of keys', { status: 200, text: '[]' }],
+    ['answers more than anybody has keys', { status: 200, text: `{"keys": []}${' '.repeat(1_048_576)}` }],
   ])('can’t be judged while its issuer %s, and can again as soon as it doesn’t', async (_, fault) => {
     const ring = await identities();
     const token = await issuer.token('ann');
@@ -127,6 +129,31 @@ describe('an identity token', () => {
     issuer.fault = undefined;
     expect(await ring.verify(token)).toMatchObject({ ok: true });
   });
+
+  test('that nobody has signed has the keys asked for ten times a second at most, while that fails', async () => {
+    const ring = await identities();
+    const header = Buffer.from('{"alg":"RS256","kid":"none"}').toString('base64url');
+    const junk = [header, Buffer.from(JSON.stringify({ iss: issuer.url })).toString('base64url'), 'AAAA'].join('.');
+    issuer.fault = { status: 500, text: '' };
+    const before = issuer.asked;
+    for (const untilMs = performance.now() + 150; performance.now() < untilMs;) await ring.verify(junk);
+    expect(issuer.asked - before).toBeLessThanOrEqual(3);
+  });
+
+  test.each(['a file', 'its address'])(
+    'of an issuer whose key in %s can’t be used is no defect of the store',
+    async (where) => {
+      const [key] = (JSON.parse(issuer.jwks) as { keys: object[] }).keys;
+      const text = JSON.stringify({ keys: [{ ...key, n: 'AQAB' }] });
+      const token = await issuer.token('ann');
+      issuer.fault = { status: 200, text };
+      const keys = where === 'a file' ? (JSON.parse(text) as Issuer['keys']) : new URL(issuer.url);
+      const ring = await identities([issuer.as([], { keys })]);
+      told.length = 0;
+      for (let n = 0; n < 2; n++) expect(await ring.verify(token)).toMatchObject({ ok: false, reason: 'unavailable' });
+      expect(told).toEqual([expect.stringContaining("a key of entra can't be used: ") as string]);
+    },
+  );
 });
 
 describe('an identity', () => {
@@ -253,6 +280,34 @@ describe('an identity', () => {
     expect(await statuses('of-orders', [orders, `${orders}/docs`, `${others}/docs`])).toEqual([200, 200, 403]);
     expect(await create('of-orders', `${orders}/docs`)).toBe(201);
     expect(await create('of-orders', `${others}/docs`)).toBe(403);
+    // A rid is made of names, which could be tried by it.
+    const never = others.replace(/.=$/, 'A=');
+    for (const path of [never, `${never}/docs`, others, `${others}/docs`]) {
+      const { status, text } = await as('of-orders', 'GET', path);
+      expect([path, status, /others/.test(text)]).toEqual([path, 403, false]);
+    }
+    expect(await statuses('reader', [never, others])).toEqual([404, 200]);
+  });
+
+  test('is refused what its roles are not for before other nodes are asked for the name', async () => {
+    const asked: unknown[] = [];
+    const settleNames = async (...names: unknown[]) => void asked.push(names);
+    const identities = await Identities.of([issuer.as([assign('of-orders', 'contributor', 'shop', 'orders')])], {
+      nowMs: () => NOW_MS,
+    });
+    const node = testServer({ store: fakeStore({ settleNames }), identities });
+    const authorization = identityHeader(await issuer.token('of-orders'));
+    for (const path of [
+      '/dbs/nothing',
+      '/dbs/nothing/colls',
+      '/dbs/shop/colls/nothing',
+      '/dbs/shop/colls/nothing/docs',
+    ]) {
+      expect((await call(node, 'GET', path, { headers: { authorization } })).status).toBe(403);
+    }
+    expect(asked).toEqual([]);
+    await call(node, 'GET', DOCS, { headers: { authorization } });
+    expect(asked).toEqual([['shop', 'orders', false]]);
   });
 
   test.each<[string, Tail[0], string]>([
