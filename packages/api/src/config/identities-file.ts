@@ -51,12 +51,7 @@ const schema = z.strictObject({ issuers: z.array(issuer).min(1, 'must name one a
  * @throws BadConfiguration naming the one thing that is wrong and where
  */
 export function readIdentities(file: string): Issuer[] {
-  const given = readJson('identities file', file);
-  if (process.platform !== 'win32' && (statSync(file).mode & 0o022) !== 0) {
-    throw new BadConfiguration(
-      `The identities file ${file} can be changed by others on this machine, who could give themselves any role: run chmod go-w on it.`,
-    );
-  }
+  const given = readGuarded('identities file', file);
   const result = schema.safeParse(given);
   if (!result.success) {
     const [{ path: where, message }] = result.error.issues as [z.core.$ZodIssue];
@@ -72,6 +67,15 @@ export function readIdentities(file: string): Issuer[] {
   return issuers.map((one) => ({ ...one, keys: keysOf(one.keys, file) }));
 }
 
+/** @throws BadConfiguration also for a file that others may change: who writes the keys signs the tokens */
+function readGuarded(what: string, file: string): unknown {
+  const given = readJson(what, file);
+  if (process.platform === 'win32' || (statSync(file).mode & 0o022) === 0) return given;
+  throw new BadConfiguration(
+    `The ${what} ${file} can be changed by others on this machine, who could give themselves any role: run chmod go-w on it.`,
+  );
+}
+
 function keysOf(keys: string, file: string): Issuer['keys'] {
   const url = URL.parse(keys);
   if (url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopbackHostHeader(url.host))) return url;
@@ -80,5 +84,5 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
       `The identities file ${file}: keys must come over https: whoever is in between could put in others.`,
     );
   }
-  return readJson("file of an issuer's keys", path.resolve(path.dirname(file), keys)) as Issuer['keys'];
+  return readGuarded("file of an issuer's keys", path.resolve(path.dirname(file), keys)) as Issuer['keys'];
 }

@@ -329,6 +329,12 @@ describe('the identities file', () => {
     const name = file(JSON.stringify({ issuers: [good] }));
     chmodSync(name, 0o620);
     expect(() => readIdentities(name)).toThrow(/chmod go-w/);
+    // Who writes the keys signs tokens for anybody.
+    const own = file(JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
+    const keys = path.join(path.dirname(own), 'keys.jwks');
+    writeFileSync(keys, '{"keys": []}');
+    chmodSync(keys, 0o602);
+    expect(() => readIdentities(own)).toThrow(/file of an issuer's keys .*keys\.jwks can be changed by others/);
   });
 });
 
