@@ -21,6 +21,7 @@ import { Proxy } from '../eventstoredb/proxy.ts';
 import { Cluster } from './nodes.ts';
 import { Pooler, type Pooling } from './pooler.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
+import { StatementProxy } from './statement-proxy.ts';
 
 /** Within a beat and its timeout a dead connection is noticed, and after ten idle seconds the pool has none left. */
 const noticed = () => new Promise((resolve) => setTimeout(resolve, 11_000));
@@ -184,6 +185,29 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       });
       expect(await far.query('SELECT number FROM asked')).toEqual([{ number: 1 }]);
     }));
+
+  it('commit nothing of a transaction that did not begin, though more was sent behind its beginning', async ({
+    expect,
+  }) => {
+    const url = new URL(await server.newDatabase());
+    const proxy = await StatementProxy.to(url.hostname, Number(url.port));
+    const database = await openDatabase(proxy.url(url.href));
+    try {
+      await database.query('CREATE TABLE begun (number integer PRIMARY KEY)');
+      const put = (...numbers: readonly number[]) =>
+        database.transaction(async (sql) => {
+          for (const number of numbers) void sql.query('INSERT INTO begun VALUES ($1)', [number]);
+        });
+      await put(1, 2);
+      proxy.spoil('BEGIN');
+      await expect(put(3, 4)).rejects.toThrow('syntax error');
+      await put(5);
+      expect(await database.query('SELECT number FROM begun')).toEqual([{ number: 1 }, { number: 2 }, { number: 5 }]);
+    } finally {
+      await database.close();
+      await proxy.close();
+    }
+  });
 
   it('have the settings that the vault relies on, whatever the database and the URL say of them', async ({
     expect,

@@ -17,6 +17,7 @@ export class StatementProxy {
   #statements = 0;
   #roundTrips = 0;
   #armed: { readonly at: number; readonly cut: Cut } | undefined;
+  #spoiled: string | undefined;
 
   private constructor(host: string, port: number) {
     this.#target = { host, port };
@@ -57,6 +58,11 @@ export class StatementProxy {
     this.#armed = { at, cut };
   }
 
+  /** The next statement without parameters that begins so fails by itself, as by a cancel that comes late. */
+  spoil(text: string): void {
+    this.#spoiled = text;
+  }
+
   disarm(): void {
     this.#armed = undefined;
   }
@@ -86,6 +92,14 @@ export class StatementProxy {
       const cut = request.isStatement ? this.#counted() : undefined;
       if (cut === 'before') return end();
       awaitsAnswer = cut === 'after';
+      if (
+        request.type === 'Q' &&
+        this.#spoiled !== undefined &&
+        request.bytes.toString('utf8', 5).startsWith(this.#spoiled)
+      ) {
+        this.#spoiled = undefined;
+        request.bytes.write('?', 5);
+      }
       server.write(request.bytes);
     });
     client.on('data', (bytes: Buffer) => requests.take(bytes));

@@ -52,6 +52,15 @@ const PROBE = { text: 'SELECT 1', query_timeout: 1_000 };
 /** How often a transaction that lost against another one is tried again. */
 const ATTEMPTS = 5;
 
+/**
+ * What is sent behind the beginning of a transaction would be carried out and stay, each statement for itself, where that alone
+ * fails, as by a cancel that was meant for the statement before. So then the server ends the session, with all that is in it.
+ *
+ * @see https://www.postgresql.org/docs/current/runtime-config-error-handling.html
+ */
+const ENDS_BY_A_FAULT = "set_config('exit_on_error', 'on', false) AS ends_by_a_fault";
+const BEGIN = 'BEGIN; SET LOCAL exit_on_error = off';
+
 /** Longer ones come once: they are not worth a name on the server. */
 const LONGEST_PREPARED = 2_000;
 
@@ -286,7 +295,7 @@ export class PostgresDatabase implements Statements {
       this.#idleSinceMs.delete(client);
       if (!this.#sessions.has(client)) {
         try {
-          this.#sessions.set(client, await assertNoStandby(client));
+          this.#sessions.set(client, await assertNoStandby(client, ENDS_BY_A_FAULT));
         } catch (error) {
           client.release(error as Error);
           throw error;
@@ -319,13 +328,10 @@ export class PostgresDatabase implements Statements {
     let broken: Error | undefined;
     const faults: Error[] = [];
     const send = async <Row_ extends Row>(statement: pg.QueryConfig) => {
-      try {
-        return (await client.query<Row_>(statement)).rows;
-      } catch (error) {
-        faults.push(error as Error);
-        // What was asked behind one that failed fails for that alone.
-        throw faults[0];
-      }
+      const answer = await client.query<Row_>(statement).catch((error: Error) => void faults.push(error));
+      // What was asked behind one that failed fails for that alone.
+      if (answer === undefined || faults.length > 0) throw faults[0];
+      return answer.rows;
     };
     const query = <Row_ extends Row>(text: string, values: readonly unknown[] = []) => {
       const rows = send<Row_>(this.#statement(text, values));
@@ -334,7 +340,7 @@ export class PostgresDatabase implements Statements {
       return rows;
     };
     try {
-      void query('BEGIN');
+      void query(BEGIN);
       const result = await work({ query });
       // It commits nothing where a statement has failed, which has been answered by then.
       await query('COMMIT');
@@ -524,11 +530,12 @@ const READ_ONLY = '25006';
  * A standby shows what there was a moment ago, keys that are destroyed since among it, and its locks are its own. A name may
  * lead to one for a while after another server has taken its place.
  *
+ * @param besides what else the statement asks or sets
  * @returns the session on the server
  */
-async function assertNoStandby(client: pg.ClientBase): Promise<number> {
+async function assertNoStandby(client: pg.ClientBase, besides = '1 AS one'): Promise<number> {
   const { rows } = await client.query<{ standby: boolean; session: number }>(
-    'SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS session',
+    `SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS session, ${besides}`,
   );
   if (rows[0]!.standby) throw Object.assign(new Error('the server is a standby'), { code: READ_ONLY });
   return rows[0]!.session;
