@@ -104,11 +104,12 @@ export class StatementProxy {
     });
     client.on('data', (bytes: Buffer) => requests.take(bytes));
     const answers = new Frames(({ type, bytes }) => {
+      // What was sent before the one that is cut is answered.
+      if (!awaitsAnswer || unanswered > 1) client.write(bytes);
       // As after the start of the session, of which nobody has asked for anything.
       if (type === 'Z' && unanswered > 0) unanswered -= 1;
       // It is ready for the next statement: with the one before it is done.
-      if (!awaitsAnswer) client.write(bytes);
-      else if (type === 'Z') end();
+      if (awaitsAnswer && unanswered === 0) end();
     }, true);
     server.on('data', (bytes: Buffer) => answers.take(bytes));
   }
