@@ -209,6 +209,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
     }
   });
 
+  it('say once that it is PostgreSQL which can’t be used, also by who asks in the middle of a transaction', ({
+    expect,
+  }) =>
+    overANetwork(async (far, near) => {
+      await near.close();
+      await expect(far.transaction(() => near.query('SELECT 1'))).rejects.toThrow(/^PostgreSQL: Cannot use a pool/);
+    }));
+
   it('have the settings that the vault relies on, whatever the database and the URL say of them', async ({
     expect,
   }) => {

@@ -563,7 +563,8 @@ const SYSTEM_CODES = new Set([
 ]);
 
 function inOurWords(error: unknown): unknown {
-  if (!(error instanceof Error)) return error;
+  // Who asks for something in a transaction, beside it, has it in our words already.
+  if (!(error instanceof Error) || error instanceof StorageUnavailable) return error;
   const { code } = error as { code?: string };
   if (code === NOT_GRANTED) {
     const message = `PostgreSQL refuses the user what it needs: ${error.message}. Grant it; docs/servers.md says what.`;
