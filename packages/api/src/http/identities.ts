@@ -1,5 +1,5 @@
 import type * as JoseModule from 'jose';
-import type { FetchImplementation, JSONWebKeySet, JWTVerifyGetKey } from 'jose';
+import type { ExportedJWKSCache, FetchImplementation, JSONWebKeySet, JWTVerifyGetKey, RemoteJWKSetOptions } from 'jose';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { wait } from '../wait.ts';
@@ -67,6 +67,12 @@ const CLOCK_TOLERANCE_SECONDS = 60;
 const REMEMBERED_MS = 5 * 60 * 1000;
 const REMEMBERED_TOKENS = 4_096;
 const FETCH_TIMEOUT_MS = 5_000;
+/**
+ * For how long an issuer's keys are gone by that can't be had again: an hour, as in the libraries of Entra ID.
+ *
+ * @source https://learn.microsoft.com/dotnet/api/microsoft.identitymodel.tokens.baseconfigurationmanager.lastknowngoodlifetime
+ */
+const LAST_KEYS_MS = 60 * 60 * 1000;
 /** Of an issuer that fails, tokens that nobody has signed would else have the keys asked for, each once. */
 const ASKED_EVERY_MS = 100;
 /** More than issuers have: anybody can have them asked for, and they are held in memory. */
@@ -99,7 +105,7 @@ interface Remembered {
 
 type Jose = Pick<
   typeof JoseModule,
-  'jwtVerify' | 'decodeJwt' | 'createRemoteJWKSet' | 'createLocalJWKSet' | 'customFetch' | 'errors'
+  'jwtVerify' | 'decodeJwt' | 'createRemoteJWKSet' | 'createLocalJWKSet' | 'customFetch' | 'jwksCache' | 'errors'
 >;
 
 /**
@@ -115,6 +121,8 @@ export class Identities {
   #issuers: ReadonlyMap<string, Trusted> = new Map();
   #remembered = new GenerationCache<string, Remembered>(REMEMBERED_TOKENS);
   #toldAtMs = Number.NEGATIVE_INFINITY;
+  /** By their address: those that were had last, and when. */
+  readonly #lastKeys = new Map<string, ExportedJWKSCache>();
 
   private constructor(jose: Jose, nowMs: () => number, onFault: (message: string) => void) {
     this.#jose = jose;
@@ -174,32 +182,43 @@ export class Identities {
       return { ok: true, principal };
     } catch (error) {
       if (error instanceof errors.JOSEError) return invalid(error.message);
-      if (nowMs - this.#toldAtMs >= TOLD_EVERY_MS) {
-        this.#toldAtMs = nowMs;
-        const { message } = error as Error;
-        // A key that was had may be one to verify nothing by: cut off, or too short.
-        const isAway = error instanceof KeysUnavailable;
-        this.#onFault(isAway ? message : `a key of ${issuer?.name} can't be used: ${message}`);
-      }
+      const { message } = error as Error;
+      // A key that was had may be one to verify nothing by: cut off, or too short.
+      this.#tell(error instanceof KeysUnavailable ? message : `a key of ${issuer?.name} can't be used: ${message}`);
       return { ok: false, reason: 'unavailable', why: KEYS_AWAY };
     }
   }
 
   #keysOf({ name, keys }: Issuer): JWTVerifyGetKey {
-    const { createLocalJWKSet, createRemoteJWKSet, customFetch, errors } = this.#jose;
+    const { createLocalJWKSet, createRemoteJWKSet, customFetch, jwksCache, errors } = this.#jose;
     if (!(keys instanceof URL)) return createLocalJWKSet(keys);
-    const find = createRemoteJWKSet(keys, { timeoutDuration: FETCH_TIMEOUT_MS, [customFetch]: keysFetch() });
+    const fetched: Partial<ExportedJWKSCache> = {};
+    const options = { timeoutDuration: FETCH_TIMEOUT_MS, [customFetch]: keysFetch(), [jwksCache]: fetched };
+    const find = createRemoteJWKSet(keys, options as RemoteJWKSetOptions);
     return async (header, token) => {
       try {
-        return await find(header, token);
+        const key = await find(header, token);
+        this.#lastKeys.set(keys.href, fetched as ExportedJWKSCache);
+        return key;
       } catch (error) {
         const isOfToken = [errors.JWKSNoMatchingKey, errors.JWKSMultipleMatchingKeys, errors.JOSENotSupported];
         if (isOfToken.some((kind) => error instanceof kind)) throw error;
-        throw new KeysUnavailable(
-          `the keys of ${name} can't be fetched from ${keys.href}: ${(error as Error).message}`,
-        );
+        const last = this.#lastKeys.get(keys.href);
+        const isRecent = last !== undefined && this.#nowMs() - last.uat < LAST_KEYS_MS;
+        const known = isRecent ? await createLocalJWKSet(last.jwks)(header, token).catch(() => undefined) : undefined;
+        const why = `the keys of ${name} can't be fetched from ${keys.href}: ${(error as Error).message}`;
+        if (known === undefined) throw new KeysUnavailable(why);
+        this.#tell(why);
+        return known;
       }
     };
+  }
+
+  #tell(fault: string): void {
+    const nowMs = this.#nowMs();
+    if (nowMs - this.#toldAtMs < TOLD_EVERY_MS) return;
+    this.#toldAtMs = nowMs;
+    this.#onFault(fault);
   }
 }
 

@@ -1,6 +1,6 @@
 import { generateKeyPair, SignJWT } from 'jose';
 import type { FastifyInstance } from 'fastify';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { assignedStore } from '@epitaph/api/cosmos/assigned.ts';
 import type { WireError } from '@epitaph/api/cosmos/errors.ts';
 import { Identities, type IdentityRole, type Issuer } from '@epitaph/api/http/identities.ts';
@@ -128,6 +128,35 @@ describe('an identity token', () => {
     expect(told).toEqual([expect.stringContaining(`the keys of entra can't be fetched from ${issuer.url}`) as string]);
     issuer.fault = undefined;
     expect(await ring.verify(token)).toMatchObject({ ok: true });
+  });
+
+  test('is judged by the keys of before for an hour in which they can’t be had again', async () => {
+    vi.useFakeTimers({ toFake: ['Date'], now: nowMs });
+    onTestFinished(() => void vi.useRealTimers());
+    const ring = await identities();
+    expect(await ring.verify(await issuer.token('ann'))).toMatchObject({ ok: true });
+    issuer.fault = { status: 503, text: '' };
+    told.length = 0;
+    // As after a change of who may do what.
+    ring.use([issuer.as([assign('bob', 'reader')])]);
+    for (const [minutes, ok] of [
+      [0, true],
+      [11, true],
+      [59, true],
+      [61, false],
+    ] as const) {
+      nowMs = NOW_MS + minutes * 60_000;
+      vi.setSystemTime(nowMs);
+      const token = await issuer.token('bob', { n: minutes }, { atMs: nowMs });
+      expect([minutes, (await ring.verify(token)).ok]).toEqual([minutes, ok]);
+    }
+    expect(told).toContainEqual(expect.stringContaining("can't be fetched"));
+    // Of a key that nobody has seen nothing can be said.
+    nowMs = NOW_MS;
+    vi.setSystemTime(nowMs);
+    await issuer.rotate();
+    const bySomeOther = await issuer.token('bob');
+    expect(await ring.verify(bySomeOther)).toMatchObject({ ok: false, reason: 'unavailable' });
   });
 
   test('that nobody has signed has the keys asked for ten times a second at most, while that fails', async () => {
