@@ -104,6 +104,38 @@ internal static class GrowthChecks
                 Expect.True((await container.GetFeedRangesAsync()).Count > 1, "there are several ranges");
             }
         });
+        // In direct mode answers teach it nothing, and it knows the old ranges until it asks for new ones.
+        if (!Modes.IsDirect) await report.CheckAsync("growth", "a client that only queries learns of a split, and goes on from the tokens of one that knows it", async () =>
+        {
+            Container container = await database.CreateContainerAsync(new ContainerProperties("growing prefixes", ["/customer", "/id"]), 12_000);
+            for (var n = 0; n < 40; n += 1) await container.CreateItemAsync(new Order($"p{n:00}", $"customer{n % 4}", n));
+            using CosmosClient elsewhere = newClient(false, 0);
+            Container other = elsewhere.GetContainer(database.Id, "growing prefixes");
+            async Task<IReadOnlyList<int>> ReadAsync(string customer, params Container[] turns)
+            {
+                var found = new List<int>();
+                string? token = null;
+                do
+                {
+                    var options = new QueryRequestOptions { MaxItemCount = 4, PartitionKey = new PartitionKeyBuilder().Add(customer).Build() };
+                    using FeedIterator<int> pages = turns[found.Count / 4 % turns.Length].GetItemQueryIterator<int>("SELECT VALUE c.total FROM c ORDER BY c.total", token, options);
+                    FeedResponse<int> page = await pages.ReadNextAsync();
+                    found.AddRange(page);
+                    token = page.ContinuationToken;
+                }
+                while (token is not null && found.Count < 40);
+                return found;
+            }
+            IEnumerable<int> Totals(int customer) => Enumerable.Range(0, 10).Select(n => 4 * n + customer);
+            Expect.Same(Totals(0), await ReadAsync("customer0", other), "before the split");
+            await container.ReplaceThroughputAsync(60_000);
+            Expect.True((await container.GetFeedRangesAsync()).Count > 2, "it has split");
+            for (var customer = 0; customer < 4; customer += 1)
+            {
+                Expect.Same(Totals(customer), await ReadAsync($"customer{customer}", other), "by the one that only queries");
+                Expect.Same(Totals(customer), await ReadAsync($"customer{customer}", container, other), "in turns");
+            }
+        });
         await report.CheckAsync("bulk", "tells each of a thousand operations what became of it", async () =>
         {
             Container container = await database.CreateContainerAsync("thousand", "/customer", 18_000);

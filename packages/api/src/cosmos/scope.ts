@@ -111,10 +111,18 @@ export function withoutEarlierRange(request: CosmosRequest, container: Container
   return { ...request, headers: { ...headers, [RANGE_ID_HEADER]: rangeIdOf(container) } };
 }
 
-/** The id of the range that an answer is from: the one that the request names, or that of the first key it is about. */
+/**
+ * The id of the range that an answer is from: the one that the request names, or that of the first key it is about, also
+ * where a part is asked of a range that has split since. The .NET client reads the ranges again when an answer is from
+ * another than it asked. One that only queries by leading components of a key would never do so otherwise. Given a token of
+ * a client that knows today's ranges, it asks for what lies beside the token's range without those components, and takes
+ * the rows of other keys for its own.
+ *
+ * @source `RefreshRoutingCacheIfPartitionMovedAsync` of the .NET client
+ */
 export function answeringRangeId(request: CosmosRequest, container: ContainerState, scope: Scope): string {
   const named = rangeOfRequest(request, container);
-  if (named !== undefined) return named.id;
+  if (named !== undefined && askedRange(request) === undefined) return named.id;
   return scope.partitionKey === undefined
     ? rangeIdAt(rangesOf(container), startOf(container.definition, scope))
     : rangeIdOf(container, scope.partitionKey);
