@@ -80,17 +80,23 @@ export interface Whereabouts {
   readonly key: string | undefined;
   /** The id of the range that was asked for all there is, if one was. */
   readonly all?: string | undefined;
+  /** Whether it is all there is, and the client gives on what it gets as it comes: it merges nothing. */
+  readonly passedThrough?: boolean | undefined;
 }
 
 /**
  * A continuation as clients see it: opaque text. It names a place, and maybe a page that its own request alone gets, so
  * nobody gains by forging one.
  */
-export function encodeContinuation({ continuation, pageId }: Next, { of, key, all }: Whereabouts): string {
+export function encodeContinuation(
+  { continuation, pageId }: Next,
+  { of, key, all, passedThrough }: Whereabouts,
+): string {
   const where = {
     of,
     key: digestOrNone(key),
     ...(all === undefined || all === WHOLE ? {} : { all }),
+    ...(passedThrough === true && !isAnyRow(continuation) ? { whole: true } : {}),
     ...(pageId && { page: pageId }),
   };
   const token = encoded({ ...(continuation ?? { kind: START }), ...where });
@@ -98,6 +104,19 @@ export function encodeContinuation({ continuation, pageId }: Next, { of, key, al
   // Documents that don't fit leave their number: then what comes and goes between pages moves them.
   const { births: _, ...counted } = continuation;
   return encoded({ ...counted, kind: 'skip', ...where });
+}
+
+/** Whether what is left are all the rows there are, in no order of a query: those of several ranges may come one after the other. */
+const isAnyRow = (place: Continuation | undefined): boolean => place?.kind === 'after' && place.rows === undefined;
+
+/**
+ * Whether a token is of what a client passes through, in an order or up to a number of rows. Tokens of before do not say.
+ *
+ * @throws WireError for what this server has not given out
+ */
+export function isPassedThrough(token: string | undefined): boolean {
+  const value = parseToken(token);
+  return isJsonObject(value) && value['whole'] === true;
 }
 
 export const encodeListPlace = (place: ListPlace, { of, order }: ListWhereabouts): string =>

@@ -36,6 +36,7 @@ import { pageOfList } from './list-pages.ts';
 import { hadKeysHashedOtherwise, rangesOf } from './ranges.ts';
 import {
   headerText,
+  isDotNetClient,
   isQuery,
   isQueryPlan,
   jsonObjectOf,
@@ -274,7 +275,7 @@ function mergingClient({ headers }: CosmosRequest): MergingClient {
   return {
     supported: new Set(features.split(',').map((name) => name.trim())),
     isJava: headers['user-agent']?.startsWith('azsdk-java-cosmos') === true,
-    isDotNet: /\b(cosmos|documentdb)-(dotnet|netcore|netstandard)-sdk\//.test(headers['user-agent'] ?? ''),
+    isDotNet: isDotNetClient(headers),
   };
 }
 

@@ -13,7 +13,7 @@ import { withSystemProperties } from '../store/items/system-properties.ts';
 import { answerBatch } from './batch.ts';
 import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { containerHeaders } from './containers.ts';
-import { decodeContinuation, ofOtherRanges } from './continuation.ts';
+import { decodeContinuation, isPassedThrough, ofOtherRanges } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerQueryPlan, continuationHeader, isOfOneKey, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
 import { checkItemId, readItemBody } from './item-body.ts';
@@ -30,6 +30,7 @@ import {
   headerText,
   ifNoneMatchOf,
   isBatch,
+  isDotNetClient,
   isFeed,
   isQuery,
   isQueryPlan,
@@ -43,7 +44,7 @@ import {
   type Answer,
   type CosmosRequest,
 } from './request.ts';
-import { rangeIdOf } from './ranges.ts';
+import { rangeIdOf, rangesOf } from './ranges.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import {
@@ -324,13 +325,16 @@ async function queryItems(
   const position = store.headPosition();
   const named = scopeOf(request, container);
   const token = headerText(headers, 'x-ms-continuation');
-  const scope = isOfAllRanges(sql) ? scopeOfAll(named) : named;
+  // A .NET client that learns of the first split asks each range to go on with what it passes through, and puts what they
+  // say one behind the other.
+  const isOneForAll = resume === undefined && isDotNetClient(headers) && isPassedThrough(token);
+  const scope = isOneForAll || isOfAllRanges(sql) ? scopeOfAll(named) : named;
   if (scope === undefined) {
-    if (token === undefined) return nothingOf(container);
+    if (token === undefined || isOneForAll) return nothingOf(container);
     throw ofOtherRanges();
   }
   // The only range of a container is asked for all as well.
-  const all = isWhole(scope) ? rangeIdOfRequest(asked.headers) : undefined;
+  const all = isWhole(scope) && !isOneForAll ? rangeIdOfRequest(asked.headers) : undefined;
   // What was begun without a plan goes on without one, also where the container has several ranges since: a client that is
   // sent to its plan in the middle can't read the token that it has.
   const isBegun = token !== undefined;
@@ -339,7 +343,8 @@ async function queryItems(
   if (!isBegun && isWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
-  const where = { of: container.rid, key: scope.partitionKey ?? scope.prefix, all };
+  const passedThrough = isOneForAll || (isDotNetClient(headers) && isWhole(scope) && rangesOf(container).length === 1);
+  const where = { of: container.rid, key: scope.partitionKey ?? scope.prefix, all, passedThrough };
   const next = decodeContinuation(token, where);
   const page = await store.queryItems(container, {
     sql,

@@ -171,6 +171,9 @@ export const isBatch = (headers: IncomingHttpHeaders): boolean => headerFlag(hea
 export const isJavaScriptClient = (headers: IncomingHttpHeaders): boolean =>
   clientOf(headers)?.includes('azure-cosmos-js/') === true;
 
+export const isDotNetClient = (headers: IncomingHttpHeaders): boolean =>
+  /\b(cosmos|documentdb)-(dotnet|netcore|netstandard)-sdk\//.test(headers['user-agent'] ?? '');
+
 /**
  * Whether the client writes the ids in links of resources as they are, so that what looks like an escape is part of an id.
  * The .NET client escapes them.
