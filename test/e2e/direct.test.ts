@@ -234,6 +234,17 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     }
   });
 
+  test('a range that has split is gone, so that clients learn of the split, but not for a part of it', async () => {
+    // Who found none would ask for all that the range had, as upon a 410.
+    expect((await addresses(linkOf('wide'), '0')).json).toMatchObject({ _count: 4 });
+    const wide = { database: 'shop', container: 'wide', body: { query: 'SELECT * FROM c' } } as const;
+    const gone = await client.call({ operation: 'query', ...wide, rangeId: '0' });
+    expect([gone.status, gone.tokens.get(ANSWER.substatus)]).toEqual([410, 1002]);
+    const part = { startEpk: Buffer.from('05'), endEpk: Buffer.from('06'), readFeedKeyType: 3 };
+    expect(await client.call({ operation: 'query', ...wide, rangeId: '0', ...part })).toMatchObject({ status: 200 });
+    expect(await client.call({ operation: 'query', ...wide, rangeId: '2' })).toMatchObject({ status: 200 });
+  });
+
   test('of databases the strongest consistency is asked for by clients whatever the account’s is, and of items it is refused', async () => {
     const shop = { operation: 'read', database: 'shop', ofDatabase: true, consistencyLevel: 0 } as const;
     expect(await client.call(shop)).toMatchObject({ status: 200, json: { id: 'shop' } });

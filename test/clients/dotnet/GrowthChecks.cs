@@ -107,8 +107,7 @@ internal static class GrowthChecks
                 Expect.True((await container.GetFeedRangesAsync()).Count > 1, "there are several ranges");
             }
         });
-        // In direct mode answers teach it nothing, and it knows the old ranges until it asks for new ones.
-        if (!Modes.IsDirect) await report.CheckAsync("growth", "a client that only queries learns of a split, and goes on from the tokens of one that knows it", async () =>
+        await report.CheckAsync("growth", "a client that only queries learns of a split, and goes on from the tokens of one that knows it", async () =>
         {
             Container container = await database.CreateContainerAsync(new ContainerProperties("growing prefixes", ["/customer", "/id"]), 12_000);
             for (var n = 0; n < 40; n += 1) await container.CreateItemAsync(new Order($"p{n:00}", $"customer{n % 4}", n));
@@ -136,7 +135,8 @@ internal static class GrowthChecks
             for (var customer = 0; customer < 4; customer += 1)
             {
                 Expect.Same(Totals(customer), await ReadAsync($"customer{customer}", other), "by the one that only queries");
-                Expect.Same(Totals(customer), await ReadAsync($"customer{customer}", container, other), "in turns");
+                // In direct mode answers for a part of a range don't teach it which ranges there are.
+                if (!Modes.IsDirect) Expect.Same(Totals(customer), await ReadAsync($"customer{customer}", container, other), "in turns");
             }
         });
         await report.CheckAsync("bulk", "tells each of a thousand operations what became of it", async () =>

@@ -23,6 +23,9 @@ const REQUEST = {
   rangeId: [0x002c, 'string'],
   aIm: [0x003f, 'string'],
   transportId: [0x004d, 'uint32'],
+  startEpk: [0x0062, 'bytes'],
+  endEpk: [0x0063, 'bytes'],
+  readFeedKeyType: [0x0064, 'byte'],
   returnPreference: [0x0082, 'byte'],
 } as const;
 type Named = { readonly [Name in keyof typeof REQUEST]?: string | number | Buffer };

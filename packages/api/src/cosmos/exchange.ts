@@ -13,6 +13,8 @@ export interface Reply extends Writable {
 export interface Exchange {
   readonly request: Asked;
   readonly response: Reply;
+  /** In direct mode, and not over HTTP. */
+  readonly isDirect: boolean;
   /** In milliseconds of the monotonic clock. */
   readonly arrivedMs: number;
   /** Set once the request is let in. */

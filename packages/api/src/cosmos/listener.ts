@@ -120,7 +120,13 @@ export function cosmosPlane({
   };
 
   const overHttp: RequestListener = (request, response) => {
-    const exchange: Exchange = { request, response, arrivedMs: systemClocks.monotonicMs(), admitted: undefined };
+    const exchange: Exchange = {
+      request,
+      response,
+      isDirect: false,
+      arrivedMs: systemClocks.monotonicMs(),
+      admitted: undefined,
+    };
     try {
       const refused = guard(request);
       if (refused !== undefined) throw refused;
@@ -142,6 +148,7 @@ export function cosmosPlane({
     const exchange: Exchange = {
       request: asked,
       response: reply,
+      isDirect: true,
       arrivedMs: systemClocks.monotonicMs(),
       admitted: undefined,
     };
@@ -194,7 +201,7 @@ function schemeOf({ headers, socket }: Asked): string {
 }
 
 function cosmosRequest(
-  { request, response }: Exchange,
+  { request, response, isDirect }: Exchange,
   { activityId, target, actor, consistency, store }: Admitted,
   body: Buffer | undefined,
   surroundings: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages' | 'isRenamed'>,
@@ -208,6 +215,7 @@ function cosmosRequest(
     headers: request.headers,
     body,
     caller: { actor, correlationId: activityId },
+    isDirect,
     consistency,
     endpoint: () => `${schemeOf(request)}://${request.headers.host ?? 'localhost'}`,
     signal: () => (gone ??= clientGone(response)),

@@ -25,6 +25,8 @@ export interface CosmosRequest {
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer | undefined;
   readonly caller: Caller;
+  /** In direct mode, whose clients look for each range's address, and know ranges until they are told that one is gone. */
+  readonly isDirect: boolean;
   /** What a read of this request must see; the levels are Cosmos DB's. */
   readonly consistency: ConsistencyLevel;
   readonly consistencyPolicy: ConsistencyPolicy;

@@ -62,10 +62,14 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
   const id = rangeIdOfRequest(request.headers);
   if (id === undefined) return undefined;
   const range = rangeById(container, id);
-  if (range !== undefined) return range;
+  // In direct mode nothing else teaches a client of the split. Who has asked for a part of the range would take the rows beside it,
+  // too: upon a 410 the .NET client asks for all that the range had.
+  const isWholeRange = askedRange(request) === undefined;
+  const isFormer = request.isDirect && isWholeRange && !rangesOf(container).some((known) => known.id === id);
+  if (range !== undefined && !isFormer) return range;
   // Without such an earlier container the id is of before those of version 1 were ids of their own: a lease may have kept it.
   const isAnswered = asksAgainForEver(request) || !hadKeysHashedOtherwise(request.store, container);
-  const inPlace = isAnswered ? rangeInPlaceOf(container, id) : undefined;
+  const inPlace = isAnswered && !isFormer ? rangeInPlaceOf(container, id) : undefined;
   if (inPlace === undefined) {
     throw new WireError('rangeGone', `The requested partition key range '${id.slice(0, 100)}' is gone.`);
   }

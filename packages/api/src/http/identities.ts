@@ -1,5 +1,5 @@
 import type * as JoseModule from 'jose';
-import type { ExportedJWKSCache, FetchImplementation, JSONWebKeySet, JWTVerifyGetKey, RemoteJWKSetOptions } from 'jose';
+import type { ExportedJWKSCache, FetchImplementation, JSONWebKeySet, JWTVerifyGetKey } from 'jose';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { wait } from '../wait.ts';
@@ -194,7 +194,7 @@ export class Identities {
     if (!(keys instanceof URL)) return createLocalJWKSet(keys);
     const fetched: Partial<ExportedJWKSCache> = {};
     const options = { timeoutDuration: FETCH_TIMEOUT_MS, [customFetch]: keysFetch(), [jwksCache]: fetched };
-    const find = createRemoteJWKSet(keys, options as RemoteJWKSetOptions);
+    const find = createRemoteJWKSet(keys, options);
     return async (header, token) => {
       try {
         const key = await find(header, token);
