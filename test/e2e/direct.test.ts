@@ -373,6 +373,34 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
+  test('what comes while the server stops is for another try, which writes are given as well', async () => {
+    await withServer({}, async (at, server) => {
+      const other = await DirectClient.open(at, tls.certificate);
+      const answered: number[] = [];
+      const upserting = (async () => {
+        try {
+          for (;;) {
+            const { status } = await other.call({ operation: 'upsert', ...ANN, body: { id: 'late', customer: 'ann' } });
+            answered.push(status);
+          }
+        } catch {
+          // It has hung up.
+        }
+      })();
+      await closeWithin(server, 500);
+      await upserting;
+      const first = answered.indexOf(410);
+      expect(answered.slice(0, first).every((status) => status === 200 || status === 201)).toBe(true);
+      expect(new Set(answered.slice(first))).toEqual(new Set([410]));
+    });
+  });
+
+  test('of a container that is gone clients learn at once that it is', async () => {
+    const { status, tokens } = await client.call({ operation: 'read', ...ANN, container: 'gone', item: 'one' });
+    expect({ status, substatus: tokens.get(ANSWER.substatus) }).toEqual({ status: 404, substatus: 1003 });
+    expect((tokens.get(ANSWER.sessionToken) as Buffer).toString()).toBe(`-1#${store.headPosition()}`);
+  });
+
   test('HTTP is spoken at the same port, however few bytes come at a time', async () => {
     const socket = connect({ port, host: 'localhost', ca: tls.certificate });
     await once(socket, 'secureConnect');

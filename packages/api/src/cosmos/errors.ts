@@ -30,6 +30,7 @@ export const wireShapes = {
   methodNotAllowed: { status: 405, code: 'MethodNotAllowed' },
   requestTimeout: { status: 408, code: 'RequestTimeout' },
   conflict: { status: 409, code: 'Conflict' },
+  gone: { status: 410, code: 'Gone' },
   rangeGone: { status: 410, substatus: 1002, code: 'Gone' },
   preconditionFailed: { status: 412, code: 'PreconditionFailed' },
   patchConditionNotMet: { status: 412, substatus: 1110, code: 'PreconditionFailed' },

@@ -16,7 +16,7 @@ import { admit, type Admitted, type Asked, type Gate } from './admission.ts';
 import type { AnswerDirect, DirectBody } from '../direct/connection.ts';
 import { answerCharged, operationOf } from './charged.ts';
 import { defaultConsistency, type ConsistencyPolicy } from './consistency.ts';
-import { badRequest, describeError, overloaded, tooLarge, type WireError } from './errors.ts';
+import { badRequest, describeError, overloaded, tooLarge, WireError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { readOnlyStore } from './read-only.ts';
 import { headerText, isMissing, type Answer, type CosmosRequest } from './request.ts';
@@ -31,6 +31,8 @@ export interface CosmosOptions {
   readonly inFlight: InFlight;
   /** Says of a request why it is refused whatever it asks for, if it is. */
   readonly guard: (request: IncomingMessage) => WireError | undefined;
+  /** Whether the server is being stopped. */
+  readonly isClosing: () => boolean;
   readonly log: Log;
   /** What the account says of its consistency; `Session` by default. */
   readonly consistency?: ConsistencyPolicy | undefined;
@@ -53,6 +55,7 @@ export function cosmosPlane({
   limits,
   inFlight,
   guard,
+  isClosing,
   log,
   ...options
 }: CosmosOptions): DataPlane {
@@ -165,6 +168,7 @@ export function cosmosPlane({
     };
     const refuse = (error: unknown): undefined => fail(exchange, error) as undefined;
     try {
+      if (isClosing()) throw stopping();
       if (!request.isKnown) throw badRequest('There is no such operation in direct mode.');
       const admitted = admit(asked, gate);
       return admitted instanceof Promise ? admitted.then(letInDirect).catch(refuse) : letInDirect(admitted);
@@ -174,6 +178,14 @@ export function cosmosPlane({
   };
   return { overHttp, direct };
 }
+
+/**
+ * Clients in direct mode can't be told to take another connection, as `connection: close` tells those over HTTP. But of what is
+ * answered like this they know that nothing was done, and try it again for half a minute, writes as well.
+ *
+ * @source `GoneAndRetryWithRequestRetryPolicy` of the .NET client, `GoneAndRetryWithRetryPolicy` of the Java client
+ */
+const stopping = (): WireError => new WireError('gone', 'The server is being stopped.');
 
 /**
  * Of several nodes one may go by what another has deleted a moment ago, and has made anew under the same name: what is

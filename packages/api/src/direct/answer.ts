@@ -1,3 +1,4 @@
+import { sessionToken, sessionTokenFor } from '../cosmos/session-token.ts';
 import { GUID_BYTES, writeGuid } from './guid.ts';
 import { TokenWriter } from './tokens.ts';
 
@@ -59,7 +60,11 @@ const HEAD_BYTES = 4 + 4 + GUID_BYTES;
 /** The buffers of an answer's message, to be sent one after the other. */
 export function answerMessage(
   answer: DirectAnswer,
-  { activityId, transportId }: { readonly activityId: string; readonly transportId: number },
+  {
+    activityId,
+    transportId,
+    clientVersion,
+  }: { readonly activityId: string; readonly transportId: number; readonly clientVersion: string },
 ): [Buffer, ...Buffer[]] {
   const tokens = new TokenWriter();
   const bodyBytes = answer.body.reduce((sum, { length }) => sum + length, 0);
@@ -71,11 +76,13 @@ export function answerMessage(
     if (text !== undefined) tokens.text(text, 'string', value);
     else if (number !== undefined) tokens.number(...number, Number(value));
   }
-  const session = answer.headers.get('x-ms-session-token');
-  // The client puts the range before it.
-  if (session !== undefined) tokens.text(TOKENS.sessionToken, 'string', session.slice(session.indexOf(':') + 1));
   // Clients take no answer without one above zero, not even a refusal.
   const lsn = Math.max(1, Number(answer.headers.get('lsn') ?? answer.headPosition));
+  // Without one, clients take what is not found for what this replica has not got yet, and ask again for 15 seconds.
+  const ofMissing = answer.status === 404 ? sessionTokenFor(clientVersion, sessionToken('', lsn)) : undefined;
+  const session = answer.headers.get('x-ms-session-token') ?? ofMissing;
+  // The client puts the range before it.
+  if (session !== undefined) tokens.text(TOKENS.sessionToken, 'string', session.slice(session.indexOf(':') + 1));
   tokens.number(TOKENS.lsn, 'int64', lsn);
   tokens.number(TOKENS.localLsn, 'int64', lsn);
   tokens.number(TOKENS.quorumAckedLsn, 'int64', lsn);

@@ -130,6 +130,7 @@ export class DirectConnection {
       socket: this.#socket,
       activityId: message.activityId,
       transportId: request.transportId,
+      clientVersion: client.version,
       headPosition: this.#surroundings.headPosition,
       unsentTimeoutMs: this.#limits.unsentTimeoutMs,
     });

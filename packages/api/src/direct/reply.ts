@@ -7,6 +7,7 @@ export interface ReplyTo {
   readonly socket: TLSSocket;
   readonly activityId: string;
   readonly transportId: number;
+  readonly clientVersion: string;
   /** Where the log is. */
   readonly headPosition: () => number;
   /** How long the client may take nothing of it. */

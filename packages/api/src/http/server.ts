@@ -140,8 +140,18 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   const guard = (request: IncomingMessage): WireError | undefined =>
     lacksHost(request) ? badRequest("The request lacks the header 'Host'.") : options.guard?.(request);
   const inFlight = new InFlight(limits);
-  const dataPlane = cosmosPlane({ store, keys, identities, limits, inFlight, guard, log: app.log, consistency });
   let isClosing = false;
+  const dataPlane = cosmosPlane({
+    store,
+    keys,
+    identities,
+    limits,
+    inFlight,
+    guard,
+    isClosing: () => isClosing,
+    log: app.log,
+    consistency,
+  });
   app.addHook('preClose', (done) => {
     isClosing = true;
     done();
