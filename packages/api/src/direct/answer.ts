@@ -20,6 +20,7 @@ const TOKENS = {
   sessionToken: 0x003e,
   transportRequestId: 0x0035,
   localLsn: 0x003a,
+  itemLocalLsn: 0x003c,
   quorumAckedLocalLsn: 0x003b,
 } as const;
 
@@ -85,6 +86,9 @@ export function answerMessage(
   if (session !== undefined) tokens.text(TOKENS.sessionToken, 'string', session.slice(session.indexOf(':') + 1));
   tokens.number(TOKENS.lsn, 'int64', lsn);
   tokens.number(TOKENS.localLsn, 'int64', lsn);
+  // Where several replicas are asked, one answer is enough by it, however far they have come meanwhile.
+  const itemLsn = answer.headers.get('x-ms-item-lsn');
+  if (itemLsn !== undefined) tokens.number(TOKENS.itemLocalLsn, 'int64', Number(itemLsn));
   tokens.number(TOKENS.quorumAckedLsn, 'int64', lsn);
   tokens.number(TOKENS.quorumAckedLocalLsn, 'int64', lsn);
   tokens.number(TOKENS.currentReplicaSetSize, 'uint32', REPLICAS);
