@@ -270,6 +270,16 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(read.map(({ json }) => json['id'])).toEqual(ids);
   });
 
+  test('requests that fill to the byte what is kept of those that are not read yet wait until others are answered', async () => {
+    const of = (text: string) => ({ operation: 'upsert', ...ANN, body: { id: 'full', customer: 'ann', text } }) as const;
+    const head = client.bytesOf(of('')).bytes.length;
+    client.socket.cork();
+    // Four make a record of TLS, and sixteen what Node.js keeps.
+    const answers = Array.from({ length: 160 }, () => client.call(of('x'.repeat(4_096 - head))));
+    client.socket.uncork();
+    expect(new Set((await Promise.all(answers)).map(({ status }) => Math.floor(status / 100)))).toEqual(new Set([2]));
+  });
+
   test('who is refused is told so, and the connection goes on behind the body', async () => {
     const create = { operation: 'create', ...ANN, body: { id: 'refused', customer: 'ann' } } as const;
     const wrong = await client.call({ ...create, key: Buffer.alloc(64, 1).toString('base64') });

@@ -121,7 +121,7 @@ export class DirectConnection {
 
   async #request(client: ClientFacts): Promise<void> {
     while (this.#underWay.size >= MOST_UNDER_WAY || this.#socket.writableLength >= MOST_UNSENT_BYTES) {
-      await this.#change();
+      await this.#awoken();
     }
     const message = await this.#message();
     const request = directRequest(message, client);
@@ -181,10 +181,18 @@ export class DirectConnection {
     return this.#socket.read(Math.min(most, this.#socket.readableLength)) as Buffer;
   }
 
-  /** Waits until more has come, or an answer is out. */
+  /** Waits until more has come. */
   async #change(): Promise<void> {
     // That it has ended is told to those who read alone.
     this.#socket.read(0);
+    await this.#awoken();
+  }
+
+  /**
+   * Waits until an answer is out, or more has come. Nothing is read meanwhile: of a buffer that is full Node.js says each time
+   * that there is something to read, and with that it would go on and on, and nothing else of the process ever again.
+   */
+  async #awoken(): Promise<void> {
     if (this.#socket.destroyed || this.#socket.readableEnded) throw new ConnectionOver();
     await new Promise<void>((resolve) => (this.#wake = resolve));
   }
