@@ -271,7 +271,8 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
   });
 
   test('requests that fill to the byte what is kept of those that are not read yet wait until others are answered', async () => {
-    const of = (text: string) => ({ operation: 'upsert', ...ANN, body: { id: 'full', customer: 'ann', text } }) as const;
+    const of = (text: string) =>
+      ({ operation: 'upsert', ...ANN, body: { id: 'full', customer: 'ann', text } }) as const;
     const head = client.bytesOf(of('')).bytes.length;
     client.socket.cork();
     // Four make a record of TLS, and sixteen what Node.js keeps.
