@@ -113,6 +113,8 @@ class Building {
   #eventsRead = 0;
   /** See {@link readTo}. */
   #isLenient = true;
+  /** Whether the log lacks positions, by truncation or by damage; or may, where they were not all read here. */
+  #hasGaps: boolean;
 
   private constructor(options: RebuildOptions, next: Built, catalog: Catalog, logMarks: LogMarks, position: number) {
     this.#options = options;
@@ -122,6 +124,7 @@ class Building {
     this.#clearCopies = new ClearCopies(options);
     this.#position = position;
     this.#resumedFrom = position;
+    this.#hasGaps = position > 0;
     this.#startedMs = options.monotonicMs();
   }
 
@@ -205,7 +208,7 @@ class Building {
       await pace.step();
     }
     // An item's may have been its deletion: it would be shown again. And what has lost its only event would be gone.
-    for await (const stream of log.lostEnds?.(0) ?? []) {
+    for await (const stream of log.lostEnds?.(this.#hasGaps ? 0 : this.#position) ?? []) {
       if (isOfResource(stream)) throw endLost(stream);
     }
   }
@@ -234,7 +237,9 @@ class Building {
           changes.push(...this.#logMarks.after(within));
           events += within.length;
           this.#eventsRead += within.length;
-          read = within.at(-1)!.position;
+          const { position: upTo } = within.at(-1)!;
+          this.#hasGaps ||= upTo - read !== within.length;
+          read = upTo;
         }
         const last = within.length < page.length || page.length === 0 || read === position;
         if (events >= this.#batchSize() || (last && events > 0)) await apply(read);
