@@ -71,7 +71,9 @@ export const ANSWER = {
   charge: 0x0015,
   substatus: 0x001c,
   rangeId: 0x0021,
+  itemLsn: 0x0032,
   transportId: 0x0035,
+  itemLocalLsn: 0x003c,
   sessionToken: 0x003e,
 } as const;
 
