@@ -17,7 +17,7 @@ import type { AnswerDirect, DirectBody } from '../direct/connection.ts';
 import { answerCharged, operationOf } from './charged.ts';
 import { defaultConsistency, type ConsistencyPolicy } from './consistency.ts';
 import { badRequest, describeError, overloaded, tooLarge, WireError } from './errors.ts';
-import type { Exchange } from './exchange.ts';
+import type { Exchange, Reply } from './exchange.ts';
 import { readOnlyStore } from './read-only.ts';
 import { headerText, isMissing, type Answer, type CosmosRequest } from './request.ts';
 import { send } from './send-answer.ts';
@@ -123,13 +123,7 @@ export function cosmosPlane({
   };
 
   const overHttp: RequestListener = (request, response) => {
-    const exchange: Exchange = {
-      request,
-      response,
-      isDirect: false,
-      arrivedMs: systemClocks.monotonicMs(),
-      admitted: undefined,
-    };
+    const exchange = begun(request, response, false);
     try {
       const refused = guard(request);
       if (refused !== undefined) throw refused;
@@ -148,13 +142,7 @@ export function cosmosPlane({
   // Browsers don't speak it, against which the guard is.
   const direct: AnswerDirect = (request, reply, bodyBytes) => {
     const asked = { ...request, socket: reply.socket };
-    const exchange: Exchange = {
-      request: asked,
-      response: reply,
-      isDirect: true,
-      arrivedMs: systemClocks.monotonicMs(),
-      admitted: undefined,
-    };
+    const exchange = begun(asked, reply, true);
     const letInDirect = (admitted: Admitted): DirectBody => {
       exchange.admitted = admitted;
       const place = inFlight.placeFor(reply);
@@ -178,6 +166,14 @@ export function cosmosPlane({
   };
   return { overHttp, direct };
 }
+
+const begun = (request: Asked, response: Reply, isDirect: boolean): Exchange => ({
+  request,
+  response,
+  isDirect,
+  arrivedMs: systemClocks.monotonicMs(),
+  admitted: undefined,
+});
 
 /**
  * Clients in direct mode can't be told to take another connection, as `connection: close` tells those over HTTP. But of what is

@@ -107,7 +107,6 @@ export class DirectConnection {
     const { resource, operation, activityId, tokens } = await this.#message();
     if (resource !== 0 || operation !== 0) throw new ConnectionOver();
     const client = clientFacts(tokens);
-    this.#deadline.met();
     this.#socket.write(
       connectionMessage(activityId, {
         clientVersion: client.version,

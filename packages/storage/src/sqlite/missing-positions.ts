@@ -2,7 +2,7 @@
 export class MissingPositions {
   readonly #after: number;
   readonly #bits: Uint8Array;
-  #count = 0;
+  #isEmpty = true;
 
   constructor(after: number, end: number) {
     this.#after = after;
@@ -10,7 +10,7 @@ export class MissingPositions {
   }
 
   get isEmpty(): boolean {
-    return this.#count === 0;
+    return this.#isEmpty;
   }
 
   has(position: number): boolean {
@@ -28,7 +28,7 @@ export class MissingPositions {
       }
       const index = position - this.#after - 1;
       this.#bits[index >>> 3]! |= 1 << (index & 7);
-      this.#count += 1;
+      this.#isEmpty = false;
     }
   }
 }
