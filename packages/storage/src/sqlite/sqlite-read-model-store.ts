@@ -16,6 +16,7 @@ import {
   type EndedRow,
   type ItemRow,
   type ItemScan,
+  type LifeName,
   type LogMark,
   MOST_IDS_SOUGHT,
   type OverdueStatistics,
@@ -26,10 +27,12 @@ import {
   type RowCondition,
   type UnrecordedEnd,
 } from '@epitaph/projections/read-model-store.ts';
+import { rowName } from '@epitaph/projections/items/row.ts';
 import type { ClearCopy, ClearSpan } from '@epitaph/projections/items/clear-values.ts';
 import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
 import { containersIn } from '../container-scan.ts';
 import { isDueOtherwise, LAST_DUE, NEVER_DUE } from '../due.ts';
+import { NameFilter, type NamesInPieces } from './name-filter.ts';
 import { toApplyJob } from './read-model-writer-core.ts';
 import { SqliteReadModelSnapshot } from './read-model-snapshot.ts';
 import type { Writer } from './writer.ts';
@@ -62,6 +65,12 @@ interface Size {
   trusted: number;
 }
 
+/** Names that are read at a time, by the way of each new item, until all are. */
+const NAMES_AT_ONCE = 32;
+
+const nameOf = ({ container, partitionKey, id }: Omit<LifeName, 'life'>): string =>
+  rowName(container, partitionKey, id);
+
 const walks = new Turns();
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
@@ -76,6 +85,8 @@ export class SqliteReadModelStore implements ReadModelStore {
   readonly #scans = new Set<Promise<unknown>>();
   /** What {@link #items} has found, and when. */
   #estimated = { items: 0, lastBirth: 0 };
+  /** Of items that are there, and of ended lives that have not been purged. */
+  readonly #names = new NameFilter(() => this.#readNames());
   /** Births up to which a container has no items, and never will: those of new ones are higher. */
   readonly #noneUpTo = new Map<number, number>();
 
@@ -91,6 +102,10 @@ export class SqliteReadModelStore implements ReadModelStore {
     _after?: number,
     despiteLoss = false,
   ): Promise<void> {
+    for (const change of changes) {
+      if (change.kind === 'item-written') this.#names.add(nameOf(change));
+      else if (change.kind === 'item-ended') this.#names.add(nameOf(change.row));
+    }
     await this.#writer.submit(toApplyJob(changes, checkpoint, despiteLoss));
   }
 
@@ -136,8 +151,26 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   lastLife(container: number, partitionKey: string, id: string): number | undefined {
+    if (this.#names.isNew(rowName(container, partitionKey, id))) return undefined;
     const name = [container, partitionKey, id];
     return (this.#read.lastLife.get(...name, ...name) as { life: number | null }).life ?? undefined;
+  }
+
+  /** Items first: what ends meanwhile is found among the ended ones, and all that comes is added. */
+  *#readNames(): NamesInPieces {
+    const { namesOfItems, namesOfEnded } = this.#read;
+    for (let birth = 0; ;) {
+      const rows = namesOfItems.all(birth, NAMES_AT_ONCE) as unknown as (LifeName & { birth: number })[];
+      if (rows.length === 0) break;
+      yield rows.map(nameOf);
+      birth = rows.at(-1)!.birth;
+    }
+    for (let last: LifeName = { container: 0, partitionKey: '', id: '', life: 0 }; ;) {
+      const rows = namesOfEnded.all(last.container, last.partitionKey, last.id, last.life, NAMES_AT_ONCE);
+      if (rows.length === 0) break;
+      yield (rows as unknown as LifeName[]).map(nameOf);
+      last = rows.at(-1) as unknown as LifeName;
+    }
   }
 
   scanItems(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
@@ -686,6 +719,15 @@ function prepare(database: DatabaseSync) {
     ),
     entries: database.prepare('SELECT number, kind, state FROM catalog_entries ORDER BY number'),
     item: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND partition_key = ? AND id = ?`),
+    namesOfItems: database.prepare(
+      `SELECT birth, container, partition_key AS partitionKey, id FROM items NOT INDEXED
+       WHERE birth > ? ORDER BY birth LIMIT ?`,
+    ),
+    namesOfEnded: database.prepare(
+      `SELECT container, partition_key AS partitionKey, id, life FROM ended
+       WHERE (container, partition_key, id, life) > (?, ?, ?, ?)
+       ORDER BY container, partition_key, id, life LIMIT ?`,
+    ),
     lastLife: database.prepare(
       `SELECT max(life) AS life FROM
          (SELECT life FROM items WHERE container = ? AND partition_key = ? AND id = ?

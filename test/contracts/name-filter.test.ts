@@ -1,0 +1,183 @@
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
+import { openForReading } from '@epitaph/storage/sqlite/database.ts';
+import { NameFilter } from '@epitaph/storage/sqlite/name-filter.ts';
+import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
+import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
+import { InlineWriter } from '@epitaph/storage/sqlite/writer.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+/** Rows with a filter over them: what a store is to it. */
+class Rows {
+  readonly births: string[] = [];
+  readonly names = new Set<string>();
+  readonly filter: NameFilter;
+  /** How often somebody began to read. */
+  begun = 0;
+  #fault: Error | undefined;
+
+  constructor(leastRoom?: number) {
+    this.filter = new NameFilter(() => {
+      this.begun++;
+      return this.#read();
+    }, leastRoom);
+  }
+
+  add(name: string): void {
+    this.filter.add(name);
+    this.births.push(name);
+    this.names.add(name);
+  }
+
+  fail(): void {
+    this.#fault = new Error('database disk image is malformed');
+  }
+
+  /** How many of some names, of which there is nothing, are told to be new. */
+  told(prefix: string, of: number): number {
+    let told = 0;
+    for (let number = 0; number < of; number++) if (this.filter.isNew(`${prefix}${number}`)) told++;
+    return told;
+  }
+
+  *#read(): Generator<string[], void> {
+    for (let at = 0; at < this.births.length; at += 3) {
+      if (this.#fault !== undefined) throw this.#fault;
+      yield this.births.slice(at, at + 3).filter((name) => this.names.has(name));
+    }
+  }
+}
+
+describe('a filter of names', () => {
+  it('takes no name for new that is there, whatever comes and goes while it is read', () => {
+    const name = fc.integer({ min: 0, max: 40 }).map((number) => `name-${number}`);
+    const step = fc.record({ kind: fc.constantFrom('add', 'add', 'remove', 'ask'), name });
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 150 }), fc.constantFrom(2, 8, 64), (steps, leastRoom) => {
+        const rows = new Rows(leastRoom);
+        for (const { kind, name: named } of steps) {
+          if (kind === 'add') rows.add(named);
+          else if (kind === 'remove') rows.names.delete(named);
+          else if (rows.filter.isNew(named)) expect(rows.names).not.toContain(named);
+        }
+        for (const known of rows.names) expect(rows.filter.isNew(known)).toBe(false);
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('reads nothing before the first question, and then tells almost all that are new', () => {
+    const rows = new Rows();
+    for (let number = 0; number < 300; number++) rows.add(`here-${number}`);
+    expect(rows.begun).toBe(0);
+    // 300 names, 3 at a question, and one at which there are no more.
+    expect(rows.told('early-', 100)).toBe(0);
+    expect(rows.told('new-', 1_000)).toBe(1_000);
+    expect(rows.begun).toBe(1);
+  });
+
+  it('makes room for as many as there are', () => {
+    const rows = new Rows(8);
+    for (let number = 0; number < 1_000; number++) rows.add(`here-${number}`);
+    rows.told('early-', 500);
+    expect(rows.told('new-', 1_000)).toBeGreaterThan(980);
+    // 8, 32, 128, 512, 2,048: each began anew when it was half full.
+    expect(rows.begun).toBe(5);
+  });
+
+  it('forgets those that are gone', () => {
+    const rows = new Rows(512);
+    let told = 0;
+    for (let number = 0; number < 20_000; number++) {
+      if (rows.filter.isNew(`name-${number}`)) told++;
+      rows.add(`name-${number}`);
+      rows.names.delete(`name-${number - 100}`);
+    }
+    expect(told).toBeGreaterThan(19_800);
+    expect([...rows.names].filter((name) => rows.filter.isNew(name))).toEqual([]);
+  });
+
+  it('tells nothing when names can not be read', () => {
+    const rows = new Rows();
+    for (let number = 0; number < 10; number++) rows.add(`here-${number}`);
+    expect(rows.filter.isNew('new')).toBe(false);
+    rows.fail();
+    expect(rows.told('new-', 20)).toBe(0);
+    rows.add('another');
+    expect(rows.begun).toBe(1);
+  });
+});
+
+describe('the last life of an item in SQLite', () => {
+  let folder: TestFolder;
+
+  beforeEach(() => {
+    folder = new TestFolder();
+  });
+  afterEach(() => folder.dispose());
+
+  const name = (id: string, life: number, position: number) =>
+    ({ container: 1, partitionKey: '["p"]', id, life, position }) as const;
+  const written = (id: string, life: number, position: number): ReadModelChange => ({
+    ...name(id, life, position),
+    kind: 'item-written',
+    revision: 0,
+    ts: position,
+    ttl: null,
+    key: 7,
+    unreadableTtl: false,
+  });
+  const ended = (id: string, life: number, position: number): ReadModelChange => ({
+    kind: 'item-ended',
+    row: {
+      ...name(id, life, position),
+      stream: `item-${id}`,
+      cause: 'deleted',
+      endedAtMs: 1_000,
+      byPolicyStart: false,
+    },
+    disappearance: {
+      ...name(id, life, position),
+      cause: 'deleted',
+      atMs: 1_000,
+      recordedAtMs: 1_000,
+      purgedAtMs: null,
+      actor: 'key:primary',
+      rule: null,
+      ttl: null,
+      policyVersion: null,
+    },
+  });
+
+  it('is known of what was there before, and of what came since; of others the database is not asked', async () => {
+    const file = folder.file('items.db');
+    const open = () => {
+      const database = openForReading(file);
+      return { database, store: new SqliteReadModelStore(writer, database) };
+    };
+    const writer = new InlineWriter(new ReadModelWriterCore({ file, synchronous: 'OFF' }));
+    const before = open();
+    const changes = Array.from({ length: 100 }, (_, at) => written(`live-${at}`, 0, at + 1));
+    for (let at = 0; at < 100; at++) {
+      changes.push(written(`ended-${at}`, 1, 101 + 2 * at), ended(`ended-${at}`, 1, 102 + 2 * at));
+    }
+    await before.store.apply(changes, 300);
+    before.database.close();
+
+    const { database, store } = open();
+    const lastLife = (id: string) => store.lastLife(1, '["p"]', id);
+    for (let at = 0; at < 100; at++) {
+      expect([lastLife(`live-${at}`), lastLife(`ended-${at}`), lastLife(`new-${at}`)]).toEqual([0, 1, undefined]);
+    }
+    // The log may have lost what was written before the end.
+    await store.apply([written('since', 2, 301), ended('end-alone', 3, 302)], 302);
+    expect([lastLife('since'), lastLife('end-alone')]).toEqual([2, 3]);
+
+    database.close();
+    expect(lastLife('another')).toBeUndefined();
+    expect(() => lastLife('since')).toThrow('finalized');
+    expect(() => lastLife('ended-99')).toThrow('finalized');
+    await writer.close();
+  });
+});
