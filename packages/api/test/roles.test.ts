@@ -96,6 +96,7 @@ const definition = {
   partitionKey: { paths: ['/customer'] },
   changeFeedPolicy: { retentionDuration: 60 },
 };
+const reads = [{ operationType: 'Read', id: 'o1' }];
 const upsert = [{ operationType: 'Upsert', resourceBody: { id: 'batched', customer: 'ann' } }];
 
 const readsOfMetadata: readonly Asked[] = [
@@ -126,6 +127,8 @@ const readsOfOrders: readonly Asked[] = [
     headers: { 'a-im': 'Full-Fidelity Feed', 'if-none-match': '*' },
     status: 304,
   },
+  { what: 'a batch of reads', method: 'POST', path: DOCS, headers: atomic, body: reads },
+  { what: 'a bulk of reads', method: 'POST', path: DOCS, headers: batch, body: reads },
 ];
 const writesOfOrders: readonly Asked[] = [
   { what: 'create', method: 'POST', path: DOCS, headers: ann, body: { id: 'by-{who}', customer: 'ann' }, status: 201 },
@@ -231,6 +234,19 @@ test('in other containers, roles for one do nothing', async () => {
         expect([asked.what, who, await ask(who, elsewhere)]).toEqual([asked.what, who, REFUSED]);
       }
     }
+  }
+});
+
+test('that there is no database of some rid is told to those alone whose role is for all', async () => {
+  const { json } = await call(app, 'GET', '/dbs/shop');
+  const { _rid: rid } = json as { _rid: string };
+  const gone = `${rid.startsWith('A') ? 'B' : 'A'}${rid.slice(1)}`;
+  for (const who of everybody) {
+    const [role, database] = ROLES[who] ?? [];
+    const isForAll =
+      who === 'administrator' || ((role === 'reader' || role === 'contributor') && database === undefined);
+    const asked = { what: 'a database that is not there', method: 'GET', path: `/dbs/${gone}` } as const;
+    expect([who, await ask(who, asked)]).toEqual([who, isForAll ? '404' : REFUSED]);
   }
 });
 

@@ -84,5 +84,14 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
       `The identities file ${file}: keys must come over https: whoever is in between could put in others.`,
     );
   }
-  return readGuarded("file of an issuer's keys", path.resolve(path.dirname(file), keys)) as Issuer['keys'];
+  const from = path.resolve(path.dirname(file), keys);
+  const given = readGuarded("file of an issuer's keys", from);
+  // RFC 7518, 6.2.2 and 6.3.2: what is private of a key; 6.4.1: one that is shared.
+  const hasSecret = keySet.safeParse(given).data?.keys.some((key) => 'd' in key || 'k' in key);
+  if (hasSecret !== true) return given as Issuer['keys'];
+  throw new BadConfiguration(
+    `The file of an issuer's keys ${from} has a secret key in it, with which anybody can sign tokens: put the public ones there.`,
+  );
 }
+
+const keySet = z.object({ keys: z.array(z.looseObject({})) });

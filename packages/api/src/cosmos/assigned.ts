@@ -115,7 +115,7 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     },
     databaseByRid: (rid) => {
       const found = store.databaseByRid(rid);
-      if (found !== undefined && !reaches(found.name)) throw refuse(METADATA, rid);
+      if (found === undefined ? !isEverywhere : !reaches(found.name)) throw refuse(METADATA, rid);
       return found;
     },
     listContainers: (database) => {
@@ -151,7 +151,11 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     listItems: reading((...asked: Parameters<StoreApi['listItems']>) => store.listItems(...asked)),
     queryItems: reading((...asked: Parameters<StoreApi['queryItems']>) => store.queryItems(...asked)),
     readChangeFeed: reading((...asked: Parameters<StoreApi['readChangeFeed']>) => store.readChangeFeed(...asked)),
-    batchItems: writing((...asked: Parameters<StoreApi['batchItems']>) => store.batchItems(...asked)),
+    batchItems: async (caller, container, operations, options) => {
+      const writes = operations.some(({ kind }) => kind !== 'read');
+      check(container, `${ITEMS}/${writes ? '*' : 'read'}`, writes);
+      return store.batchItems(caller, container, operations, options);
+    },
     writeItem: writing((...asked: Parameters<StoreApi['writeItem']>) => store.writeItem(...asked)),
     patchItem: writing((...asked: Parameters<StoreApi['patchItem']>) => store.patchItem(...asked)),
     deleteItem: writing((...asked: Parameters<StoreApi['deleteItem']>) => store.deleteItem(...asked)),

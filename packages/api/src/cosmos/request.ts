@@ -217,8 +217,8 @@ export function databaseOf({ store, segments }: Pick<CosmosRequest, 'store' | 's
     return store.database(name);
   } catch (error) {
     if (!isMissing(error)) throw error;
-    const found = isRid(name) ? store.listDatabases().find((database) => database.rid === name) : undefined;
-    if (found === undefined) throw new WireError('notFound', `Resource Not Found: no database '${name}'.`);
+    const found = isRid(name) ? store.databaseByRid(name) : undefined;
+    if (found?.status !== 'live') throw new WireError('notFound', `Resource Not Found: no database '${name}'.`);
     return found;
   }
 }

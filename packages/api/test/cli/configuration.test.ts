@@ -325,6 +325,15 @@ describe('the identities file', () => {
     expect(() => read(...issuers)).not.toThrow(/\n/);
   });
 
+  test.each([
+    { kty: 'EC', d: 'AAAA' },
+    { kty: 'oct', k: 'AAAA' },
+  ])('may have no secret key beside it: %j', (key) => {
+    const name = file(JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
+    writeFileSync(path.join(path.dirname(name), 'keys.jwks'), JSON.stringify({ keys: [{ kty: 'EC' }, key] }));
+    expect(() => readIdentities(name)).toThrow(/keys\.jwks has a secret key in it/);
+  });
+
   test('is refused where others on the machine may change it', () => {
     const name = file(JSON.stringify({ issuers: [good] }));
     chmodSync(name, 0o620);

@@ -411,7 +411,9 @@ test('the store of a principal refuses what its roles are not for, whatever it i
     const principal = { id: 'ann', actor: 'entra:ann', assignments: [assign('ann', role, 'shop', 'orders')] };
     const method = Reflect.get(assignedStore(store, principal), name) as (...asked: unknown[]) => Promise<unknown>;
     try {
-      return await method(...(writes.includes(name as never) ? [caller, container] : [container]));
+      return await method(
+        ...(writes.includes(name as never) ? [caller, container, [{ kind: 'delete' }]] : [container]),
+      );
     } catch (error) {
       return (error as WireError).shape.substatus;
     }
