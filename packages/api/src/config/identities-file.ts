@@ -22,9 +22,16 @@ const scope = z
 
 const assignment = z
   .strictObject({
-    principal: z.string().regex(PRINCIPAL_ID, 'must be the id of a principal: 1 to 128 characters without blanks'),
+    principal: z
+      .string()
+      .regex(PRINCIPAL_ID, 'must be the id of a principal: 1 to 128 characters without blanks')
+      .optional(),
+    group: text('must be a group, as tokens list it').optional(),
     role: z.enum(identityRoles, `must be one of ${identityRoles.join(', ')}`),
     scope,
+  })
+  .refine(({ principal, group }) => (principal === undefined) !== (group === undefined), {
+    message: 'must name a principal or a group',
   })
   .refine(({ role, scope: { database } }) => database === undefined || isDataRole(role), {
     path: ['scope'],
@@ -39,6 +46,7 @@ const issuer = z.strictObject({
   issuer: text('must be the "iss" of its tokens'),
   audiences: z.array(text('must be an "aud" of tokens')).min(1, 'must name whom tokens are for, their "aud"'),
   claim: text('must be the claim that names the principal').default('oid'),
+  groups: text("must be the claim that lists a principal's groups").default('groups'),
   keys: text('must be a file, or the address of its keys (jwks_uri)'),
   assignments: z.array(assignment),
 });

@@ -22,8 +22,10 @@ export interface AssignedScope {
   readonly container?: string | undefined;
 }
 
+/** To a principal, or to all in a group. */
 export interface Assignment {
-  readonly principal: string;
+  readonly principal?: string | undefined;
+  readonly group?: string | undefined;
   readonly role: IdentityRole;
   readonly scope: AssignedScope;
 }
@@ -38,6 +40,8 @@ export interface Issuer {
   readonly audiences: readonly string[];
   /** The claim that names the principal. */
   readonly claim: string;
+  /** The claim that lists the groups that the principal is in. */
+  readonly groups: string;
   /** Its public keys, or where they are. */
   readonly keys: URL | JSONWebKeySet;
   readonly assignments: readonly Assignment[];
@@ -48,7 +52,7 @@ export interface Principal {
   readonly id: string;
   /** What events carry: the issuer's name and the principal's id. */
   readonly actor: string;
-  /** Its own; none where it may do nothing. */
+  /** Its own and those of its groups; none where it may do nothing. */
   readonly assignments: readonly Assignment[];
 }
 
@@ -176,7 +180,11 @@ export class Identities {
       });
       const id = payload[issuer.claim];
       if (typeof id !== 'string' || !PRINCIPAL_ID.test(id)) return invalid(`its "${issuer.claim}" names nobody`);
-      const assignments = issuer.assignments.filter(({ principal }) => principal === id);
+      const groups = payload[issuer.groups];
+      const isIn = (group: string | undefined): boolean => Array.isArray(groups) && groups.includes(group);
+      const assignments = issuer.assignments.filter(
+        ({ principal, group }) => principal === id || (group !== undefined && isIn(group)),
+      );
       const principal: Principal = { id, actor: `${issuer.name}:${id}`, assignments };
       remembered.set(token, { principal, untilMs: Math.min(payload.exp! * 1000, nowMs + REMEMBERED_MS) });
       return { ok: true, principal };

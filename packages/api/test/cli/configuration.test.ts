@@ -267,7 +267,7 @@ describe('the identities file', () => {
     assignments: [
       { principal: '1f0e', role: 'reader' },
       { principal: '2a9c', role: 'contributor', scope: '/dbs/shop' },
-      { principal: '2a9c', role: 'contributor', scope: '/dbs/my shop/colls/orders 2026' },
+      { group: '7b20', role: 'contributor', scope: '/dbs/my shop/colls/orders 2026' },
     ],
   };
   const read = (...issuers: readonly object[]) => readIdentities(file(JSON.stringify({ issuers })));
@@ -278,11 +278,12 @@ describe('the identities file', () => {
       {
         ...good,
         claim: 'oid',
+        groups: 'groups',
         keys: new URL(good.keys),
         assignments: [
           { principal: '1f0e', role: 'reader', scope: {} },
           { principal: '2a9c', role: 'contributor', scope: { database: 'shop' } },
-          { principal: '2a9c', role: 'contributor', scope: { database: 'my shop', container: 'orders 2026' } },
+          { group: '7b20', role: 'contributor', scope: { database: 'my shop', container: 'orders 2026' } },
         ],
       },
     ]);
@@ -312,6 +313,9 @@ describe('the identities file', () => {
       /assignments\.0\.role: must be one of reader, contributor, auditor/,
     ],
     [[assigned({ principal: 'a b', role: 'reader' })], /assignments\.0\.principal: must be the id of a principal/],
+    [[assigned({ role: 'reader' })], /assignments\.0: must name a principal or a group/],
+    [[assigned({ principal: '1', group: '2', role: 'reader' })], /assignments\.0: must name a principal or a group/],
+    [[assigned({ group: '', role: 'reader' })], /assignments\.0\.group: must be a group, as tokens list it/],
     [[assigned({ principal: '1', role: 'reader', scope: 'shop' })], /assignments\.0\.scope: must be \//],
     [[assigned({ principal: '1', role: 'reader', scope: '/dbs/' })], /assignments\.0\.scope: must be \//],
     [

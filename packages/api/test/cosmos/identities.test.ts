@@ -98,6 +98,28 @@ describe('an identity token', () => {
     nowMs = NOW_MS;
   });
 
+  test('has what is assigned to its groups, by the claim that lists them and no other', async () => {
+    const ofGroup = { group: 'readers', role: 'reader', scope: {} } as const;
+    const assigned = [assign('ann', 'contributor', 'shop'), ofGroup, assign('readers', 'administrator')];
+    const may = async (claims: object, more: Partial<Issuer> = {}) => {
+      const ring = await identities([issuer.as(assigned, more)]);
+      const verdict = await ring.verify(await issuer.token('ann', { ...claims }));
+      return verdict.ok ? verdict.principal.assignments.map(({ role }) => role) : verdict.why;
+    };
+    expect(await may({ groups: ['others', 'readers'] })).toEqual(['contributor', 'reader']);
+    expect(await may({ roles: ['readers'] }, { groups: 'roles' })).toEqual(['contributor', 'reader']);
+    // In no group, in another one, no list, and what Entra ID says of those who are in too many.
+    const overage = { _claim_names: { groups: 'src1' } };
+    for (const claims of [{}, { groups: ['others'] }, { groups: 'readers' }, { roles: ['readers'] }, overage]) {
+      expect(await may(claims)).toEqual(['contributor']);
+    }
+    // A principal of the group's name is not in it, nor is one in the group the principal.
+    const ring = await identities([issuer.as(assigned)]);
+    expect(await ring.verify(await issuer.token('readers'))).toMatchObject({
+      principal: { assignments: [assign('readers', 'administrator')] },
+    });
+  });
+
   test('is looked at again after a while, by keys that are asked for once', async () => {
     await issuer.rotate();
     const ring = await identities();

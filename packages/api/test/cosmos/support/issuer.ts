@@ -64,8 +64,8 @@ export class TestIssuer {
   }
 
   as(assignments: Issuer['assignments'], more: Partial<Issuer> = {}): Issuer {
-    const found = { name: 'entra', issuer: this.url, audiences: [AUDIENCE], claim: 'oid', keys: new URL(this.url) };
-    return { ...found, assignments, ...more };
+    const claims = { audiences: [AUDIENCE], claim: 'oid', groups: 'groups' };
+    return { name: 'entra', issuer: this.url, ...claims, keys: new URL(this.url), assignments, ...more };
   }
 
   async stop(): Promise<void> {
