@@ -5,7 +5,7 @@ import { openForReading } from '@epitaph/storage/sqlite/database.ts';
 import { NameFilter } from '@epitaph/storage/sqlite/name-filter.ts';
 import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
-import { InlineWriter } from '@epitaph/storage/sqlite/writer.ts';
+import { InlineWriter, type Writer } from '@epitaph/storage/sqlite/writer.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 /** Rows with a filter over them: what a store is to it. */
@@ -42,9 +42,14 @@ class Rows {
   }
 
   *#read(): Generator<string[], void> {
-    for (let at = 0; at < this.births.length; at += 3) {
+    for (let at = 0; ;) {
+      const piece: string[] = [];
+      for (; piece.length < 3 && at < this.births.length; at++) {
+        if (this.names.has(this.births[at]!)) piece.push(this.births[at]!);
+      }
       if (this.#fault !== undefined) throw this.#fault;
-      yield this.births.slice(at, at + 3).filter((name) => this.names.has(name));
+      yield piece;
+      if (piece.length < 3) return;
     }
   }
 }
@@ -71,8 +76,8 @@ describe('a filter of names', () => {
     const rows = new Rows();
     for (let number = 0; number < 300; number++) rows.add(`here-${number}`);
     expect(rows.begun).toBe(0);
-    // 300 names, 3 at a question, and one at which there are no more.
-    expect(rows.told('early-', 100)).toBe(0);
+    // 300 names, 3 at a question; at two more there are none.
+    expect(rows.told('early-', 101)).toBe(0);
     expect(rows.told('new-', 1_000)).toBe(1_000);
     expect(rows.begun).toBe(1);
   });
@@ -95,7 +100,18 @@ describe('a filter of names', () => {
       rows.names.delete(`name-${number - 100}`);
     }
     expect(told).toBeGreaterThan(19_800);
+    // Anew when 256 have come to those that there were.
+    expect(rows.begun).toBeLessThan(20_000 / 256);
     expect([...rows.names].filter((name) => rows.filter.isNew(name))).toEqual([]);
+  });
+
+  it('is not read anew for names that come again', () => {
+    const rows = new Rows(8);
+    for (let round = 0; round < 100; round++) {
+      rows.add('here');
+      expect(rows.filter.isNew('here')).toBe(false);
+    }
+    expect(rows.begun).toBe(1);
   });
 
   it('tells nothing when names can not be read', () => {
@@ -112,11 +128,21 @@ describe('a filter of names', () => {
 describe('the last life of an item in SQLite', () => {
   let folder: TestFolder;
 
+  let writer: Writer;
+
   beforeEach(() => {
     folder = new TestFolder();
+    writer = new InlineWriter(new ReadModelWriterCore({ file: folder.file('items.db'), synchronous: 'OFF' }));
   });
-  afterEach(() => folder.dispose());
+  afterEach(async () => {
+    await writer.close();
+    await folder.dispose();
+  });
 
+  const open = () => {
+    const database = openForReading(folder.file('items.db'));
+    return { database, store: new SqliteReadModelStore(writer, database) };
+  };
   const name = (id: string, life: number, position: number) =>
     ({ container: 1, partitionKey: '["p"]', id, life, position }) as const;
   const written = (id: string, life: number, position: number): ReadModelChange => ({
@@ -151,33 +177,37 @@ describe('the last life of an item in SQLite', () => {
   });
 
   it('is known of what was there before, and of what came since; of others the database is not asked', async () => {
-    const file = folder.file('items.db');
-    const open = () => {
-      const database = openForReading(file);
-      return { database, store: new SqliteReadModelStore(writer, database) };
-    };
-    const writer = new InlineWriter(new ReadModelWriterCore({ file, synchronous: 'OFF' }));
-    const before = open();
+    const { store } = open();
     const changes = Array.from({ length: 100 }, (_, at) => written(`live-${at}`, 0, at + 1));
     for (let at = 0; at < 100; at++) {
       changes.push(written(`ended-${at}`, 1, 101 + 2 * at), ended(`ended-${at}`, 1, 102 + 2 * at));
     }
-    await before.store.apply(changes, 300);
-    before.database.close();
+    await store.apply(changes, 300);
 
-    const { database, store } = open();
-    const lastLife = (id: string) => store.lastLife(1, '["p"]', id);
+    const reopened = open();
+    const lastLife = (id: string) => reopened.store.lastLife(1, '["p"]', id);
     for (let at = 0; at < 100; at++) {
       expect([lastLife(`live-${at}`), lastLife(`ended-${at}`), lastLife(`new-${at}`)]).toEqual([0, 1, undefined]);
+      await reopened.store.apply([written(`new-${at}`, 2, 301 + at)], 301 + at);
+      expect(lastLife(`new-${at}`)).toBe(2);
     }
-    // The log may have lost what was written before the end.
-    await store.apply([written('since', 2, 301), ended('end-alone', 3, 302)], 302);
-    expect([lastLife('since'), lastLife('end-alone')]).toEqual([2, 3]);
+    // The log may have lost what was written before an end.
+    await reopened.store.apply([ended('end-alone', 3, 401)], 401);
+    expect(lastLife('end-alone')).toBe(3);
 
-    database.close();
+    reopened.database.close();
     expect(lastLife('another')).toBeUndefined();
-    expect(() => lastLife('since')).toThrow('finalized');
+    expect(() => lastLife('new-99')).toThrow('finalized');
     expect(() => lastLife('ended-99')).toThrow('finalized');
-    await writer.close();
+  });
+
+  it('is told without the database also where each question is followed by a row', async () => {
+    const { database, store } = open();
+    for (let at = 0; at < 10; at++) {
+      await store.apply([written(`new-${at}`, 0, at + 1)], at + 1);
+      expect(store.lastLife(1, '["p"]', `new-${at + 1}`)).toBeUndefined();
+    }
+    database.close();
+    expect(store.lastLife(1, '["p"]', 'another')).toBeUndefined();
   });
 });

@@ -6,7 +6,7 @@ const [BITS_A_NAME, HASHES] = [16, 4];
 const [LEAST_ROOM, MOST_ROOM] = [2 ** 17, 2 ** 24];
 
 /** Names of rows, some at a time. */
-export type NamesInPieces = Iterator<readonly string[], void>;
+export type NamesInPieces = Generator<readonly string[], void>;
 
 /**
  * Tells of most names of which there is no row that there is none, without asking the database: a Bloom filter. Each new item
@@ -49,7 +49,7 @@ export class NameFilter {
   #readOn(): void {
     if (this.#isUnreadable || (this.#next === undefined && this.#whole?.isFull() === false)) return;
     try {
-      this.#next ??= this.#begin(this.#whole?.room ?? this.#leastRoom);
+      this.#next ??= this.#begin(this.#leastRoom);
       const { names, pieces } = this.#next;
       const piece = pieces.next();
       for (const name of piece.value ?? []) names.add(name);
@@ -63,7 +63,6 @@ export class NameFilter {
     } catch {
       // Whoever asks for the row itself is told what is the matter with the file.
       this.#isUnreadable = true;
-      this.#whole = undefined;
       this.#next = undefined;
     }
   }

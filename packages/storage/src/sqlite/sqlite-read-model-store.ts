@@ -71,6 +71,15 @@ const NAMES_AT_ONCE = 32;
 const nameOf = ({ container, partitionKey, id }: Omit<LifeName, 'life'>): string =>
   rowName(container, partitionKey, id);
 
+/** Of rows, as they are read after the last one. Whoever comes at the end is not waited for: there may always be one more. */
+function* namesOf<Row extends LifeName>(read: (last: Row | undefined) => object[]): NamesInPieces {
+  let rows: Row[] = [];
+  do {
+    rows = read(rows.at(-1)) as Row[];
+    yield rows.map(nameOf);
+  } while (rows.length === NAMES_AT_ONCE);
+}
+
 const walks = new Turns();
 
 /** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
@@ -156,21 +165,14 @@ export class SqliteReadModelStore implements ReadModelStore {
     return (this.#read.lastLife.get(...name, ...name) as { life: number | null }).life ?? undefined;
   }
 
-  /** Items first: what ends meanwhile is found among the ended ones, and all that comes is added. */
+  /** Items first: what ends meanwhile is found among the ended ones. */
   *#readNames(): NamesInPieces {
     const { namesOfItems, namesOfEnded } = this.#read;
-    for (let birth = 0; ;) {
-      const rows = namesOfItems.all(birth, NAMES_AT_ONCE) as unknown as (LifeName & { birth: number })[];
-      if (rows.length === 0) break;
-      yield rows.map(nameOf);
-      birth = rows.at(-1)!.birth;
-    }
-    for (let last: LifeName = { container: 0, partitionKey: '', id: '', life: 0 }; ;) {
-      const rows = namesOfEnded.all(last.container, last.partitionKey, last.id, last.life, NAMES_AT_ONCE);
-      if (rows.length === 0) break;
-      yield (rows as unknown as LifeName[]).map(nameOf);
-      last = rows.at(-1) as unknown as LifeName;
-    }
+    yield* namesOf<LifeName & { birth: number }>((last) => namesOfItems.all(last?.birth ?? 0, NAMES_AT_ONCE));
+    const first: LifeName = { container: 0, partitionKey: '', id: '', life: 0 };
+    yield* namesOf<LifeName>(({ container, partitionKey, id, life } = first) =>
+      namesOfEnded.all(container, partitionKey, id, life, NAMES_AT_ONCE),
+    );
   }
 
   scanItems(container: number, scan: ItemScan): MaybePromise<ItemRow[]> {
