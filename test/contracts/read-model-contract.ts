@@ -610,6 +610,8 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         names.map(async ({ container, partitionKey, id }) => store.lastLife(container, partitionKey, id)),
       );
       expect(lives).toEqual(names.map((name) => lastLifeIn(model, name)));
+      const unknown = names.filter(({ container, partitionKey, id }) => store.isUnknown(container, partitionKey, id));
+      expect(unknown.filter((name) => lastLifeIn(model, name) !== undefined)).toEqual([]);
     });
 
     testFilled('counts and lists items by spans of their times', async (store, model, random) => {

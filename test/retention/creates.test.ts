@@ -7,7 +7,7 @@ import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('creates do not look whether there is such an item, but for a hundred after one that there was', async () => {
+it('creates, and upserts of what there is not, do not look for the item, but for a hundred after one that there was', async () => {
   const folder = newFolder('creates');
   const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false, durable: false });
   const looks = vi.spyOn(SqliteEventLog.prototype, 'readLast');
@@ -18,10 +18,9 @@ it('creates do not look whether there is such an item, but for a hundred after o
   });
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
-  const create = (id: string) => {
-    const item = itemToWrite({ id, pk: 'p' });
-    return store.writeItem(CALLER, store.container('d', 'c'), 'create', item);
-  };
+  const write = (operation: 'create' | 'upsert') => (id: string) =>
+    store.writeItem(CALLER, store.container('d', 'c'), operation, itemToWrite({ id, pk: 'p' }));
+  const [create, upsert] = [write('create'), write('upsert')];
   const looksOf = async (creates: () => Promise<unknown>[]) => {
     looks.mockClear();
     await Promise.allSettled(creates());
@@ -34,6 +33,9 @@ it('creates do not look whether there is such an item, but for a hundred after o
   expect(await looksOf(() => some(20, 119).map(create))).toBe(99);
   expect(await looksOf(() => [expect(create('item 7')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(1);
   expect(await looksOf(() => some(119, 130).map(create))).toBe(0);
+
+  expect(await looksOf(() => some(130, 150).map(upsert))).toBe(0);
+  expect(await looksOf(() => some(130, 135).map(upsert))).toBe(5);
 });
 
 it('writes of an item that come together are carried out in the order in which they came, of whatever kind they are', async () => {

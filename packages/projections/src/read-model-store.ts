@@ -245,6 +245,8 @@ export interface ReadModelStore {
 
   /** The row of an item, whether or not it has expired by now. */
   findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;
+  /** True only where {@link lastLife} is undefined, as far as that can be told without a look at what is stored. */
+  isUnknown(container: ContainerNumber, partitionKey: string, id: string): boolean;
   /** The highest number of an item's lives of which there is content, ended or not; undefined for none. */
   lastLife(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<number | undefined>;
   /** Items that the watermarks leave visible, in order of birth. */

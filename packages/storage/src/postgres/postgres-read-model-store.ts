@@ -206,6 +206,11 @@ export class PostgresReadModelStore implements ReadModelStore {
     return row && named(row);
   }
 
+  /** Other nodes make items, too. */
+  isUnknown(): boolean {
+    return false;
+  }
+
   async lastLife(container: number, partitionKey: string, id: string): Promise<number | undefined> {
     const row = await this.#livesByName.answer([container, nameDigest(partitionKey, id)]);
     return row?.life ?? undefined;

@@ -159,8 +159,12 @@ export class SqliteReadModelStore implements ReadModelStore {
     return this.#read.item.get(container, partitionKey, id) as ItemRow | undefined;
   }
 
+  isUnknown(container: number, partitionKey: string, id: string): boolean {
+    return this.#names.isNew(rowName(container, partitionKey, id));
+  }
+
   lastLife(container: number, partitionKey: string, id: string): number | undefined {
-    if (this.#names.isNew(rowName(container, partitionKey, id))) return undefined;
+    if (this.isUnknown(container, partitionKey, id)) return undefined;
     const name = [container, partitionKey, id];
     return (this.#read.lastLife.get(...name, ...name) as { life: number | null }).life ?? undefined;
   }

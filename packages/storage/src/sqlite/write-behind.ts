@@ -145,6 +145,15 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return row ?? this.#read((store) => store.findItem(container, partitionKey, id), container);
   }
 
+  isUnknown(container: number, partitionKey: string, id: string): boolean {
+    const name = rowName(container, partitionKey, id);
+    return (
+      !this.#waiting.items.has(name) &&
+      !this.#moving.items.has(name) &&
+      this.#store.isUnknown(container, partitionKey, id)
+    );
+  }
+
   /** Ends never wait, and a life that does is a later one than all that have ended. */
   lastLife(container: number, partitionKey: string, id: string): MaybePromise<number | undefined> {
     const name = rowName(container, partitionKey, id);

@@ -63,8 +63,8 @@ const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
 const PATCHING_BATCHES = inThisHeap(32);
 
-/** After a create whose item was there already, the next so many creates in its container look before they begin. */
-const LOOKING_CREATES = 100;
+/** After one that assumed that there was no such item, and there was, so many writes in its container look first. */
+const LOOKING_WRITES = 100;
 
 /** How often a write looks whether an erasure on demand of its item is over, and how long it waits before each look. */
 export const ERASURE_LOOKS = 40;
@@ -72,7 +72,7 @@ export const ERASURE_LOOK_MS = 50;
 
 /** What else there is to know of a command on an item. */
 interface Handling {
-  readonly isCreate?: boolean;
+  readonly operation?: 'create' | 'upsert' | 'replace';
   /** Called before it is decided anew, which may have to wait for a command on its container. */
   readonly onAgain?: () => void;
 }
@@ -104,8 +104,8 @@ export class ItemWrites {
    */
   readonly #births = new GenerationCache<string, number>(40_000);
 
-  /** By container, how many of the next creates are to look whether their item is there before they begin a life. */
-  readonly #lookingCreates = new GenerationCache<ContainerNumber, number>(1_000);
+  /** By container, how many of the next writes are to look whether their item is there before they begin a life. */
+  readonly #lookingWrites = new GenerationCache<ContainerNumber, number>(1_000);
 
   readonly #largePatches = new Places(LARGE_PATCHES);
   readonly #patchingBatches = new Places(PATCHING_BATCHES);
@@ -123,7 +123,7 @@ export class ItemWrites {
     const named = this.#parts.recordedName(container, item);
     const name = named instanceof Promise ? await named : named;
     const intent = writing(operation, { ...item, ...name }, precondition);
-    return shownAs(item, await this.#change(caller, container, name, intent, { isCreate: operation === 'create' }));
+    return shownAs(item, await this.#change(caller, container, name, intent, { operation }));
   };
 
   readonly patch: ItemsApi['patchItem'] = async (caller, container, id, partitionKey, patch, precondition) => {
@@ -429,10 +429,11 @@ export class ItemWrites {
   async #handleNow(
     caller: Caller,
     container: ContainerState,
-    { id, partitionKey }: ItemName,
+    name: ItemName,
     intentOf: IntentOf,
-    { isCreate = false, onAgain = () => {} }: Handling,
+    { operation, onAgain = () => {} }: Handling,
   ): Promise<{ handled: ItemHandled; within: CatalogContainer }> {
+    const { id, partitionKey } = name;
     const current = this.#parts.current(container);
     if (current instanceof Promise) await current;
     const named = this.#parts.ports.naming.itemStreamPrefix(container.rid, partitionKey, id);
@@ -444,17 +445,17 @@ export class ItemWrites {
         const knownAt = this.#parts.projector.position;
         const context = this.#parts.command(caller);
         const intent = intentOf(within, context.nowMs);
-        const isLikelyNew = isCreate && this.#mayBeginUnseen(within);
+        const isLikelyNew = this.#mayBeginUnseen(within, name, operation);
         const request = {
           prefix,
           isLikelyNew,
           lifeHint: () => this.#lifeHint(within, partitionKey, id),
-          command: this.#inTime(within, { id, partitionKey }, context.nowMs, done, intent),
+          command: this.#inTime(within, name, context.nowMs, done, intent),
         };
         const handled = await handleItem(this.#parts.ports, context, request).catch(unlessTooLate);
         if (handled === undefined) return undefined;
         if (isLikelyNew && (handled.life > 0 || handled.firstRevision > 0)) {
-          this.#lookingCreates.set(within.number, LOOKING_CREATES);
+          this.#lookingWrites.set(within.number, LOOKING_WRITES);
         }
         if (handled.life > 0 && handled.firstRevision === 0) this.#parts.expirySeen(within.number, context.nowMs);
         return { handled, within, knownAt };
@@ -549,11 +550,19 @@ export class ItemWrites {
   }
 
   /**
-   * Whether a create may assume that there is no such item, as is mostly so. Where there is one, it is decided twice.
+   * Whether a write may assume that there is no such item: a create, as is mostly so, and an upsert of what the read models
+   * have nothing of. Where there is one, it is decided twice.
    */
-  #mayBeginUnseen({ number }: CatalogContainer): boolean {
-    const looking = this.#lookingCreates.get(number) ?? 0;
-    if (looking > 0) this.#lookingCreates.set(number, looking - 1);
+  #mayBeginUnseen(
+    { number }: CatalogContainer,
+    { partitionKey, id }: ItemName,
+    operation: Handling['operation'],
+  ): boolean {
+    const mayBegin =
+      operation === 'create' || (operation === 'upsert' && this.#parts.readModel.isUnknown(number, partitionKey, id));
+    if (!mayBegin) return false;
+    const looking = this.#lookingWrites.get(number) ?? 0;
+    if (looking > 0) this.#lookingWrites.set(number, looking - 1);
     return looking === 0;
   }
 
