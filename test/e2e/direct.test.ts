@@ -158,6 +158,12 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(json.message).toContain('ConnectionMode.Gateway');
   });
 
+  test('who comes by an IPv6 address, which clients in direct mode never write to, is told to come by a name', async () => {
+    const { status, json } = await addresses(linkOf('orders'), '0', { host: `[::1]:${port}` });
+    expect(status).toBe(400);
+    expect(json.message).toMatch(/by a host name.*ConnectionMode\.Gateway/);
+  });
+
   test('items are written, read, found and deleted, with what clients go by', async () => {
     const created = await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann', n: 1 } });
     expect(created).toMatchObject({ status: 201, json: { id: 'a', n: 1, _rid: expect.any(String) as string } });

@@ -23,19 +23,32 @@ export function addressesTarget(raw: string, maxCharacters: number): Target {
   return { ...target, segments: owners.length === 4 ? [...owners, 'addresses', ranges] : ['addresses'] };
 }
 
+/** What else to do, for clients that can't be in direct mode. */
+export const GATEWAY_MODE =
+  'Or take gateway mode: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).';
+
 /** What a host says of its port who says nothing of it. */
 const HTTPS_PORT = 443;
 
 /**
  * The addresses of those ranges that are there; or of what databases and users are kept in. All are this server's, by the host and port
  * at which the client has come.
+ *
+ * @throws WireError 400 if that is an IPv6 address: clients pass over each address with a bracket in it for the replica that they write
+ *   to, and look for another half a minute long
+ * @source `PerProtocolPartitionAddressInformation` of the .NET client's public source
  */
 export function answerAddresses(request: CosmosRequest): Answer {
   const { method, segments } = request;
   if (method !== 'GET') throw methodNotAllowed();
+  const { hostname, port } = new URL(request.endpoint());
+  if (hostname.startsWith('[')) {
+    throw badRequest(
+      `The client is in direct mode, the default of the .NET and the Java client, in which nothing can be written to a server at an IPv6 address: come by a host name. ${GATEWAY_MODE}`,
+    );
+  }
   const container = segments.length === 1 ? undefined : owner(containerOf, request);
   const ids = container === undefined ? [''] : segments[5]!.split(',').filter((id) => rangeById(container, id));
-  const { hostname, port } = new URL(request.endpoint());
   const addresses = ids.flatMap((id) => {
     const place = `rntbd://${hostname}:${port || HTTPS_PORT}/apps/epitaph/services/${container?.rid ?? 'master'}/partitions/${id}/replicas/`;
     return Array.from({ length: REPLICAS }, (_, index) => ({

@@ -7,7 +7,7 @@ import { type Identities, identityTokenIn } from '../http/identities.ts';
 import { DATE_WINDOW_MS, resourceTokenIn, type KeyRing, type SignatureVerdict } from '../http/keys.ts';
 import type { Limits } from '../http/limits.ts';
 import type { StoreApi } from '../store/store-api.ts';
-import { addressesTarget } from './addresses.ts';
+import { addressesTarget, GATEWAY_MODE } from './addresses.ts';
 import { assignedStore, checkTargetAssigned } from './assigned.ts';
 import { consistencyByStrategy, type ConsistencyLevel, type ConsistencyPolicy } from './consistency.ts';
 import { badRequest, WireError } from './errors.ts';
@@ -131,7 +131,7 @@ const speaksDirect = ({ headers, socket }: Asked): boolean =>
 /** Of addresses, at which clients would speak TLS alone. Clients sign this in a way of its own; the answer is for anyone. */
 const noDirectMode = (): WireError =>
   badRequest(
-    'The client is in direct mode, the default of the .NET and the Java client, which needs TLS up to this server: start it with --tls-cert and --tls-key. Or take gateway mode: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).',
+    `The client is in direct mode, the default of the .NET and the Java client, which needs TLS up to this server: start it with --tls-cert and --tls-key. ${GATEWAY_MODE}`,
   );
 
 async function admitToken(
