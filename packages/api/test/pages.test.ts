@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { Socket } from 'node:net';
+import { PassThrough } from 'node:stream';
 import { describe, expect, test } from 'vitest';
 import { defaultLimits } from '@epitaph/api/http/limits.ts';
 import { Pages } from '@epitaph/api/http/pages.ts';
@@ -86,5 +89,19 @@ describe('pages that many ask for at once', () => {
     expect(isBegun).toBe(false);
     ready!.resolve();
     await Promise.all([other, next]);
+  });
+
+  test('do not wait for what nobody takes any more, whose client had left before it was there', async () => {
+    const pages = new Pages({ ...defaultLimits, unsentBytes: 1 });
+    const left = Object.assign(new PassThrough(), { socket: new Socket() });
+    left.destroy();
+    await once(left, 'close');
+    pages.handedOver(left, 1);
+    let isBegun = false;
+    const page = pages.make(async () => {
+      isBegun = true;
+    });
+    expect(isBegun).toBe(true);
+    await page;
   });
 });

@@ -80,8 +80,8 @@ export class Pages {
   /** An answer of so many bytes was handed to its connection; small ones, which the system's buffers take, need not be told. */
   handedOver(answer: Writable & { readonly socket: Socket | null }, bytes: number): void {
     const { socket } = answer;
-    // A test that injects its requests has no connection.
-    if (answer.writableFinished || !(socket instanceof Socket)) return;
+    // A test that injects its requests has no connection. Of who has left in the meantime nothing would tell any more.
+    if (answer.writableFinished || answer.destroyed || !(socket instanceof Socket)) return;
     // Whatever is taken begins this time anew, and the server sets its own when the answer is out.
     socket.setTimeout(this.#limits.unsentTimeoutMs);
     this.#unsent.set(answer, { bytes, sinceMs: systemClocks.monotonicMs() });
