@@ -143,6 +143,8 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(json.Addresss.filter(({ isPrimary }) => isPrimary)).toHaveLength(2);
     const unmapped = await addresses(linkOf('orders'), '0', { host: 'db.example' });
     expect(unmapped.json.Addresss[0]!.physcialUri).toMatch(/^rntbd:\/\/db\.example:443\//);
+    const nowhere = await addresses(linkOf('orders'), '0', { host: 'a:b:c' });
+    expect(nowhere).toMatchObject({ status: 400, json: { message: expect.stringContaining('Host') as string } });
   });
 
   test('addresses are for those who may read the container, and of one that is there', async () => {

@@ -41,7 +41,9 @@ const HTTPS_PORT = 443;
 export function answerAddresses(request: CosmosRequest): Answer {
   const { method, segments } = request;
   if (method !== 'GET') throw methodNotAllowed();
-  const { hostname, port } = new URL(request.endpoint());
+  const endpoint = URL.parse(request.endpoint());
+  if (endpoint === null) throw badRequest("The header 'Host' does not name a host and its port.");
+  const { hostname, port } = endpoint;
   if (hostname.startsWith('[')) {
     throw badRequest(
       `The client is in direct mode, the default of the .NET and the Java client, in which nothing can be written to a server at an IPv6 address: come by a host name. ${GATEWAY_MODE}`,
