@@ -1,5 +1,5 @@
 import { Agent, request } from 'node:https';
-import { connect } from 'node:tls';
+import { connect, type TLSSocket } from 'node:tls';
 import { once } from 'node:events';
 import { CosmosClient, PartitionKeyDefinitionVersion } from '@azure/cosmos';
 import fc from 'fast-check';
@@ -290,6 +290,28 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     const answers = Array.from({ length: 160 }, () => client.call(of('x'.repeat(4_096 - head))));
     client.socket.uncork();
     expect(new Set((await Promise.all(answers)).map(({ status }) => Math.floor(status / 100)))).toEqual(new Set([2]));
+  });
+
+  test('what comes a few bytes at a time is not kept as the pieces that it comes in', async () => {
+    await withServer({}, async (at, server) => {
+      const [[there], other] = await Promise.all([
+        once(server.server, 'secureConnection') as Promise<[TLSSocket]>,
+        DirectClient.connected(at, tls.certificate),
+      ]);
+      for (const [from, to] of [
+        [0, 9],
+        [9, 40],
+        [40, undefined],
+      ] as const) {
+        const before = there.bytesRead;
+        other.socket.write(firstMessage().subarray(from, to));
+        await expect.poll(() => there.bytesRead, { interval: 5 }).toBeGreaterThan(before);
+        await new Promise((resolve) => setImmediate(resolve));
+        expect(there.readableLength).toBe(0);
+      }
+      expect((await other.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
+      other.socket.destroy();
+    });
   });
 
   test('who is refused is told so, and the connection goes on behind the body', async () => {

@@ -1,6 +1,7 @@
 import type { TLSSocket } from 'node:tls';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { Limits } from '../http/limits.ts';
+import { Pieces } from '../http/pieces.ts';
 import { version } from '../version.ts';
 import { Deadline } from '../wait.ts';
 import { connectionMessage } from './answer.ts';
@@ -140,7 +141,7 @@ export class DirectConnection {
     });
     this.#surroundings.onRequest(reply);
     const body = await this.#surroundings.answer(request, reply, bodyBytes);
-    const pieces: Buffer[] = [];
+    const pieces = new Pieces();
     for (let left = bodyBytes; left > 0;) {
       const piece = await this.#takeSome(left);
       left -= piece.length;
@@ -150,7 +151,7 @@ export class DirectConnection {
       pieces.push(piece);
     }
     this.#deadline.met();
-    body?.end(bodyBytes === 0 ? undefined : Buffer.concat(pieces));
+    body?.end(bodyBytes === 0 ? undefined : pieces.whole());
   }
 
   async #message(): Promise<Message> {
@@ -167,12 +168,10 @@ export class DirectConnection {
   }
 
   async #take(bytes: number): Promise<Buffer> {
-    if (bytes === 0) return Buffer.alloc(0);
-    for (;;) {
-      const taken = this.#socket.read(bytes) as Buffer | null;
-      if (taken?.length === bytes) return taken;
-      await this.#change();
-    }
+    // A stream keeps what has come as the pieces that it came in, and each of one byte takes two hundred.
+    const taken = Buffer.allocUnsafe(bytes);
+    for (let at = 0; at < bytes;) at += (await this.#takeSome(bytes - at)).copy(taken, at);
+    return taken;
   }
 
   async #takeSome(most: number): Promise<Buffer> {

@@ -1,10 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tooLarge } from '../cosmos/errors.ts';
+import { Pieces } from './pieces.ts';
 
 /** Of a body that is too large, at most. */
 const DISCARDED_BYTES = 64 * 1024 * 1024;
-/** Pieces of a body that are kept as they come. Each takes some 400 bytes beside its own, of which it may have one. */
-const PIECES = 1_000;
 
 /** Whether a request has a body that means something: with GET and HEAD none does. */
 export function hasBody({ method, headers }: IncomingMessage): boolean {
@@ -33,19 +32,14 @@ export function readBody(
     if (error !== undefined && !(toldBytes <= DISCARDED_BYTES)) response.setHeader('connection', 'close');
     done(error, body);
   };
-  const chunks: Buffer[] = [];
-  let pieces: Buffer[] = [];
+  const pieces = new Pieces();
   let bytes = 0;
   const onData = (chunk: Buffer): void => {
     bytes += chunk.length;
     if (bytes > mostBytes) end(tooLarge());
-    else if (pieces.push(chunk) === PIECES) {
-      chunks.push(Buffer.concat(pieces));
-      pieces = [];
-    }
+    else pieces.push(chunk);
   };
-  const onEnd = (): void =>
-    end(undefined, bytes === pieces[0]?.length ? pieces[0] : Buffer.concat([...chunks, ...pieces]));
+  const onEnd = (): void => end(undefined, pieces.whole());
   const onError = (error: Error): void => end(error);
   if (toldBytes > mostBytes) end(tooLarge());
   else request.on('data', onData).on('end', onEnd).on('error', onError);
