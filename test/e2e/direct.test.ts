@@ -3,7 +3,7 @@ import { connect, type TLSSocket } from 'node:tls';
 import { once } from 'node:events';
 import { CosmosClient, PartitionKeyDefinitionVersion } from '@azure/cosmos';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { tokenTypes, readTokens, TokenWriter, UnreadableTokens } from '@epitaph/api/direct/tokens.ts';
 import { closeWithin } from '@epitaph/api/http/close-within.ts';
@@ -312,6 +312,28 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       expect((await other.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
       other.socket.destroy();
     });
+  });
+
+  test('a large answer is handed to the system in pieces: who takes it slowly is not taken for who takes nothing', async () => {
+    const text = 'x'.repeat(1_000_000);
+    await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
+    await withServer({}, async (at, server) => {
+      const [[there], other] = await Promise.all([
+        once(server.server, 'secureConnection') as Promise<[TLSSocket]>,
+        DirectClient.open(at, tls.certificate),
+      ]);
+      const unsent: number[] = [];
+      const write = there.write.bind(there) as (...given: unknown[]) => boolean;
+      vi.spyOn(there, 'write').mockImplementation((...given: unknown[]) => {
+        const isTaken = write(...given);
+        unsent.push(there.writableLength);
+        return isTaken;
+      });
+      expect((await other.call({ operation: 'read', ...ANN, item: 'large' })).json).toMatchObject({ text });
+      expect(Math.max(...unsent)).toBeLessThan(200_000);
+      other.socket.destroy();
+    });
+    await client.call({ operation: 'delete', ...ANN, item: 'large' });
   });
 
   test('who is refused is told so, and the connection goes on behind the body', async () => {

@@ -6,6 +6,7 @@ import { version } from '../version.ts';
 import { Deadline } from '../wait.ts';
 import { connectionMessage } from './answer.ts';
 import { GUID_BYTES, readGuid } from './guid.ts';
+import { Outgoing } from './outgoing.ts';
 import { DirectReply } from './reply.ts';
 import {
   clientFacts,
@@ -64,6 +65,7 @@ export class DirectConnection {
   readonly #socket: TLSSocket;
   readonly #limits: ConnectionLimits;
   readonly #surroundings: DirectSurroundings;
+  readonly #outgoing: Outgoing;
   readonly #underWay = new Set<DirectReply>();
   #wake: (() => void) | undefined;
   /** Who is silent is hung up on. */
@@ -73,10 +75,11 @@ export class DirectConnection {
     this.#socket = socket;
     this.#limits = limits;
     this.#surroundings = surroundings;
+    this.#outgoing = new Outgoing(socket, limits.unsentTimeoutMs);
     this.#deadline = new Deadline(() => socket.destroy());
     socket.setNoDelay(true);
     const wake = () => this.#wake?.();
-    socket.on('readable', wake).on('drain', wake).on('end', wake);
+    socket.on('readable', wake).on('end', wake);
     socket.on('error', () => socket.destroy());
     // Of answers that are not taken.
     socket.on('timeout', () => socket.destroy());
@@ -120,7 +123,7 @@ export class DirectConnection {
   }
 
   async #request(client: ClientFacts): Promise<void> {
-    while (this.#underWay.size >= MOST_UNDER_WAY || this.#socket.writableLength >= MOST_UNSENT_BYTES) {
+    while (this.#underWay.size >= MOST_UNDER_WAY || this.#outgoing.bytes >= MOST_UNSENT_BYTES) {
       await this.#awoken();
     }
     const message = await this.#message();
@@ -128,11 +131,11 @@ export class DirectConnection {
     const bodyBytes = hasPayload(message.tokens) ? (await this.#take(4)).readUInt32LE(0) : 0;
     const reply = new DirectReply({
       socket: this.#socket,
+      outgoing: this.#outgoing,
       activityId: message.activityId,
       transportId: request.transportId,
       clientVersion: client.version,
       headPosition: this.#surroundings.headPosition,
-      unsentTimeoutMs: this.#limits.unsentTimeoutMs,
     });
     this.#underWay.add(reply);
     reply.once('close', () => {

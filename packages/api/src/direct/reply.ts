@@ -1,17 +1,17 @@
 import { Writable } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { answerMessage } from './answer.ts';
+import type { Outgoing } from './outgoing.ts';
 
 /** What an answer goes by. */
 export interface ReplyTo {
   readonly socket: TLSSocket;
+  readonly outgoing: Outgoing;
   readonly activityId: string;
   readonly transportId: number;
   readonly clientVersion: string;
   /** Where the log is. */
   readonly headPosition: () => number;
-  /** How long the client may take nothing of it. */
-  readonly unsentTimeoutMs: number;
 }
 
 /** The answer to one request of a connection: written as over HTTP, sent as one message. */
@@ -43,16 +43,9 @@ export class DirectReply extends Writable {
   }
 
   override _final(done: (error?: Error | null) => void): void {
-    const { socket, headPosition, unsentTimeoutMs } = this.#to;
+    const { outgoing, headPosition } = this.#to;
     const answer = { status: this.#status, headers: this.#headers, body: this.#body, headPosition: headPosition() };
-    const buffers = answerMessage(answer, this.#to);
-    for (const buffer of buffers.slice(0, -1)) socket.write(buffer);
-    socket.write(buffers.at(-1)!, (error) => {
-      if (socket.writableLength === 0) socket.setTimeout(0);
-      done(error);
-    });
-    // Whatever is taken begins this time anew.
-    if (socket.writableLength > 0) socket.setTimeout(unsentTimeoutMs);
+    outgoing.send(answerMessage(answer, this.#to), done);
   }
 
   /** Without its answer a client would wait for the request for ever. */
