@@ -1,16 +1,20 @@
 import { Agent, request } from 'node:https';
 import { connect, type TLSSocket } from 'node:tls';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { once } from 'node:events';
 import { CosmosClient, PartitionKeyDefinitionVersion } from '@azure/cosmos';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import { directRequest } from '@epitaph/api/direct/request.ts';
 import { tokenTypes, readTokens, TokenWriter, UnreadableTokens } from '@epitaph/api/direct/tokens.ts';
 import { closeWithin } from '@epitaph/api/http/close-within.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import type { Limits } from '@epitaph/api/http/limits.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import { Deadline } from '@epitaph/api/wait.ts';
 import { sign } from '../../packages/api/test/cosmos/support/client.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
@@ -189,6 +193,12 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     // Since when it is so: by it one answer of several is enough, however far the log has come between them.
     expect(read.tokens.get(ANSWER.itemLocalLsn)).toBe(BigInt(lsn));
     expect(read.tokens.get(ANSWER.itemLsn)).toBe(BigInt(lsn));
+    // At the stronger levels: all replicas have what this one has.
+    const { localLsn, quorumAckedLsn, quorumAckedLocalLsn, replicaSetSize, writeQuorum } = ANSWER;
+    for (const one of [localLsn, quorumAckedLsn, quorumAckedLocalLsn]) {
+      expect(read.tokens.get(one)).toBe(read.tokens.get(ANSWER.lsn));
+    }
+    expect([replicaSetSize, writeQuorum].map((one) => read.tokens.get(one))).toEqual([4, 4]);
     expect((await client.call({ operation: 'read', ...item, match: etag })).status).toBe(304);
     const replaced = { id: 'a', customer: 'ann', n: 2 };
     expect(await client.call({ operation: 'replace', ...item, match: '"other"', body: replaced })).toMatchObject({
@@ -210,6 +220,13 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect((await client.call({ operation: 'upsert', ...ANN, body: { id: 'b', customer: 'ann' } })).status).toBe(201);
     expect((await client.call({ operation: 'upsert', ...ANN, body: { id: 'b', customer: 'ann' } })).status).toBe(200);
 
+    const batch = [
+      { operationType: 'Upsert', resourceBody: { id: 'b', customer: 'ann' } },
+      { operationType: 'Create', resourceBody: { id: 'b', customer: 'ann' } },
+    ];
+    const undone = await client.call({ operation: 'batch', ...ANN, batchAtomic: 1, body: batch });
+    expect(undone.status).toBe(207);
+    expect(JSON.parse(undone.text)).toMatchObject([{ statusCode: 424 }, { statusCode: 409 }]);
     const query = { query: 'SELECT VALUE c.id FROM c ORDER BY c.id' };
     const found = await client.call({ operation: 'query', ...ANN, body: query });
     expect(found).toMatchObject({ status: 200, json: { Documents: ['a', 'b'] } });
@@ -315,7 +332,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
   });
 
   test('a large answer is handed to the system in pieces: who takes it slowly is not taken for who takes nothing', async () => {
-    const text = 'x'.repeat(1_000_000);
+    const text = 'x'.repeat(400_000);
     await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
     await withServer({}, async (at, server) => {
       const [[there], other] = await Promise.all([
@@ -334,6 +351,47 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       other.socket.destroy();
     });
     await client.call({ operation: 'delete', ...ANN, item: 'large' });
+  });
+
+  test('a connection may be idle a little longer than its client is told, so that it is the client who ends it', async () => {
+    const within = vi.spyOn(Deadline.prototype, 'within');
+    onTestFinished(() => within.mockRestore());
+    const other = await DirectClient.open(port, tls.certificate);
+    const { status, tokens } = other.greeting;
+    expect([status, ...[0x00, 0x04, 0x05].map((one) => tokens.get(one))]).toEqual([200, 1, 1_800, 30]);
+    expect([0x01, 0x02].map((one) => String(tokens.get(one)))).toEqual(['2020-07-15', 'epitaph']);
+    expect(within.mock.lastCall![0]).toBeGreaterThan(1_800_000);
+    other.socket.destroy();
+  });
+
+  test('of a connection that was let go nothing is kept', async () => {
+    let there: WeakRef<TLSSocket> | undefined;
+    app.server.once('secureConnection', (socket: TLSSocket) => (there = new WeakRef(socket)));
+    const other = await DirectClient.open(port, tls.certificate);
+    there!.deref()!.destroy();
+    await other.closed();
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    await vi.waitFor(() => {
+      collect();
+      expect(there!.deref() === undefined).toBe(true);
+    }, 5_000);
+  });
+
+  test('what has come of a large body counts until it is answered, or its client is gone', async () => {
+    await withServer({ largeBodyBytes: 1_000, largeBodyBytesInFlight: 10_000 }, async (at) => {
+      const upsert = (bytes: number) =>
+        ({ operation: 'upsert', ...ANN, body: { id: 'body', customer: 'ann', text: 'x'.repeat(bytes) } }) as const;
+      const [one, other] = await Promise.all([1, 2].map(() => DirectClient.open(at, tls.certificate)));
+      one!.socket.write(one!.bytesOf(upsert(12_000)).bytes.subarray(0, -1));
+      const isLetIn = async (bytes: number) => (await other!.call(upsert(bytes))).status < 300;
+      await expect.poll(() => isLetIn(2_000), { interval: 5 }).toBe(false);
+      expect(await isLetIn(500)).toBe(true);
+      one!.socket.destroy();
+      await expect.poll(() => isLetIn(2_000), { interval: 5 }).toBe(true);
+      // There was room when it began, and then it is more than twice as much.
+      await expect(other!.call(upsert(25_000))).rejects.toThrow('hung up');
+    });
   });
 
   test('who is refused is told so, and the connection goes on behind the body', async () => {
@@ -501,6 +559,65 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       expect((await good.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
       good.socket.destroy();
     });
+  });
+});
+
+describe('a message', () => {
+  const ORDERS = [token(0x15, 'string', 'shop'), token(0x16, 'string', 'orders')];
+  const requestOf = (resource: number, operation: number, ...tokens: readonly Buffer[]) =>
+    directRequest(
+      { resource, operation, activityId: 'a', tokens: readTokens(Buffer.concat(tokens)) },
+      { version: '2020-07-15', userAgent: 'tests' },
+    );
+
+  test.each([
+    ['a batch', 3, 0x25, 'POST', '/dbs/shop/colls/orders/docs', { 'x-ms-cosmos-is-batch-request': 'true' }],
+    ['a query', 3, 0x09, 'POST', '/dbs/shop/colls/orders/docs', { 'x-ms-documentdb-isquery': 'true' }],
+    ['whether there are items', 3, 0x12, 'HEAD', '/dbs/shop/colls/orders/docs', {}],
+    ['whether there is a container', 2, 0x11, 'HEAD', '/dbs/shop/colls/orders', {}],
+    ['a stored procedure', 7, 0x08, 'POST', '/dbs/shop/colls/orders/sprocs/do%2Fit', {}],
+  ])('that is %s is the request that it is over HTTP', (_, resource, operation, method, url, headers) => {
+    const named = resource === 7 ? [...ORDERS, token(0x1b, 'string', 'do/it')] : ORDERS;
+    const common = { 'x-ms-activity-id': 'a', 'x-ms-version': '2020-07-15', 'user-agent': 'tests' };
+    const request = requestOf(resource, operation, ...named);
+    expect(request).toMatchObject({ isKnown: true, method, url, transportId: 0, headers: { ...common, ...headers } });
+  });
+
+  test('has headers as tokens, of which some are numbers', () => {
+    const { headers } = requestOf(
+      3,
+      4,
+      ...ORDERS,
+      token(0x42, 'byte', 0),
+      token(0x40, 'byte', 1),
+      token(0x43, 'uint32', 7),
+      token(0xfe, 'byte', 3),
+      token(0x10, 'byte', 3),
+      token(0x62, 'bytes', Buffer.from('05c1', 'hex')),
+      token(0x63, 'bytes', Buffer.from('ff', 'hex')),
+      // A type that it never has.
+      token(0x0003, 'uint32', 12),
+      token(0x2b, 'string', '["é"]'),
+    );
+    expect(headers).toMatchObject({
+      'x-ms-documentdb-populatequerymetrics': 'false',
+      'x-ms-documentdb-populatequotainfo': 'true',
+      'x-ms-documentdb-responsecontinuationtokenlimitinkb': '7',
+      'x-ms-cosmos-read-consistency-strategy': 'LatestCommitted',
+      'x-ms-consistency-level': 'Eventual',
+      'x-ms-start-epk': '05C1',
+      'x-ms-end-epk': 'FF',
+      'x-ms-date': '12',
+      'x-ms-documentdb-partitionkey': Buffer.from('["é"]').toString('latin1'),
+    });
+  });
+
+  test('on what nobody knows is known as such', () => {
+    expect([requestOf(3, 0x7777), requestOf(0x7777, 3), requestOf(0, 0)].map(({ isKnown }) => isKnown)).toEqual([
+      false,
+      false,
+      false,
+    ]);
   });
 });
 

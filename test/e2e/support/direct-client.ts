@@ -26,6 +26,7 @@ const REQUEST = {
   startEpk: [0x0062, 'bytes'],
   endEpk: [0x0063, 'bytes'],
   readFeedKeyType: [0x0064, 'byte'],
+  batchAtomic: [0x0073, 'byte'],
   returnPreference: [0x0082, 'byte'],
 } as const;
 type Named = { readonly [Name in keyof typeof REQUEST]?: string | number | Buffer };
@@ -39,6 +40,7 @@ const OPERATIONS = {
   replace: [0x0006, 'PUT'],
   query: [0x000f, 'POST'],
   upsert: [0x0013, 'POST'],
+  batch: [0x0025, 'POST'],
   unknown: [0x7777, 'POST'],
 } as const;
 const DOCUMENT = 0x0003;
@@ -69,10 +71,15 @@ export const ANSWER = {
   lsn: 0x0013,
   itemCount: 0x0014,
   charge: 0x0015,
+  quorumAckedLsn: 0x001a,
   substatus: 0x001c,
+  writeQuorum: 0x001e,
+  replicaSetSize: 0x001f,
   rangeId: 0x0021,
   itemLsn: 0x0032,
   transportId: 0x0035,
+  localLsn: 0x003a,
+  quorumAckedLocalLsn: 0x003b,
   itemLocalLsn: 0x003c,
   sessionToken: 0x003e,
 } as const;
@@ -122,7 +129,8 @@ export class DirectClient {
   readonly #waiting = new Map<number, PromiseWithResolvers<DirectAnswer>>();
   #read = Buffer.alloc(0);
   #next = 1;
-  /** Of the first message; then of requests. */
+  /** What the server says of itself in answer to the first message. */
+  greeting!: DirectAnswer;
   readonly #first = Promise.withResolvers<DirectAnswer>();
 
   private constructor(socket: TLSSocket) {
@@ -137,7 +145,7 @@ export class DirectClient {
   static async open(port: number, ca: Buffer): Promise<DirectClient> {
     const client = await DirectClient.connected(port, ca);
     client.socket.write(firstMessage());
-    await client.#first.promise;
+    client.greeting = await client.#first.promise;
     return client;
   }
 
