@@ -3,7 +3,7 @@ import { connect, type TLSSocket } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { once } from 'node:events';
-import { CosmosClient, PartitionKeyDefinitionVersion } from '@azure/cosmos';
+import { CosmosClient, PartitionKeyDefinitionVersion, PermissionMode } from '@azure/cosmos';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
@@ -35,6 +35,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
   let app: FastifyInstance;
   let port: number;
   let client: DirectClient;
+  let readsOrders: string;
   const faults: unknown[] = [];
 
   async function listen(limits: Partial<Limits> = {}): Promise<FastifyInstance> {
@@ -74,6 +75,9 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
       throughput: 12_000,
     });
+    const { user } = await database.users.create({ id: 'ann' });
+    const permission = { id: 'orders', permissionMode: PermissionMode.Read, resource: 'dbs/shop/colls/orders' };
+    readsOrders = (await user.permissions.create(permission)).resource!._token;
     overHttp.dispose();
     agent.destroy();
     client = await DirectClient.open(port, tls.certificate);
@@ -404,6 +408,31 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(await client.call({ ...create, body: Buffer.from('{"id":') })).toMatchObject({ status: 400 });
     expect(await client.call({ ...create, operation: 'unknown' })).toMatchObject({ status: 400 });
     expect(await client.call({ operation: 'read', ...ANN, item: 'refused' })).toMatchObject({ status: 404 });
+  });
+
+  test('who comes with a resource token is let in to what it is for, of each request anew', async () => {
+    const item = { operation: 'read', ...ANN, item: 'none' } as const;
+    const authorization = encodeURIComponent(readsOrders);
+    const body = { id: 'by-token', customer: 'ann' };
+    const statuses = [
+      await client.call({ ...item, authorization }),
+      await client.call({ ...item, container: 'wide', authorization }),
+      await client.call({ operation: 'create', ...ANN, authorization, body }),
+      await client.call({ operation: 'create', ...ANN, authorization: authorization.slice(0, -9), body }),
+      await client.call({ ...item, authorization: '' }),
+      await client.call(item),
+    ].map(({ status }) => status);
+    expect(statuses).toEqual([404, 403, 403, 401, 401, 404]);
+  });
+
+  test('a body that is too large is refused before any of it has come', async () => {
+    await withServer({ bodyBytes: 1_000 }, async (at) => {
+      const other = await DirectClient.open(at, tls.certificate);
+      const { bytes, transportId } = other.bytesOf({ operation: 'create', ...ANN, body: Buffer.alloc(1_001, ' ') });
+      other.socket.write(bytes.subarray(0, -1_001));
+      expect(await other.answerTo(transportId)).toMatchObject({ status: 413 });
+      other.socket.destroy();
+    });
   });
 
   test('more requests at once than there is room for are turned away, to come again', async () => {

@@ -163,10 +163,14 @@ export class DirectClient {
 
   call(call: DirectCall): Promise<DirectAnswer> {
     const { bytes, transportId } = this.bytesOf(call);
+    this.socket.write(bytes);
+    return this.answerTo(transportId);
+  }
+
+  answerTo(transportId: number): Promise<DirectAnswer> {
     const answered = Promise.withResolvers<DirectAnswer>();
     answered.promise.catch(() => {});
     this.#waiting.set(transportId, answered);
-    this.socket.write(bytes);
     return answered.promise;
   }
 
