@@ -10,6 +10,7 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { directRequest } from '@epitaph/api/direct/request.ts';
 import { tokenTypes, readTokens, TokenWriter, UnreadableTokens } from '@epitaph/api/direct/tokens.ts';
 import { closeWithin } from '@epitaph/api/http/close-within.ts';
+import { closeIdleConnections } from '@epitaph/api/http/connections.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import type { Limits } from '@epitaph/api/http/limits.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
@@ -19,7 +20,7 @@ import { sign } from '../../packages/api/test/cosmos/support/client.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
-import { ANSWER, DirectClient, firstMessage, message, token } from './support/direct-client.ts';
+import { ANSWER, DirectClient, FACTS, firstMessage, message, token } from './support/direct-client.ts';
 
 type FastifyInstance = ReturnType<typeof buildServer>;
 
@@ -58,6 +59,18 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     } finally {
       await closeWithin(server, 1_000);
     }
+  }
+
+  /** Has reads of items wait until they are let go on. */
+  function holdReads() {
+    const original = store.readItem.bind(store);
+    const { promise: released, resolve: release } = Promise.withResolvers<void>();
+    const readItem = vi.spyOn(store, 'readItem').mockImplementation(async (...asked) => {
+      await released;
+      return original(...asked);
+    });
+    onTestFinished(() => readItem.mockRestore());
+    return { readItem, release };
   }
 
   beforeAll(async () => {
@@ -101,15 +114,17 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
   }
 
   /** As the .NET client asks: the link is escaped twice, and signed as if items were asked for. */
-  function addresses(
-    link: string,
-    ids: string,
-    headers: Readonly<Record<string, string>> = {},
-    key = EMULATOR_KEY,
-  ): Promise<{ status: number; json: Addresses & { readonly message?: string } }> {
+  function addresses(link: string, ids: string, headers: Readonly<Record<string, string>> = {}, key = EMULATOR_KEY) {
     const date = new Date().toUTCString();
     const authorization = sign('get', 'docs', link.split('/').at(-1)!.toLowerCase(), date, key);
-    const path = `//addresses/?$resolveFor=${encodeURIComponent(encodeURIComponent(`${link}/docs`))}&$filter=protocol eq rntbd&$partitionKeyRangeIds=${ids}`;
+    const query = `$resolveFor=${encodeURIComponent(encodeURIComponent(`${link}/docs`))}&$filter=protocol eq rntbd&$partitionKeyRangeIds=${ids}`;
+    return addressesBy(query, { authorization, 'x-ms-date': date, ...headers });
+  }
+
+  function addressesBy(
+    query: string,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<{ status: number; json: Addresses & { readonly message?: string } }> {
     return new Promise((resolve, reject) => {
       request(
         {
@@ -117,8 +132,8 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
           host: 'localhost',
           ca: tls.certificate,
           servername: 'localhost',
-          path: path.replaceAll(' ', '%20'),
-          headers: { authorization, 'x-ms-date': date, ...headers },
+          path: `//addresses/?${query.replaceAll(' ', '%20')}`,
+          headers,
         },
         (response) => {
           let text = '';
@@ -160,6 +175,19 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect((await addresses(linkOf('orders'), '0', {}, Buffer.alloc(64, 1).toString('base64'))).status).toBe(401);
     const other = linkOf('orders').replace(/.{8}$/, 'AAAAAAA=');
     expect(await addresses(other, '0')).toMatchObject({ status: 404, json: { message: expect.any(String) as string } });
+  });
+
+  test('what databases are kept in is here, too', async () => {
+    const date = new Date().toUTCString();
+    const headers = (link: string) => ({ authorization: sign('get', 'dbs', link, date), 'x-ms-date': date });
+    const { json } = await addressesBy('$resolveFor=dbs/shop', headers('dbs/shop'));
+    expect(json).toMatchObject({ _rid: '', _count: 4, Addresss: Array(4).fill({ partitionKeyRangeId: '' }) });
+    expect(json.Addresss[3]!.physcialUri).toMatch(/\/services\/master\/partitions\/\/replicas\/3s\/$/);
+    expect(await addressesBy('$filter=none', headers(''))).toMatchObject({ status: 400 });
+    const link = linkOf('orders');
+    const authorization = sign('get', 'docs', link.split('/').at(-1)!.toLowerCase(), date);
+    const ofNone = await addressesBy(`$resolveFor=${link}/docs`, { authorization, 'x-ms-date': date });
+    expect(ofNone).toMatchObject({ status: 200, json: { _count: 0 } });
   });
 
   test('who comes over a proxy that speaks HTTP is told which mode to take', async () => {
@@ -300,6 +328,42 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(new Set(created.map(({ activityId }) => activityId)).size).toBe(300);
     const read = await Promise.all(ids.map((item) => client.call({ operation: 'read', ...ANN, item })));
     expect(read.map(({ json }) => json['id'])).toEqual(ids);
+  });
+
+  test('more than so many requests of a connection are not read before others of it are answered', async () => {
+    const { readItem, release } = holdReads();
+    const other = await DirectClient.open(port, tls.certificate);
+    const answers = Array.from({ length: 130 }, () => other.call({ operation: 'read', ...ANN, item: 'none' }));
+    await expect.poll(() => readItem.mock.calls.length, { interval: 5 }).toBe(100);
+    await client.call({ operation: 'read', database: 'shop', ofDatabase: true });
+    expect(readItem).toHaveBeenCalledTimes(100);
+    release();
+    expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([404]));
+    other.socket.destroy();
+  });
+
+  test('while a client has not taken its answers no more of its requests are read', async () => {
+    const text = 'x'.repeat(1_900_000);
+    await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
+    const readItem = vi.spyOn(store, 'readItem');
+    onTestFinished(() => readItem.mockRestore());
+    const [[there], other] = await Promise.all([
+      once(app.server, 'secureConnection') as Promise<[TLSSocket]>,
+      DirectClient.open(port, tls.certificate),
+    ]);
+    other.socket.pause();
+    const read = { operation: 'read', ...ANN, item: 'large' } as const;
+    const answers = Array.from({ length: 8 }, () => other.call(read));
+    await expect.poll(() => readItem.mock.calls.length, { interval: 5 }).toBe(8);
+    for (let turn = 0; turn < 20; turn++) await client.call({ operation: 'read', database: 'shop', ofDatabase: true });
+    answers.push(other.call(read), other.call(read));
+    await expect.poll(() => there.readableLength, { interval: 5 }).toBeGreaterThan(0);
+    // One was waited for already.
+    expect(readItem).toHaveBeenCalledTimes(9);
+    other.socket.resume();
+    expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([200]));
+    other.socket.destroy();
+    await client.call({ operation: 'delete', ...ANN, item: 'large' });
   });
 
   test('requests that fill to the byte what is kept of those that are not read yet wait until others are answered', async () => {
@@ -455,6 +519,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     const hugeTokens = Buffer.from('ffffff7f0000000000000000000000000000000000000000', 'hex');
     test.each([
       ['that begins with something else than who the client is', () => message(3, 3, crypto.randomUUID(), [])],
+      ['that begins with what is nearly that', () => message(0, 3, crypto.randomUUID(), FACTS)],
       ['whose first message has a length that nothing has', () => hugeTokens],
       ['whose first message is cut short', () => firstMessage().subarray(0, -3)],
       ['whose head is cut short', () => firstMessage().subarray(0, 9)],
@@ -523,6 +588,20 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       expect((await under).every(({ status }) => status === 201 || status === 200)).toBe(true);
       await other.closed();
       expect(performance.now() - startedMs).toBeLessThan(5_000);
+    });
+  });
+
+  test('of connections those are idle on which no request is under way', async () => {
+    await withServer({}, async (at, server) => {
+      const [other, idle] = await Promise.all([1, 2].map(() => DirectClient.open(at, tls.certificate)));
+      const { readItem, release } = holdReads();
+      const answered = other!.call({ operation: 'read', ...ANN, item: 'none' });
+      await expect.poll(() => readItem.mock.calls.length, { interval: 5 }).toBe(1);
+      closeIdleConnections(server.server);
+      await idle!.closed();
+      release();
+      expect(await answered).toMatchObject({ status: 404 });
+      await expect.poll(() => (closeIdleConnections(server.server), other!.socket.closed), { interval: 5 }).toBe(true);
     });
   });
 
@@ -639,6 +718,31 @@ describe('a message', () => {
       'x-ms-date': '12',
       'x-ms-documentdb-partitionkey': Buffer.from('["é"]').toString('latin1'),
     });
+    const asText = requestOf(3, 4, ...ORDERS, token(0x64, 'byte', 3), token(0x62, 'bytes', '05c1'));
+    expect(asText.headers).toMatchObject({ 'x-ms-start-epk': '05C1' });
+  });
+
+  test('names resources by their ids, of which each begins with the one that it is in', () => {
+    const rid = Buffer.from('0102030405060708090a0b0c0d0e0fff', 'hex');
+    const urls = [
+      [1, 4],
+      [2, 8],
+      [5, 8],
+      [3, 16],
+    ].map(([resource, bytes]) => requestOf(resource!, 3, token(0x00, 'bytes', rid.subarray(0, bytes))).url);
+    expect(urls.map(decodeURIComponent)).toEqual([
+      '/dbs/AQIDBA==',
+      '/dbs/AQIDBA==/colls/AQIDBAUGBwg=',
+      '/dbs/AQIDBA==/users/AQIDBAUGBwg=',
+      '/dbs/AQIDBA==/colls/AQIDBAUGBwg=/docs/AQIDBAUGBwgJCgsMDQ4P-w==',
+    ]);
+  });
+
+  test('is not what a token says that has another type than it has', () => {
+    const wrong = [0x4d, 0x04, 0x10, 0xfe, 0x82].map((one) => token(one, 'string', 'length'));
+    const { url, transportId, headers } = requestOf(3, 3, ...wrong, token(0x15, 'uint32', 7), token(0x00, 'uint32', 7));
+    expect([url, transportId]).toEqual(['/', 0]);
+    expect(Object.keys(headers)).toEqual(['x-ms-activity-id', 'x-ms-version', 'user-agent']);
   });
 
   test('on what nobody knows is known as such', () => {

@@ -116,18 +116,22 @@ export function message(resource: number, operation: number, activityId: string,
   return Buffer.concat([head, all]);
 }
 
-const CONNECTION = [
+/** What a client says of itself. */
+export const FACTS = [
   token(0x00, 'uint32', 1),
   token(0x01, 'smallString', '2020-07-15'),
   token(0x02, 'smallString', 'epitaph-tests'),
 ];
-export const firstMessage = (): Buffer => message(0, 0, crypto.randomUUID(), CONNECTION);
+export const firstMessage = (): Buffer => message(0, 0, crypto.randomUUID(), FACTS);
 
 /** A client in direct mode, as those of .NET and Java are, of which nothing but messages is left. */
 export class DirectClient {
   readonly socket: TLSSocket;
   readonly #waiting = new Map<number, PromiseWithResolvers<DirectAnswer>>();
-  #read = Buffer.alloc(0);
+  /** What has come of messages, and how much it takes to go on with them. */
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+  #needed = 4;
   #next = 1;
   /** What the server says of itself in answer to the first message. */
   greeting!: DirectAnswer;
@@ -212,25 +216,32 @@ export class DirectClient {
   }
 
   #take(chunk: Buffer): void {
-    this.#read = Buffer.concat([this.#read, chunk]);
-    for (;;) {
-      if (this.#read.length < 4) return;
-      const end = this.#read.readUInt32LE(0);
-      if (this.#read.length < end) return;
-      const tokens = readTokens(this.#read.subarray(24, end));
+    this.#chunks.push(chunk);
+    this.#bytes += chunk.length;
+    while (this.#bytes >= this.#needed) {
+      const read = Buffer.concat(this.#chunks);
+      this.#chunks = [read];
+      const end = read.readUInt32LE(0);
+      this.#needed = end;
+      if (read.length < end) continue;
+      const tokens = readTokens(read.subarray(24, end));
       let bodyEnd = end;
       // Of the first message it is its version.
       const hasBody = this.#next > 1 && tokens.get(0) === 1;
       if (hasBody) {
-        if (this.#read.length < end + 4) return;
-        bodyEnd = end + 4 + this.#read.readUInt32LE(end);
-        if (this.#read.length < bodyEnd) return;
+        this.#needed = end + 4;
+        if (read.length < end + 4) continue;
+        bodyEnd = end + 4 + read.readUInt32LE(end);
+        this.#needed = bodyEnd;
+        if (read.length < bodyEnd) continue;
       }
-      const text = hasBody ? this.#read.subarray(end + 4, bodyEnd).toString() : '';
-      const status = this.#read.readUInt32LE(4);
+      const text = hasBody ? read.subarray(end + 4, bodyEnd).toString() : '';
+      const status = read.readUInt32LE(4);
       const json = (text.startsWith('{') ? JSON.parse(text) : {}) as DirectAnswer['json'];
-      const answer = { status, activityId: readGuid(this.#read, 8), tokens, text, json };
-      this.#read = this.#read.subarray(bodyEnd);
+      const answer = { status, activityId: readGuid(read, 8), tokens, text, json };
+      this.#chunks = [read.subarray(bodyEnd)];
+      this.#bytes -= bodyEnd;
+      this.#needed = 4;
       this.#first.resolve(answer);
       this.#waiting.get(Number(tokens.get(ANSWER.transportId)))?.resolve(answer);
     }
