@@ -383,16 +383,19 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
         once(server.server, 'secureConnection') as Promise<[TLSSocket]>,
         DirectClient.connected(at, tls.certificate),
       ]);
-      for (const [from, to] of [
-        [0, 9],
-        [9, 40],
-        [40, undefined],
+      const bytes = firstMessage();
+      for (const [from, to, left] of [
+        // Too few to know of which protocol they are.
+        [0, 2, 2],
+        [2, 9, 0],
+        [9, 40, 0],
+        [40, bytes.length, 0],
       ] as const) {
         const before = there.bytesRead;
-        other.socket.write(firstMessage().subarray(from, to));
+        other.socket.write(bytes.subarray(from, to));
         await expect.poll(() => there.bytesRead, { interval: 5 }).toBeGreaterThan(before);
         await new Promise((resolve) => setImmediate(resolve));
-        expect(there.readableLength).toBe(0);
+        expect(there.readableLength).toBe(left);
       }
       expect((await other.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
       other.socket.destroy();
