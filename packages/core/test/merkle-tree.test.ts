@@ -90,8 +90,25 @@ describe('a Merkle tree as RFC 6962 has it', () => {
         const other = treeHash(sha256, sourceOf(changed), from);
         const wrong = rootsOfConsistency(sha256, from, leaves.length, other, path)!;
         expect([hex(wrong.from), hex(wrong.to)]).not.toEqual([hex(other), hex(roots.to)]);
+        const whole = (by: readonly Uint8Array[]) => rootsOfConsistency(sha256, from, leaves.length, fromRoot, by);
+        expect(whole([...path, fromRoot])).toBe(undefined);
+        if (path.length > 0) expect([whole(path.slice(1)), whole([])]).toEqual([undefined, undefined]);
       }),
       { seed, numRuns: 300 },
     );
+  });
+
+  it('proves nothing of a leaf or a beginning that it has not', () => {
+    const source = sourceOf(LEAVES);
+    for (const leaf of [-1, 8]) {
+      expect(() => inclusionProof(sha256, source, leaf, 8)).toThrow('a proof is of a leaf in the tree');
+      expect(rootOfProof(sha256, LEAVES[0]!, leaf, 8, [])).toBe(undefined);
+    }
+    for (const from of [0, 9]) {
+      expect(() => consistencyProof(sha256, source, from, 8)).toThrow(
+        'a tree is consistent with one that is no smaller',
+      );
+      expect(rootsOfConsistency(sha256, from, 8, LEAVES[0]!, [])).toBe(undefined);
+    }
   });
 });
