@@ -548,6 +548,13 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       });
     });
 
+    test('whose request can’t be answered: it would wait for that', async () => {
+      const other = await DirectClient.open(port, tls.certificate);
+      // Its number is a negative one.
+      other.socket.write(message(3, 3, crypto.randomUUID(), [Buffer.from('4d0003ffffffff', 'hex')]));
+      await other.closed();
+    });
+
     test('that says nothing, over HTTP or not; and not one that is idle', async () => {
       await withServer(limits, async (at) => {
         const idle = await DirectClient.open(at, tls.certificate);
@@ -559,22 +566,30 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
 
     test('whose client takes nothing of its answers', async () => {
-      const text = 'x'.repeat(1_900_000);
-      await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
+      const items = [
+        { id: 'large', bytes: 1_900_000, times: 20 },
+        { id: 'small', bytes: 60_000, times: 300 },
+      ];
+      for (const { id, bytes } of items) {
+        await client.call({ operation: 'upsert', ...ANN, body: { id, customer: 'ann', text: 'x'.repeat(bytes) } });
+      }
       await withServer({ unsentTimeoutMs: 300 }, async (at, server) => {
-        const other = await DirectClient.open(at, tls.certificate);
-        other.socket.pause();
-        for (let count = 0; count < 20; count++) {
-          other.call({ operation: 'read', ...ANN, item: 'large' }).catch(() => {});
-        }
+        const others = await Promise.all(
+          items.map(async ({ id, times }) => {
+            const other = await DirectClient.open(at, tls.certificate);
+            other.socket.pause();
+            for (let count = 0; count < times; count++) void other.call({ operation: 'read', ...ANN, item: id });
+            return other;
+          }),
+        );
         const connections = () =>
           new Promise<number>(
             (resolve) => void server.server.getConnections((_error: unknown, count: number) => resolve(count)),
           );
         await expect.poll(connections, { timeout: 10_000 }).toBe(0);
-        other.socket.destroy();
+        for (const other of others) other.socket.destroy();
       });
-      await client.call({ operation: 'delete', ...ANN, item: 'large' });
+      for (const { id } of items) await client.call({ operation: 'delete', ...ANN, item: id });
     });
   });
 
