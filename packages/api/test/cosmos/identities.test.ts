@@ -240,6 +240,10 @@ describe('an identity', () => {
           assign('reads-orders', 'reader', 'shop', 'orders'),
           assign('mixed', 'reader', 'shop'),
           assign('mixed', 'contributor', 'shop', 'orders'),
+          assign('of-two', 'reader', 'shop', 'orders'),
+          assign('of-two', 'contributor', 'elsewhere'),
+          assign('of-all-and-one', 'reader'),
+          assign('of-all-and-one', 'contributor', 'shop', 'orders'),
           assign('admin', 'administrator'),
           assign('auditor', 'auditor'),
         ]),
@@ -279,6 +283,8 @@ describe('an identity', () => {
       'of-orders',
       'reads-orders',
       'mixed',
+      'of-two',
+      'of-all-and-one',
       'admin',
       'auditor',
       'nobody',
@@ -310,6 +316,14 @@ describe('an identity', () => {
       ],
       mixed: [
         [200, 200, 403, 403],
+        [201, 403, 403, 403],
+      ],
+      'of-two': [
+        [200, 403, 200, 200],
+        [403, 403, 201, 201],
+      ],
+      'of-all-and-one': [
+        [200, 200, 200, 200],
         [201, 403, 403, 403],
       ],
       admin: [
@@ -357,7 +371,9 @@ describe('an identity', () => {
       const { status, text } = await as('of-orders', 'GET', path);
       expect([path, status, /others/.test(text)]).toEqual([path, 403, false]);
     }
-    expect(await statuses('reader', [never, others])).toEqual([404, 200]);
+    for (const principal of ['reader', 'of-all-and-one']) {
+      expect(await statuses(principal, [never, others])).toEqual([404, 200]);
+    }
   });
 
   test('is refused what its roles are not for before other nodes are asked for the name', async () => {
