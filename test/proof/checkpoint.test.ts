@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, generateKeyPairSync } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import {
   base64,
@@ -10,6 +10,8 @@ import {
   signedCheckpoint,
   verifierKeyText,
 } from '@epitaph/core/proof/checkpoint.ts';
+import { factLeaf } from '@epitaph/core/proof/leaf.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { canonicalJson } from '@epitaph/core/canonical-json.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 
@@ -139,6 +141,17 @@ describe('canonical JSON', () => {
   });
 });
 
+describe('a leaf', () => {
+  const data = { id: 'o1', partitionKey: '["ann"]', cause: 'expired' };
+  const leafOf = (stream: string) => factLeaf({ stream, data, position: 7 } as unknown as RecordedEvent);
+  it('of an item does not say its names, and of a container says all that was recorded', () => {
+    expect(leafOf('item-Co1.hash.0').data).toEqual({ cause: 'expired' });
+    expect(leafOf('container-Co1').data).toEqual(data);
+    // Where it stands in one log is no part of it.
+    expect(leafOf('container-Co1')).not.toHaveProperty('position');
+  });
+});
+
 describe('a signer', () => {
   it('made from the same secret bytes is the same, whoever makes it', () => {
     // RFC 8032, section 7.1, test 1.
@@ -148,5 +161,19 @@ describe('a signer', () => {
       'd75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a',
     );
     expect(ProofSigner.fromSeed(seed).key).toEqual(key);
+  });
+  it('is read from the text that it was made with, and from no other', () => {
+    const { signer, text } = ProofSigner.make();
+    expect(ProofSigner.read(text)!.key).toEqual(signer.key);
+    const made = JSON.parse(text) as { readonly name: string; readonly privateKey: string };
+    const ofAnotherKind = generateKeyPairSync('x25519').privateKey.export({ format: 'der', type: 'pkcs8' });
+    for (const changed of [
+      { ...made, name: undefined },
+      { ...made, privateKey: made.privateKey.slice(0, 20) },
+      { ...made, privateKey: ofAnotherKind.toString('base64') },
+    ]) {
+      expect(ProofSigner.read(JSON.stringify(changed))).toBe(undefined);
+    }
+    expect(ProofSigner.read(text.slice(0, -2))).toBe(undefined);
   });
 });

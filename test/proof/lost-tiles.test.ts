@@ -75,6 +75,11 @@ it('a tree that is no whole one is made anew from the log, which is told', async
   await prover.stop();
 });
 
+it('a tree in a file of an earlier form is begun anew', () => {
+  const { store, tree } = treeWithout('false; PRAGMA user_version = 0');
+  expect([tree.size, store.tile(0, 0)]).toEqual([0, undefined]);
+});
+
 it('a tree that has lost a full tile says so to whoever needs it, and what to do', () => {
   const { tree } = treeWithout('level = 0 AND number = 0');
   expect(tree.isWhole).toBe(true);
