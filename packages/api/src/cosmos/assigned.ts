@@ -59,8 +59,7 @@ export function checkTargetAssigned(
 ): void {
   const { hasAny, reaches, covers } = reachOf(principal);
   if (!hasAny) throw notAssigned(principal, METADATA, '/');
-  const isInContainer = segments[2] === 'colls' && segments.length > 4;
-  const isOfItems = isInContainer && (segments[4] === 'docs' || segments[4] === 'operations');
+  const isOfItems = segments[2] === 'colls' && (segments[4] === 'docs' || segments[4] === 'operations');
   const isMetadata = segments[0] !== 'offers' && segments[2] !== 'users';
   if (isRead ? isMetadata : isOfItems) {
     const [root, database, kind, container] = segments;

@@ -1,6 +1,7 @@
 import { generateKeyPair, SignJWT } from 'jose';
 import type { FastifyInstance } from 'fastify';
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { Refusal } from '@epitaph/core/errors.ts';
 import { assignedStore } from '@epitaph/api/cosmos/assigned.ts';
 import type { WireError } from '@epitaph/api/cosmos/errors.ts';
 import { Identities, type IdentityRole, type Issuer } from '@epitaph/api/http/identities.ts';
@@ -484,6 +485,33 @@ test('the store of a principal refuses what its roles are not for, whatever it i
     expect(await ask('contributor', name, orders), name).toBe('done');
     expect([await ask('reader', name, orders), await ask('contributor', name, others)], name).toEqual([5301, 5301]);
   }
+  // Of definitions, by whatever it is asked for them, too.
+  const definitions = assignedStore(store, {
+    id: 'ann',
+    actor: 'entra:ann',
+    assignments: [assign('ann', 'contributor', 'shop', 'orders')],
+  });
+  const { resource: elsewhere } = await store.createDatabase(caller, 'elsewhere');
+  expect(definitions.database('shop').name).toBe('shop');
+  expect(definitions.databaseByRid(orders!.databaseRid)?.name).toBe('shop');
+  expect(definitions.container('shop', 'orders').rid).toBe(orders!.rid);
+  expect(definitions.databaseByRid('AAAAAA==')).toBe(undefined);
+  for (const notFor of [
+    () => definitions.database('elsewhere'),
+    () => definitions.databaseByRid(elsewhere.rid),
+    () => definitions.listContainers('elsewhere'),
+    () => definitions.container('shop', 'others'),
+    () => definitions.containerByRid(others!.rid),
+    () => definitions.deletedContainers('shop', 'others'),
+    () => definitions.listClientEncryptionKeys(elsewhere.rid),
+    () => definitions.clientEncryptionKey(elsewhere.rid, 'key'),
+  ]) {
+    expect(notFor).toThrow(expect.objectContaining({ shape: expect.objectContaining({ substatus: 5301 }) as object }));
+  }
+  // What may be a rid is looked for as one then.
+  expect(() => definitions.database('AAAAAA==')).toThrow(Refusal);
+  expect(() => definitions.container('AAAAAA==', 'orders')).toThrow(Refusal);
+  expect(() => definitions.container('shop', 'AAAAAAAAAAA=')).toThrow(Refusal);
   // What nobody has thought of is refused.
   for (const name of ['deleteContainer', 'changeTtl', 'placeHold', 'explain']) {
     expect(await ask('contributor', name, orders), name).toBe(5301);
