@@ -213,10 +213,10 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(created.tokens.get(ANSWER.charge)).toBeGreaterThan(1);
     const etag = created.tokens.get(ANSWER.etag)!.toString();
     expect(etag).toBe(created.json['_etag']);
-    expect(await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann' } })).toMatchObject({
-      status: 409,
-      json: { code: 'Conflict' },
-    });
+    const conflict = await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann' } });
+    expect(conflict).toMatchObject({ status: 409, json: { code: 'Conflict' } });
+    // Who is refused for what is there has seen it.
+    expect(conflict.tokens.get(ANSWER.sessionToken)?.toString()).toBe(`-1#${lsn}`);
 
     const item = { ...ANN, item: 'a' };
     const session = `0:-1#${lsn}`;
