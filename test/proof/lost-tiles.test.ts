@@ -41,6 +41,7 @@ it('a tree that has lost its last leaves, though not what is above those before 
 it('a tree whose last leaf has filled a tile is a whole one, and goes on', () => {
   const { store } = treeWithout('false');
   store.clear();
+  expect([store.tile(0, 0), store.tileAt(300)]).toEqual([undefined, undefined]);
   const compact = new CompactTree(sha256);
   for (const count of [256, 256, 1]) {
     const tree = ProofTree.open(store);
