@@ -556,13 +556,22 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
 
     test('that says nothing, over HTTP or not; and not one that is idle', async () => {
-      await withServer(limits, async (at) => {
+      await withServer({ ...limits, unsentTimeoutMs: 100 }, async (at) => {
         const idle = await DirectClient.open(at, tls.certificate);
+        const read = { operation: 'read', database: 'shop', ofDatabase: true } as const;
+        expect((await idle.call(read)).status).toBe(200);
         const silent = await DirectClient.connected(at, tls.certificate);
         await silent.closed();
-        expect((await idle.call({ operation: 'read', database: 'shop', ofDatabase: true })).status).toBe(200);
+        expect((await idle.call(read)).status).toBe(200);
         idle.socket.destroy();
       });
+    });
+
+    test('whose client has ended it', async () => {
+      const others = await Promise.all([1, 2].map(() => DirectClient.open(port, tls.certificate)));
+      others[0]!.socket.end();
+      others[1]!.socket.end(others[1]!.bytesOf({ operation: 'read', ...ANN, item: 'none' }).bytes);
+      await Promise.all(others.map((other) => other.closed()));
     });
 
     test('whose client takes nothing of its answers', async () => {
