@@ -89,3 +89,21 @@ it('a tree that has lost a full tile says so to whoever needs it, and what to do
   );
   expect(tree.leaf(299)).toEqual(new Uint8Array(32).fill(299));
 });
+
+it('a write that fails changes nothing, and the next one goes on', () => {
+  const { store, tree } = treeWithout('false');
+  const { hashes } = store.tile(0, 1)!;
+  const tile = { level: 0, number: 1, firstPosition: 257, hashes };
+  const state = store.state();
+  const half = [
+    { ...tile, hashes: new Uint8Array(0) },
+    { ...tile, hashes: null as never },
+  ];
+  expect(() => store.write(half, { size: 1, position: 1 })).toThrow('NOT NULL');
+  expect([store.state(), store.tile(0, 1)]).toEqual([state, expect.objectContaining({ hashes })]);
+  store.write([tile], state);
+  expect(ProofTree.open(store).root()).toEqual(tree.root());
+  // What can't be read for another reason is not said to be damaged.
+  store.close();
+  expect(() => store.state()).toThrow(/^statement has been finalized$/);
+});
