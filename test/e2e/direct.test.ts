@@ -799,14 +799,16 @@ describe('tokens', () => {
     writer.number(3, 'int64', -1);
     writer.number(4, 'double', 12.25);
     writer.text(5, 'smallString', 'é'.repeat(200));
+    writer.text(6, 'string', 'x'.repeat(70_000));
     writer.text(0xffff, 'string', 'a text');
     const bytes = Buffer.concat(writer.parts);
     expect(bytes).toHaveLength(writer.length);
     const tokens = readTokens(bytes);
-    expect([...tokens.keys()]).toEqual([1, 2, 3, 4, 5, 0xffff]);
+    expect([...tokens.keys()]).toEqual([1, 2, 3, 4, 5, 6, 0xffff]);
     expect([1, 2, 3, 4].map((number) => tokens.get(number))).toEqual([255, 4_294_967_295, -1n, 12.25]);
     // What there is no room for is cut.
     expect(tokens.get(5)).toEqual(Buffer.from('é'.repeat(200)).subarray(0, 255));
+    expect(String(tokens.get(6))).toBe('x'.repeat(65_535));
     expect(String(tokens.get(0xffff))).toBe('a text');
   });
 
@@ -819,11 +821,11 @@ describe('tokens', () => {
         size === undefined ? Buffer.from([3, 0, 0, 0].slice(0, lengthBytes).concat(1, 2, 3)) : Buffer.alloc(size);
       return Buffer.concat([Buffer.from([id, 0x7f, id]), value]);
     });
-    expect(
-      readTokens(Buffer.concat([...parts, token(1, 'string', 'last')]))
-        .get(1)
-        ?.toString(),
-    ).toBe('last');
+    const tokens = readTokens(Buffer.concat([...parts, token(1, 'string', 'last')]));
+    expect([...tokens.keys()]).toEqual([...Object.values(tokenTypes).map((id) => 0x7f00 + id), 1]);
+    const bytes = [...tokens.values()].filter((value): value is Buffer => value instanceof Buffer);
+    expect(bytes.map(({ length }) => length)).toEqual([16, 3, 3, 3, 3, 3, 3, 4]);
+    expect(String(tokens.get(1))).toBe('last');
   });
 
   test('are read, or refused, whatever bytes they are', () => {
