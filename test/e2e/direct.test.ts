@@ -367,6 +367,18 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     await client.call({ operation: 'delete', ...ANN, item: 'large' });
   });
 
+  test('each answer has TLS records of its own, without which the Java client mixes answers up', async () => {
+    const other = await DirectClient.open(port, tls.certificate);
+    const ids = Array.from({ length: 40 }, (_, index) => `record-${index}`);
+    const create = (id: string, index: number) =>
+      other.call({ operation: 'create', ...ANN, body: { id, customer: 'ann', text: 'x'.repeat(index * 1_000) } });
+    expect(new Set((await Promise.all(ids.map(create))).map(({ status }) => status))).toEqual(new Set([201]));
+    const read = await Promise.all(ids.map((item) => other.call({ operation: 'read', ...ANN, item })));
+    expect(read.map(({ json }) => json['id'])).toEqual(ids);
+    expect(other.joined).toBe(0);
+    other.socket.destroy();
+  });
+
   test('requests that fill to the byte what is kept of those that are not read yet wait until others are answered', async () => {
     const of = (text: string) =>
       ({ operation: 'upsert', ...ANN, body: { id: 'full', customer: 'ann', text } }) as const;

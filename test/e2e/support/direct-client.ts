@@ -127,6 +127,8 @@ export const firstMessage = (): Buffer => message(0, 0, crypto.randomUUID(), FAC
 /** A client in direct mode, as those of .NET and Java are, of which nothing but messages is left. */
 export class DirectClient {
   readonly socket: TLSSocket;
+  /** How often something followed an answer in its TLS record. */
+  joined = 0;
   readonly #waiting = new Map<number, PromiseWithResolvers<DirectAnswer>>();
   /** What has come of messages, and how much it takes to go on with them. */
   #chunks: Buffer[] = [];
@@ -242,6 +244,8 @@ export class DirectClient {
       this.#chunks = [read.subarray(bodyEnd)];
       this.#bytes -= bodyEnd;
       this.#needed = 4;
+      // Node.js tells of each record by itself.
+      if (this.#bytes > 0) this.joined++;
       this.#first.resolve(answer);
       this.#waiting.get(Number(tokens.get(ANSWER.transportId)))?.resolve(answer);
     }

@@ -42,6 +42,14 @@ export interface DirectBody {
   readonly end: (body: Buffer | undefined) => void;
 }
 
+/**
+ * Has what waits to be sent go out piece by piece, each in TLS records of its own, and not together. The Java client takes what comes in a
+ * record after the end of an answer for that answer's own bytes: a record with parts of two has it give the one the other's content.
+ *
+ * @source `RntbdResponseDecoder` of the Java client's public source, which discards what its answers are still read from
+ */
+const ONE_BY_ONE = { _writev: undefined };
+
 type ConnectionLimits = Pick<Limits, 'headerBytes' | 'requestTimeoutMs' | 'unsentTimeoutMs'>;
 
 interface DirectSurroundings {
@@ -78,6 +86,7 @@ export class DirectConnection {
     this.#outgoing = new Outgoing(socket, limits.unsentTimeoutMs);
     this.#deadline = new Deadline(() => socket.destroy());
     socket.setNoDelay(true);
+    Object.assign(socket, ONE_BY_ONE);
     const wake = () => this.#wake?.();
     socket.on('readable', wake).on('end', wake);
     socket.on('error', () => socket.destroy());
