@@ -1,4 +1,5 @@
 import { Agent, request } from 'node:https';
+import { setTimeout as delay } from 'node:timers/promises';
 import { connect, type TLSSocket } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -624,7 +625,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
         ),
       );
       const startedMs = performance.now();
-      await closeWithin(server, 10_000);
+      await closeWithin(server, 3_000);
       expect((await under).every(({ status }) => status === 201 || status === 200)).toBe(true);
       await other.closed();
       expect(performance.now() - startedMs).toBeLessThan(5_000);
@@ -637,11 +638,13 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       const { readItem, release } = holdReads();
       const answered = other!.call({ operation: 'read', ...ANN, item: 'none' });
       await expect.poll(() => readItem.mock.calls.length, { interval: 5 }).toBe(1);
-      closeIdleConnections(server.server);
+      closeIdleConnections(server.server, true);
       await idle!.closed();
       release();
       expect(await answered).toMatchObject({ status: 404 });
-      await expect.poll(() => (closeIdleConnections(server.server), other!.socket.closed), { interval: 5 }).toBe(true);
+      await expect
+        .poll(() => (closeIdleConnections(server.server, true), other!.socket.closed), { interval: 5 })
+        .toBe(true);
     });
   });
 
@@ -664,6 +667,17 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       const first = answered.indexOf(410);
       expect(answered.slice(0, first).every((status) => status === 200 || status === 201)).toBe(true);
       expect(new Set(answered.slice(first))).toEqual(new Set([410]));
+    });
+  });
+
+  test('connections stay open for a while as the server stops, so that clients learn of it by answers', async () => {
+    await withServer({}, async (at, server) => {
+      const other = await DirectClient.open(at, tls.certificate);
+      const closing = closeWithin(server, 3_000);
+      await delay(350);
+      expect(await other.call({ operation: 'read', ...ANN, item: 'a' })).toMatchObject({ status: 410 });
+      await other.closed();
+      await closing;
     });
   });
 

@@ -69,11 +69,11 @@ export function followDirect(socket: Socket): void {
 const peerOf = ({ localAddress, remoteAddress, remotePort }: Socket): string =>
   `${localAddress} ${remoteAddress} ${remotePort}`;
 
-/** Closes those on which nothing is under way. */
-export function closeIdleConnections(server: Server): void {
+/** Closes those on which nothing is under way, of direct mode only if they are to be as well. */
+export function closeIdleConnections(server: Server, direct: boolean): void {
   server.closeIdleConnections();
   for (const { socket, isDirect, underWay } of connectionsOf.get(server)!.values()) {
-    if (socket.bytesRead === 0 || (isDirect && underWay === 0)) socket.destroy();
+    if (socket.bytesRead === 0 || (direct && isDirect && underWay === 0)) socket.destroy();
   }
 }
 
