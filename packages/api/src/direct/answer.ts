@@ -66,7 +66,7 @@ export function answerMessage(
     transportId,
     clientVersion,
   }: { readonly activityId: string; readonly transportId: number; readonly clientVersion: string },
-): [Buffer, ...Buffer[]] {
+): Buffer[] {
   const tokens = new TokenWriter();
   const bodyBytes = answer.body.reduce((sum, { length }) => sum + length, 0);
   tokens.number(TOKENS.payloadPresent, 'byte', bodyBytes > 0 ? 1 : 0);
@@ -115,7 +115,7 @@ export function connectionMessage(
     readonly idleSeconds: number;
     readonly unauthenticatedSeconds: number;
   },
-): Buffer {
+): Buffer[] {
   const tokens = new TokenWriter();
   tokens.number(CONNECTION_TOKENS.protocolVersion, 'uint32', PROTOCOL_VERSION);
   tokens.text(CONNECTION_TOKENS.clientVersion, 'smallString', server.clientVersion);
@@ -123,7 +123,7 @@ export function connectionMessage(
   tokens.text(CONNECTION_TOKENS.serverVersion, 'smallString', server.version);
   tokens.number(CONNECTION_TOKENS.idleTimeoutSeconds, 'uint32', server.idleSeconds);
   tokens.number(CONNECTION_TOKENS.unauthenticatedTimeoutSeconds, 'uint32', server.unauthenticatedSeconds);
-  return message(200, activityId, tokens, [], 0)[0];
+  return message(200, activityId, tokens, [], 0);
 }
 
 function message(
@@ -132,7 +132,7 @@ function message(
   tokens: TokenWriter,
   body: readonly Buffer[],
   bodyBytes: number,
-): [Buffer, ...Buffer[]] {
+): Buffer[] {
   const head = Buffer.alloc(HEAD_BYTES);
   head.writeUInt32LE(HEAD_BYTES + tokens.length, 0);
   head.writeUInt32LE(status, 4);

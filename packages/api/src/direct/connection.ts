@@ -42,14 +42,6 @@ export interface DirectBody {
   readonly end: (body: Buffer | undefined) => void;
 }
 
-/**
- * Has what waits to be sent go out piece by piece, each in TLS records of its own, and not together. The Java client takes what comes in a
- * record after the end of an answer for that answer's own bytes: a record with parts of two has it give the one the other's content.
- *
- * @source `RntbdResponseDecoder` of the Java client's public source, which discards what its answers are still read from
- */
-const ONE_BY_ONE = { _writev: undefined };
-
 type ConnectionLimits = Pick<Limits, 'headerBytes' | 'requestTimeoutMs' | 'unsentTimeoutMs'>;
 
 interface DirectSurroundings {
@@ -86,7 +78,6 @@ export class DirectConnection {
     this.#outgoing = new Outgoing(socket, limits.unsentTimeoutMs);
     this.#deadline = new Deadline(() => socket.destroy());
     socket.setNoDelay(true);
-    Object.assign(socket, ONE_BY_ONE);
     const wake = () => this.#wake?.();
     socket.on('readable', wake).on('end', wake);
     socket.on('error', () => socket.destroy());
@@ -120,7 +111,7 @@ export class DirectConnection {
     const { resource, operation, activityId, tokens } = await this.#message();
     if (resource !== 0 || operation !== 0) throw new ConnectionOver();
     const client = clientFacts(tokens);
-    this.#socket.write(
+    this.#outgoing.send(
       connectionMessage(activityId, {
         clientVersion: client.version,
         version,

@@ -1,9 +1,14 @@
 import type { TLSSocket } from 'node:tls';
 
-/** Bytes that the socket has at a time, some more with the last of them. */
-const AT_ONCE_BYTES = 64 * 1024;
-
-/** What goes out on a connection, one buffer after the other. */
+/**
+ * What goes out on a connection: each buffer when the one before it is taken, and so in TLS records of its own.
+ *
+ * The Java client takes what follows an answer in its record for that answer's own bytes, so that of two in one record it gives
+ * the one the other's content. And of what the socket has at once Node.js tells only when all of it is taken: whoever takes slowly what
+ * has piled up would pass for one who takes nothing, if it had that.
+ *
+ * @source `RntbdResponseDecoder` of the Java client's public source, which discards what its answers are still read from
+ */
 export class Outgoing {
   readonly #socket: TLSSocket;
   readonly #unsentTimeoutMs: number;
@@ -21,10 +26,13 @@ export class Outgoing {
     return this.#waitingBytes + this.#socket.writableLength;
   }
 
-  /** @param taken called when all of them are taken, or when it is certain that they won't be */
-  send(buffers: readonly Buffer[], taken: (error?: Error | null) => void): void {
-    for (const [index, buffer] of buffers.entries()) {
-      this.#waiting.push([buffer, index === buffers.length - 1 ? taken : undefined]);
+  /**
+   * @param message nothing else may be written to the socket
+   * @param taken called when all of it is taken, or when it is certain that it won't be
+   */
+  send(message: readonly Buffer[], taken: (error?: Error | null) => void = () => {}): void {
+    for (const [index, buffer] of message.entries()) {
+      this.#waiting.push([buffer, index === message.length - 1 ? taken : undefined]);
       this.#waitingBytes += buffer.length;
     }
     this.#hand();
@@ -32,19 +40,15 @@ export class Outgoing {
     if (this.bytes > 0) this.#socket.setTimeout(this.#unsentTimeoutMs);
   }
 
-  /**
-   * Of what the socket has at once Node.js tells over TLS only when all of it is taken. So whoever takes what has piled up slowly would
-   * pass for one who takes nothing, if it had that.
-   */
   #hand(): void {
-    while (this.#waiting.length > 0 && this.#socket.writableLength < AT_ONCE_BYTES) {
-      const [buffer, taken] = this.#waiting.shift()!;
-      this.#waitingBytes -= buffer.length;
-      this.#socket.write(buffer, (error) => {
-        this.#hand();
-        if (this.bytes === 0) this.#socket.setTimeout(0);
-        taken?.(error);
-      });
-    }
+    if (this.#socket.writableLength > 0) return;
+    const [buffer, taken] = this.#waiting.shift() ?? [];
+    if (buffer === undefined) return;
+    this.#waitingBytes -= buffer.length;
+    this.#socket.write(buffer, (error) => {
+      this.#hand();
+      if (this.bytes === 0) this.#socket.setTimeout(0);
+      taken?.(error);
+    });
   }
 }
