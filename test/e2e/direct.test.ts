@@ -307,6 +307,21 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(await client.call({ operation: 'query', ...wide, rangeId: '2' })).toMatchObject({ status: 200 });
   });
 
+  test.each([
+    'SELECT VALUE COUNT(1) FROM c',
+    'SELECT c.customer FROM c ORDER BY c.id',
+    'SELECT DISTINCT VALUE c.customer FROM c',
+    'SELECT TOP 3 * FROM c',
+    'SELECT * FROM c OFFSET 1 LIMIT 2',
+    'SELECT c.customer, MAX(c.id) AS last FROM c GROUP BY c.customer',
+  ])(
+    'a range that has split answers what clients would have to merge, since their plan may be of before: %s',
+    async (query) => {
+      const wide = { database: 'shop', container: 'wide', body: { query } } as const;
+      expect(await client.call({ operation: 'query', ...wide, rangeId: '0' })).toMatchObject({ status: 200 });
+    },
+  );
+
   test('of databases the strongest consistency is asked for by clients whatever the account’s is, and of items it is refused', async () => {
     const shop = { operation: 'read', database: 'shop', ofDatabase: true, consistencyLevel: 0 } as const;
     expect(await client.call(shop)).toMatchObject({ status: 200, json: { id: 'shop' } });

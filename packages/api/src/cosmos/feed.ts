@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { systemClocks } from '@epitaph/core/clock.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import {
@@ -236,6 +237,23 @@ export function isOfOneKey({ sql, parameters }: QueryBody, limits: Limits, { def
   const query = parseQuery(sql, { maxLength: limits.queryCharacters });
   const keys = partitionKeysIn(planQuery(query, parameters, planOptionsOf(definition)).pushdown, definition);
   return keys.length <= 1 && keys.every(({ length }) => length === definition.partitionKey.paths.length);
+}
+
+/**
+ * Whether what several ranges say has to be merged into the answer to a query: put one behind the other it is another.
+ *
+ * @throws QueryError for a text that is no query
+ */
+export function isMerged({ sql, parameters }: QueryBody, limits: Limits, { definition }: ContainerState): boolean {
+  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
+  try {
+    const plan = planForClients(planQuery(query, parameters, planOptionsOf(definition)));
+    return !('queryInfo' in plan) || !isDeepStrictEqual({ ...plan.queryInfo, hasSelectValue: false }, PLAIN_PIPELINE);
+  } catch (error) {
+    // No client can.
+    if (error instanceof QueryError) return true;
+    throw error;
+  }
 }
 
 /**

@@ -15,7 +15,15 @@ import { answerChangeFeed, isChangeFeed } from './change-feed.ts';
 import { containerHeaders } from './containers.ts';
 import { decodeContinuation, isPassedThrough, ofOtherRanges } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
-import { answerQueryPlan, continuationHeader, isOfOneKey, planToRunBy, readQueryBody, type QueryBody } from './feed.ts';
+import {
+  answerQueryPlan,
+  continuationHeader,
+  isMerged,
+  isOfOneKey,
+  planToRunBy,
+  readQueryBody,
+  type QueryBody,
+} from './feed.ts';
 import { checkItemId, readItemBody } from './item-body.ts';
 import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { parseExactJson } from './json.ts';
@@ -53,6 +61,7 @@ import {
   rangeIdOfRequest,
   rangeOfRequest,
   scopeOf,
+  withFormerRange,
   withoutEarlierRange,
 } from './scope.ts';
 import { indexMetricsHeader } from './index-metrics.ts';
@@ -316,11 +325,12 @@ async function queryItems(
   container: ContainerState,
   standAside: QueryRequest['standAside'],
 ): Promise<Answer> {
-  const request = withoutEarlierRange(asked, container);
-  if (request === undefined) return nothingOf(container);
+  const current = withoutEarlierRange(asked, container);
+  if (current === undefined) return nothingOf(container);
+  checkContinuationLimit(current);
+  const { sql, parameters, resume } = readQueryBody(current);
+  const request = withFormerRange(current, container, () => isMerged({ sql, parameters }, current.limits, container));
   const { store, headers } = request;
-  checkContinuationLimit(request);
-  const { sql, parameters, resume } = readQueryBody(request);
   refuseUnallowed({ sql, parameters }, request, container);
   const position = store.headPosition();
   const named = scopeOf(request, container);

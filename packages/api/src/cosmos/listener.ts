@@ -223,7 +223,7 @@ function cosmosRequest(
     headers: request.headers,
     body,
     caller: { actor, correlationId: activityId },
-    isDirect,
+    isToldOfSplits: isDirect,
     consistency,
     endpoint: () => `${schemeOf(request)}://${request.headers.host ?? 'localhost'}`,
     signal: () => (gone ??= clientGone(response)),

@@ -25,8 +25,8 @@ export interface CosmosRequest {
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer | undefined;
   readonly caller: Caller;
-  /** In direct mode, whose clients look for each range's address, and know ranges until they are told that one is gone. */
-  readonly isDirect: boolean;
+  /** Whether a range that has split is gone for it: in direct mode, whose clients know ranges until they are told so. */
+  readonly isToldOfSplits: boolean;
   /** What a read of this request must see; the levels are Cosmos DB's. */
   readonly consistency: ConsistencyLevel;
   readonly consistencyPolicy: ConsistencyPolicy;

@@ -62,10 +62,7 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
   const id = rangeIdOfRequest(request.headers);
   if (id === undefined) return undefined;
   const range = rangeById(container, id);
-  // In direct mode nothing else teaches a client of the split. Who has asked for a part of the range would take the rows beside it,
-  // too: upon a 410 the .NET client asks for all that the range had.
-  const isWholeRange = askedRange(request) === undefined;
-  const isFormer = request.isDirect && isWholeRange && !rangesOf(container).some((known) => known.id === id);
+  const isFormer = isGoneFor(request, container, id);
   if (range !== undefined && !isFormer) return range;
   // Without such an earlier container the id is of before those of version 1 were ids of their own: a lease may have kept it.
   const isAnswered = asksAgainForEver(request) || !hadKeysHashedOtherwise(request.store, container);
@@ -75,6 +72,30 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
   }
   // Whoever names a part of it knows where its keys are hashed to.
   return askedRange(request) === undefined ? inPlace : undefined;
+}
+
+/**
+ * Whether a request asks for all of a range that is not one of today's, and is to learn of it: in direct mode nothing else teaches
+ * a client of a split. Who asks for a part of it would take the rows beside that, too: upon a 410 the .NET client asks for all that
+ * the range had.
+ */
+const isGoneFor = (request: CosmosRequest, container: ContainerState, id: string): boolean =>
+  request.isToldOfSplits && askedRange(request) === undefined && !rangesOf(container).some((known) => known.id === id);
+
+/**
+ * A query of a range that has split, for which that is gone. Upon the 410 clients put what the new ranges say one behind the other, if they
+ * have planned it for the only range that there was. So what would have to be merged is answered by the range as it was.
+ *
+ * @param isMerged asked only where it matters
+ */
+export function withFormerRange(
+  request: CosmosRequest,
+  container: ContainerState,
+  isMerged: () => boolean,
+): CosmosRequest {
+  const id = rangeIdOfRequest(request.headers);
+  const isFormer = id !== undefined && isGoneFor(request, container, id) && rangeById(container, id) !== undefined;
+  return isFormer && isMerged() ? { ...request, isToldOfSplits: false } : request;
 }
 
 /**
