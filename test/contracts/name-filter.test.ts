@@ -6,6 +6,7 @@ import { NameFilter } from '@epitaph/storage/sqlite/name-filter.ts';
 import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { InlineWriter, type Writer } from '@epitaph/storage/sqlite/writer.ts';
+import { ended, written } from './item-changes.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
 /** Rows with a filter over them: what a store is to it. */
@@ -127,7 +128,6 @@ describe('a filter of names', () => {
 
 describe('the last life of an item in SQLite', () => {
   let folder: TestFolder;
-
   let writer: Writer;
 
   beforeEach(() => {
@@ -143,44 +143,14 @@ describe('the last life of an item in SQLite', () => {
     const database = openForReading(folder.file('items.db'));
     return { database, store: new SqliteReadModelStore(writer, database) };
   };
-  const name = (id: string, life: number, position: number) =>
-    ({ container: 1, partitionKey: '["p"]', id, life, position }) as const;
-  const written = (id: string, life: number, position: number): ReadModelChange => ({
-    ...name(id, life, position),
-    kind: 'item-written',
-    revision: 0,
-    ts: position,
-    ttl: null,
-    key: 7,
-    unreadableTtl: false,
-  });
-  const ended = (id: string, life: number, position: number): ReadModelChange => ({
-    kind: 'item-ended',
-    row: {
-      ...name(id, life, position),
-      stream: `item-${id}`,
-      cause: 'deleted',
-      endedAtMs: 1_000,
-      byPolicyStart: false,
-    },
-    disappearance: {
-      ...name(id, life, position),
-      cause: 'deleted',
-      atMs: 1_000,
-      recordedAtMs: 1_000,
-      purgedAtMs: null,
-      actor: 'key:primary',
-      rule: null,
-      ttl: null,
-      policyVersion: null,
-    },
-  });
 
   it('is known of what was there before, and of what came since; of others the database is not asked', async () => {
     const { store } = open();
-    const changes = Array.from({ length: 100 }, (_, at) => written(`live-${at}`, 0, at + 1));
+    const changes: ReadModelChange[] = [];
     for (let at = 0; at < 100; at++) {
-      changes.push(written(`ended-${at}`, 1, 101 + 2 * at), ended(`ended-${at}`, 1, 102 + 2 * at));
+      const position = 3 * at + 1;
+      changes.push(written(`live-${at}`, position, 0, 0));
+      changes.push(written(`ended-${at}`, position + 1), ended(`ended-${at}`, position + 2));
     }
     await store.apply(changes, 300);
 
@@ -188,11 +158,11 @@ describe('the last life of an item in SQLite', () => {
     const lastLife = (id: string) => reopened.store.lastLife(1, '["p"]', id);
     for (let at = 0; at < 100; at++) {
       expect([lastLife(`live-${at}`), lastLife(`ended-${at}`), lastLife(`new-${at}`)]).toEqual([0, 1, undefined]);
-      await reopened.store.apply([written(`new-${at}`, 2, 301 + at)], 301 + at);
+      await reopened.store.apply([written(`new-${at}`, 301 + at, 0, 2)], 301 + at);
       expect(lastLife(`new-${at}`)).toBe(2);
     }
     // The log may have lost what was written before an end.
-    await reopened.store.apply([ended('end-alone', 3, 401)], 401);
+    await reopened.store.apply([ended('end-alone', 401, 3)], 401);
     expect(lastLife('end-alone')).toBe(3);
 
     reopened.database.close();
@@ -204,7 +174,7 @@ describe('the last life of an item in SQLite', () => {
   it('is told without the database also where each question is followed by a row', async () => {
     const { database, store } = open();
     for (let at = 0; at < 10; at++) {
-      await store.apply([written(`new-${at}`, 0, at + 1)], at + 1);
+      await store.apply([written(`new-${at}`, at + 1)], at + 1);
       expect(store.lastLife(1, '["p"]', `new-${at + 1}`)).toBeUndefined();
     }
     database.close();

@@ -1,45 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ItemRow, ReadModelChange, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
+import type { ItemRow, ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import { SqliteReadModelStore } from '@epitaph/storage/sqlite/sqlite-read-model-store.ts';
 import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { openForReading } from '@epitaph/storage/sqlite/database.ts';
 import { type Lag, WriteBehindReadModelStore } from '@epitaph/storage/sqlite/write-behind.ts';
 import { InlineWriter } from '@epitaph/storage/sqlite/writer.ts';
+import { ended, written } from './item-changes.ts';
 import { TestFolder } from './sqlite-folder.ts';
-
-const written = (id: string, position: number, revision = 0): Extract<ReadModelChange, { kind: 'item-written' }> => ({
-  kind: 'item-written',
-  container: 1,
-  partitionKey: '["p"]',
-  id,
-  life: 1,
-  revision,
-  position,
-  ts: position,
-  ttl: null,
-  key: 7,
-  unreadableTtl: false,
-});
-
-const ended = (id: string, position: number): ReadModelChange => {
-  const row = { container: 1, partitionKey: '["p"]', id, life: 1, position } as const;
-  return {
-    kind: 'item-ended',
-    row: { ...row, stream: `item-${id}`, cause: 'deleted', endedAtMs: 1_000, byPolicyStart: false },
-    disappearance: {
-      ...row,
-      cause: 'deleted',
-      atMs: 1_000,
-      recordedAtMs: 1_000,
-      purgedAtMs: null,
-      actor: 'key:primary',
-      rule: null,
-      ttl: null,
-      policyVersion: null,
-    },
-  };
-};
 
 /** The store behind, which can be made to fail, and what it was told in one go each time. */
 class Behind {

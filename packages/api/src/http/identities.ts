@@ -181,9 +181,8 @@ export class Identities {
       const id = payload[issuer.claim];
       if (typeof id !== 'string' || !PRINCIPAL_ID.test(id)) return invalid(`its "${issuer.claim}" names nobody`);
       const groups = payload[issuer.groups];
-      const isIn = (group: string | undefined): boolean => Array.isArray(groups) && groups.includes(group);
-      const assignments = issuer.assignments.filter(
-        ({ principal, group }) => principal === id || (group !== undefined && isIn(group)),
+      const assignments = issuer.assignments.filter(({ principal, group }) =>
+        group === undefined ? principal === id : Array.isArray(groups) && groups.includes(group),
       );
       const principal: Principal = { id, actor: `${issuer.name}:${id}`, assignments };
       remembered.set(token, { principal, untilMs: Math.min(payload.exp! * 1000, nowMs + REMEMBERED_MS) });
