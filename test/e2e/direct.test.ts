@@ -688,8 +688,9 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
   test('connections stay open for a while as the server stops, so that clients learn of it by answers', async () => {
     await withServer({}, async (at, server) => {
       const other = await DirectClient.open(at, tls.certificate);
-      const closing = closeWithin(server, 3_000);
-      await delay(350);
+      const closing = closeWithin(server, 6_000);
+      // Longer than until those of HTTP on which nothing is under way are closed.
+      await delay(300);
       expect(await other.call({ operation: 'read', ...ANN, item: 'a' })).toMatchObject({ status: 410 });
       await other.closed();
       await closing;
