@@ -200,7 +200,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
         });
       await put(1, 2);
       proxy.spoil('BEGIN');
-      await expect(put(3, 4)).rejects.toThrow('syntax error');
+      // What is sent on may find the connection ended before it has been read why.
+      await expect(put(3, 4)).rejects.toThrow(/syntax error|Connection terminated/);
       await put(5);
       expect(await database.query('SELECT number FROM begun')).toEqual([{ number: 1 }, { number: 2 }, { number: 5 }]);
     } finally {
