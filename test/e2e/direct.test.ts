@@ -1,8 +1,6 @@
 import { Agent, request } from 'node:https';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect, type TLSSocket } from 'node:tls';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { once } from 'node:events';
 import { CosmosClient, PartitionKeyDefinitionVersion, PermissionMode } from '@azure/cosmos';
 import fc from 'fast-check';
@@ -18,6 +16,7 @@ import type { Limits } from '@epitaph/api/http/limits.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { Deadline } from '@epitaph/api/wait.ts';
+import { collectGarbage } from '../../packages/api/test/collect-garbage.ts';
 import { sign } from '../../packages/api/test/cosmos/support/client.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { whyWithout } from '../support/programs.ts';
@@ -470,10 +469,8 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     const other = await DirectClient.open(port, tls.certificate);
     there!.deref()!.destroy();
     await other.closed();
-    setFlagsFromString('--expose-gc');
-    const collect = runInNewContext('gc') as () => void;
     await vi.waitFor(() => {
-      collect();
+      collectGarbage();
       expect(there!.deref() === undefined).toBe(true);
     }, 5_000);
   });

@@ -1,10 +1,9 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { describe, expect, it, test } from 'vitest';
 import { Documents, DOCUMENT_BYTES, ScanRoom } from '@epitaph/api/store/items/documents.ts';
 import type { StorePorts } from '@epitaph/api/store/parts.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
+import { collectGarbage } from './collect-garbage.ts';
 
 const row = { birth: 1, partitionKey: '["ann"]', id: 'a', position: 1, ts: 1, key: 7 };
 const container = {
@@ -123,8 +122,6 @@ describe('a scan', () => {
   );
 
   it('leaves no more there than a few times what it has room for, however small documents are', async () => {
-    setFlagsFromString('--expose-gc');
-    const collectGarbage = runInNewContext('gc') as () => void;
     const heapBytes = () => {
       collectGarbage();
       return process.memoryUsage().heapUsed;

@@ -51,6 +51,8 @@ const issuer = z.strictObject({
   assignments: z.array(assignment),
 });
 
+const keySet = z.object({ keys: z.array(z.looseObject({})) });
+
 const schema = z.strictObject({ issuers: z.array(issuer).min(1, 'must name one at least') });
 
 /**
@@ -101,5 +103,3 @@ function keysOf(keys: string, file: string): Issuer['keys'] {
     `The file of an issuer's keys ${from} has a secret key in it, with which anybody can sign tokens: put the public ones there.`,
   );
 }
-
-const keySet = z.object({ keys: z.array(z.looseObject({})) });

@@ -3,8 +3,6 @@ import type { ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { systemClocks } from '@epitaph/core/clock.ts';
@@ -16,6 +14,7 @@ import { closeWithin } from '@epitaph/api/http/close-within.ts';
 import { parseHttpDate } from '@epitaph/api/http/http-date.ts';
 import type { ServerOptions } from '@epitaph/api/http/server.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
+import { collectGarbage } from '../collect-garbage.ts';
 import { fakeStore } from './support/fake-store.ts';
 import { call, DOCS, httpDate, keyHeader, NOW_MS, shop, sign, testKeys, testServer } from './support/client.ts';
 
@@ -757,10 +756,8 @@ describe('the server', () => {
     const client = connect(port, '127.0.0.1');
     client.resume().end();
     await once(client, 'close');
-    setFlagsFromString('--expose-gc');
-    const collect = runInNewContext('gc') as () => void;
     await vi.waitFor(() => {
-      collect();
+      collectGarbage();
       expect(there!.deref() === undefined).toBe(true);
     }, 5_000);
   });
@@ -946,9 +943,7 @@ describe('the server', () => {
     const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
     const socket = connect(port, '127.0.0.1');
     const [there] = (await once(app.server, 'connection')) as [Socket];
-    setFlagsFromString('--expose-gc');
-    const collect = runInNewContext('gc') as () => void;
-    collect();
+    collectGarbage();
     const before = process.memoryUsage().heapUsed;
     const byBytes = (text: string) => text.replaceAll(/./g, '1\r\n$&\r\n');
     const text = 'abcdefghij'.repeat(20_000);
@@ -958,7 +953,7 @@ describe('the server', () => {
     );
     await vi.waitFor(() => expect(there.bytesRead).toBeGreaterThan(begun.length), 20_000);
     await sleep(50);
-    collect();
+    collectGarbage();
     expect(process.memoryUsage().heapUsed - before).toBeLessThan(15_000_000);
     socket.write(`${byBytes('"}')}0\r\n\r\n`);
     expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 201 /);

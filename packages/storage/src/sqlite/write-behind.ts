@@ -80,7 +80,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
       if (change.kind !== 'item-written') continue;
       containers.add(change.container);
       const name = rowName(change.container, change.partitionKey, change.id);
-      items.set(name, { change, row: rowAfter(change, (items.get(name) ?? this.#moving.items.get(name))?.row) });
+      items.set(name, { change, row: rowAfter(change, this.#lastWrite(name)?.row) });
     }
     this.#waiting.checkpoint = checkpoint;
     this.#waiting.despiteLoss ||= despiteLoss;
@@ -135,9 +135,14 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return waits(this.#waiting) || waits(this.#moving) ? this.#move().then(() => read(this.#store)) : read(this.#store);
   }
 
+  /** Of an item, by its name, if that is not in the store yet. */
+  #lastWrite(name: string) {
+    return this.#waiting.items.get(name) ?? this.#moving.items.get(name);
+  }
+
   findItem(container: number, partitionKey: string, id: string): MaybePromise<ItemRow | undefined> {
     const name = rowName(container, partitionKey, id);
-    const waiting = this.#waiting.items.get(name) ?? this.#moving.items.get(name);
+    const waiting = this.#lastWrite(name);
     if (waiting === undefined) return this.#store.findItem(container, partitionKey, id);
     if (waiting.row !== undefined) return waiting.row;
     const before = this.#store.findItem(container, partitionKey, id);
@@ -147,18 +152,13 @@ export class WriteBehindReadModelStore implements ReadModelStore {
 
   isUnknown(container: number, partitionKey: string, id: string): boolean {
     const name = rowName(container, partitionKey, id);
-    return (
-      !this.#waiting.items.has(name) &&
-      !this.#moving.items.has(name) &&
-      this.#store.isUnknown(container, partitionKey, id)
-    );
+    return this.#lastWrite(name) === undefined && this.#store.isUnknown(container, partitionKey, id);
   }
 
   /** Ends never wait, and a life that does is a later one than all that have ended. */
   lastLife(container: number, partitionKey: string, id: string): MaybePromise<number | undefined> {
     const name = rowName(container, partitionKey, id);
-    const waiting = this.#waiting.items.get(name) ?? this.#moving.items.get(name);
-    return waiting?.change.life ?? this.#store.lastLife(container, partitionKey, id);
+    return this.#lastWrite(name)?.change.life ?? this.#store.lastLife(container, partitionKey, id);
   }
 
   readonly checkpoint: ReadModelStore['checkpoint'] = () => this.#read((store) => store.checkpoint());
