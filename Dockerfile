@@ -12,12 +12,14 @@ COPY packages/api/package.json packages/api/
 COPY packages/core/package.json packages/core/
 COPY packages/projections/package.json packages/projections/
 COPY packages/query/package.json packages/query/
+COPY packages/scripts/package.json packages/scripts/
 COPY packages/storage/package.json packages/storage/
 RUN pnpm install --frozen-lockfile --filter epitaph-workspace --filter '@epitaph/api...'
 COPY packages/api/src packages/api/src/
 COPY packages/core/src packages/core/src/
 COPY packages/projections/src packages/projections/src/
 COPY packages/query/src packages/query/src/
+COPY packages/scripts/src packages/scripts/src/
 COPY packages/storage/src packages/storage/src/
 COPY scripts/build.ts scripts/
 RUN node scripts/build.ts program

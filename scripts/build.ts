@@ -1,5 +1,6 @@
 // node scripts/build.ts <folder>: puts the program together there, in a few files out of hundreds of modules (docs/adr/0030).
 import { existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import { type Plugin, rolldown } from 'rolldown';
 
@@ -19,6 +20,12 @@ const places: Plugin = {
       .replaceAll(/new URL\('\.\/([\w-]+)\.ts', import\.meta\.url\)/g, (_, thread: string) => {
         this.emitFile({ type: 'chunk', id: path.join(from, `${thread}.ts`), fileName: `${thread}.mjs` });
         return `new URL('./${thread}.mjs', import.meta.url)`;
+      })
+      .replaceAll(/import\.meta\.resolve\('([^']+)'\)/g, (_, specifier: string) => {
+        const file = createRequire(id).resolve(specifier);
+        const fileName = path.basename(file);
+        this.emitFile({ type: 'asset', fileName, source: readFileSync(file) });
+        return `new URL('./${fileName}', import.meta.url).href`;
       });
   },
 };

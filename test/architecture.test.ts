@@ -8,9 +8,10 @@ const ROOT = path.resolve(import.meta.dirname, '..');
 const ARROWS: Readonly<Record<string, readonly string[]>> = {
   core: [],
   query: [],
+  scripts: [],
   projections: ['core'],
   storage: ['core', 'projections', 'query'],
-  api: ['core', 'projections', 'query', 'storage'],
+  api: ['core', 'projections', 'query', 'scripts', 'storage'],
 };
 
 /** The folders of query, from what knows of nothing to what clients are answered with: each imports only those before it. */
@@ -45,6 +46,11 @@ const MAY_KEEP_TIME = new Set([
   'packages/api/src/metrics/process-metrics.ts',
   // The instant by which a token is judged, in the form that the library takes; what it is, is asked of the clock.
   'packages/api/src/http/identities.ts',
+  // What a script may take of it: nothing of the store hangs on it but that the script is ended.
+  'packages/scripts/src/engine.ts',
+  'packages/scripts/src/perform.ts',
+  'packages/scripts/src/prelude.ts',
+  'packages/scripts/src/thread-pool.ts',
   // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.
   'packages/storage/src/patience.ts',
   // When rows go into their file at the latest: readers see them before.

@@ -1,0 +1,204 @@
+import type { QuickJSHandle } from 'quickjs-emscripten-core';
+import { Engine, EngineStopped, ScriptError } from './engine.ts';
+import * as limits from './limits.ts';
+import { type Job, readOperation, readScriptOutcome, type Said } from './messages.ts';
+import { basics, functionWorld, scriptWorld } from './prelude.ts';
+import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOutcome } from './script.ts';
+
+/** As traces of Cosmos DB call it. */
+const SCRIPT_FILE = 'script.js';
+/** The prelude takes its own lines out of traces by this. */
+const PRELUDE_FILE = 'prelude.js';
+
+type Ask = (operation: ScriptOperation) => Promise<ScriptAnswer>;
+
+/** Does what a thread is told to, in an engine made for it. */
+export async function perform(job: Job, ask: Ask): Promise<Said> {
+  const { task, memoryBytes, timeMs } = job;
+  const world = new World(await Engine.start(memoryBytes, performance.now() + timeMs));
+  switch (task.kind) {
+    case 'script':
+      return { kind: 'script', outcome: await runScript(world, task.script, timeMs, ask) };
+    case 'functions':
+      return { kind: 'functions', outcome: callFunctions(world, task) };
+    case 'check':
+      return { kind: 'check', ...checkSource(world, task.source) };
+  }
+}
+
+/** What a script or a function has come to that has not come to its end. */
+interface Thrown {
+  readonly kind: 'threw';
+  readonly message: string;
+  readonly number?: number;
+}
+
+/** An engine with its prelude. */
+class World {
+  readonly engine: Engine;
+  #made: QuickJSHandle | undefined;
+
+  constructor(engine: Engine) {
+    this.engine = engine;
+  }
+
+  get #basics(): QuickJSHandle {
+    this.#made ??= this.engine.run(`(${basics.toString()})(${JSON.stringify(limits)})`, PRELUDE_FILE);
+    return this.#made;
+  }
+
+  /** Makes what the prelude defines for one kind of task. */
+  add(definition: (...args: never) => object, settings: object): (member: string, ...args: QuickJSHandle[]) => string {
+    const define = this.engine.run(`(${definition.toString()})`, PRELUDE_FILE);
+    const made = this.engine.call(define, this.#basics, this.engine.given(JSON.stringify(settings)));
+    return (member, ...args) => this.engine.text(this.engine.call(this.engine.member(made, member), ...args)) ?? '';
+  }
+
+  /**
+   * The function that a text is: an expression, as which a declaration is one, too; or a program that comes to a function, or declares
+   * one, the first.
+   */
+  functionOf(source: string): QuickJSHandle {
+    const expression = this.#expressionOf(source);
+    if (expression !== undefined && this.engine.isFunction(expression)) return expression;
+    this.engine.call(this.engine.member(this.#basics, 'remember'));
+    const value = this.engine.run(source, SCRIPT_FILE);
+    if (this.engine.isFunction(value)) return value;
+    return this.engine.call(this.engine.member(this.#basics, 'declared'));
+  }
+
+  #expressionOf(source: string): QuickJSHandle | undefined {
+    try {
+      return this.engine.run(`(${source}\n)`, SCRIPT_FILE);
+    } catch (error) {
+      if (error instanceof ScriptError) return undefined;
+      throw error;
+    }
+  }
+
+  /** What an error comes to that has left the engine, or was made by it. */
+  failureOf(error: unknown): Thrown | { readonly kind: 'out-of-time' | 'out-of-memory' } {
+    if (error instanceof ScriptError) {
+      try {
+        const described = this.engine.text(
+          this.engine.call(this.engine.member(this.#basics, 'describe'), error.thrown),
+        );
+        return readThrown(described) ?? { kind: 'threw', message: 'Exception = an error that says nothing' };
+      } catch (next) {
+        return next instanceof ScriptError ? { kind: 'out-of-memory' } : this.failureOf(next);
+      }
+    }
+    if (!(error instanceof EngineStopped)) throw error;
+    if (error.reason !== 'failed') return { kind: error.reason };
+    return { kind: 'threw', message: `Exception = InternalError: ${error.message}`.slice(0, limits.MAX_MESSAGE) };
+  }
+}
+
+async function runScript(world: World, script: Script, timeMs: number, ask: Ask): Promise<ScriptOutcome> {
+  const { engine } = world;
+  let api: ReturnType<World['add']> | undefined;
+  try {
+    const { kind, collection, args, request, response, logs } = script;
+    api = world.add(scriptWorld, { kind, collection, args, request, response, logs, timeMs });
+    api('begin', world.functionOf(script.source));
+    engine.runJobs();
+    for (let text = api('next'); text !== ''; text = api('next')) {
+      const operation = readOperation(parsed(text));
+      if (operation === undefined || !hasJson(operation)) throw new EngineStopped('failed', 'the engine is broken');
+      api('answer', engine.given(JSON.stringify(await ask(operation))));
+      engine.runJobs();
+    }
+    const outcome = parsed(api('end'));
+    const read = readScriptOutcome({ ...(outcome as object), workedMs: engine.workedMs });
+    if (read === undefined) throw new EngineStopped('failed', 'the engine is broken');
+    return read;
+  } catch (error) {
+    const failure = world.failureOf(error);
+    return { ...failure, log: lastWords(engine, api), workedMs: engine.workedMs };
+  }
+}
+
+/** The log of a script that was cut short. */
+function lastWords(engine: Engine, api: ReturnType<World['add']> | undefined): string {
+  try {
+    engine.allowLastWords();
+    return (api?.('log') ?? '').slice(0, limits.MAX_LOG);
+  } catch {
+    return '';
+  }
+}
+
+function callFunctions(world: World, task: Job['task'] & { kind: 'functions' }): FunctionsOutcome {
+  const { engine } = world;
+  let name = '';
+  try {
+    const api = world.add(functionWorld, {});
+    for (const [next, source] of task.sources) {
+      name = next;
+      api('add', world.functionOf(source));
+    }
+    const outcome = parsed(api('call', engine.given(task.calls))) as { results?: unknown; place?: number } | undefined;
+    if (outcome?.place !== undefined) {
+      name = task.sources[outcome.place]?.[0] ?? '';
+      const thrown = readThrown(JSON.stringify(outcome));
+      if (thrown?.kind === 'threw') {
+        return { kind: 'threw', name, message: thrown.message, workedMs: engine.workedMs };
+      }
+      return { kind: 'out-of-memory', workedMs: engine.workedMs };
+    }
+    const results = resultsOf(outcome?.results, task.count);
+    if (results === undefined) throw new EngineStopped('failed', 'the engine is broken');
+    return { kind: 'done', results, workedMs: engine.workedMs };
+  } catch (error) {
+    const failure = world.failureOf(error);
+    const { workedMs } = engine;
+    if (failure.kind !== 'threw') return { ...failure, workedMs };
+    return { kind: 'threw', name, message: failure.message, workedMs };
+  }
+}
+
+function checkSource(world: World, source: string): { readonly error?: string } {
+  try {
+    world.functionOf(source);
+    return {};
+  } catch (error) {
+    const failure = world.failureOf(error);
+    return { error: failure.kind === 'threw' ? failure.message : failure.kind };
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isJson(text: string): boolean {
+  return parsed(text) !== undefined;
+}
+
+/** Nobody else looks whether these are JSON before they are taken for it. */
+function hasJson(operation: ScriptOperation): boolean {
+  if ('body' in operation) return isJson(operation.body);
+  return operation.kind !== 'query' || Array.isArray(parsed(operation.parameters));
+}
+
+function resultsOf(value: unknown, count: number): (string | undefined)[] | undefined {
+  if (!Array.isArray(value) || value.length !== count) return undefined;
+  const results: (string | undefined)[] = [];
+  for (const result of value as unknown[]) {
+    if (result !== null && (typeof result !== 'string' || !isJson(result))) return undefined;
+    results.push(result ?? undefined);
+  }
+  return results;
+}
+
+function readThrown(text: string | undefined): Thrown | { readonly kind: 'out-of-memory' } | undefined {
+  const outcome = readScriptOutcome({ ...(parsed(text ?? '') as object | undefined), log: '', workedMs: 0 });
+  if (outcome?.kind === 'out-of-memory') return { kind: 'out-of-memory' };
+  if (outcome?.kind !== 'threw') return undefined;
+  const { kind, message, number } = outcome;
+  return { kind, message, ...(number !== undefined && { number }) };
+}

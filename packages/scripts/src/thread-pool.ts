@@ -1,0 +1,236 @@
+import { Worker } from 'node:worker_threads';
+import { type Job, readSaid, type Said, type ToThread } from './messages.ts';
+import type { ScriptAnswer, ScriptHost, ScriptOperation } from './script.ts';
+
+/** What a thread has beyond its time to say by itself that it is over, before it is ended. */
+const GRACE_MS = 250;
+/** After which a thread that nobody needs is let go of. */
+const IDLE_MS = 30_000;
+/** Of a thread's own objects, the engine's memory not counted: several times what an engine may say at once. */
+const HEAP_MIB = 256;
+const YOUNG_GENERATION_MIB = 16;
+
+/** More operations than an engine asks for by itself. */
+const MOST_OPERATIONS = 20_000;
+
+export interface PoolLimits {
+  readonly threads: number;
+  readonly memoryBytes: number;
+  readonly timeMs: number;
+  readonly waiting: number;
+}
+
+/** What came of a task. `failed`: by a fault of the engine or its thread. */
+export type End =
+  | Exclude<Said, { readonly kind: 'operation' }>
+  | { readonly kind: 'out-of-time' | 'out-of-memory' | 'busy'; readonly workedMs: number }
+  | { readonly kind: 'failed'; readonly message: string; readonly workedMs: number };
+
+type Task = Job['task'];
+
+/** Threads with engines. Each does one task at a time; tasks beyond that wait, in order. */
+export class ThreadPool {
+  readonly #limits: PoolLimits;
+  readonly #idle: Thread[] = [];
+  readonly #busy = new Set<Thread>();
+  /** Threads that there are, those included that are on their way out. */
+  #threads = 0;
+  #waiting: ((thread: Thread | undefined) => void)[] = [];
+  #isClosed = false;
+
+  constructor(limits: PoolLimits) {
+    this.#limits = limits;
+  }
+
+  /** Does not reject but with what the host has thrown. */
+  async perform(task: Task, host?: ScriptHost): Promise<End> {
+    const thread = await this.#take();
+    if (thread === undefined) return { kind: 'busy', workedMs: 0 };
+    this.#busy.add(thread);
+    try {
+      const { memoryBytes, timeMs } = this.#limits;
+      return await thread.perform({ task, memoryBytes, timeMs }, host);
+    } finally {
+      this.#busy.delete(thread);
+      await this.#release(thread);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const refuse of this.#waiting.splice(0)) refuse(undefined);
+    for (const thread of this.#busy) thread.stop({ kind: 'busy', workedMs: 0 });
+    await Promise.all([...this.#busy, ...this.#idle].map((thread) => thread.end()));
+  }
+
+  #take(): Promise<Thread | undefined> {
+    if (this.#isClosed) return Promise.resolve(undefined);
+    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
+      if (!idle.isEnding) return Promise.resolve(idle);
+      this.#threads--;
+    }
+    if (this.#threads < this.#limits.threads) return Promise.resolve(this.#start());
+    if (this.#waiting.length >= this.#limits.waiting) return Promise.resolve(undefined);
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  #start(): Thread {
+    this.#threads++;
+    return new Thread();
+  }
+
+  async #release(thread: Thread): Promise<void> {
+    if (thread.isEnding) {
+      // Not beside the next one: so many threads, and no more.
+      await thread.end();
+      this.#threads--;
+      this.#waiting.shift()?.(this.#start());
+      return;
+    }
+    const next = this.#waiting.shift();
+    if (next !== undefined) {
+      next(thread);
+      return;
+    }
+    this.#idle.push(thread);
+    thread.idle(IDLE_MS, () => {
+      this.#idle.splice(this.#idle.indexOf(thread), 1);
+      this.#threads--;
+    });
+  }
+}
+
+/** One worker thread. */
+class Thread {
+  readonly #worker: Worker;
+  #ended: Promise<unknown> | undefined;
+  #idleTimer: NodeJS.Timeout | undefined;
+  #task: RunningTask | undefined;
+
+  constructor() {
+    this.#worker = new Worker(new URL('./script-thread.ts', import.meta.url), {
+      // Nothing of the store's options and secrets, which its environment may hold.
+      env: {},
+      argv: [],
+      execArgv: [],
+      resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB, maxYoungGenerationSizeMb: YOUNG_GENERATION_MIB },
+    });
+    this.#worker.on('message', (message: unknown) => this.#task?.hear(message));
+    this.#worker.on('error', (error: Error & { code?: string }) => {
+      const isOfMemory = error.code === 'ERR_WORKER_OUT_OF_MEMORY';
+      this.stop(
+        isOfMemory ? { kind: 'out-of-memory', workedMs: 0 } : { kind: 'failed', message: error.message, workedMs: 0 },
+      );
+    });
+    this.#worker.on('exit', () => this.stop({ kind: 'failed', message: 'the thread ended', workedMs: 0 }));
+  }
+
+  /** Whether it can't be used any more. */
+  get isEnding(): boolean {
+    return this.#ended !== undefined;
+  }
+
+  async perform(job: Job, host: ScriptHost | undefined): Promise<End> {
+    clearTimeout(this.#idleTimer);
+    this.#worker.ref();
+    const startedAt = performance.now();
+    const task = new RunningTask(
+      job,
+      host,
+      (message: ToThread) => this.#worker.postMessage(message),
+      () => this.stop(),
+    );
+    this.#task = task;
+    const timer = setTimeout(() => this.stop({ kind: 'out-of-time', workedMs: 0 }), job.timeMs + GRACE_MS);
+    try {
+      if (this.isEnding) return { kind: 'busy', workedMs: 0 };
+      this.#worker.postMessage(job);
+      const end = await task.end;
+      return 'workedMs' in end && end.kind !== 'busy' ? { ...end, workedMs: performance.now() - startedAt } : end;
+    } finally {
+      clearTimeout(timer);
+      this.#task = undefined;
+    }
+  }
+
+  /** Ends the thread, whatever it is at; its task, if there is one, has come to this end. */
+  stop(end: End = { kind: 'failed', message: 'the engine is broken', workedMs: 0 }): void {
+    void this.end();
+    this.#task?.finish(end);
+  }
+
+  async end(): Promise<void> {
+    clearTimeout(this.#idleTimer);
+    this.#ended ??= this.#worker.terminate();
+    await this.#ended;
+  }
+
+  /** Holds no process open until it is used again. */
+  idle(forMs: number, onEnd: () => void): void {
+    this.#worker.unref();
+    this.#idleTimer = setTimeout(() => {
+      onEnd();
+      void this.end();
+    }, forMs).unref();
+  }
+}
+
+/** What a thread is at, as the store sees it: operations are carried out one at a time, and it has one end. */
+class RunningTask {
+  readonly end: Promise<End>;
+  readonly #task: Task;
+  readonly #host: ScriptHost | undefined;
+  readonly #send: (message: ToThread) => void;
+  readonly #stop: () => void;
+  readonly #resolve: (end: End) => void;
+  readonly #reject: (error: unknown) => void;
+  #operations = 0;
+  #isOperating = false;
+  #finished: End | undefined;
+
+  constructor({ task }: Job, host: ScriptHost | undefined, send: (message: ToThread) => void, stop: () => void) {
+    this.#task = task;
+    this.#host = host;
+    this.#send = send;
+    this.#stop = stop;
+    const { promise, resolve, reject } = Promise.withResolvers<End>();
+    this.end = promise;
+    this.#resolve = resolve;
+    this.#reject = reject;
+  }
+
+  hear(message: unknown): void {
+    if (this.#finished !== undefined) return;
+    const said = readSaid(message, this.#task.kind === 'functions' ? this.#task.count : 0);
+    if (said?.kind === 'operation' && this.#mayOperate()) void this.#operate(this.#host!, said.operation);
+    else if (said?.kind === this.#task.kind && !this.#isOperating) this.finish(said);
+    else this.#stop();
+  }
+
+  finish(end: End): void {
+    if (this.#finished !== undefined) return;
+    this.#finished = end;
+    // Nobody may take it for over as long as something is done for it.
+    if (!this.#isOperating) this.#resolve(end);
+  }
+
+  #mayOperate(): boolean {
+    return this.#host !== undefined && !this.#isOperating && this.#operations < MOST_OPERATIONS;
+  }
+
+  async #operate(host: ScriptHost, operation: ScriptOperation): Promise<void> {
+    this.#operations++;
+    this.#isOperating = true;
+    let answer: ScriptAnswer;
+    try {
+      answer = await host.operate(operation);
+    } catch (error) {
+      this.#reject(error);
+      this.#stop();
+      return;
+    }
+    this.#isOperating = false;
+    if (this.#finished === undefined) this.#send({ answer });
+    else this.#resolve(this.#finished);
+  }
+}
