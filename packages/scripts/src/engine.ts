@@ -23,8 +23,6 @@ const WASM_PAGE = 64 * 1024;
 const INITIAL_PAGES = 256;
 /** Jobs of promises between two glances at the clock. */
 const JOBS = 1_000;
-/** What an engine whose time was up gets to say what it has in its log. */
-const LAST_WORDS_MS = 50;
 
 /** The file's bytes become code once for a thread, and an instance for each engine: nothing of one run is there for another. */
 const compiled = readFile(new URL(import.meta.resolve('@jitl/quickjs-wasmfile-release-sync/wasm'))).then((bytes) =>
@@ -58,14 +56,13 @@ export class ScriptError extends Error {
 export class Engine {
   readonly #runtime: QuickJSRuntime;
   readonly #context: QuickJSContext;
-  #until: number;
+  #until = Infinity;
   #isInterrupted = false;
   #workedMs = 0;
 
-  private constructor(runtime: QuickJSRuntime, context: QuickJSContext, until: number) {
+  private constructor(runtime: QuickJSRuntime, context: QuickJSContext) {
     this.#runtime = runtime;
     this.#context = context;
-    this.#until = until;
     runtime.setInterruptHandler(() => {
       if (performance.now() < this.#until) return false;
       this.#isInterrupted = true;
@@ -73,8 +70,7 @@ export class Engine {
     });
   }
 
-  /** @param until as `performance.now()` tells it: then what runs is ended, at the next loop or call */
-  static async start(memoryBytes: number, until: number): Promise<Engine> {
+  static async start(memoryBytes: number): Promise<Engine> {
     const wasmMemory = new WebAssembly.Memory({
       initial: INITIAL_PAGES,
       maximum: INITIAL_PAGES + Math.ceil(memoryBytes / WASM_PAGE),
@@ -90,10 +86,17 @@ export class Engine {
     const runtime = module.newRuntime();
     runtime.setMemoryLimit(memoryBytes);
     runtime.setMaxStackSize(STACK_BYTES);
-    return new Engine(runtime, runtime.newContext(), until);
+    return new Engine(runtime, runtime.newContext());
   }
 
-  /** Milliseconds that it has computed. */
+  /** Sets its time: after so many milliseconds what runs is ended, at the next loop or call. */
+  allow(timeMs: number): void {
+    this.#until = performance.now() + timeMs;
+    this.#workedMs = 0;
+    this.#isInterrupted = false;
+  }
+
+  /** Milliseconds that it has computed since. */
   get workedMs(): number {
     return this.#workedMs;
   }
@@ -146,12 +149,6 @@ export class Engine {
       throw new EngineStopped('out-of-memory');
     }
     return this.#context.getString(value);
-  }
-
-  /** Gives an engine whose time is up a little more, for what it has to tell. */
-  allowLastWords(): void {
-    this.#isInterrupted = false;
-    this.#until = performance.now() + LAST_WORDS_MS;
   }
 
   #work<T>(work: () => T): T {

@@ -1,9 +1,13 @@
 import { MAX_BODY, MAX_LOG, MAX_MESSAGE, MAX_NAME, MAX_PAGE, MAX_QUERY, MAX_RESPONSE } from './limits.ts';
 import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOutcome } from './script.ts';
 
+/** What a thread is started with. */
+export interface ThreadOptions {
+  readonly memoryBytes: number;
+}
+
 /** What a thread is to do. It does one at a time. */
 export interface Job {
-  readonly memoryBytes: number;
   readonly timeMs: number;
   readonly task:
     | { readonly kind: 'script'; readonly script: Script }
@@ -22,6 +26,8 @@ export type ToThread = Job | { readonly answer: ScriptAnswer };
 
 /** From a thread, as the thread says. The store believes none of it: {@link readSaid}. */
 export type Said =
+  /** Its time begins: thread and engine are there. */
+  | { readonly kind: 'begun' }
   | { readonly kind: 'operation'; readonly operation: ScriptOperation }
   | { readonly kind: 'script'; readonly outcome: ScriptOutcome }
   | { readonly kind: 'functions'; readonly outcome: FunctionsOutcome }
@@ -37,6 +43,8 @@ export type Said =
 export function readSaid(value: unknown, results: number): Said | undefined {
   const said = fieldsOf(value);
   switch (said?.['kind']) {
+    case 'begun':
+      return { kind: 'begun' };
     case 'operation': {
       const operation = readOperation(said['operation']);
       return operation === undefined ? undefined : { kind: 'operation', operation };

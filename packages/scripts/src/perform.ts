@@ -12,10 +12,12 @@ const PRELUDE_FILE = 'prelude.js';
 
 type Ask = (operation: ScriptOperation) => Promise<ScriptAnswer>;
 
-/** Does what a thread is told to, in an engine made for it. */
-export async function perform(job: Job, ask: Ask): Promise<Said> {
-  const { task, memoryBytes, timeMs } = job;
-  const world = new World(await Engine.start(memoryBytes, performance.now() + timeMs));
+/** What an engine whose time was up gets to say what it has in its log. */
+const LAST_WORDS_MS = 50;
+
+/** Does what a thread is told to, in a world that nothing else is done in. */
+export async function perform({ task, timeMs }: Job, world: World, ask: Ask): Promise<Said> {
+  world.engine.allow(timeMs);
   switch (task.kind) {
     case 'script':
       return { kind: 'script', outcome: await runScript(world, task.script, timeMs, ask) };
@@ -33,24 +35,37 @@ interface Thrown {
   readonly number?: number;
 }
 
+/** Functions in the engine that take texts and give texts. */
+type Members = (member: string, ...args: QuickJSHandle[]) => string;
+
 /** An engine with its prelude. */
-class World {
+export class World {
   readonly engine: Engine;
-  #made: QuickJSHandle | undefined;
+  readonly #basics: QuickJSHandle;
+  readonly #scripts: QuickJSHandle;
+  readonly #functions: QuickJSHandle;
 
-  constructor(engine: Engine) {
+  private constructor(engine: Engine) {
     this.engine = engine;
+    this.#basics = engine.run(`(${basics.toString()})(${JSON.stringify(limits)})`, PRELUDE_FILE);
+    this.#scripts = engine.run(`(${scriptWorld.toString()})`, PRELUDE_FILE);
+    this.#functions = engine.run(`(${functionWorld.toString()})`, PRELUDE_FILE);
   }
 
-  get #basics(): QuickJSHandle {
-    this.#made ??= this.engine.run(`(${basics.toString()})(${JSON.stringify(limits)})`, PRELUDE_FILE);
-    return this.#made;
+  static async make(memoryBytes: number): Promise<World> {
+    return new World(await Engine.start(memoryBytes));
   }
 
-  /** Makes what the prelude defines for one kind of task. */
-  add(definition: (...args: never) => object, settings: object): (member: string, ...args: QuickJSHandle[]) => string {
-    const define = this.engine.run(`(${definition.toString()})`, PRELUDE_FILE);
-    const made = this.engine.call(define, this.#basics, this.engine.given(JSON.stringify(settings)));
+  forScripts(settings: object): Members {
+    return this.#members(this.#scripts, this.engine.given(JSON.stringify(settings)));
+  }
+
+  forFunctions(): Members {
+    return this.#members(this.#functions);
+  }
+
+  #members(define: QuickJSHandle, ...settings: QuickJSHandle[]): Members {
+    const made = this.engine.call(define, this.#basics, ...settings);
     return (member, ...args) => this.engine.text(this.engine.call(this.engine.member(made, member), ...args)) ?? '';
   }
 
@@ -96,10 +111,10 @@ class World {
 
 async function runScript(world: World, script: Script, timeMs: number, ask: Ask): Promise<ScriptOutcome> {
   const { engine } = world;
-  let api: ReturnType<World['add']> | undefined;
+  let api: Members | undefined;
   try {
     const { kind, collection, args, request, response, logs } = script;
-    api = world.add(scriptWorld, { kind, collection, args, request, response, logs, timeMs });
+    api = world.forScripts({ kind, collection, args, request, response, logs, timeMs });
     api('begin', world.functionOf(script.source));
     engine.runJobs();
     for (let text = api('next'); text !== ''; text = api('next')) {
@@ -114,14 +129,15 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
     return read;
   } catch (error) {
     const failure = world.failureOf(error);
-    return { ...failure, log: lastWords(engine, api), workedMs: engine.workedMs };
+    const { workedMs } = engine;
+    return { ...failure, log: lastWords(engine, api), workedMs };
   }
 }
 
 /** The log of a script that was cut short. */
-function lastWords(engine: Engine, api: ReturnType<World['add']> | undefined): string {
+function lastWords(engine: Engine, api: Members | undefined): string {
   try {
-    engine.allowLastWords();
+    engine.allow(LAST_WORDS_MS);
     return (api?.('log') ?? '').slice(0, limits.MAX_LOG);
   } catch {
     return '';
@@ -132,7 +148,7 @@ function callFunctions(world: World, task: Job['task'] & { kind: 'functions' }):
   const { engine } = world;
   let name = '';
   try {
-    const api = world.add(functionWorld, {});
+    const api = world.forFunctions();
     for (const [next, source] of task.sources) {
       name = next;
       api('add', world.functionOf(source));

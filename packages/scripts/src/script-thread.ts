@@ -1,21 +1,29 @@
-import { parentPort } from 'node:worker_threads';
-import { perform } from './perform.ts';
+import { parentPort, workerData } from 'node:worker_threads';
+import { perform, World } from './perform.ts';
 import type { ScriptAnswer } from './script.ts';
-import type { Job, Said, ToThread } from './messages.ts';
+import type { Job, Said, ThreadOptions, ToThread } from './messages.ts';
 
 const port = parentPort!;
 let answered: ((answer: ScriptAnswer) => void) | undefined;
 
 const say = (said: Said): void => port.postMessage(said);
 
+const { memoryBytes } = workerData as ThreadOptions;
+
+/** For the next job, made before it comes. */
+let world = World.make(memoryBytes);
+
 async function work(job: Job): Promise<void> {
-  const outcome = await perform(job, (operation) => {
+  const made = await world;
+  say({ kind: 'begun' });
+  const outcome = await perform(job, made, (operation) => {
     say({ kind: 'operation', operation });
     return new Promise((resolve) => {
       answered = resolve;
     });
   });
   say(outcome);
+  world = World.make(memoryBytes);
 }
 
 port.on('message', (message: ToThread) => {

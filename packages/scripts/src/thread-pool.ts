@@ -1,9 +1,11 @@
 import { Worker } from 'node:worker_threads';
-import { type Job, readSaid, type Said, type ToThread } from './messages.ts';
+import { type Job, readSaid, type Said, type ThreadOptions, type ToThread } from './messages.ts';
 import type { ScriptAnswer, ScriptHost, ScriptOperation } from './script.ts';
 
 /** What a thread has beyond its time to say by itself that it is over, before it is ended. */
 const GRACE_MS = 250;
+/** What a thread and its engine may take to be there, which is 50 ms on a machine that is not busy. */
+const START_MS = 60_000;
 /** After which a thread that nobody needs is let go of. */
 const IDLE_MS = 30_000;
 /** Of a thread's own objects, the engine's memory not counted: several times what an engine may say at once. */
@@ -22,7 +24,7 @@ export interface PoolLimits {
 
 /** What came of a task. `failed`: by a fault of the engine or its thread. */
 export type End =
-  | Exclude<Said, { readonly kind: 'operation' }>
+  | Exclude<Said, { readonly kind: 'begun' | 'operation' }>
   | { readonly kind: 'out-of-time' | 'out-of-memory' | 'busy'; readonly workedMs: number }
   | { readonly kind: 'failed'; readonly message: string; readonly workedMs: number };
 
@@ -48,8 +50,7 @@ export class ThreadPool {
     if (thread === undefined) return { kind: 'busy', workedMs: 0 };
     this.#busy.add(thread);
     try {
-      const { memoryBytes, timeMs } = this.#limits;
-      return await thread.perform({ task, memoryBytes, timeMs }, host);
+      return await thread.perform({ task, timeMs: this.#limits.timeMs }, host);
     } finally {
       this.#busy.delete(thread);
       await this.#release(thread);
@@ -76,7 +77,7 @@ export class ThreadPool {
 
   #start(): Thread {
     this.#threads++;
-    return new Thread();
+    return new Thread({ memoryBytes: this.#limits.memoryBytes });
   }
 
   async #release(thread: Thread): Promise<void> {
@@ -107,9 +108,10 @@ class Thread {
   #idleTimer: NodeJS.Timeout | undefined;
   #task: RunningTask | undefined;
 
-  constructor() {
+  constructor(options: ThreadOptions) {
     this.#worker = new Worker(new URL('./script-thread.ts', import.meta.url), {
       // Nothing of the store's options and secrets, which its environment may hold.
+      workerData: options,
       env: {},
       argv: [],
       execArgv: [],
@@ -133,24 +135,31 @@ class Thread {
   async perform(job: Job, host: ScriptHost | undefined): Promise<End> {
     clearTimeout(this.#idleTimer);
     this.#worker.ref();
-    const startedAt = performance.now();
-    const task = new RunningTask(
-      job,
-      host,
-      (message: ToThread) => this.#worker.postMessage(message),
-      () => this.stop(),
-    );
+    let startedAt = performance.now();
+    let timer = setTimeout(() => this.stop(), START_MS);
+    const task = new RunningTask(job, host, {
+      begun: () => {
+        clearTimeout(timer);
+        startedAt = performance.now();
+        timer = setTimeout(() => this.stop({ kind: 'out-of-time', workedMs: 0 }), job.timeMs + GRACE_MS);
+      },
+      answer: (answer) => this.#send({ answer }),
+      stop: () => this.stop(),
+    });
     this.#task = task;
-    const timer = setTimeout(() => this.stop({ kind: 'out-of-time', workedMs: 0 }), job.timeMs + GRACE_MS);
     try {
       if (this.isEnding) return { kind: 'busy', workedMs: 0 };
-      this.#worker.postMessage(job);
+      this.#send(job);
       const end = await task.end;
       return 'workedMs' in end && end.kind !== 'busy' ? { ...end, workedMs: performance.now() - startedAt } : end;
     } finally {
       clearTimeout(timer);
       this.#task = undefined;
     }
+  }
+
+  #send(message: ToThread): void {
+    this.#worker.postMessage(message);
   }
 
   /** Ends the thread, whatever it is at; its task, if there is one, has come to this end. */
@@ -175,24 +184,32 @@ class Thread {
   }
 }
 
+/** What a task wants of the thread that it is done on. */
+interface TaskThread {
+  /** Told once, when the task's time begins. */
+  begun(): void;
+  answer(answer: ScriptAnswer): void;
+  /** Ends the thread, as it has said what it should not. */
+  stop(): void;
+}
+
 /** What a thread is at, as the store sees it: operations are carried out one at a time, and it has one end. */
 class RunningTask {
   readonly end: Promise<End>;
   readonly #task: Task;
   readonly #host: ScriptHost | undefined;
-  readonly #send: (message: ToThread) => void;
-  readonly #stop: () => void;
+  readonly #thread: TaskThread;
   readonly #resolve: (end: End) => void;
   readonly #reject: (error: unknown) => void;
+  #hasBegun = false;
   #operations = 0;
   #isOperating = false;
   #finished: End | undefined;
 
-  constructor({ task }: Job, host: ScriptHost | undefined, send: (message: ToThread) => void, stop: () => void) {
+  constructor({ task }: Job, host: ScriptHost | undefined, thread: TaskThread) {
     this.#task = task;
     this.#host = host;
-    this.#send = send;
-    this.#stop = stop;
+    this.#thread = thread;
     const { promise, resolve, reject } = Promise.withResolvers<End>();
     this.end = promise;
     this.#resolve = resolve;
@@ -202,9 +219,12 @@ class RunningTask {
   hear(message: unknown): void {
     if (this.#finished !== undefined) return;
     const said = readSaid(message, this.#task.kind === 'functions' ? this.#task.count : 0);
-    if (said?.kind === 'operation' && this.#mayOperate()) void this.#operate(this.#host!, said.operation);
+    if (said?.kind === 'begun' && !this.#hasBegun) {
+      this.#hasBegun = true;
+      this.#thread.begun();
+    } else if (said?.kind === 'operation' && this.#mayOperate()) void this.#operate(this.#host!, said.operation);
     else if (said?.kind === this.#task.kind && !this.#isOperating) this.finish(said);
-    else this.#stop();
+    else this.#thread.stop();
   }
 
   finish(end: End): void {
@@ -226,11 +246,11 @@ class RunningTask {
       answer = await host.operate(operation);
     } catch (error) {
       this.#reject(error);
-      this.#stop();
+      this.#thread.stop();
       return;
     }
     this.#isOperating = false;
-    if (this.#finished === undefined) this.#send({ answer });
+    if (this.#finished === undefined) this.#thread.answer(answer);
     else this.#resolve(this.#finished);
   }
 }
