@@ -500,7 +500,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.findItem(2, '["a"]', 'item')).toBe(undefined);
     });
 
-    test('keeps users and client encryption keys as they were last, and those that are gone no more', async ({
+    test('keeps users, client encryption keys and scripts as they were last, and those that are gone no more', async ({
       store,
     }) => {
       const stamp = { databaseRid: 'Db', etag: '"e"', changedAtMs: 1 };
@@ -519,10 +519,15 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
           ...stamp,
         },
       };
+      const script = (body: string): CatalogEntry => ({
+        kind: 'script',
+        number: 5,
+        state: { status: 'live', rid: 's', containerRid: 'C', kind: 'trigger', name: 't', body, ...stamp },
+      });
       const empty = await digestsOf(store);
-      await store.apply([user(9, 'carla'), user(3, 'ann'), key], 9);
-      await store.apply([user(3, 'anna'), user(9, 'carla', 'deleted')], 11);
-      expect(await store.catalogEntries()).toEqual([user(3, 'anna'), key]);
+      await store.apply([user(9, 'carla'), user(3, 'ann'), key, script('one')], 9);
+      await store.apply([user(3, 'anna'), user(9, 'carla', 'deleted'), script('two')], 11);
+      expect(await store.catalogEntries()).toEqual([user(3, 'anna'), key, script('two')]);
       const one = await digestsOf(store);
       expect(one).not.toEqual(empty);
       await store.apply([user(3, 'anne')], 12);

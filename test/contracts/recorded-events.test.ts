@@ -9,6 +9,7 @@ import { containerEventVersions, readContainerEvent } from '@epitaph/core/contai
 import { databaseEventVersions, readDatabaseEvent } from '@epitaph/core/database/upcast.ts';
 import { itemEventVersions, readItemEvent } from '@epitaph/core/item/upcast.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { readScriptEvent, scriptEventVersions } from '@epitaph/core/script/upcast.ts';
 import { readUniqueKeyEvent, uniqueKeyEventVersions } from '@epitaph/core/unique-key/upcast.ts';
 import { readUserEvent, userEventVersions } from '@epitaph/core/user/upcast.ts';
 import { purgeEventVersions, readPurgeRunEvent } from '@epitaph/projections/purge/events.ts';
@@ -29,6 +30,7 @@ const kinds: Readonly<
   database: { versions: databaseEventVersions, read: readDatabaseEvent },
   item: { versions: itemEventVersions, read: readItemEvent },
   'purge-run': { versions: purgeEventVersions, read: readPurgeRunEvent },
+  script: { versions: scriptEventVersions, read: readScriptEvent },
   unique: { versions: uniqueKeyEventVersions, read: readUniqueKeyEvent },
   user: { versions: userEventVersions, read: readUserEvent },
 };
@@ -66,7 +68,7 @@ describe('an event that was recorded once', () => {
 const WRITTEN = {
   // Whoever adds a type of events, or raises a version, raises these: an empty migration will do. Then versions that
   // can't read the events refuse the store, of which all of them open the vault first.
-  vaultSchemas: { sqlite: 4, postgres: 5 },
+  vaultSchemas: { sqlite: 5, postgres: 6 },
   events: {
     'client-encryption-key': 'ClientEncryptionKeyCreated 1, ClientEncryptionKeyRewrapped 1',
     container:
@@ -74,6 +76,7 @@ const WRITTEN = {
     database: 'DatabaseCreated 1, DatabaseDeleted 1, ThroughputChanged 1',
     item: 'ItemDeleted 1, ItemExpired 1, ItemPurged 1, ItemRecovered 1, ItemUpserted 1',
     'purge-run': 'PurgePaused 1, PurgeResumed 1, PurgeRunCompleted 1, PurgeRunStarted 1',
+    script: 'ScriptCreated 1, ScriptDeleted 1, ScriptReplaced 1',
     unique: 'UniqueKeyReleased 1, UniqueKeyTaken 1',
     user: 'PermissionCreated 1, PermissionDeleted 1, PermissionReplaced 1, UserCreated 1, UserDeleted 1, UserNameTaken 1, UserRenamed 1',
   },

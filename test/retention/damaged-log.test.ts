@@ -1191,6 +1191,7 @@ it.each([
   { what: 'a database', stream: 'database-%', revision: 0 },
   { what: 'a client encryption key', stream: 'client-encryption-key-%', revision: 0 },
   { what: 'the last change of a client encryption key', stream: 'client-encryption-key-%', revision: 1 },
+  { what: 'the deletion of a script', stream: 'script-%', revision: 1 },
 ])(
   '$what that the log has lost stays in the read models: a rebuild is refused, and a change says why',
   async ({ stream, revision }) => {
@@ -1204,6 +1205,10 @@ it.each([
     });
     await store.createClientEncryptionKey(CALLER, rid, 'k', keyOf('AAAA'));
     await store.rewrapClientEncryptionKey(CALLER, rid, 'k', keyOf('BBBB'));
+    const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
+    const content = { body: 'function () {}' };
+    const script = { kind: 'stored-procedure', name: 's', content } as const;
+    await store.deleteScript(CALLER, (await store.writeScript(CALLER, container, 'create', script)).resource);
     // Behind it, so that the log does not end before the read models do.
     await store.pausePurge(CALLER);
     await store.close();
@@ -1216,6 +1221,7 @@ it.each([
       await vi.waitFor(() => expect(store.rebuildStatus('items')?.state).toMatch(/done|failed/));
       expect(store.rebuildStatus('items')).toMatchObject({ state: 'failed', error: expect.stringContaining(lost) });
       expect(store.listDatabases().map(({ name }) => name)).toEqual(['d']);
+      expect(store.listScripts(container, 'stored-procedure')).toEqual([]);
       const rewrap = store.rewrapClientEncryptionKey(CALLER, rid, 'k', keyOf('CCCC'));
       if (stream.startsWith('client')) await expect(rewrap).rejects.toThrow(lost);
       else await rewrap;

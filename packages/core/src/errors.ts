@@ -12,6 +12,7 @@ export const errorCodes = {
   'user-not-found': 'No user of that name exists in the database.',
   'permission-not-found': 'The user has no permission of that name.',
   'client-encryption-key-not-found': 'No client encryption key of that name exists in the database.',
+  'script-not-found': 'The container has no script of that kind and name.',
   'already-exists': 'A resource with that id exists already.',
   'unique-key-taken': "Another item of the partition key has the document's values of a unique key.",
   'precondition-failed': 'The etag given with the request is not the current one.',

@@ -6,6 +6,7 @@ import type { PurgeCause } from '@epitaph/core/item/events.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import type { KnownHold } from '@epitaph/core/retention/hold-register.ts';
 import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
 import type { UserState } from '@epitaph/core/user/state.ts';
 import type { ClearCondition, ClearCopy, ClearEntry } from './items/clear-values.ts';
 import type { PurgeRunState } from './purge/state.ts';
@@ -75,12 +76,13 @@ export interface DisappearanceRow extends LifeName {
 }
 
 /**
- * What databases have besides containers: whole states, few enough to be held in memory. The number is the position of
+ * What databases have besides containers, and containers besides items: whole states, few enough to be held in memory. The number is the position of
  * the creation in the log.
  */
 export type CatalogEntry =
   | { readonly kind: 'user'; readonly number: number; readonly state: UserState }
-  | { readonly kind: 'client-encryption-key'; readonly number: number; readonly state: ClientEncryptionKeyState };
+  | { readonly kind: 'client-encryption-key'; readonly number: number; readonly state: ClientEncryptionKeyState }
+  | { readonly kind: 'script'; readonly number: number; readonly state: ScriptState };
 
 /** True for an entry whose resource is gone: it is no longer kept. */
 export const isGone = ({ state }: CatalogEntry): boolean => 'status' in state && state.status === 'deleted';

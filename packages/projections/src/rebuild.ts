@@ -13,6 +13,8 @@ import { streamPages } from '@epitaph/core/log/stream-pages.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Pace, turn } from '@epitaph/core/turn.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
+import { parseScriptStream, scriptStream } from '@epitaph/core/script/stream-name.ts';
+import { readScriptEvent } from '@epitaph/core/script/upcast.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import { readUserEvent } from '@epitaph/core/user/upcast.ts';
 import { Catalog } from './catalog/catalog.ts';
@@ -297,6 +299,7 @@ function whyNotRead(event: RecordedEvent): UnreadableEvent | undefined {
   try {
     if (parseContainerStream(event.stream) !== undefined) readContainerEvent(event);
     else if (parseUserStream(event.stream) !== undefined) readUserEvent(event);
+    else if (parseScriptStream(event.stream) !== undefined) readScriptEvent(event);
     return undefined;
   } catch (error) {
     if (error instanceof UnreadableEvent) return error;
@@ -305,10 +308,15 @@ function whyNotRead(event: RecordedEvent): UnreadableEvent | undefined {
 }
 
 const isOfResource = (stream: string): boolean =>
-  [parseItemStream, parseDatabaseStream, parseClientEncryptionKeyStream].some((parse) => parse(stream) !== undefined);
+  [parseItemStream, parseDatabaseStream, parseClientEncryptionKeyStream, parseScriptStream].some(
+    (parse) => parse(stream) !== undefined,
+  );
 
 function* catalogStreams(catalog: Catalog): Generator<string> {
-  for (const { state } of catalog.allContainers()) yield containerStream(state.rid);
+  for (const { state } of catalog.allContainers()) {
+    yield containerStream(state.rid);
+    for (const script of catalog.scriptsOf(state.rid)) yield scriptStream(script.rid);
+  }
   for (const { rid } of catalog.liveDatabases()) {
     yield databaseStream(rid);
     for (const { state } of catalog.entriesOf('user', rid)) yield userStream(state.rid);

@@ -14,6 +14,7 @@ import { type EmbeddedStoreOptions, openEmbeddedStore } from '@epitaph/api/compo
 import type { Identities } from '@epitaph/api/http/identities.ts';
 import { EMULATOR_KEY, KeyRing } from '@epitaph/api/http/keys.ts';
 import { buildServer } from '@epitaph/api/http/server.ts';
+import type { Limits } from '@epitaph/api/http/limits.ts';
 import { registerManagement } from '@epitaph/api/management/plugin.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 
@@ -38,6 +39,7 @@ export interface WorldOptions {
   readonly origins?: readonly string[];
   /** Whose identity tokens are taken; by default nobody's. */
   readonly identities?: Identities;
+  readonly limits?: Partial<Limits>;
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
   /** After which the event store is scavenged again. */
@@ -125,12 +127,13 @@ export class World {
       ...(policyGraceSeconds === undefined ? {} : { policyGraceSeconds }),
     });
     const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY });
-    const { origins, identities } = this.#options;
+    const { origins, identities, limits = {} } = this.#options;
     const app = buildServer({
       store,
       keys,
       origins,
       identities,
+      limits,
       plugins: [(server) => registerManagement(server, { store, keys, identities })],
     });
     // The port of before: the address of a server does not change by its restart.

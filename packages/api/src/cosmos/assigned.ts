@@ -59,7 +59,10 @@ export function checkTargetAssigned(
 ): void {
   const { hasAny, reaches, covers } = reachOf(principal);
   if (!hasAny) throw notAssigned(principal, METADATA, '/');
-  const isOfItems = segments[2] === 'colls' && (segments[4] === 'docs' || segments[4] === 'operations');
+  const isRun = method === 'POST' && segments.length === 6;
+  const isOfItems =
+    segments[2] === 'colls' &&
+    (segments[4] === 'docs' || segments[4] === 'operations' || (segments[4] === 'sprocs' && isRun));
   const isMetadata = segments[0] !== 'offers' && segments[2] !== 'users';
   if (isRead ? isMetadata : isOfItems) {
     const [root, database, kind, container] = segments;
@@ -143,6 +146,15 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     clientEncryptionKey: (databaseRid, name) => {
       assigned.databaseByRid!(databaseRid);
       return store.clientEncryptionKey(databaseRid, name);
+    },
+    listScripts: (container, kind) => {
+      check(container, `${ITEMS}/read`);
+      return store.listScripts(container, kind);
+    },
+    script: (container, kind, name) => {
+      const runs = kind !== 'user-defined-function';
+      check(container, runs ? 'sqlDatabases/containers/executeStoredProcedure' : `${ITEMS}/read`, runs);
+      return store.script(container, kind, name);
     },
     readItem: reading((...asked: Parameters<StoreApi['readItem']>) => store.readItem(...asked)),
     itemByBirth: reading((...asked: Parameters<StoreApi['itemByBirth']>) => store.itemByBirth(...asked)),

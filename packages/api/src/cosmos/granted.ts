@@ -42,6 +42,8 @@ export function checkTargetGranted(
   if (length === 6 && segments[4] === 'addresses') return;
   if (length === 5 && segments[4] === 'docs' && item === undefined) return;
   if (length === 6 && segments[4] === 'docs') return;
+  // To run it.
+  if (length === 6 && segments[4] === 'sprocs' && method === 'POST' && item === undefined) return;
   throw notGranted();
 }
 
@@ -97,6 +99,18 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     containerByRid: (rid) => {
       if (rid !== target.containerRid) throw notGranted();
       return store.containerByRid(rid);
+    },
+    // Whoever may query has a query's functions called; what else scripts do, the rest of this store decides.
+    listScripts: (container, kind) => {
+      inContainer(container);
+      if (item !== undefined || kind !== 'user-defined-function') throw notGranted();
+      return store.listScripts(container, kind);
+    },
+    script: (container, kind, name) => {
+      inContainer(container);
+      if (item !== undefined) throw notGranted();
+      if (kind !== 'user-defined-function') toWrite();
+      return store.script(container, kind, name);
     },
     readItem: async (container, id, partitionKey, atLeast) => {
       onItem(container, id, partitionKey);

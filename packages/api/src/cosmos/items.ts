@@ -53,6 +53,7 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { rangeIdOf, rangesOf } from './ranges.ts';
+import { namesTriggers, type Outcome, refuseTriggers, withTriggers } from './scripts/triggers.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
 import {
@@ -76,7 +77,10 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
     );
   }
   if (method !== 'POST') throw methodNotAllowed();
-  if (isBatch(headers)) return answerBatch(request, container);
+  if (isBatch(headers)) {
+    refuseTriggers(request, 'batches');
+    return answerBatch(request, container);
+  }
   if (isQueryPlan(headers)) return afterReading(request, () => answerQueryPlan(request, container));
   // What the query finds among the items would be taken for changes.
   if (isQuery(headers) && isChangeFeed(request)) throw badRequest('A change feed is not filtered by queries here.');
@@ -88,6 +92,11 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const item = readItem(request, container);
   const precondition = operation === 'upsert' ? upsertPreconditionOf(headers) : undefined;
+  if (namesTriggers(request)) {
+    if (precondition?.ifNoneMatch !== undefined) refuseTriggers(request, 'an upsert with If-None-Match');
+    const done = await withTriggers(request, container, { operation, item, ifMatch: precondition?.ifMatch });
+    return answerTriggered(request, container, done, done.created ? 201 : 200);
+  }
   const written = await request.store.writeItem(request.caller, container, operation, item, precondition);
   return answerWritten(request, container, written, written.created ? 201 : 200, item);
 }
@@ -130,6 +139,12 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
         throw otherKey();
       }
       const precondition = preconditionOf(headers);
+      if (namesTriggers(request)) {
+        if (item.id !== id) refuseTriggers(request, 'a replace with another id');
+        const { ifMatch } = precondition ?? {};
+        const done = await withTriggers(request, container, { operation: 'replace', item, ifMatch });
+        return answerTriggered(request, container, done, 200);
+      }
       const written =
         item.id === id
           ? await store.writeItem(caller, container, 'replace', item, precondition)
@@ -137,11 +152,17 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       return answerWritten(request, container, written, 200, item);
     }
     case 'PATCH': {
+      refuseTriggers(request, 'patches');
       const patch = readPatch(jsonOf(request.body, request.limits, parseExactJson), container);
       const written = await store.patchItem(caller, container, id, partitionKey, patch, preconditionOf(headers));
       return answerWritten(request, container, written, 200);
     }
     case 'DELETE': {
+      if (namesTriggers(request)) {
+        const { ifMatch } = preconditionOf(headers) ?? {};
+        const done = await withTriggers(request, container, { operation: 'delete', id, partitionKey, ifMatch });
+        return answerTriggered(request, container, done, 204);
+      }
       const { position, bytes } = await store.deleteItem(caller, container, id, partitionKey, preconditionOf(headers));
       return {
         status: 204,
@@ -249,6 +270,24 @@ function answerWritten(
     return { status, body: null, charge: units, headers };
   }
   return { status, body: withSystemProperties(container, resource), charge: units, headers };
+}
+
+/** The answer to an operation with triggers, one of which may have put another body in its place. */
+function answerTriggered(
+  request: CosmosRequest,
+  container: ContainerState,
+  { item, body, position, charge: units }: Outcome,
+  status: number,
+): Answer {
+  const headers = answerHeaders(request, container, position, item.partitionKey);
+  if (status === 204) return { status, body: null, charge: units, headers };
+  const isMinimal = request.headers['prefer'] === 'return=minimal';
+  return {
+    status,
+    body: isMinimal ? null : (body ?? withSystemProperties(container, item)),
+    charge: units,
+    headers: { etag: item.etag, ...headers },
+  };
 }
 
 const answerHeaders = (

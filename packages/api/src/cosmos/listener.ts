@@ -10,6 +10,7 @@ import type { Limits } from '../http/limits.ts';
 import type { Log } from '../http/log-unavailable.ts';
 import { Pages } from '../http/pages.ts';
 import { hasBody, readBody } from '../http/read-body.ts';
+import { ScriptRunner } from '@epitaph/scripts';
 import type { StoreApi } from '../store/store-api.ts';
 import { tracedRequest } from '../telemetry/tracing.ts';
 import { admit, type Admitted, type Asked, type Gate } from './admission.ts';
@@ -42,6 +43,8 @@ export interface CosmosOptions {
 export interface DataPlane {
   readonly overHttp: RequestListener;
   readonly direct: AnswerDirect;
+  /** Ends the scripts that run. */
+  readonly close: () => Promise<void>;
 }
 
 /**
@@ -60,6 +63,7 @@ export function cosmosPlane({
   ...options
 }: CosmosOptions): DataPlane {
   const pages = new Pages(limits);
+  const scripts = new ScriptRunner({ timeMs: limits.scriptMs });
   const consistencyPolicy = options.consistency ?? defaultConsistency;
   const gate: Gate = { store, readOnly: readOnlyStore(store), keys, identities, limits, consistencyPolicy };
   const { measurements } = store;
@@ -93,7 +97,7 @@ export function cosmosPlane({
         admitted.isByToken && !isItself ? undefined : store.settleNames(segments[1], container, isItself);
       if (settling !== undefined) await settling;
       const isRenamed = store.whoHas(segments[1], container);
-      const request = cosmosRequest(exchange, admitted, body, { consistencyPolicy, limits, pages, isRenamed });
+      const request = cosmosRequest(exchange, admitted, body, { consistencyPolicy, limits, pages, scripts, isRenamed });
       const operation = operationOf(request);
       const answered = await tracedRequest(operation, request.headers, { 'epitaph.plane': 'data' }, () =>
         isRenamed === undefined ? answerCharged(request) : answerByName(request, isRenamed),
@@ -164,7 +168,7 @@ export function cosmosPlane({
       return refuse(error);
     }
   };
-  return { overHttp, direct };
+  return { overHttp, direct, close: () => scripts.close() };
 }
 
 const begun = (request: Asked, response: Reply, isDirect: boolean): Exchange => ({
@@ -212,7 +216,7 @@ function cosmosRequest(
   { request, response, isDirect }: Exchange,
   { activityId, target, actor, consistency, store }: Admitted,
   body: Buffer | undefined,
-  surroundings: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages' | 'isRenamed'>,
+  surroundings: Pick<CosmosRequest, 'consistencyPolicy' | 'limits' | 'pages' | 'scripts' | 'isRenamed'>,
 ): CosmosRequest {
   let gone: AbortSignal | undefined;
   return {

@@ -18,6 +18,8 @@ const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
   'deletedContainers',
   'listUsers',
   'user',
+  'listScripts',
+  'script',
   'listClientEncryptionKeys',
   'clientEncryptionKey',
   'readItem',

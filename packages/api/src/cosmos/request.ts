@@ -4,6 +4,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
+import type { ScriptRunner } from '@epitaph/scripts';
 import type { Limits } from '../http/limits.ts';
 import type { Pages } from '../http/pages.ts';
 import type { AtLeast, Caller, Precondition, UpsertPrecondition } from '../store/api/common.ts';
@@ -19,6 +20,8 @@ export interface CosmosRequest {
   readonly store: StoreApi;
   readonly limits: Limits;
   readonly pages: Pages;
+  /** What runs the scripts that clients store. */
+  readonly scripts: ScriptRunner;
   readonly method: string;
   /** Decoded segments of the target. */
   readonly segments: readonly string[];

@@ -10,7 +10,8 @@ import { answerOffer, answerOffers } from './offers.ts';
 import { answerPartitionKeyRanges } from './ranges.ts';
 import { answerPermission, answerPermissions } from './permissions.ts';
 import { containerOf, isFeed, owner, type Answer, type CosmosRequest } from './request.ts';
-import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind, refuseTriggers } from './unsupported.ts';
+import { answerScript, answerScripts, isScripts } from './scripts/scripts.ts';
+import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind } from './unsupported.ts';
 import { answerUser, answerUsers } from './users.ts';
 
 /** True for requests that change nothing, which a read-only key may make. */
@@ -78,7 +79,6 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
   const { length } = segments;
   switch (segments[4]) {
     case 'docs':
-      refuseTriggers(request);
       if (length === 5) return answerItems(request);
       if (length === 6) return answerItem(request);
       break;
@@ -92,11 +92,14 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
       if (length === 6 && segments[5] === 'partitionkeydelete') return answerPartitionKeyDelete(request);
       break;
     default:
+      if (!isScripts(segments[4])) break;
+      if (length === 5) return answerScripts(request);
+      if (length === 6) return answerScript(request);
   }
   return routeUnsupported(request);
 }
 
-/** What follows a container and is not there: `sprocs`, `triggers`, …, and below each other. */
+/** What follows a container and is not there: `conflicts`, `attachments`, and below each other. */
 function routeUnsupported(request: CosmosRequest): Answer {
   const { segments } = request;
   const kind = segments.at(segments.length % 2 === 1 ? -1 : -2)!;

@@ -1,15 +1,9 @@
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
-import { headerText, isFeed, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
-
-/** Why there are none: docs/adr/0014-scripts-are-not-run.md. */
-const NO_SCRIPTS = 'this server does not run scripts';
+import { isFeed, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 
 /** Kinds of resources of which there are none: what the list is called in an answer, and what to call one. */
 const kinds = {
-  sprocs: { list: 'StoredProcedures', why: `Stored procedures are not supported: ${NO_SCRIPTS}.` },
-  triggers: { list: 'Triggers', why: `Triggers are not supported: ${NO_SCRIPTS}.` },
-  udfs: { list: 'UserDefinedFunctions', why: `User-defined functions are not supported: ${NO_SCRIPTS}.` },
   conflicts: { list: 'Conflicts', why: 'There are no conflicts: every write is decided once.' },
   attachments: { list: 'Attachments', why: 'Attachments are not supported.' },
 } as const;
@@ -30,16 +24,4 @@ export function answerUnsupportedResource({ method }: CosmosRequest, kind: Unsup
     throw new WireError('notFound', `Resource Not Found. ${kinds[kind].why}`);
   }
   throw badRequest(kinds[kind].why);
-}
-
-/**
- * A write that names a trigger counts on it: carried out without, it would be another write than was asked for.
- *
- * @throws WireError 400
- */
-export function refuseTriggers({ method, headers }: CosmosRequest): void {
-  if (method === 'GET') return;
-  for (const name of ['x-ms-documentdb-pre-trigger-include', 'x-ms-documentdb-post-trigger-include']) {
-    if ((headerText(headers, name) ?? '') !== '') throw badRequest(kinds.triggers.why);
-  }
 }

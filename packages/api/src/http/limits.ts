@@ -31,6 +31,8 @@ export interface Limits {
   /** Rows a page at most, and when the client leaves it to the server. */
   readonly pageItems: number;
   readonly defaultPageItems: number;
+  /** How long a script may run, with what it waits for. Source: Cosmos DB, "Service quotas" (5 seconds for a stored procedure). */
+  readonly scriptMs: number;
   /** From the first byte of a request to the last of its body. */
   readonly requestTimeoutMs: number;
   /**
@@ -62,6 +64,7 @@ export const defaultLimits: Limits = {
   queryCharacters: 256 * 1024,
   pageItems: 1000,
   defaultPageItems: 1000,
+  scriptMs: 5_000,
   requestTimeoutMs: 30_000,
   keepAliveTimeoutMs: 130_000,
   leftBehindMs: 10_000,

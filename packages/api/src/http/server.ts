@@ -156,6 +156,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     isClosing = true;
     done();
   });
+  app.addHook('onClose', () => dataPlane.close());
   app.addHook('onRequest', ({ raw }, _reply, next) => next(guard(raw)));
   limitInFlight(app, inFlight);
   for (const plugin of options.plugins ?? []) plugin(app);

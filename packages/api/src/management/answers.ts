@@ -87,6 +87,10 @@ export const history = named(
         position: count.optional(),
         eventId: z.string().optional(),
         correlationId: z.string().optional(),
+        causationId: z
+          .string()
+          .optional()
+          .meta({ description: 'Id of the event that stored the script which asked for it; absent for none.' }),
         data: z.record(z.string(), z.unknown()).meta({ description: "The event's facts; never content." }),
         fromLedger: z.boolean().optional(),
       }),

@@ -35,6 +35,8 @@ export const charge = {
     rounded(2.25 + ofDocuments(examined) + (kilobytes(bytes) - 1) * 0.35 + ofWork(extraWork)),
   /** A page of the change feed: like reading what is in it. */
   changeFeed: (items: number, bytes: number): number => rounded(1 + items * 0.05 + (kilobytes(bytes) - 1) / 11),
+  /** A run of a script, besides what it asks for: by the milliseconds that it works. */
+  script: (workedMs: number): number => rounded(1 + workedMs * 0.5),
   /** Databases, containers and everything else that is not in a container; taken from no budget. */
   metadata: 1,
   /** A read that ended in an error or found nothing new. */

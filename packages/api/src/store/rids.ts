@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import type { ScriptKind } from '@epitaph/core/script/events.ts';
 
 /**
  * Resource ids are base64 with `-` for `/`, so that they can stand in a path: 4 bytes for a database, 8 for a
@@ -97,6 +98,15 @@ function belowDatabase(ofDatabase: string, text: string): string {
   const own = hash('sha256', text, 'buffer').subarray(0, 4);
   own[0] = own[0]! & 0x7f;
   return encodeRid(Buffer.concat([decodeRid(ofDatabase), own]));
+}
+
+/** What the high half of the last byte says of 16-byte ids. Source: `ResourceId` of the .NET client. */
+const SCRIPT_BYTES = { 'stored-procedure': 0x80, trigger: 0x70, 'user-defined-function': 0x60 } as const;
+
+export function scriptRid(ofContainer: string, kind: ScriptKind, name: string, incarnation: number): string {
+  const own = hash('sha256', `${kind}\n${ofContainer}\n${incarnation}\n${name}`, 'buffer').subarray(0, 8);
+  own[7] = (own[7]! & 0x0f) | SCRIPT_BYTES[kind];
+  return encodeRid(Buffer.concat([decodeRid(ofContainer), own]));
 }
 
 /** A permission's rid: its user's, then its number within the user. */

@@ -11,6 +11,7 @@ import type { OperationsApi } from './api/operations-api.ts';
 import type { ProofsApi } from './api/proofs-api.ts';
 import type { QueriesApi } from './api/queries-api.ts';
 import type { RetentionApi } from './api/retention-api.ts';
+import type { ScriptsApi } from './api/scripts-api.ts';
 import type { UsersApi } from './api/users-api.ts';
 
 /**
@@ -21,6 +22,7 @@ export interface StoreApi
   extends
     CatalogApi,
     UsersApi,
+    ScriptsApi,
     ItemsApi,
     QueriesApi,
     ChangeFeedApi,

@@ -45,6 +45,7 @@ import { ResourceTokens } from './catalog/resource-tokens.ts';
 import { Retries } from './retries.ts';
 import { Scavenging } from './operations/scavenging.ts';
 import type { StoreApi } from './store-api.ts';
+import { Scripts } from './catalog/scripts.ts';
 import { Users } from './catalog/users.ts';
 
 export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
@@ -105,6 +106,7 @@ export class Store implements StoreApi {
   readonly #previews: Previews;
   readonly #users: Users;
   readonly #tokens: ResourceTokens;
+  readonly #scripts: Scripts;
   readonly #encryptionKeys: ClientEncryptionKeys;
   readonly #reads: ItemReads;
   readonly #writes: ItemWrites;
@@ -144,6 +146,7 @@ export class Store implements StoreApi {
     });
     this.#users = new Users(parts);
     this.#tokens = new ResourceTokens(parts);
+    this.#scripts = new Scripts(parts);
     this.#encryptionKeys = new ClientEncryptionKeys(parts);
     this.#reads = new ItemReads(parts, documents);
     this.#writes = new ItemWrites(parts, documents);
@@ -411,6 +414,12 @@ export class Store implements StoreApi {
     this.#finished(this.#encryptionKeys.create(...args));
   rewrapClientEncryptionKey: StoreApi['rewrapClientEncryptionKey'] = (...args) =>
     this.#finished(this.#encryptionKeys.rewrap(...args));
+
+  listScripts: StoreApi['listScripts'] = (...args) => this.#scripts.list(...args);
+  script: StoreApi['script'] = (...args) => this.#scripts.find(...args);
+  writeScript: StoreApi['writeScript'] = (...args) => this.#finished(this.#scripts.write(...args));
+  replaceScript: StoreApi['replaceScript'] = (...args) => this.#finished(this.#scripts.replace(...args));
+  deleteScript: StoreApi['deleteScript'] = (...args) => this.#finished(this.#scripts.delete(...args));
 
   writeItem: StoreApi['writeItem'] = (...args) => this.#measured(args[2], () => this.#writes.write(...args));
   patchItem: StoreApi['patchItem'] = (...args) => this.#measured('patch', () => this.#writes.patch(...args));

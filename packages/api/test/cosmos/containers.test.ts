@@ -635,34 +635,26 @@ describe('a container', () => {
     expect(await substatus('/dbs/shop/colls/c/sprocs')).toBe('1003');
   });
 
-  test('has lists of what is not supported, all empty, and says so to who wants to add to them', async () => {
+  test('has a list of conflicts, always empty, and says so to who wants to add to it', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
-    const lists = {
-      sprocs: 'StoredProcedures',
-      triggers: 'Triggers',
-      udfs: 'UserDefinedFunctions',
-      conflicts: 'Conflicts',
-    };
-    for (const [kind, list] of Object.entries(lists)) {
-      const path = `/dbs/shop/colls/c/${kind}`;
-      expect((await call(app, 'GET', path)).json).toMatchObject({ [list]: [], _count: 0 });
-      const created = await call(app, 'POST', path, { body: { id: 'x' } });
-      expect(created.status).toBe(400);
-      expect(created.json['message']).toMatch(/not supported|There are no conflicts/);
-      expect((await call(app, 'GET', `${path}/x`)).status).toBe(404);
-      expect((await call(app, 'POST', `${path}/x`, { body: [] })).status).toBe(400);
-    }
+    const path = '/dbs/shop/colls/c/conflicts';
+    expect((await call(app, 'GET', path)).json).toMatchObject({ Conflicts: [], _count: 0 });
+    const created = await call(app, 'POST', path, { body: { id: 'x' } });
+    expect(created.status).toBe(400);
+    expect(created.json['message']).toMatch(/There are no conflicts/);
+    expect((await call(app, 'GET', `${path}/x`)).status).toBe(404);
+    expect((await call(app, 'POST', `${path}/x`, { body: [] })).status).toBe(400);
   });
 
-  test('refuses a write that names a trigger, rather than to leave the trigger out', async () => {
+  test('refuses a write that names a trigger which is not there, rather than to leave it out', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     for (const when of ['pre', 'post']) {
       const headers = { [`x-ms-documentdb-${when}-trigger-include`]: 'audit' };
       const reply = await call(app, 'POST', '/dbs/shop/colls/c/docs', { headers, body: { id: '1' } });
       expect(reply.status).toBe(400);
-      expect(reply.json['message']).toContain('does not run scripts');
+      expect(reply.json['message']).toContain(`There is no ${when}-trigger 'audit'`);
     }
     expect((await call(app, 'GET', '/dbs/shop/colls/c/docs')).json).toMatchObject({ _count: 0 });
   });

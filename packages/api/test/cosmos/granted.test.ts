@@ -277,10 +277,15 @@ describe('a target', () => {
   ];
   const changes = (path: string) => ['POST', 'PUT', 'PATCH', 'DELETE'].map((method) => `${method} ${path}`);
 
-  test('that a token reaches is the account, or a container’s definition, ranges and documents', () => {
+  test('that a token reaches is the account, or a container’s definition, ranges and documents, and a stored procedure to run', () => {
     expect(reached({}, false)).toEqual(read);
     expect(reached({}, true).toSorted()).toEqual(
-      [...read, ...changes('/dbs/shop/colls/orders/docs'), ...changes('/dbs/shop/colls/orders/docs/o1')].toSorted(),
+      [
+        ...read,
+        ...changes('/dbs/shop/colls/orders/docs'),
+        ...changes('/dbs/shop/colls/orders/docs/o1'),
+        'POST /dbs/shop/colls/orders/sprocs/s1',
+      ].toSorted(),
     );
   });
 

@@ -157,7 +157,7 @@ async function decideAll(
           return { kind: 'refused', step: index, refusal: { reason: 'unique-key-taken' } };
         }
         const revision = nextRevision(draft);
-        const event = drafts.add(draft, accepted, wanted.body);
+        const event = drafts.add(draft, accepted, wanted.body, step.causationId);
         drafts.notAfterMs = earlier(drafts.notAfterMs, wanted.notAfterMs);
         done.push({ life, stream, event, revision });
         break;
@@ -243,8 +243,9 @@ class Drafts {
   }
 
   /** Adds an event to what is to be appended to a life. */
-  add(draft: Draft, event: ItemEvent, body?: string): NewEvent {
-    const added = recorded(this.#context, event);
+  add(draft: Draft, event: ItemEvent, body?: string, causationId?: string): NewEvent {
+    const own = recorded(this.#context, event);
+    const added = causationId === undefined ? own : { ...own, causationId };
     draft.state = evolveItem(draft.state, event, added.id);
     draft.body = body;
     if (draft.events.length === 0) this.#changed.push(draft);

@@ -34,6 +34,8 @@ export interface ItemRequest {
    * one.
    */
   readonly isLikelyNew?: boolean | undefined;
+  /** Id of the event that the command comes of; its request by default. For several commands at once alone. */
+  readonly causationId?: string | undefined;
   /**
    * The command and, for a write, the plain body; made from the state it will be decided on, because a patch
    * needs the current document. Undefined sealed content means the life holds none yet.

@@ -23,6 +23,12 @@ import { foldItem } from '../item/handle.ts';
 import { itemStream } from '../item/stream-name.ts';
 import { itemEventVersions } from '../item/upcast.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
+import type { ScriptCommand } from '../script/commands.ts';
+import { decideScript } from '../script/decide.ts';
+import type { ScriptEvent } from '../script/events.ts';
+import { foldScript } from '../script/evolve.ts';
+import { scriptStream } from '../script/stream-name.ts';
+import { scriptEventVersions } from '../script/upcast.ts';
 import type { UniqueKeyCommand } from '../unique-key/commands.ts';
 import { decideUniqueKey } from '../unique-key/decide.ts';
 import type { UniqueKeyEvent } from '../unique-key/events.ts';
@@ -115,6 +121,13 @@ export function givenClientEncryptionKey(
   return {
     when: (command) => outcomeOf(command, decideClientEncryptionKey(foldClientEncryptionKey(recorded), command)),
   };
+}
+
+export function givenScript(
+  ...past: readonly (ScriptEvent | PastEvent<ScriptEvent>)[]
+): Given<ScriptCommand, ScriptEvent> {
+  const recorded = past.map((entry, index) => record(scriptStream('Specified'), entry, index, scriptEventVersions));
+  return { when: (command) => outcomeOf(command, decideScript(foldScript(recorded), command)) };
 }
 
 /** One value of a unique key in one partition key. */

@@ -6,6 +6,9 @@ import { parseContainerStream } from '@epitaph/core/container/stream-name.ts';
 import { evolveDatabase } from '@epitaph/core/database/evolve.ts';
 import { parseDatabaseStream } from '@epitaph/core/database/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { evolveScript } from '@epitaph/core/script/evolve.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
+import { parseScriptStream } from '@epitaph/core/script/stream-name.ts';
 import { assertLost, unlessDamaged, whyUnreadable } from '@epitaph/core/upcast.ts';
 import { evolveUser } from '@epitaph/core/user/evolve.ts';
 import type { TakenUserName, UserState } from '@epitaph/core/user/state.ts';
@@ -78,6 +81,17 @@ function userAfter(event: RecordedEvent, known: UserState | undefined, isNext: b
   }
 }
 
+/** A script of which a change can't be read is gone: it must not be run as it was before. Whoever knows better stores it again. */
+function scriptAfter(event: RecordedEvent, known: ScriptState | undefined): ScriptState {
+  try {
+    return evolveScript(known, event);
+  } catch (error) {
+    assertLost(error);
+    if (known === undefined) throw error;
+    return { ...known, status: 'deleted', body: '' };
+  }
+}
+
 function entryChange(event: RecordedEvent, catalog: Catalog): CatalogEntry | undefined {
   const user = parseUserStream(event.stream);
   if (user !== undefined) {
@@ -85,6 +99,11 @@ function entryChange(event: RecordedEvent, catalog: Catalog): CatalogEntry | und
     const state = userAfter(event, known?.state, catalog.isNext(event));
     // That a name was taken is for deciders alone.
     return state.status === 'taken' ? undefined : { kind: 'user', number: known?.number ?? event.position, state };
+  }
+  const script = parseScriptStream(event.stream);
+  if (script !== undefined) {
+    const known = catalog.entry('script', script);
+    return { kind: 'script', number: known?.number ?? event.position, state: scriptAfter(event, known?.state) };
   }
   const key = parseClientEncryptionKeyStream(event.stream);
   if (key === undefined) return undefined;

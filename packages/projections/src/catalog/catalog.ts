@@ -1,6 +1,8 @@
 import { type Gone, goneOf } from '@epitaph/core/container/gone.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
+import type { ScriptKind } from '@epitaph/core/script/events.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import {
   isGone,
@@ -19,7 +21,7 @@ export interface CatalogContainer {
 export type EntryOf<Kind extends CatalogEntry['kind']> = Extract<CatalogEntry, { kind: Kind }>;
 
 /**
- * All databases and containers, deleted ones too, and what else databases have, in memory: there are few, and every
+ * All databases and containers, deleted ones too, and what else these have but items, in memory: there are few, and every
  * request needs one.
  */
 export class Catalog {
@@ -106,6 +108,20 @@ export class Catalog {
     name: string,
   ): EntryOf<Kind> | undefined {
     return this.#entriesByName.get(`${kind}/${databaseRid}/${name}`) as EntryOf<Kind> | undefined;
+  }
+
+  /** A container's script, unless it is gone. */
+  script(containerRid: string, kind: ScriptKind, name: string): ScriptState | undefined {
+    return (this.#entriesByName.get(`script/${containerRid}/${kind}/${name}`) as EntryOf<'script'> | undefined)?.state;
+  }
+
+  /** A container's scripts, of one kind or all, in order of creation. */
+  scriptsOf(containerRid: string, kind?: ScriptKind): ScriptState[] {
+    return [...this.#entries.values()]
+      .filter((entry): entry is EntryOf<'script'> => entry.kind === 'script')
+      .filter(({ state }) => state.containerRid === containerRid && (kind ?? state.kind) === state.kind)
+      .toSorted((left, right) => left.number - right.number)
+      .map(({ state }) => state);
   }
 
   /** The entries of a kind that a database has, in order of creation. */
@@ -204,4 +220,7 @@ export class Catalog {
   }
 }
 
-const nameKey = ({ kind, state }: CatalogEntry): string => `${kind}/${state.databaseRid}/${state.name}`;
+const nameKey = ({ kind, state }: CatalogEntry): string =>
+  kind === 'script'
+    ? `script/${state.containerRid}/${state.kind}/${state.name}`
+    : `${kind}/${state.databaseRid}/${state.name}`;

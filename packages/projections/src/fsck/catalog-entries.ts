@@ -9,6 +9,8 @@ import {
   parseClientEncryptionKeyStream,
 } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import { foldScript } from '@epitaph/core/script/evolve.ts';
+import { parseScriptStream, scriptStream } from '@epitaph/core/script/stream-name.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import { foldUser } from '@epitaph/core/user/evolve.ts';
 import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
@@ -19,13 +21,19 @@ import { type Container, type Examination, readContainer } from './examination.t
 export function foldOfEntry(stream: string): ((events: readonly RecordedEvent[]) => unknown) | undefined {
   if (parseUserStream(stream) !== undefined) return foldUser;
   if (parseClientEncryptionKeyStream(stream) !== undefined) return foldClientEncryptionKey;
+  if (parseScriptStream(stream) !== undefined) return foldScript;
   return undefined;
 }
 
-export const streamOfEntry = ({ kind, state }: CatalogEntry): string =>
-  kind === 'user' ? userStream(state.rid) : clientEncryptionKeyStream(state.rid);
+const streams = {
+  user: userStream,
+  'client-encryption-key': clientEncryptionKeyStream,
+  script: scriptStream,
+} satisfies Record<CatalogEntry['kind'], (rid: string) => string>;
 
-/** Checks that a user or client encryption key is in the catalog as its stream says. */
+export const streamOfEntry = ({ kind, state }: CatalogEntry): string => streams[kind](state.rid);
+
+/** Checks that a user, client encryption key or script is in the catalog as its stream says. */
 export async function checkEntry(
   stream: string,
   entry: CatalogEntry | undefined,
@@ -40,7 +48,7 @@ export async function checkEntry(
   report('entry-differs', stream, entry === undefined ? 'not in the catalog' : 'the catalog has it otherwise');
 }
 
-/** What of a stream the catalog must show: nothing for a deleted user, or a name that another stream's user took. */
+/** What of a stream the catalog must show: nothing for a deleted user or script, or a name that another stream's user took. */
 function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
   const state = foldOfEntry(stream)!(events);
   const { status } = state as { readonly status?: string };

@@ -60,6 +60,7 @@ export class DueBook {
           break;
         case 'user':
         case 'client-encryption-key':
+        case 'script':
         case 'purge-run':
         case 'purge-run-completed':
         case 'log-mark':

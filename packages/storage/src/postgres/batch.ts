@@ -86,7 +86,8 @@ export class Batch {
         this.#putContainer(change);
         return;
       case 'user':
-      case 'client-encryption-key': {
+      case 'client-encryption-key':
+      case 'script': {
         const { kind, number, state } = change;
         this.entries.set(number, { kind, state: JSON.stringify(state), gone: isGone(change) });
         return;

@@ -55,7 +55,7 @@ export function readModelTables(schema: string): string {
       PRIMARY KEY (number, list, place)
     );
     CREATE INDEX container_entries_by_change ON ${schema}.container_entries (changed);
-    -- What databases have besides containers: users with their permissions, client encryption keys; those that are gone, too.
+    -- What databases have besides containers: users with their permissions, client encryption keys, and containers: scripts; those that are gone, too.
     CREATE TABLE ${schema}.catalog_entries (
       number bigint PRIMARY KEY,
       kind text NOT NULL,

@@ -56,5 +56,6 @@ export const vaultSchema: Schema = {
     -- By what that log knows that it is this vault's.
     ALTER TABLE epitaph_vault.log ADD COLUMN owner text NOT NULL DEFAULT gen_random_uuid();
     `,
+    '-- With events of scripts, which older versions cannot read.',
   ],
 };

@@ -333,6 +333,7 @@ export class ReadModelWriterCore implements WriterCore {
         return;
       case 'user':
       case 'client-encryption-key':
+      case 'script':
         if (isGone(change)) sql.removeEntry.run(change.number);
         else sql.putEntry.run(change.number, change.kind, JSON.stringify(change.state));
         return;

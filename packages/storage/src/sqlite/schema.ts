@@ -68,7 +68,7 @@ const HOLD_INDEXES = `
   CREATE INDEX held_prefixes_by_hold ON held_prefixes (hold_id);
 `;
 /** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
-export const VAULT_SCHEMA_VERSION = 4;
+export const VAULT_SCHEMA_VERSION = 5;
 export const VAULT_SCHEMA = `
   -- Rows are only appended, zeros for a key that is to be stored later, and a destroyed key is overwritten in place by
   -- zeros: nothing moves on a page, so nothing is left behind in one.
@@ -108,6 +108,8 @@ export const VAULT_MIGRATIONS: readonly string[] = [
       UNION SELECT hold_id, value FROM holds, json_each(scope, '$.prefixes') WHERE scope ->> '$.kind' = 'stream-prefixes'
     )`,
   SPARE_BATCHES_TABLE,
+  // With events of scripts, which older versions can't read.
+  '',
 ];
 
 /**
@@ -135,7 +137,7 @@ export const READ_MODEL_SCHEMA = `
     state TEXT NOT NULL,
     PRIMARY KEY (number, list, place)
   ) STRICT, WITHOUT ROWID;
-  -- What databases have besides containers: users with their permissions, client encryption keys.
+  -- What databases have besides containers: users with their permissions, client encryption keys; and containers: scripts.
   CREATE TABLE catalog_entries (
     number INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,

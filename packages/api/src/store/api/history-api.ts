@@ -15,6 +15,8 @@ export interface HistoryEntry {
   readonly position?: number;
   readonly eventId?: string;
   readonly correlationId?: string;
+  /** Id of the event that it comes of, where that is not the request itself: of the script that asked for it, as it was stored. */
+  readonly causationId?: string;
   /** The event's data; for a write known only from the ledger of a purged life, what the ledger says. */
   readonly data: Readonly<Record<string, unknown>>;
   /** True for a write whose event was truncated and whose facts come from the ledger. */

@@ -51,7 +51,11 @@ export interface ItemToWrite extends ItemName {
 }
 
 /** One operation of a batch. */
-export type BatchOperation = { readonly precondition?: UpsertPrecondition | undefined } & (
+export type BatchOperation = {
+  readonly precondition?: UpsertPrecondition | undefined;
+  /** Id of the event that it comes of: of the script that asked for it. By default it is the request. */
+  readonly causationId?: string | undefined;
+} & (
   | { readonly kind: 'write'; readonly operation: 'create' | 'upsert' | 'replace'; readonly item: ItemToWrite }
   | ({ readonly kind: 'patch'; readonly patch: PatchRequest } & ItemName)
   | ({ readonly kind: 'delete' } & ItemName)

@@ -406,6 +406,7 @@ function entryOf(event: RecordedEvent, life: number): HistoryEntry {
     position: event.position,
     eventId: event.id,
     correlationId: event.correlationId,
+    ...(event.causationId === event.correlationId ? {} : { causationId: event.causationId }),
     data,
   };
 }

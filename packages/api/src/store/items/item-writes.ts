@@ -327,6 +327,7 @@ export class ItemWrites {
       const intent = hasUniqueKeys(within.state.definition) ? this.#intents.namingUniqueKeys(within, plain) : plain;
       return {
         prefix: batch.prefixes[index]!,
+        causationId: 'causationId' in operation ? operation.causationId : undefined,
         lifeHint: () => this.#lifeHint(within, partitionKey, id),
         command: this.#inTime(within, nameOf(operation), context.nowMs, batch.done, (state, life) => {
           reached = index;

@@ -52,6 +52,8 @@ export type EdgeStore = Pick<
   | 'requestUnits'
   | 'measurements'
   | 'countItems'
+  | 'listScripts'
+  | 'script'
 >;
 
 /** A store of maps, as small as the edge's tests allow: no expiry, no history. */
@@ -283,6 +285,10 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     nowMs: () => 1_763_722_800_000,
     headPosition: () => position,
     reaches: async (wanted) => wanted <= position,
+    listScripts: () => [],
+    script: () => {
+      throw new Refusal('script-not-found');
+    },
     countItems: async (container) => itemsOf(container).size,
     measurements: new Measurements(),
     requestUnits: new RequestUnits({

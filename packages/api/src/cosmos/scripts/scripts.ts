@@ -1,0 +1,132 @@
+import { z } from 'zod';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ScriptContent, ScriptKind } from '@epitaph/core/script/events.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
+import { containerSelf } from '../../store/items/system-properties.ts';
+import { checkName } from '../container-body.ts';
+import { badRequest, tooLarge, wrappedErrors } from '../errors.ts';
+import { answerFeed } from '../feed.ts';
+import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from '../metadata.ts';
+import {
+  containerOf,
+  headerFlag,
+  isFeed,
+  jsonObjectOf,
+  methodNotAllowed,
+  owner,
+  preconditionOf,
+  type Answer,
+  type CosmosRequest,
+} from '../request.ts';
+import { runStoredProcedure } from './stored-procedure.ts';
+
+/** Bytes of a script's text at most: all of them are held in memory. */
+const MAX_SCRIPT_BYTES = 256 * 1024;
+
+/** By the segment of a target, the kind and what a list of it is called in an answer. */
+const kinds = {
+  sprocs: { kind: 'stored-procedure', list: 'StoredProcedures' },
+  triggers: { kind: 'trigger', list: 'Triggers' },
+  udfs: { kind: 'user-defined-function', list: 'UserDefinedFunctions' },
+} as const satisfies Record<string, { readonly kind: ScriptKind; readonly list: string }>;
+type Segment = keyof typeof kinds;
+
+export const isScripts = (segment: string | undefined): segment is Segment =>
+  segment !== undefined && Object.hasOwn(kinds, segment);
+
+const bodySchema = z.looseObject({ body: z.string().min(1) });
+const triggerSchema = z.looseObject({
+  triggerType: z.string().regex(/^(?:pre|post)$/i, "is neither 'Pre' nor 'Post'"),
+  triggerOperation: z
+    .string()
+    .regex(/^(?:all|create|update|delete|replace|upsert)$/i, 'is no operation that a trigger is for'),
+});
+
+/** `/dbs/{db}/colls/{coll}/{sprocs|triggers|udfs}` */
+export async function answerScripts(request: CosmosRequest): Promise<Answer> {
+  const { store, method, headers, caller, segments } = request;
+  const segment = segments[4] as Segment;
+  const { kind, list } = kinds[segment];
+  const container = owner(containerOf, request);
+  if (isFeed(request)) {
+    const shown = store.listScripts(container, kind).map((script) => showScript(container, segment, script));
+    return answerFeed(request, container.rid, list, shown);
+  }
+  if (method !== 'POST') throw methodNotAllowed();
+  const script = { kind, ...(await readScript(request, kind)) };
+  const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
+  const written = await store.writeScript(caller, container, operation, script, preconditionOf(headers));
+  const shown = showScript(container, segment, written.resource);
+  return answerMetadata(written.created ? 201 : 200, shown, written.position);
+}
+
+/** `/dbs/{db}/colls/{coll}/{sprocs|triggers|udfs}/{script}` */
+export async function answerScript(request: CosmosRequest): Promise<Answer> {
+  const { store, method, headers, caller, segments } = request;
+  const segment = segments[4] as Segment;
+  const { kind } = kinds[segment];
+  const container = owner(containerOf, request);
+  const script = scriptOf(request, container, kind);
+  switch (method) {
+    case 'GET':
+      return answerMetadataRead(request, showScript(container, segment, script));
+    case 'PUT': {
+      const { name, content } = await readScript(request, kind);
+      if (name !== script.name) throw badRequest('The id in the body is not the one in the request target.');
+      const written = await store.replaceScript(caller, script, content, preconditionOf(headers));
+      return answerMetadata(200, showScript(container, segment, written.resource), written.position);
+    }
+    case 'DELETE': {
+      const { position } = await store.deleteScript(caller, script, preconditionOf(headers));
+      return answerMetadataDeleted(position);
+    }
+    case 'POST':
+      // Whoever may only read could otherwise call it a query.
+      if (kind === 'stored-procedure' && !isFeed(request)) return runStoredProcedure(request, container, script);
+      throw methodNotAllowed();
+    default:
+      throw methodNotAllowed();
+  }
+}
+
+/** The script that a target names, by name or rid. */
+function scriptOf({ store, segments }: CosmosRequest, container: ContainerState, kind: ScriptKind): ScriptState {
+  const name = segments[5]!;
+  const byRid = segments[3] === container.rid ? store.listScripts(container, kind) : [];
+  return byRid.find(({ rid }) => rid === name) ?? store.script(container, kind, name);
+}
+
+function showScript(container: ContainerState, segment: Segment, script: ScriptState) {
+  const { name, body, trigger, rid, etag, changedAtMs } = script;
+  return {
+    id: name,
+    body,
+    ...(trigger === undefined ? {} : { triggerType: trigger.type, triggerOperation: trigger.operation }),
+    _rid: rid,
+    _self: `${containerSelf(container)}${segment}/${rid}/`,
+    _etag: etag,
+    _ts: Math.floor(changedAtMs / 1000),
+  };
+}
+
+async function readScript(
+  request: CosmosRequest,
+  kind: ScriptKind,
+): Promise<{ readonly name: string; readonly content: ScriptContent }> {
+  if ((request.body?.length ?? 0) > MAX_SCRIPT_BYTES) throw tooLarge();
+  const given = jsonObjectOf(request);
+  const name = checkName(given['id']);
+  const { body } = checked(bodySchema, given);
+  const { error } = await request.scripts.check(body);
+  if (error !== undefined) throw badRequest(wrappedErrors(`The script's body is not a function: ${error}`));
+  if (kind !== 'trigger') return { name, content: { body } };
+  const { triggerType, triggerOperation } = checked(triggerSchema, given);
+  return { name, content: { body, trigger: { type: triggerType, operation: triggerOperation } } };
+}
+
+function checked<Schema extends z.ZodType>(schema: Schema, given: unknown): z.infer<Schema> {
+  const parsed = schema.safeParse(given);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw badRequest(`The script's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
+}

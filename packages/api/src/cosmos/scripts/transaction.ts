@@ -1,0 +1,478 @@
+import { randomInt, randomUUID } from 'node:crypto';
+import { systemClocks } from '@epitaph/core/clock.ts';
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { Pace } from '@epitaph/core/turn.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
+import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { type Json, parseJson, parseQuery, planQuery, startEvaluation } from '@epitaph/query';
+import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
+import { charge, chargeOfWrite, workOfText } from '../../request-units/charge.ts';
+import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
+import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../store/items/system-properties.ts';
+import { planOptionsOf } from '../../store/plan-options.ts';
+import { birthOfItemRid, itemRid } from '../../store/rids.ts';
+import { decodeContinuation, encodeContinuation } from '../continuation.ts';
+import { badRequest, describeError, overloaded, tooLarge, WireError, wrappedErrors } from '../errors.ts';
+import { itemOf } from '../item-body.ts';
+import { isJsonObject, parseExactText } from '../json.ts';
+import type { CosmosRequest } from '../request.ts';
+import type { QueryBody } from '../feed.ts';
+
+/** How often a script is run again that others came in the way of, before its client is told to try again. */
+const MAX_ATTEMPTS = 5;
+/** Characters of the documents that a script writes, and of what a query over them finds. */
+const MAX_CHARACTERS = 16 * 1024 * 1024;
+/** Documents that are looked at at once by a query that sees what the script wrote. */
+const DOCUMENTS_AT_ONCE = 100;
+/** Milliseconds that such a query may work on a document: nobody else has a turn meanwhile. */
+const MAX_DOCUMENT_MS = 50;
+/** Rows that a script gets at once, unless it asks for less; as Cosmos DB's server-side API has it. */
+const PAGE_ROWS = 100;
+
+/** Births of items that are not recorded yet: no log comes to such a position. */
+const FIRST_STAND_IN = 2 ** 50;
+
+/** What a script left, once it is recorded. */
+export interface Recorded<Result> {
+  readonly result: Result;
+  readonly results: readonly BatchResult[];
+  readonly position: number;
+  readonly charge: number;
+  /** A text that the script made, with the etags and rids that the items have now in place of those that stood in for them. */
+  readonly asRecorded: (text: string) => string;
+}
+
+/**
+ * Does some work in one partition key, and records all that was written at once. Where another writer has changed an item
+ * since the work saw it, nothing is recorded, and the work done again.
+ *
+ * @throws WireError 449 where others come in the way again and again; Refusal for what can't be recorded
+ */
+export async function inTransaction<Result>(
+  request: CosmosRequest,
+  container: ContainerState,
+  partitionKey: string,
+  work: (transaction: Transaction) => Promise<Result>,
+): Promise<Recorded<Result>> {
+  let spent = 0;
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const transaction = new Transaction(request, container, partitionKey);
+    try {
+      const result = await work(transaction);
+      const recorded = await transaction.record();
+      spent += transaction.charge;
+      if (recorded !== undefined) return { result, charge: Math.round(spent * 100) / 100, ...recorded };
+    } catch (error) {
+      spent += transaction.charge;
+      if (!(error instanceof Overtaken)) throw error;
+    }
+  }
+  throw new WireError('retryWith', 'Conflicting requests were made to the resource. Please retry.');
+}
+
+/** Another writer has changed an item after the script saw it. */
+class Overtaken extends Error {}
+
+/** An item as a script sees it. What of it is not recorded yet has another etag and rid later. */
+type Seen = ShownItem;
+
+/** What scripts do in one partition key until it is recorded: they see what they have written, and nobody else does. */
+export class Transaction implements ScriptHost {
+  readonly #request: CosmosRequest;
+  readonly #container: ContainerState;
+  readonly #partitionKey: string;
+  /** By id, what was written here: the item as it is now, undefined for one that was deleted. */
+  readonly #written = new Map<string, Seen | undefined>();
+  /** By id, the etag of what was first seen of an item that is recorded; undefined for none. */
+  readonly #firstSeen = new Map<string, string | undefined>();
+  readonly #operations: BatchOperation[] = [];
+  /** For each operation, what the script was shown of what it wrote. */
+  readonly #shown: (Seen | undefined)[] = [];
+  /** Rows of queries over what was written, that the script has yet to ask for. */
+  readonly #rowsLeft = new Map<string, readonly string[]>();
+  readonly #pace = new Pace();
+  /** Id of the event that stored the script which runs. */
+  #causationId: string | undefined;
+  #characters = 0;
+  #nextBirth = FIRST_STAND_IN + randomInt(2 ** 40);
+  #charge = 0;
+
+  constructor(request: CosmosRequest, container: ContainerState, partitionKey: string) {
+    this.#request = request;
+    this.#container = container;
+    this.#partitionKey = partitionKey;
+  }
+
+  get charge(): number {
+    return this.#charge;
+  }
+
+  /** Runs a script to its end. What it asks for is on record as coming of it. @throws WireError for one that failed */
+  async run(
+    { name, body: source, etag }: ScriptState,
+    given: Omit<Script, 'name' | 'source' | 'collection'>,
+  ): Promise<Extract<ScriptOutcome, { kind: 'done' }>> {
+    const [, database, , collection] = this.#request.segments;
+    const links = { self: containerSelf(this.#container), alt: `dbs/${database!}/colls/${collection!}` };
+    this.#causationId = unquoted(etag);
+    const outcome = await this.#request.scripts.run({ ...given, name, source, collection: links }, this);
+    this.#causationId = undefined;
+    this.#charge += charge.script(outcome.workedMs);
+    if (outcome.kind === 'done') return outcome;
+    throw failureOf(name, outcome);
+  }
+
+  /** Carries out what the script asks for. Expected refusals are for the script to hear; nothing else is. */
+  async operate(operation: ScriptOperation): Promise<ScriptAnswer> {
+    this.#request.signal().throwIfAborted();
+    try {
+      return await this.#answer(operation);
+    } catch (error) {
+      const failed = failedFor(error);
+      if (failed === undefined) throw error;
+      return failed;
+    }
+  }
+
+  /** Writes an item as the operation of a request, on whose behalf scripts run before and after. */
+  async write(operation: 'create' | 'upsert' | 'replace', item: ItemToWrite, ifMatch?: string): Promise<Seen> {
+    if (item.partitionKey !== this.#partitionKey) throw otherKeyInScript();
+    if (readOwnTtl(item.document).kind === 'unreadable' && this.#container.definition.defaultTtl !== null) {
+      throw badRequest(`The input ttl '${JSON.stringify(item.document['ttl']).slice(0, 100)}' is invalid.`);
+    }
+    if (item.json.length > this.#request.limits.itemBytes) throw tooLarge();
+    this.#characters += item.json.length;
+    if (this.#characters > MAX_CHARACTERS) throw tooLarge();
+    const before = await this.#find(item.id);
+    if (operation === 'create' && before !== undefined) throw new Refusal('already-exists');
+    if (operation === 'replace' && before === undefined) throw new Refusal('item-not-found');
+    this.#checkMatch(before, ifMatch);
+    this.#charge += chargeOfWrite(this.#container.definition, item.json, item.document);
+    const seen: Seen = {
+      ...item,
+      birth: before?.birth ?? this.#nextBirth++,
+      ts: Math.floor(this.#request.store.nowMs() / 1000),
+      etag: `"${randomUUID()}"`,
+    };
+    const guard = this.#guard(item.id);
+    this.#operations.push({
+      kind: 'write',
+      // An upsert has been decided by what was seen; whoever comes in between has it decided again.
+      operation: before === undefined ? 'create' : 'replace',
+      item,
+      precondition: guard,
+      causationId: this.#causationId,
+    });
+    this.#shown.push(seen);
+    this.#written.set(item.id, seen);
+    return seen;
+  }
+
+  async delete(id: string, ifMatch?: string): Promise<Seen> {
+    const before = await this.#find(id);
+    if (before === undefined) throw new Refusal('item-not-found');
+    this.#checkMatch(before, ifMatch);
+    this.#charge += charge.delete(Buffer.byteLength(before.json));
+    this.#operations.push({
+      kind: 'delete',
+      id,
+      partitionKey: this.#partitionKey,
+      precondition: this.#guard(id),
+      causationId: this.#causationId,
+    });
+    this.#shown.push(undefined);
+    this.#written.set(id, undefined);
+    return before;
+  }
+
+  /** @returns undefined where another writer came in between, and nothing is recorded */
+  async record(): Promise<Omit<Recorded<unknown>, 'result' | 'charge'> | undefined> {
+    const { store, caller } = this.#request;
+    if (this.#operations.length === 0) {
+      return { results: [], position: store.headPosition(), asRecorded: (text) => text };
+    }
+    const outcome = await store.batchItems(caller, this.#container, this.#operations);
+    if (outcome.kind === 'refused') {
+      const { code } = outcome.refusal;
+      if (code === 'already-exists' || code === 'precondition-failed' || code === 'item-not-found') return undefined;
+      throw outcome.refusal;
+    }
+    const { results, position } = outcome;
+    const now = new Map<string, string>();
+    for (const [index, result] of results.entries()) {
+      const shown = this.#shown[index];
+      if (shown === undefined || result.kind !== 'written') continue;
+      now.set(unquoted(shown.etag), unquoted(result.item.etag));
+      now.set(itemRid(this.#container.rid, shown.birth), itemRid(this.#container.rid, result.item.birth));
+    }
+    const asRecorded = (text: string): string => text.replaceAll(STAND_INS, (found) => now.get(found) ?? found);
+    return { results, position, asRecorded };
+  }
+
+  /** How many operations there are so far. */
+  get place(): number {
+    return this.#operations.length;
+  }
+
+  async #answer(operation: ScriptOperation): Promise<ScriptAnswer> {
+    switch (operation.kind) {
+      case 'create':
+      case 'upsert':
+        return this.#show(await this.write(operation.kind, this.#itemIn(operation.body, operation.makesId)));
+      case 'replace': {
+        const item = this.#itemIn(operation.body, false);
+        const id = await this.#idOf(operation.link);
+        if (id !== item.id) throw badRequest('The id of the document is not that of the item which it is to replace.');
+        return this.#show(await this.write('replace', item, operation.ifMatch));
+      }
+      case 'delete':
+        await this.delete(await this.#idOf(operation.link), operation.ifMatch);
+        return { kind: 'done' };
+      case 'read': {
+        const found = await this.#find(await this.#idOf(operation.link));
+        this.#charge += found === undefined ? charge.refusedRead : charge.pointRead(Buffer.byteLength(found.json));
+        if (found === undefined) throw new Refusal('item-not-found');
+        return found.etag === operation.ifNoneMatch ? { kind: 'failed', status: 304, message: '' } : this.#show(found);
+      }
+      case 'list':
+        return this.#query({ sql: 'SELECT * FROM c', parameters: [] }, operation);
+      case 'query': {
+        const parameters = parseExactText(Buffer.from(operation.parameters), this.#request.limits.jsonDepth);
+        return this.#query({ sql: operation.query, parameters: parametersIn(parameters) }, operation);
+      }
+      default:
+        return operation satisfies never;
+    }
+  }
+
+  #show = (item: Seen): ScriptAnswer => ({ kind: 'done', body: withSystemProperties(this.#container, item) });
+
+  #itemIn(body: string, makesId: boolean): ItemToWrite {
+    const document = parseExactText(Buffer.from(body), this.#request.limits.jsonDepth);
+    if (!isJsonObject(document)) throw badRequest('The document is not a JSON object.');
+    const { id = makesId ? randomUUID() : undefined } = document;
+    return itemOf(this.#container.definition, { ...document, id });
+  }
+
+  /** The id of the item of a link, which is of names, or of rids as a `_self` is. */
+  async #idOf(link: string): Promise<string> {
+    const segments = link.split('/').filter((segment) => segment !== '');
+    const [dbs, , colls, collection, docs, name] = segments;
+    if (segments.length !== 6 || dbs !== 'dbs' || colls !== 'colls' || docs !== 'docs') {
+      throw badRequest(`'${link.slice(0, 200)}' is not the link of a document.`);
+    }
+    if (collection !== this.#container.rid) {
+      if (collection === this.#request.segments[3]) return name!;
+      throw badRequest('A script can only reach documents of its own collection.');
+    }
+    const birth = birthOfItemRid(this.#container.rid, name!);
+    if (birth === undefined) return name!;
+    for (const seen of this.#written.values()) if (seen?.birth === birth) return seen.id;
+    const found = await this.#request.store.itemByBirth(this.#container, birth);
+    if (found === undefined) throw new Refusal('item-not-found');
+    if (found.partitionKey !== this.#partitionKey) throw otherKeyInScript();
+    return found.id;
+  }
+
+  /** An item as the script sees it; undefined where it sees none. */
+  async #find(id: string): Promise<Seen | undefined> {
+    if (this.#written.has(id)) return this.#written.get(id);
+    const found = await this.#request.store
+      .readItem(this.#container, id, this.#partitionKey, 'head')
+      .catch(unlessMissing);
+    this.#remember(id, found?.etag);
+    return found;
+  }
+
+  /** @throws Overtaken for an item that is not as the script saw it before */
+  #remember(id: string, etag: string | undefined): void {
+    if (!this.#firstSeen.has(id)) this.#firstSeen.set(id, etag);
+    else if (this.#firstSeen.get(id) !== etag) throw new Overtaken();
+  }
+
+  /** What the first operation on an item is guarded with: later ones follow it. */
+  #guard(id: string): BatchOperation['precondition'] {
+    const etag = this.#firstSeen.get(id);
+    return etag === undefined || this.#written.has(id) ? undefined : { ifMatch: etag };
+  }
+
+  #checkMatch(before: Seen | undefined, ifMatch: string | undefined): void {
+    if (ifMatch === undefined || (before !== undefined && (ifMatch === '*' || ifMatch === before.etag))) return;
+    throw new Refusal('precondition-failed');
+  }
+
+  /**
+   * A page of what a query finds. Those that follow see the items as the first one did: as they are recorded, or, once the
+   * script has written, as it has left them by then.
+   */
+  async #query(
+    { sql, parameters }: Pick<QueryBody, 'sql' | 'parameters'>,
+    { pageSize = PAGE_ROWS, continuation }: { readonly pageSize?: number; readonly continuation?: string },
+  ): Promise<ScriptAnswer> {
+    const rows = Math.min(pageSize < 1 ? PAGE_ROWS : pageSize, this.#request.limits.pageItems);
+    const left = continuation === undefined ? undefined : this.#rowsLeft.get(continuation);
+    if (left !== undefined) return this.#pageOf(left, rows);
+    if (continuation === undefined && this.#written.size > 0) {
+      return this.#pageOf(await this.#rowsOverWritten(sql, parameters), rows);
+    }
+    const { store, signal, limits } = this.#request;
+    const where = { of: this.#container.rid, key: this.#partitionKey };
+    const page = await store.queryItems(this.#container, {
+      sql,
+      parameters,
+      partitionKey: this.#partitionKey,
+      maxItemCount: rows,
+      isAwaited: true,
+      ...decodeContinuation(continuation, where),
+      atLeast: 'head',
+      signal: signal(),
+    });
+    if (givesItems(sql, limits)) for (const row of page.rows) this.#rememberRow(row);
+    const body = `[${page.texts.join(',')}]`;
+    this.#charge += charge.query(page.examined, Buffer.byteLength(body), page.extraWork + workOfText(sql));
+    const next = page.continuation === undefined ? {} : { continuation: encodeContinuation(page, where) };
+    return { kind: 'done', body, ...next };
+  }
+
+  /** A row that is an item as it is recorded. */
+  #rememberRow(row: unknown): void {
+    if (!isJsonObject(row)) return;
+    const { id, _etag: etag, _rid: rid } = row;
+    if (typeof id !== 'string' || typeof etag !== 'string' || typeof rid !== 'string') return;
+    if (!this.#written.has(id)) this.#remember(id, etag);
+  }
+
+  #pageOf(rows: readonly string[], size: number): ScriptAnswer {
+    const body = `[${rows.slice(0, size).join(',')}]`;
+    if (rows.length <= size) return { kind: 'done', body };
+    const continuation = randomUUID();
+    this.#rowsLeft.set(continuation, rows.slice(size));
+    return { kind: 'done', body, continuation };
+  }
+
+  /** All rows of a query over the items of the partition key as the script has left them. */
+  async #rowsOverWritten(sql: string, parameters: QueryBody['parameters']): Promise<readonly string[]> {
+    const { store, limits } = this.#request;
+    const plan = planQuery(
+      parseQuery(sql, { maxLength: limits.queryCharacters }),
+      parameters,
+      planOptionsOf(this.#container.definition),
+    );
+    const evaluation = startEvaluation(plan, {
+      nowMs: store.nowMs(),
+      monotonicMs: systemClocks.workedMs,
+      maxDocumentMs: MAX_DOCUMENT_MS,
+    });
+    const rows: string[] = [];
+    let characters = 0;
+    let examined = 0;
+    const take = (): void => {
+      for (const row of evaluation.takeRows()) {
+        const text = JSON.stringify(row);
+        characters += text.length;
+        if (characters > MAX_CHARACTERS)
+          throw badRequest('The query finds too much at once for a script that has written.');
+        rows.push(text);
+      }
+    };
+    for await (const documents of this.#documents()) {
+      examined += documents.length;
+      for (let next = 0; next < documents.length && evaluation.wantsDocuments; take()) {
+        next = evaluation.offer(documents, next);
+        await this.#pace.step();
+      }
+      if (!evaluation.wantsDocuments) break;
+    }
+    for (const _ of evaluation.finishing()) {
+      take();
+      await this.#pace.step();
+    }
+    take();
+    this.#charge += charge.query(examined, characters, evaluation.extraWork + workOfText(sql));
+    return rows;
+  }
+
+  /** The items of the partition key as the script has left them, some at a time. */
+  async *#documents(): AsyncGenerator<readonly Json[]> {
+    const { store } = this.#request;
+    const scope = { partitionKey: this.#partitionKey, maxItemCount: DOCUMENTS_AT_ONCE, atLeast: 'head' } as const;
+    const begun = new Set<string>();
+    let page: Awaited<ReturnType<typeof store.listItems>> | undefined;
+    do {
+      page = await store.listItems(this.#container, { ...scope, continuation: page?.continuation });
+      const seen: Seen[] = [];
+      for (const item of page.items) {
+        if (!this.#written.has(item.id)) this.#remember(item.id, item.etag);
+        const now = this.#written.has(item.id) ? this.#written.get(item.id) : item;
+        if (now === undefined) continue;
+        begun.add(item.id);
+        seen.push(now);
+      }
+      yield seen.map((item) => this.#document(item));
+    } while (page.continuation !== undefined);
+    const others = [...this.#written.values()].filter((item) => item !== undefined && !begun.has(item.id));
+    yield others.map((item) => this.#document(item!));
+  }
+
+  #document(item: Seen): Json {
+    const own = parseJson(item.json) as { readonly [name: string]: Json };
+    return { ...own, ...systemPropertiesOf(this.#container, item) };
+  }
+}
+
+/** What etags and rids look like, in the text of an answer. */
+const STAND_INS = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Za-z0-9+-]{22}==/g;
+
+/** What a script is told of a refusal; undefined for what is no answer to it, but ends it. */
+function failedFor(error: unknown): ScriptAnswer | undefined {
+  const described = describeError(error);
+  if (described === undefined) return undefined;
+  const { status } = described.shape;
+  const isOfItem = error instanceof Refusal && error.code === 'item-not-found';
+  // Any other 404 is of the container or the session, and would be taken for the item's.
+  if (status >= 500 || (status === 404 && !isOfItem) || (error as Error).name === 'AbortError') return undefined;
+  return { kind: 'failed', status, message: described.message };
+}
+
+const unquoted = (etag: string): string => etag.slice(1, -1);
+
+function unlessMissing(error: unknown): undefined {
+  if (error instanceof Refusal && error.code === 'item-not-found') return undefined;
+  throw error;
+}
+
+/** In the service's words. */
+const otherKeyInScript = (): WireError =>
+  badRequest(
+    'Requests originating from scripts cannot reference partition keys other than the one for which client request was submitted.',
+  );
+
+/** Whether the rows of a query are the items themselves. */
+function givesItems(sql: string, limits: CosmosRequest['limits']): boolean {
+  const { selection, from } = parseQuery(sql, { maxLength: limits.queryCharacters });
+  if (selection.kind === 'star') return true;
+  return selection.kind === 'value' && selection.expression.kind === 'identifier' && from.length === 1;
+}
+
+function parametersIn(value: unknown): QueryBody['parameters'] {
+  if (Array.isArray(value) && value.every((one) => isJsonObject(one) && typeof one['name'] === 'string')) {
+    return value as QueryBody['parameters'];
+  }
+  throw badRequest("The query's parameters are not an array of objects with a name.");
+}
+
+function failureOf(name: string, outcome: Exclude<ScriptOutcome, { kind: 'done' }>): WireError {
+  switch (outcome.kind) {
+    case 'threw':
+      return badRequest(wrappedErrors(`Encountered exception while executing Javascript. ${outcome.message}`));
+    case 'out-of-time':
+      return new WireError('requestTimeout', wrappedErrors(`The script '${name}' did not come to its end in time.`));
+    case 'out-of-memory':
+      return badRequest(wrappedErrors(`The script '${name}' took more memory than a script may.`));
+    case 'busy':
+      return overloaded(1_000);
+    default:
+      return outcome satisfies never;
+  }
+}

@@ -1,0 +1,30 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ScriptContent, ScriptKind } from '@epitaph/core/script/events.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
+import type { Caller, Precondition, Written } from './common.ts';
+
+/** JavaScript that clients store in a container: kept here, run by who asks for it. Lists are in order of creation. */
+export interface ScriptsApi {
+  listScripts(container: ContainerState, kind: ScriptKind): readonly ScriptState[];
+  /** @throws Refusal script-not-found */
+  script(container: ContainerState, kind: ScriptKind, name: string): ScriptState;
+  /** @throws Refusal already-exists for a create of what there is; bad-request where there are too many */
+  writeScript(
+    caller: Caller,
+    container: ContainerState,
+    operation: 'create' | 'upsert',
+    script: { readonly kind: ScriptKind; readonly name: string; readonly content: ScriptContent },
+    precondition?: Precondition,
+  ): Promise<Written<ScriptState>>;
+  replaceScript(
+    caller: Caller,
+    script: ScriptState,
+    content: ScriptContent,
+    precondition?: Precondition,
+  ): Promise<Written<ScriptState>>;
+  deleteScript(
+    caller: Caller,
+    script: ScriptState,
+    precondition?: Precondition,
+  ): Promise<{ readonly position: number }>;
+}

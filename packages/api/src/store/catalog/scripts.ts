@@ -1,0 +1,115 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { Refusal } from '@epitaph/core/errors.ts';
+import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
+import { invariant } from '@epitaph/core/invariant.ts';
+import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
+import type { ScriptCommand } from '@epitaph/core/script/commands.ts';
+import { decideScript, type ScriptDecision, type ScriptRefusal } from '@epitaph/core/script/decide.ts';
+import type { ScriptKind } from '@epitaph/core/script/events.ts';
+import { evolveScript } from '@epitaph/core/script/evolve.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
+import { scriptStream } from '@epitaph/core/script/stream-name.ts';
+import { scriptEventVersions } from '@epitaph/core/script/upcast.ts';
+import type { Caller, Written } from '../api/common.ts';
+import type { ScriptsApi } from '../api/scripts-api.ts';
+import type { StoreParts } from '../parts.ts';
+import { scriptRid } from '../rids.ts';
+
+/** Scripts of a kind in one container at most: all of them are held in memory. */
+const MAX_SCRIPTS = 100;
+
+interface Done {
+  readonly decision: ScriptDecision;
+  readonly state: ScriptState | undefined;
+  readonly position: number;
+}
+
+/** Commands on scripts. */
+export class Scripts {
+  readonly #parts: StoreParts;
+  readonly #order = new KeyedMutex();
+
+  constructor(parts: StoreParts) {
+    this.#parts = parts;
+  }
+
+  list({ rid }: ContainerState, kind: ScriptKind): readonly ScriptState[] {
+    return this.#parts.catalog.scriptsOf(rid, kind);
+  }
+
+  find({ rid }: ContainerState, kind: ScriptKind, name: string): ScriptState {
+    const found = this.#parts.catalog.script(rid, kind, name);
+    if (found === undefined) throw new Refusal('script-not-found');
+    return found;
+  }
+
+  readonly write: ScriptsApi['writeScript'] = async (
+    caller,
+    { rid: containerRid, databaseRid },
+    operation,
+    { kind, name, content },
+    { ifMatch } = {},
+  ) => {
+    const there = this.#parts.catalog.scriptsOf(containerRid, kind);
+    if (there.length >= MAX_SCRIPTS && there.every((script) => script.name !== name)) {
+      throw new Refusal('bad-request', `A container can have ${MAX_SCRIPTS} scripts of a kind at most.`);
+    }
+    const command = {
+      type: 'WriteScript',
+      operation,
+      databaseRid,
+      containerRid,
+      kind,
+      name,
+      content,
+      ifMatch,
+    } as const;
+    for (let incarnation = 0; ; incarnation++) {
+      const rid = scriptRid(containerRid, kind, name, incarnation);
+      const { decision, state, position } = await this.#on(caller, rid, command);
+      if (decision.kind === 'accepted') {
+        return { resource: state!, position, created: decision.events[0]!.type === 'ScriptCreated' };
+      }
+      if (decision.refusal.reason !== 'rid-taken') throw refusalOf(decision.refusal);
+    }
+  };
+
+  readonly replace: ScriptsApi['replaceScript'] = async (caller, { rid }, content, { ifMatch } = {}) =>
+    this.#accepted(caller, rid, { type: 'ReplaceScript', content, ifMatch });
+
+  readonly delete: ScriptsApi['deleteScript'] = async (caller, { rid }, { ifMatch } = {}) =>
+    this.#accepted(caller, rid, { type: 'DeleteScript', ifMatch });
+
+  async #accepted(caller: Caller, rid: string, command: ScriptCommand): Promise<Written<ScriptState>> {
+    const { decision, state, position } = await this.#on(caller, rid, command);
+    if (decision.kind === 'refused') throw refusalOf(decision.refusal);
+    return { resource: state!, position, created: false };
+  }
+
+  async #on(caller: Caller, rid: string, command: ScriptCommand): Promise<Done> {
+    const context = this.#parts.command(caller);
+    // One at a time: a loser would only decide again.
+    const decide = () =>
+      handleCommand<ScriptState | undefined, ScriptDecision>(this.#parts.ports.log, {
+        stream: scriptStream(rid),
+        load: 'all',
+        initial: undefined,
+        evolve: evolveScript,
+        // Where the log has lost some of it, what the read models have can be taken away all the same.
+        otherwise: async (position) => {
+          await this.#parts.projected(position);
+          return this.#parts.catalog.entry('script', rid)?.state;
+        },
+        decide: (before) => decideScript(before, command),
+        record: (decided) =>
+          decided.kind === 'accepted' ? { events: newEvents(context, decided.events, scriptEventVersions) } : undefined,
+      });
+    const { decision, state, position } = await this.#order.run(rid, decide);
+    return { decision, state, position: await this.#parts.shown(position) };
+  }
+}
+
+function refusalOf({ reason }: ScriptRefusal): Refusal {
+  invariant(reason !== 'rid-taken', 'only a creation meets a rid that is taken');
+  return new Refusal(reason === 'not-found' ? 'script-not-found' : reason);
+}

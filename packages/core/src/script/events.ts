@@ -1,0 +1,35 @@
+import { z } from 'zod';
+import type { EventOf } from '../upcast.ts';
+
+/** What a container has of JavaScript that clients store in it. */
+export type ScriptKind = 'stored-procedure' | 'trigger' | 'user-defined-function';
+
+/** When a trigger runs, and with which operations, in the letters that its client gave both in, and compares them with. */
+const triggerSchema = z.object({ type: z.string().regex(/^(?:pre|post)$/i), operation: z.string() });
+export type Trigger = z.infer<typeof triggerSchema>;
+
+/** What a replacement changes. */
+const contentSchema = z.object({
+  /** The text of a function. */
+  body: z.string(),
+  /** Of triggers alone. */
+  trigger: triggerSchema.optional(),
+});
+export type ScriptContent = z.infer<typeof contentSchema>;
+
+const scriptCreatedSchema = contentSchema.extend({
+  databaseRid: z.string(),
+  containerRid: z.string(),
+  kind: z.enum(['stored-procedure', 'trigger', 'user-defined-function'] satisfies ScriptKind[]),
+  name: z.string(),
+});
+const scriptDeletedSchema = z.object({});
+
+export const scriptEventSchemas = {
+  ScriptCreated: scriptCreatedSchema,
+  ScriptReplaced: contentSchema,
+  ScriptDeleted: scriptDeletedSchema,
+} as const;
+
+/** The closed union of what can be in a script's stream. */
+export type ScriptEvent = EventOf<typeof scriptEventSchemas>;

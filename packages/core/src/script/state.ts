@@ -1,0 +1,13 @@
+import type { ScriptContent, ScriptKind } from './events.ts';
+
+/** Everything a script's stream says at a moment. */
+export interface ScriptState extends ScriptContent {
+  readonly status: 'live' | 'deleted';
+  readonly rid: string;
+  readonly databaseRid: string;
+  readonly containerRid: string;
+  readonly kind: ScriptKind;
+  readonly name: string;
+  readonly etag: string;
+  readonly changedAtMs: number;
+}

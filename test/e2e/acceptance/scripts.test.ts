@@ -1,0 +1,328 @@
+import { type Container, TriggerOperation, TriggerType } from '@azure/cosmos';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { keyHeader, raw } from '../support/raw.ts';
+import { refusalOf, World } from '../support/world.ts';
+
+let world: World;
+let container: Container;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+beforeEach(async () => {
+  container = await world.container();
+});
+
+const put = (id: string, more: object = {}) => container.items.create({ id, customer: 'ann', ...more });
+
+async function idsOf(customer = 'ann'): Promise<string[]> {
+  const asked = container.items.query<string>('SELECT VALUE c.id FROM c ORDER BY c.id', { partitionKey: customer });
+  return (await asked.fetchAll()).resources;
+}
+
+let procedures = 0;
+/** Stores a procedure and runs it for `ann`. */
+async function run(body: string, args: unknown[] = [], options: { enableScriptLogging?: boolean } = {}) {
+  await container.scripts.storedProcedures.create({ id: `run ${++procedures}`, body });
+  return container.scripts.storedProcedure(`run ${procedures}`).execute('ann', args, options);
+}
+
+const answering = (body: string): string =>
+  `function () { const c = getContext().getCollection(); const r = getContext().getResponse(); ${body} }`;
+
+describe('a stored procedure', () => {
+  test('is kept, listed, replaced and deleted as clients do', async () => {
+    const { storedProcedures } = container.scripts;
+    const { resource: made } = await storedProcedures.create({ id: 'p', body: 'function () {}' });
+    expect(made).toMatchObject({ id: 'p', body: 'function () {}' });
+    expect(made?._self).toMatch(/\/sprocs\/.{24}\/$/);
+    expect((await refusalOf(storedProcedures.create({ id: 'p', body: 'function () {}' }))).code).toBe(409);
+    const { resource: changed } = await container.scripts
+      .storedProcedure('p')
+      .replace({ id: 'p', body: 'function (a) {}' });
+    expect(changed).toMatchObject({ body: 'function (a) {}', _rid: made!._rid });
+    expect(changed!._etag).not.toBe(made!._etag);
+    await storedProcedures.create({ id: 'q', body: 'function () {}' });
+    const query = 'SELECT VALUE s.id FROM s WHERE s.id > "p"';
+    expect((await storedProcedures.query<string>({ query, parameters: [] }).fetchAll()).resources).toEqual(['q']);
+    await world.restart();
+    container = world.of(container.id);
+    expect((await container.scripts.storedProcedures.readAll().fetchAll()).resources.map(({ id }) => id)).toEqual([
+      'p',
+      'q',
+    ]);
+    await container.scripts.storedProcedure('p').delete();
+    expect((await refusalOf(container.scripts.storedProcedure('p').read())).code).toBe(404);
+    expect((await refusalOf(container.scripts.storedProcedure('p').execute('ann'))).code).toBe(404);
+    // Of the same name, it is another.
+    const { resource: again } = await container.scripts.storedProcedures.create({ id: 'p', body: 'function () {}' });
+    expect(again!._rid).not.toBe(made!._rid);
+  });
+
+  test('is given its arguments, and answers with what it puts in the body', async () => {
+    const echo = 'function (a, b) { getContext().getResponse().setBody({ sum: a + b.n, more: [null, "é", true] }); }';
+    const { resource, requestCharge } = await run(echo, [1, { n: 2 }]);
+    expect(resource).toEqual({ sum: 3, more: [null, 'é', true] });
+    expect(requestCharge).toBeGreaterThan(0);
+  });
+
+  test('writes, sees what it wrote, and tells its client the etags and rids that the items have', async () => {
+    await put('old', { n: 1 });
+    const { resource } = await run(
+      answering(`
+        c.createDocument(c.getSelfLink(), { id: 'new', customer: 'ann', n: 2 }, (error, made) => {
+          if (error) throw error;
+          c.queryDocuments(c.getSelfLink(), 'SELECT * FROM c ORDER BY c.n', (error, all) => {
+            if (error) throw error;
+            all[0].n = 10;
+            c.replaceDocument(all[0]._self, all[0], { etag: all[0]._etag }, (error, replaced) => {
+              if (error) throw error;
+              c.readDocument(c.getAltLink() + '/docs/new', (error, read) => {
+                if (error) throw error;
+                r.setBody({ made, read, replaced, ids: all.map((one) => one.id) });
+              });
+            });
+          });
+        });`),
+    );
+    expect(resource.ids).toEqual(['old', 'new']);
+    const { resource: made } = await container.item('new', 'ann').read();
+    const { resource: old } = await container.item('old', 'ann').read();
+    const { _attachments: _, _ts: __, ...own } = made!;
+    expect(resource.made).toMatchObject(own);
+    expect(resource.read).toMatchObject(own);
+    expect(resource.replaced).toMatchObject({ n: 10, _etag: old!._etag, _rid: old!._rid });
+    expect(old).toMatchObject({ n: 10 });
+  });
+
+  test('leaves nothing of what it wrote where it fails, and says why', async () => {
+    await put('there');
+    const head = await world.head();
+    const { code, message } = await refusalOf(
+      run(
+        answering(`c.deleteDocument(c.getAltLink() + '/docs/there', () => {
+          c.createDocument(c.getSelfLink(), { id: 'half', customer: 'ann' }, () => { throw new Error('not like this'); });
+        });`),
+      ),
+    );
+    expect(code).toBe(400);
+    expect(message).toContain('not like this');
+    expect(await idsOf()).toEqual(['there']);
+    // Of the procedure itself.
+    expect(await world.head()).toBe(head + 1);
+  });
+
+  test('hears what is refused in its callback, and ends by it without one', async () => {
+    await put('there');
+    const tried = answering(`
+      c.createDocument(c.getSelfLink(), { id: 'there', customer: 'ann' }, (taken) => {
+        c.createDocument(c.getSelfLink(), { id: 'x', customer: 'bob' }, (other) => {
+          c.readDocument(c.getAltLink() + '/docs/none', (missing) => {
+            c.queryDocuments(c.getSelfLink(), 'SELEKT', (wrong) => {
+              c.replaceDocument(c.getAltLink() + '/docs/there', { id: 'there', customer: 'ann' }, { etag: '"x"' }, (changed) => {
+                r.setBody([taken.number, other.number, missing.number, wrong.number, changed.number]);
+              });
+            });
+          });
+        });
+      });`);
+    expect((await run(tried)).resource).toEqual([409, 400, 404, 400, 412]);
+    const { code, message } = await refusalOf(run(answering("c.deleteDocument(c.getAltLink() + '/docs/none');")));
+    expect(code).toBe(400);
+    expect(message).toMatch(/Entity with the specified id does not exist/);
+  });
+
+  test('deletes a partition key in pieces, as the widely used bulk delete does', async () => {
+    for (let n = 0; n < 12; n++) await put(`item-${n}`, { n });
+    const bulkDelete = `function (query) {
+      const collection = getContext().getCollection();
+      const response = getContext().getResponse();
+      const answer = { deleted: 0, continuation: true };
+      tryQueryAndDelete();
+      function tryQueryAndDelete(continuation) {
+        const options = { continuation, pageSize: 5 };
+        const isAccepted = collection.queryDocuments(collection.getSelfLink(), query, options, (error, documents, { continuation }) => {
+          if (error) throw error;
+          if (documents.length > 0) tryDelete(documents);
+          else if (continuation) tryQueryAndDelete(continuation);
+          else { answer.continuation = false; response.setBody(answer); }
+        });
+        if (!isAccepted) response.setBody(answer);
+      }
+      function tryDelete(documents) {
+        if (documents.length === 0) return tryQueryAndDelete();
+        const isAccepted = collection.deleteDocument(documents[0]._self, {}, (error) => {
+          if (error) throw error;
+          answer.deleted++;
+          documents.shift();
+          tryDelete(documents);
+        });
+        if (!isAccepted) response.setBody(answer);
+      }
+    }`;
+    const { resource } = await run(bulkDelete, ['SELECT * FROM c WHERE c.n >= 2']);
+    expect(resource).toEqual({ deleted: 10, continuation: false });
+    expect(await idsOf()).toEqual(['item-0', 'item-1']);
+    const history = await world.history(container.id, 'item-5');
+    expect(history.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemDeleted']);
+  });
+
+  test('changes what a query finds page by page, each item once', async () => {
+    for (let n = 0; n < 7; n++) await put(`item-${n}`, { n: 0 });
+    const { resource } = await run(
+      answering(`
+        let pages = 0;
+        next();
+        function next(continuation) {
+          c.queryDocuments(c.getSelfLink(), 'SELECT * FROM c', { pageSize: 3, continuation }, (error, found, options) => {
+            if (error) throw error;
+            pages++;
+            for (const one of found) {
+              one.n++;
+              c.replaceDocument(one._self, one, (error) => { if (error) throw error; });
+            }
+            if (options.continuation) next(options.continuation); else r.setBody(pages);
+          });
+        }`),
+    );
+    expect(resource).toBe(3);
+    const { resources } = await container.items.query('SELECT VALUE c.n FROM c').fetchAll();
+    expect(resources).toEqual([1, 1, 1, 1, 1, 1, 1]);
+  });
+
+  test('is run again where another writer came in between', async () => {
+    await put('counter', { n: 0 });
+    const count = answering(`
+      c.readDocument(c.getAltLink() + '/docs/counter', (error, counter) => {
+        if (error) throw error;
+        counter.n++;
+        c.replaceDocument(counter._self, counter, (error) => { if (error) throw error; r.setBody(counter.n); });
+      });`);
+    await container.scripts.storedProcedures.create({ id: 'count', body: count });
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 8 }, () => container.scripts.storedProcedure('count').execute('ann')),
+    );
+    const done = outcomes.filter(({ status }) => status === 'fulfilled').length;
+    expect((await container.item('counter', 'ann').read()).resource).toMatchObject({ n: done });
+    expect(done).toBeGreaterThan(0);
+    for (const outcome of outcomes)
+      if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject({ code: 449 });
+  });
+
+  test('may wait by promises, and logs', async () => {
+    await put('there', { n: 1 });
+    const { resource, headers } = await run(
+      `async function () {
+        const c = getContext().getCollection();
+        const read = (id) => new Promise((resolve, reject) => {
+          c.readDocument(c.getAltLink() + '/docs/' + id, (error, found) => (error ? reject(error) : resolve(found)));
+        });
+        const { n } = await read('there');
+        console.log('found ' + n + ' é');
+        const missing = await read('none').catch((error) => error.number);
+        getContext().getResponse().setBody({ n, missing });
+      }`,
+      [],
+      { enableScriptLogging: true },
+    );
+    expect(resource).toEqual({ n: 1, missing: 404 });
+    expect(decodeURIComponent(String(headers['x-ms-documentdb-script-log-results']))).toContain('found 1 é');
+  });
+
+  test('is ended when its time is up, and the store goes on meanwhile', async () => {
+    const hasty = await World.open({ limits: { scriptMs: 300 } });
+    try {
+      container = await hasty.container();
+      const endless = refusalOf(run('function () { for (;;); }'));
+      await put('meanwhile');
+      expect((await endless).code).toBe(408);
+      expect((await run(answering('r.setBody(1);'))).resource).toBe(1);
+    } finally {
+      await hasty.end();
+    }
+  });
+
+  test('is refused what is no function, no arguments, and no partition key', async () => {
+    const { storedProcedures } = container.scripts;
+    for (const body of ['function (', '', '1 +']) {
+      expect((await refusalOf(storedProcedures.create({ id: 'bad', body }))).code).toBe(400);
+    }
+    const large = { id: 'large', body: `function () {}${' '.repeat(256 * 1024)}` };
+    expect((await refusalOf(storedProcedures.create(large))).code).toBe(413);
+    await storedProcedures.create({ id: 'p', body: 'function () {}' });
+    const path = `/dbs/shop/colls/${container.id}/sprocs/p`;
+    const call = async (body: string, headers: Record<string, string> = keyHeader('ann')) =>
+      (await raw(world.endpoint, 'POST', path, { headers, body })).status;
+    expect(await call('[]')).toBe(200);
+    expect(await call('')).toBe(200);
+    expect(await call('{}')).toBe(400);
+    expect(await call('[')).toBe(400);
+    expect(await call('[]', {})).toBe(400);
+  });
+});
+
+describe('a trigger', () => {
+  const stamp = `function () {
+    const request = getContext().getRequest();
+    const document = request.getBody();
+    document.stamped = request.getOperationType();
+    request.setBody(document);
+  }`;
+  const count = `function () {
+    const c = getContext().getCollection();
+    const made = getContext().getResponse().getBody();
+    c.readDocument(c.getAltLink() + '/docs/count', (error, counter) => {
+      if (error) throw error;
+      counter.last = made.id;
+      counter.n++;
+      c.replaceDocument(counter._self, counter, (error) => { if (error) throw error; });
+    });
+  }`;
+
+  test('runs before and after the write that names it, all of it one change', async () => {
+    const { triggers } = container.scripts;
+    const pre = { id: 'stamp', body: stamp, triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
+    const post = { id: 'count', body: count, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.Create };
+    expect((await triggers.create(pre)).resource).toMatchObject(pre);
+    await triggers.create(post);
+    await put('count', { n: 0 });
+    const options = { preTriggerInclude: ['stamp'], postTriggerInclude: ['count'] };
+    const { resource, statusCode } = await container.items.create({ id: 'a', customer: 'ann' }, options);
+    expect(statusCode).toBe(201);
+    expect(resource).toMatchObject({ id: 'a', stamped: 'Create' });
+    expect((await container.item('a', 'ann').read()).resource).toEqual(resource);
+    expect((await container.item('count', 'ann').read()).resource).toMatchObject({ n: 1, last: 'a' });
+    const replaced = await container
+      .item('a', 'ann')
+      .replace({ id: 'a', customer: 'ann', n: 2 }, { preTriggerInclude: ['stamp'] });
+    expect(replaced.resource).toMatchObject({ n: 2, stamped: 'Replace' });
+    const upserted = await container.items.upsert({ id: 'b', customer: 'ann' }, { preTriggerInclude: ['stamp'] });
+    expect(upserted).toMatchObject({ statusCode: 201, resource: { stamped: 'Upsert' } });
+    await container.item('b', 'ann').delete({ preTriggerInclude: [] });
+  });
+
+  test('that fails, is missing or is for something else leaves the item unwritten', async () => {
+    const { triggers } = container.scripts;
+    const post = { id: 'count', body: count, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.Create };
+    await triggers.create(post);
+    const creating = (options: object) => refusalOf(container.items.create({ id: 'a', customer: 'ann' }, options));
+    // There is nothing to count in.
+    expect((await creating({ postTriggerInclude: ['count'] })).code).toBe(400);
+    expect(await creating({ preTriggerInclude: ['none'] })).toMatchObject({ code: 400 });
+    expect((await creating({ preTriggerInclude: ['count'] })).message).toMatch(/no pre-trigger 'count'/);
+    await put('there');
+    const deleting = container.item('there', 'ann').delete({ postTriggerInclude: ['count'] });
+    expect((await refusalOf(deleting)).message).toMatch(/is for create/i);
+    expect(await idsOf()).toEqual(['there']);
+  });
+
+  test('is not left out of a batch or a patch', async () => {
+    const pre = { id: 'stamp', body: stamp, triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
+    await container.scripts.triggers.create(pre);
+    await put('there');
+    const patching = container
+      .item('there', 'ann')
+      .patch([{ op: 'set', path: '/n', value: 1 }], { preTriggerInclude: ['stamp'] });
+    expect((await refusalOf(patching)).code).toBe(400);
+  });
+});
