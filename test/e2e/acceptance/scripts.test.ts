@@ -165,6 +165,11 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toEqual(['item-0', 'item-1']);
     const history = await world.history(container.id, 'item-5');
     expect(history.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemDeleted']);
+    // What stored the script caused it.
+    const { resource: procedure } = await container.scripts.storedProcedure(`run ${procedures}`).read();
+    const causes = history.map(({ causationId }) => causationId && `"${causationId}"`);
+    expect(causes).toEqual([undefined, procedure!._etag]);
+    expect(await world.fsck()).toEqual([]);
   });
 
   test('changes what a query finds page by page, each item once', async () => {

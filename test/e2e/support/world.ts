@@ -63,6 +63,7 @@ export interface HistoryEvent {
   readonly revision?: number;
   readonly position?: number;
   readonly actor?: string;
+  readonly causationId?: string;
   readonly fromLedger?: boolean;
   readonly data: Fields;
 }

@@ -5,6 +5,7 @@ import { charge } from '../request-units/charge.ts';
 import { tooManyRequests } from './errors.ts';
 import { containerOf, headerFlag, isBatch, isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
 import { isRead, route } from './router.ts';
+import { spentUntil } from './scripts/transaction.ts';
 
 /**
  * Routes a request within its container's budget: turned away with 429 before anything is done while the budget is
@@ -35,6 +36,8 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
 export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>, error: unknown): number {
   const worked = error instanceof Error ? workUntil.get(error) : undefined;
   if (worked !== undefined) return charge.refusedQuery(worked.examined, worked.extraWork);
+  const spent = error instanceof Error ? spentUntil.get(error) : undefined;
+  if (spent !== undefined) return Math.round((charge.refusedWrite + spent) * 100) / 100;
   return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
 }
 

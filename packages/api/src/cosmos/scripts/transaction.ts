@@ -65,11 +65,20 @@ export async function inTransaction<Result>(
       if (recorded !== undefined) return { result, charge: Math.round(spent * 100) / 100, ...recorded };
     } catch (error) {
       spent += transaction.charge;
-      if (!(error instanceof Overtaken)) throw error;
+      if (error instanceof Overtaken) continue;
+      if (error instanceof Error) spentUntil.set(error, spent);
+      throw error;
+    } finally {
+      transaction.end();
     }
   }
-  throw new WireError('retryWith', 'Conflicting requests were made to the resource. Please retry.');
+  const error = new WireError('retryWith', 'Conflicting requests were made to the resource. Please retry.');
+  spentUntil.set(error, spent);
+  throw error;
 }
+
+/** What scripts had cost when they ended in an error. */
+export const spentUntil = new WeakMap<Error, number>();
 
 /** Another writer has changed an item after the script saw it. */
 class Overtaken extends Error {}
@@ -92,6 +101,7 @@ export class Transaction implements ScriptHost {
   /** Rows of queries over what was written, that the script has yet to ask for. */
   readonly #rowsLeft = new Map<string, readonly string[]>();
   readonly #pace = new Pace();
+  readonly #ended = new AbortController();
   /** Id of the event that stored the script which runs. */
   #causationId: string | undefined;
   #characters = 0;
@@ -102,6 +112,11 @@ export class Transaction implements ScriptHost {
     this.#request = request;
     this.#container = container;
     this.#partitionKey = partitionKey;
+  }
+
+  /** Ends what may be under way for a script that is over. */
+  end(): void {
+    this.#ended.abort();
   }
 
   get charge(): number {
@@ -326,7 +341,7 @@ export class Transaction implements ScriptHost {
       isAwaited: true,
       ...decodeContinuation(continuation, where),
       atLeast: 'head',
-      signal: signal(),
+      signal: AbortSignal.any([signal(), this.#ended.signal]),
     });
     if (givesItems(sql, limits)) for (const row of page.rows) this.#rememberRow(row);
     const body = `[${page.texts.join(',')}]`;
