@@ -331,3 +331,25 @@ describe('a trigger', () => {
     expect((await refusalOf(patching)).code).toBe(400);
   });
 });
+
+test('where scripts are turned off, none is stored or run, and what names one is refused', async () => {
+  const folder = world.folder;
+  const { id } = container;
+  await container.scripts.storedProcedures.create({ id: 'p', body: 'function () {}' });
+  await world.stop();
+  const without = await World.open({ folder, scripts: false });
+  try {
+    container = without.of(id);
+    for (const asked of [
+      container.scripts.storedProcedure('p').execute('ann'),
+      container.scripts.storedProcedures.create({ id: 'q', body: 'function () {}' }),
+    ]) {
+      expect(await refusalOf(asked)).toMatchObject({ code: 400, message: expect.stringContaining('--scripts off') });
+    }
+    expect((await container.scripts.storedProcedures.readAll().fetchAll()).resources).toHaveLength(1);
+    await container.scripts.storedProcedure('p').delete();
+  } finally {
+    await without.stop();
+    await world.start();
+  }
+});

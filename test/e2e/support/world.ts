@@ -40,6 +40,7 @@ export interface WorldOptions {
   /** Whose identity tokens are taken; by default nobody's. */
   readonly identities?: Identities;
   readonly limits?: Partial<Limits>;
+  readonly scripts?: boolean;
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
   /** After which the event store is scavenged again. */
@@ -128,13 +129,14 @@ export class World {
       ...(policyGraceSeconds === undefined ? {} : { policyGraceSeconds }),
     });
     const keys = new KeyRing({ primary: EMULATOR_KEY, readOnly: READ_ONLY_KEY });
-    const { origins, identities, limits = {} } = this.#options;
+    const { origins, identities, scripts, limits = {} } = this.#options;
     const app = buildServer({
       store,
       keys,
       origins,
       identities,
       limits,
+      scripts,
       plugins: [(server) => registerManagement(server, { store, keys, identities })],
     });
     // The port of before: the address of a server does not change by its restart.

@@ -112,6 +112,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
       limits: { connections: connectionsBeside(openFiles) },
       logger: log,
       origins,
+      scripts: configuration.scripts === 'on',
       tls,
       guard: keys.primary === 'emulator' ? otherHostsRefused() : undefined,
       sendUnroutable: sendProblem,

@@ -161,6 +161,12 @@ export const optionSchemas = {
     .describe(
       'What containers made without throughput are given and held to, in request units a second; serverless limits none. By default they show 400 and are not held to it.',
     ),
+  scripts: z
+    .enum(['on', 'off'])
+    .default('on')
+    .describe(
+      'off: stored procedures, triggers and user-defined functions are refused, and those that are kept not run.',
+    ),
   'ready-lag': wholeNumber(1, 1_000_000_000)
     .default(DEFAULT_READY_LAG_EVENTS)
     .describe('Events that the read models may be behind the log before the store says that it is not ready.'),
@@ -206,6 +212,7 @@ export const placeholders: Readonly<Record<OptionName, string>> = {
   'max-staleness-prefix': '<versions>',
   'max-staleness-seconds': '<seconds>',
   throughput: '<RU/s>|autoscale:<max RU/s>|serverless',
+  scripts: 'on|off',
   'ready-lag': '<events>',
   traces: '<URL>|off',
   'log-level': '<level>',

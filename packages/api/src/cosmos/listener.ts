@@ -35,6 +35,8 @@ export interface CosmosOptions {
   /** Whether the server is being stopped. */
   readonly isClosing: () => boolean;
   readonly log: Log;
+  /** Whether scripts are run; by default they are. */
+  readonly scripts?: boolean | undefined;
   /** What the account says of its consistency; `Session` by default. */
   readonly consistency?: ConsistencyPolicy | undefined;
 }
@@ -63,7 +65,7 @@ export function cosmosPlane({
   ...options
 }: CosmosOptions): DataPlane {
   const pages = new Pages(limits);
-  const scripts = new ScriptRunner({ timeMs: limits.scriptMs });
+  const scripts = options.scripts === false ? undefined : new ScriptRunner({ timeMs: limits.scriptMs });
   const consistencyPolicy = options.consistency ?? defaultConsistency;
   const gate: Gate = { store, readOnly: readOnlyStore(store), keys, identities, limits, consistencyPolicy };
   const { measurements } = store;
@@ -168,7 +170,7 @@ export function cosmosPlane({
       return refuse(error);
     }
   };
-  return { overHttp, direct, close: () => scripts.close() };
+  return { overHttp, direct, close: async () => scripts?.close() };
 }
 
 const begun = (request: Asked, response: Reply, isDirect: boolean): Exchange => ({

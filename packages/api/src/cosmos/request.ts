@@ -20,8 +20,8 @@ export interface CosmosRequest {
   readonly store: StoreApi;
   readonly limits: Limits;
   readonly pages: Pages;
-  /** What runs the scripts that clients store. */
-  readonly scripts: ScriptRunner;
+  /** What runs the scripts that clients store; undefined where none are run. */
+  readonly scripts: ScriptRunner | undefined;
   readonly method: string;
   /** Decoded segments of the target. */
   readonly segments: readonly string[];
@@ -212,6 +212,12 @@ export const isFeed = ({ method, headers }: Pick<CosmosRequest, 'method' | 'head
 
 export const methodNotAllowed = (): WireError =>
   new WireError('methodNotAllowed', 'The requested verb is not supported.');
+
+/** @throws WireError 400 where no scripts are run */
+export function scriptRunner({ scripts }: Pick<CosmosRequest, 'scripts'>): ScriptRunner {
+  if (scripts === undefined) throw badRequest('Scripts are not run by this server: it was started with --scripts off.');
+  return scripts;
+}
 
 /** The database that a target names, by name or rid. */
 export function databaseOf({ store, segments }: Pick<CosmosRequest, 'store' | 'segments'>): DatabaseState {

@@ -51,6 +51,8 @@ export interface ServerOptions {
   readonly logger?: FastifyBaseLogger;
   /** Origins of web pages that may call the data plane, `*` for all. */
   readonly origins?: readonly string[] | undefined;
+  /** Whether scripts that clients store are run; by default they are. */
+  readonly scripts?: boolean | undefined;
   /** Certificate and key as PEM text, for TLS. */
   readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
   /** Says of a request why it is refused whatever it asks for, if it is. */
@@ -151,6 +153,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     isClosing: () => isClosing,
     log: app.log,
     consistency,
+    scripts: options.scripts,
   });
   app.addHook('preClose', (done) => {
     isClosing = true;

@@ -29,6 +29,7 @@ describe('the configuration', () => {
       clock: 'system',
       'max-downtime': 7_776_000,
       'policy-grace': 86_400,
+      scripts: 'on',
       'ready-lag': 10_000,
       consistency: 'Session',
       'max-staleness-prefix': 100,

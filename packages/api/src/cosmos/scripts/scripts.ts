@@ -15,6 +15,7 @@ import {
   methodNotAllowed,
   owner,
   preconditionOf,
+  scriptRunner,
   type Answer,
   type CosmosRequest,
 } from '../request.ts';
@@ -117,7 +118,7 @@ async function readScript(
   const given = jsonObjectOf(request);
   const name = checkName(given['id']);
   const { body } = checked(bodySchema, given);
-  const { error } = await request.scripts.check(body);
+  const { error } = await scriptRunner(request).check(body);
   if (error !== undefined) throw badRequest(wrappedErrors(`The script's body is not a function: ${error}`));
   if (kind !== 'trigger') return { name, content: { body } };
   const { triggerType, triggerOperation } = checked(triggerSchema, given);

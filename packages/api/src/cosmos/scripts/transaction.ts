@@ -16,7 +16,7 @@ import { decodeContinuation, encodeContinuation } from '../continuation.ts';
 import { badRequest, describeError, overloaded, tooLarge, WireError, wrappedErrors } from '../errors.ts';
 import { itemOf } from '../item-body.ts';
 import { isJsonObject, parseExactText } from '../json.ts';
-import type { CosmosRequest } from '../request.ts';
+import { type CosmosRequest, scriptRunner } from '../request.ts';
 import type { QueryBody } from '../feed.ts';
 
 /** How often a script is run again that others came in the way of, before its client is told to try again. */
@@ -131,7 +131,7 @@ export class Transaction implements ScriptHost {
     const [, database, , collection] = this.#request.segments;
     const links = { self: containerSelf(this.#container), alt: `dbs/${database!}/colls/${collection!}` };
     this.#causationId = unquoted(etag);
-    const outcome = await this.#request.scripts.run({ ...given, name, source, collection: links }, this);
+    const outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this);
     this.#causationId = undefined;
     this.#charge += charge.script(outcome.workedMs);
     if (outcome.kind === 'done') return outcome;
