@@ -1,0 +1,110 @@
+import type { Container } from '@azure/cosmos';
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { refusalOf, World } from '../support/world.ts';
+
+let world: World;
+beforeAll(async () => {
+  world = await World.open();
+});
+afterAll(() => world.end());
+
+type Operation =
+  | readonly ['create' | 'upsert' | 'replace', id: string, n: number]
+  | readonly ['delete' | 'read', id: string]
+  | readonly ['query', least: number]
+  | readonly ['list'];
+
+/** Does what its arguments say, and answers with what came of each; then it fails, if it is to. */
+const PERFORM = `function (operations, fails) {
+  const c = getContext().getCollection();
+  const outcomes = [];
+  const next = () => {
+    if (outcomes.length === operations.length) {
+      if (fails) throw new Error('as it is to');
+      getContext().getResponse().setBody(outcomes);
+      return;
+    }
+    const [kind, name, n] = operations[outcomes.length];
+    const link = c.getAltLink() + '/docs/' + name;
+    const told = (show) => (error, found) => { outcomes.push(error ? error.number : show(found)); next(); };
+    const one = told((found) => (found ? found.n : null));
+    const many = told((found) => found.map(({ id, n }) => [id, n]).sort());
+    const document = { id: name, customer: 'ann', n };
+    if (kind === 'create') c.createDocument(c.getSelfLink(), document, one);
+    else if (kind === 'upsert') c.upsertDocument(c.getSelfLink(), document, one);
+    else if (kind === 'replace') c.replaceDocument(link, document, one);
+    else if (kind === 'delete') c.deleteDocument(link, told(() => null));
+    else if (kind === 'read') c.readDocument(link, one);
+    else if (kind === 'list') c.readDocuments(c.getSelfLink(), { pageSize: 100 }, many);
+    else c.queryDocuments(c.getSelfLink(), { query: 'SELECT c.id, c.n FROM c WHERE c.n >= @n', parameters: [{ name: '@n', value: name }] }, many);
+  };
+  next();
+}`;
+
+const id = fc.constantFrom('a', 'b', 'c');
+const n = fc.integer({ min: 0, max: 9 });
+const operation: fc.Arbitrary<Operation> = fc.oneof(
+  fc.tuple(fc.constantFrom('create' as const, 'upsert' as const, 'replace' as const), id, n),
+  fc.tuple(fc.constantFrom('delete' as const, 'read' as const), id),
+  fc.tuple(fc.constant('query' as const), n),
+  fc.tuple(fc.constant('list' as const)),
+);
+
+/** What the operations come to over a map. */
+function perform(items: Map<string, number>, operations: readonly Operation[]): unknown[] {
+  const many = (least: number) => [...items].filter(([, value]) => value >= least).toSorted();
+  const write = (name: string, value: number) => {
+    items.set(name, value);
+    return value;
+  };
+  return operations.map((asked) => {
+    switch (asked[0]) {
+      case 'create':
+        return items.has(asked[1]) ? 409 : write(asked[1], asked[2]);
+      case 'upsert':
+        return write(asked[1], asked[2]);
+      case 'replace':
+        return items.has(asked[1]) ? write(asked[1], asked[2]) : 404;
+      case 'delete':
+        return items.delete(asked[1]) ? null : 404;
+      case 'read':
+        return items.get(asked[1]) ?? 404;
+      case 'query':
+        return many(asked[1]);
+      case 'list':
+        return many(0);
+    }
+  });
+}
+
+async function contents(container: Container): Promise<unknown> {
+  const { resources } = await container.items
+    .query<[string, number]>('SELECT VALUE [c.id, c.n] FROM c', { partitionKey: 'ann' })
+    .fetchAll();
+  return resources.toSorted();
+}
+
+test('whatever scripts do one after the other is what a map would come to, and one that fails does nothing', async () => {
+  const container = await world.container();
+  await container.scripts.storedProcedures.create({ id: 'perform', body: PERFORM });
+  const run = (operations: readonly Operation[], fails: boolean) =>
+    container.scripts.storedProcedure('perform').execute('ann', [operations, fails]);
+  const items = new Map<string, number>();
+  const script = fc.record({ operations: fc.array(operation, { maxLength: 12 }), fails: fc.boolean() });
+  await fc.assert(
+    fc.asyncProperty(fc.array(script, { minLength: 1, maxLength: 4 }), async (scripts) => {
+      for (const { operations, fails } of scripts) {
+        if (fails) {
+          expect((await refusalOf(run(operations, true))).message).toContain('as it is to');
+        } else {
+          const expected = perform(items, operations);
+          expect((await run(operations, false)).resource).toEqual(expected);
+        }
+        expect(await contents(container)).toEqual([...items].toSorted());
+      }
+    }),
+    { numRuns: 25 },
+  );
+  expect(await world.fsck()).toEqual([]);
+});
