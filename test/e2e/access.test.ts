@@ -480,6 +480,32 @@ describe('a token', () => {
     }
   });
 
+  test('for changes to a partition key runs stored procedures, which reach no further than it does', async () => {
+    const here = await shop();
+    const body = `function (id) {
+      const c = getContext().getCollection();
+      c.readDocument(c.getAltLink() + '/docs/' + id, (error, found) => {
+        if (error) throw error;
+        found.seen = true;
+        c.replaceDocument(found._self, found, (error) => { if (error) throw error; });
+      });
+    }`;
+    await here.container.scripts.storedProcedures.create({ id: 'see', body });
+    const { url } = here.container;
+    const written = { permissionMode: PermissionMode.All, resource: url, resourcePartitionKey: ['ann'] };
+    const procedureFor = async (permission: object) =>
+      holding(await permit(here, permission), here).scripts.storedProcedure('see');
+    const procedure = await procedureFor(written);
+    await procedure.execute('ann', ['o1']);
+    expect((await here.container.item('o1', 'ann').read()).resource).toMatchObject({ seen: true });
+    expect(await statusOf(procedure.execute('bob', ['o2']))).toBe(400);
+    expect((await here.container.item('o2', 'bob').read()).resource).not.toHaveProperty('seen');
+    expect(await statusOf(procedure.read())).toBe(403);
+    expect(await statusOf(procedure.delete())).toBe(403);
+    const reading = await procedureFor({ permissionMode: PermissionMode.Read, resource: url });
+    expect(await statusOf(reading.execute('ann', ['o1']))).toBe(403);
+  });
+
   test('for an item whose id looks escaped is for it, and not for the one of the id without escapes', async () => {
     const here = await shop();
     const ids = ['o%31', 'https%3A%2F%2Fexample.com', '50%25'];

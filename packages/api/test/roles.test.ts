@@ -57,6 +57,9 @@ beforeAll(async () => {
   for (const id of ['orders', 'others', 'spare']) {
     await call(app, 'POST', '/dbs/shop/colls', { body: { ...definition, id } });
   }
+  const script = { body: 'function () {}', triggerType: 'Pre', triggerOperation: 'All' };
+  await call(app, 'POST', '/dbs/shop/colls/orders/sprocs', { body: { ...script, id: 'sweep' } });
+  await call(app, 'POST', '/dbs/shop/colls/orders/triggers', { body: { ...script, id: 'stamp' } });
   await call(app, 'POST', '/dbs/shop/users', { body: { id: 'ann' } });
   const permission = { id: 'p', permissionMode: 'All', resource: 'dbs/shop/colls/others' };
   await call(app, 'POST', '/dbs/shop/users/ann/permissions', { body: permission });
@@ -109,6 +112,7 @@ const readsOfOrders: readonly Asked[] = [
   { what: 'the container', method: 'GET', path: '/dbs/shop/colls/orders' },
   { what: 'its ranges', method: 'GET', path: '/dbs/shop/colls/orders/pkranges' },
   { what: 'its scripts', method: 'GET', path: '/dbs/shop/colls/orders/sprocs' },
+  { what: 'a stored procedure', method: 'GET', path: '/dbs/shop/colls/orders/sprocs/sweep' },
   { what: 'an item', method: 'GET', path: `${DOCS}/o1`, headers: ann },
   { what: 'all items', method: 'GET', path: DOCS },
   { what: 'a query', method: 'POST', path: DOCS, headers: everywhere, body: all },
@@ -151,6 +155,15 @@ const writesOfOrders: readonly Asked[] = [
   { what: 'a batch', method: 'POST', path: DOCS, headers: atomic, body: upsert },
   { what: 'a batch said to be a query', method: 'POST', path: DOCS, headers: { ...query, ...atomic }, body: upsert },
   { what: 'a bulk', method: 'POST', path: DOCS, headers: batch, body: upsert },
+  { what: 'a run of a stored procedure', method: 'POST', path: '/dbs/shop/colls/orders/sprocs/sweep', headers: ann },
+  {
+    what: 'create with a trigger',
+    method: 'POST',
+    path: DOCS,
+    headers: { ...ann, 'x-ms-documentdb-pre-trigger-include': 'stamp' },
+    body: { id: 'triggered-by-{who}', customer: 'ann' },
+    status: 201,
+  },
   {
     what: 'the delete of a partition key',
     method: 'POST',
@@ -169,6 +182,14 @@ const forAdministrators: readonly Asked[] = [
     headers: query,
     body: definition,
   },
+  {
+    what: 'a new stored procedure',
+    method: 'POST',
+    path: '/dbs/shop/colls/orders/sprocs',
+    body: { id: 'made', body: 'function () {}' },
+    status: 201,
+  },
+  { what: 'the delete of a trigger', method: 'DELETE', path: '/dbs/shop/colls/orders/triggers/stamp', status: 204 },
   { what: 'the delete of a container', method: 'DELETE', path: '/dbs/shop/colls/spare', status: 204 },
   { what: 'the delete of a database', method: 'DELETE', path: '/dbs/spare', status: 204 },
   { what: 'throughput', method: 'GET', path: '/offers' },

@@ -148,13 +148,16 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
       return store.clientEncryptionKey(databaseRid, name);
     },
     listScripts: (container, kind) => {
-      check(container, `${ITEMS}/read`);
+      check(container, METADATA);
       return store.listScripts(container, kind);
     },
     script: (container, kind, name) => {
-      const runs = kind !== 'user-defined-function';
-      check(container, runs ? 'sqlDatabases/containers/executeStoredProcedure' : `${ITEMS}/read`, runs);
+      check(container, METADATA);
       return store.script(container, kind, name);
+    },
+    scriptToRun: (container, kind, name) => {
+      check(container, 'sqlDatabases/containers/executeStoredProcedure', true);
+      return store.scriptToRun(container, kind, name);
     },
     readItem: reading((...asked: Parameters<StoreApi['readItem']>) => store.readItem(...asked)),
     itemByBirth: reading((...asked: Parameters<StoreApi['itemByBirth']>) => store.itemByBirth(...asked)),

@@ -100,17 +100,17 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       if (rid !== target.containerRid) throw notGranted();
       return store.containerByRid(rid);
     },
-    // Whoever may query has a query's functions called; what else scripts do, the rest of this store decides.
+    // For the functions that queries call, and for links by rid. What scripts do, the rest of this store decides.
     listScripts: (container, kind) => {
       inContainer(container);
-      if (item !== undefined || kind !== 'user-defined-function') throw notGranted();
+      if (item !== undefined) throw notGranted();
       return store.listScripts(container, kind);
     },
-    script: (container, kind, name) => {
+    scriptToRun: (container, kind, name) => {
       inContainer(container);
       if (item !== undefined) throw notGranted();
-      if (kind !== 'user-defined-function') toWrite();
-      return store.script(container, kind, name);
+      toWrite();
+      return store.scriptToRun(container, kind, name);
     },
     readItem: async (container, id, partitionKey, atLeast) => {
       onItem(container, id, partitionKey);

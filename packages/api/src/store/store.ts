@@ -417,6 +417,7 @@ export class Store implements StoreApi {
 
   listScripts: StoreApi['listScripts'] = (...args) => this.#scripts.list(...args);
   script: StoreApi['script'] = (...args) => this.#scripts.find(...args);
+  scriptToRun: StoreApi['scriptToRun'] = (...args) => this.#scripts.find(...args);
   writeScript: StoreApi['writeScript'] = (...args) => this.#finished(this.#scripts.write(...args));
   replaceScript: StoreApi['replaceScript'] = (...args) => this.#finished(this.#scripts.replace(...args));
   deleteScript: StoreApi['deleteScript'] = (...args) => this.#finished(this.#scripts.delete(...args));

@@ -67,13 +67,19 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
   const segment = segments[4] as Segment;
   const { kind } = kinds[segment];
   const container = owner(containerOf, request);
-  const script = scriptOf(request, container, kind);
+  const name = nameOf(request, container, kind);
+  if (method === 'POST') {
+    // Whoever may only read could otherwise call it a query.
+    if (kind !== 'stored-procedure' || isFeed(request)) throw methodNotAllowed();
+    return runStoredProcedure(request, container, store.scriptToRun(container, kind, name));
+  }
+  const script = store.script(container, kind, name);
   switch (method) {
     case 'GET':
       return answerMetadataRead(request, showScript(container, segment, script));
     case 'PUT': {
-      const { name, content } = await readScript(request, kind);
-      if (name !== script.name) throw badRequest('The id in the body is not the one in the request target.');
+      const { name: given, content } = await readScript(request, kind);
+      if (given !== name) throw badRequest('The id in the body is not the one in the request target.');
       const written = await store.replaceScript(caller, script, content, preconditionOf(headers));
       return answerMetadata(200, showScript(container, segment, written.resource), written.position);
     }
@@ -81,20 +87,16 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
       const { position } = await store.deleteScript(caller, script, preconditionOf(headers));
       return answerMetadataDeleted(position);
     }
-    case 'POST':
-      // Whoever may only read could otherwise call it a query.
-      if (kind === 'stored-procedure' && !isFeed(request)) return runStoredProcedure(request, container, script);
-      throw methodNotAllowed();
     default:
       throw methodNotAllowed();
   }
 }
 
-/** The script that a target names, by name or rid. */
-function scriptOf({ store, segments }: CosmosRequest, container: ContainerState, kind: ScriptKind): ScriptState {
+/** The name of the script that a target means, by name or rid. */
+function nameOf({ store, segments }: CosmosRequest, container: ContainerState, kind: ScriptKind): string {
   const name = segments[5]!;
   const byRid = segments[3] === container.rid ? store.listScripts(container, kind) : [];
-  return byRid.find(({ rid }) => rid === name) ?? store.script(container, kind, name);
+  return byRid.find(({ rid }) => rid === name)?.name ?? name;
 }
 
 function showScript(container: ContainerState, segment: Segment, script: ScriptState) {

@@ -154,7 +154,7 @@ function triggersOf(
 
 function find(store: CosmosRequest['store'], container: ContainerState, name: string): ScriptState | undefined {
   try {
-    return store.script(container, 'trigger', name);
+    return store.scriptToRun(container, 'trigger', name);
   } catch (error) {
     if (error instanceof Refusal && error.code === 'script-not-found') return undefined;
     throw error;

@@ -8,6 +8,8 @@ export interface ScriptsApi {
   listScripts(container: ContainerState, kind: ScriptKind): readonly ScriptState[];
   /** @throws Refusal script-not-found */
   script(container: ContainerState, kind: ScriptKind, name: string): ScriptState;
+  /** The same, for who wants to have it run, which not everybody may who may see it. */
+  scriptToRun(container: ContainerState, kind: ScriptKind, name: string): ScriptState;
   /** @throws Refusal already-exists for a create of what there is; bad-request where there are too many */
   writeScript(
     caller: Caller,

@@ -53,7 +53,7 @@ export type EdgeStore = Pick<
   | 'measurements'
   | 'countItems'
   | 'listScripts'
-  | 'script'
+  | 'scriptToRun'
 >;
 
 /** A store of maps, as small as the edge's tests allow: no expiry, no history. */
@@ -286,7 +286,7 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     headPosition: () => position,
     reaches: async (wanted) => wanted <= position,
     listScripts: () => [],
-    script: () => {
+    scriptToRun: () => {
       throw new Refusal('script-not-found');
     },
     countItems: async (container) => itemsOf(container).size,
