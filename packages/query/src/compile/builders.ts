@@ -1,3 +1,4 @@
+import { attempted, whole } from '../run/calls.ts';
 import type { Compiled, Frame } from '../run/frame.ts';
 import type { Node } from '../run/node.ts';
 import { isWholeNumberName, keepNames } from '../values/name-order.ts';
@@ -17,6 +18,20 @@ export function objectBuilder(properties: readonly { name: string; value: Node }
     if (hasOrder) keepNames(result, names);
     return result;
   };
+}
+
+/** The same of properties of which several call functions, each with whether it does: their calls are gathered together. */
+export function callingObjectBuilder(
+  properties: readonly { readonly name: string; readonly value: Node; readonly calls: boolean }[],
+): Compiled {
+  return whole(
+    objectBuilder(
+      properties.map(({ name, value, calls }) => ({
+        name,
+        value: calls ? { ...value, run: attempted(value.run, undefined) } : value,
+      })),
+    ),
+  );
 }
 
 /** Leaves out what is undefined. */

@@ -1,7 +1,8 @@
 import { queryError, type SourceLocation } from '../errors.ts';
 import type { BuiltIn } from '../functions/builtin.ts';
-import { askTime, type Compiled, countWork, type Frame, sizeMade } from '../run/frame.ts';
+import { askTime, boundedIn, type Compiled, countWork, type Frame, sizeMade } from '../run/frame.ts';
 import type { Node } from '../run/node.ts';
+import { jsonText } from '../values/json-text.ts';
 import type { Value } from '../values/values.ts';
 
 /**
@@ -23,6 +24,27 @@ export function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled 
     askTime(frame, result);
     // Its arguments are not needed any longer.
     frame.work.keepOf(made, sizeMade(result));
+    return result;
+  };
+}
+
+/** A call of a user-defined function, whose result is looked up. */
+export function compileUserCall(name: string, nodes: readonly Node[]): Compiled {
+  const textIn = (frame: Frame, value: Value): string | undefined => {
+    if (value === undefined) return undefined;
+    const text = jsonText(boundedIn(frame, value));
+    frame.work.lookThrough(text.length);
+    return text;
+  };
+  return (frame) => {
+    const { calls, work } = frame;
+    if (calls === undefined) throw new Error(`udf.${name} needs calls in the evaluation context`);
+    const { made } = work;
+    const args = nodes.map((argument) => textIn(frame, argument.run(frame)));
+    work.addCall(args.reduce((sum, text) => sum + (text?.length ?? 0), 0));
+    const result = calls.resultOf(name, args);
+    askTime(frame, result);
+    work.keepOf(made, sizeMade(result));
     return result;
   };
 }

@@ -7,13 +7,14 @@ import type { Expression, FromSource, Query, RowCount } from '../language/ast.ts
 import { hasAggregate, isPart, nameOf, policyPath } from '../language/expression-facts.ts';
 import { parseQuery } from '../language/parser.ts';
 import { printExpression } from '../language/print.ts';
+import { attempted } from '../run/calls.ts';
 import { askTimeToCompare, assertTime, boundedIn, type Compiled, type CompiledTest, type Frame } from '../run/frame.ts';
 import { computed, constant, node, type Node, timedNode } from '../run/node.ts';
 import type { AggregateStep, Grouping, Program, Source } from '../run/program.ts';
 import { compileLike } from '../values/like.ts';
 import { equalValues, isNumeric, isObject, type Value } from '../values/values.ts';
-import { buildArray, objectBuilder, withoutNonFinite } from './builders.ts';
-import { checkArguments, compileCall } from './call.ts';
+import { buildArray, callingObjectBuilder, objectBuilder, withoutNonFinite } from './builders.ts';
+import { checkArguments, compileCall, compileUserCall } from './call.ts';
 import { allOf, compileBinary, compileLogical, compileUnary, decided, isPlainScalar } from './operators.ts';
 import { propertyReader, readMember, slotPropertyReader } from './paths.ts';
 import { conjuncts } from './pushdown.ts';
@@ -47,6 +48,9 @@ interface ComputedRun {
 /** The slot of the documents that the caller hands in. */
 export const DOCUMENT_SLOT = 0;
 
+/** How often the text of a query may call user-defined functions: ten times is what Cosmos DB allows. */
+const MOST_USER_CALLS = 100;
+
 /** From so many steps of matching on, it is checked how long a document has taken. */
 const MANY_COMPARISONS = 16 * 1024;
 
@@ -56,6 +60,8 @@ export class Compiler {
   readonly #vectorEmbeddings: readonly VectorEmbedding[];
   readonly #isPlanar: boolean;
   readonly #needsParameters: boolean;
+  /** Names of those that may be called; undefined where none may. */
+  readonly #userFunctions: ReadonlySet<string> | undefined;
   /** Queries of computed properties, by their names. */
   readonly #computed: ReadonlyMap<string, string>;
   /** Those that the query reads, compiled: it may read one thousands of times. */
@@ -70,6 +76,10 @@ export class Compiler {
   #highestSlot = 0;
   /** Whether anything was compiled since this was last set that may come out differently for each row. */
   #variesByRow = false;
+  /** How many calls of user-defined functions were compiled. */
+  userCalls = 0;
+  /** The first call of a function that was compiled whose value changes from one call to the next. */
+  changing: { readonly name: string; readonly at: SourceLocation } | undefined;
   /** Whether a row may hold a number that JSON has not. */
   #hasNonFinite = false;
   /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
@@ -87,8 +97,17 @@ export class Compiler {
     parameters: ReadonlyMap<string, Value>,
     vectorEmbeddings: readonly VectorEmbedding[],
     computed: ReadonlyMap<string, string>,
-    { isPlanar, needsParameters }: { readonly isPlanar: boolean; readonly needsParameters: boolean },
+    {
+      isPlanar,
+      needsParameters,
+      userFunctions,
+    }: {
+      readonly isPlanar: boolean;
+      readonly needsParameters: boolean;
+      readonly userFunctions: ReadonlySet<string> | undefined;
+    },
   ) {
+    this.#userFunctions = userFunctions;
     this.#isPlanar = isPlanar;
     this.#needsParameters = needsParameters;
     this.#parameters = parameters;
@@ -105,16 +124,25 @@ export class Compiler {
   /** The clauses after FROM; `sources` are what FROM came to, and `scope` has their aliases. */
   program(query: Query, scope: Scope, sources: readonly Source[]): Program {
     const outerWeight = this.#weight;
+    const { userCalls } = this;
     this.#weight = 0;
     const program = this.#program(query, scope, sources);
     this.#weight = outerWeight;
-    return program;
+    const inSources = sources.some((source) => source.kind === 'query' && source.program.callsFunctions);
+    return inSources || this.userCalls > userCalls ? { ...program, callsFunctions: true } : program;
+  }
+
+  /** Compiles a part of a row. If it calls functions, it is one that others are tried beside. */
+  #part<Result>(otherwise: Result, compile: () => (frame: Frame) => Result): (frame: Frame) => Result {
+    const { userCalls } = this;
+    const run = compile();
+    return this.userCalls > userCalls ? attempted(run, otherwise) : run;
   }
 
   #program(query: Query, scope: Scope, from: readonly Source[]): Program {
     const { where, sources } = this.#conditions(query, scope, from);
     const grouping = this.#grouping(query, scope);
-    const project = this.#projection(query, scope);
+    const project = this.#part<Value>(undefined, () => this.#projection(query, scope));
     const isOneRow = grouping !== undefined && query.groupBy.length === 0;
     const rank = query.orderByRank === undefined ? undefined : compileRank(query, query.orderByRank, scope, this);
     const groups = scope.grouping;
@@ -128,7 +156,7 @@ export class Compiler {
       }
       // One row has no order: ORDER BY may then read what is not grouped, as Cosmos DB lets it, and means nothing.
       if (isOneRow && !hasAggregate(expression)) scope.grouping = undefined;
-      const { run } = this.expression(expression, scope);
+      const run = this.#part<Value>(undefined, () => this.expression(expression, scope).run);
       scope.grouping = groups;
       return {
         run: isPart(expression) ? run : (frame: Frame) => boundedIn(frame, run(frame)),
@@ -151,6 +179,7 @@ export class Compiler {
       offset: query.offset === undefined ? 0 : this.rowCount(query.offset, 'OFFSET'),
       limit: limit === undefined ? undefined : this.rowCount(limit, query.top === undefined ? 'LIMIT' : 'TOP'),
       weight: this.#weight,
+      callsFunctions: false,
     };
   }
 
@@ -172,7 +201,7 @@ export class Compiler {
     for (const conjunct of conjuncts(where)) {
       this.#highestSlot = 0;
       this.#variesByRow = false;
-      const test = this.#test(conjunct, scope);
+      const test = this.#part(false, () => this.#test(conjunct, scope));
       const next = sources.findIndex(({ slot }) => slot > this.#highestSlot);
       // With a rank nothing is decided early: it depends on what WHERE leaves out, too.
       const isLate = next === -1 || this.#variesByRow || orderByRank !== undefined;
@@ -265,7 +294,7 @@ export class Compiler {
     const keys = query.groupBy.map((expression) => {
       const index = this.#groupKeyCount;
       this.#groupKeyCount += 1;
-      const { run } = this.expression(expression, scope);
+      const run = this.#part<Value>(undefined, () => this.expression(expression, scope).run);
       names.set(printExpression(expression), index);
       return { run, index };
     });
@@ -307,9 +336,13 @@ export class Compiler {
         unnamed += 1;
         name = `$${unnamed}`;
       }
-      return { name, value: this.expression(expression, scope) };
+      const { userCalls } = this;
+      const value = this.expression(expression, scope);
+      return { name, value, calls: this.userCalls > userCalls };
     });
-    return objectBuilder(properties);
+    return properties.filter(({ calls }) => calls).length > 1
+      ? callingObjectBuilder(properties)
+      : objectBuilder(properties);
   }
 
   // --- expressions
@@ -552,15 +585,9 @@ export class Compiler {
   }
 
   #call(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
+    if (expression.userDefined) return this.#userCall(expression, scope);
     const { name, at } = expression;
     const args = name === 'VECTORDISTANCE' ? this.#vectorArguments(expression.args, at, scope) : expression.args;
-    if (expression.userDefined) {
-      throw queryError(
-        'notSupported',
-        `The user-defined function 'udf.${name}' is not supported: scripts are not run here.`,
-        at,
-      );
-    }
     if (name === 'FULLTEXTSCORE') {
       throw queryError('invalidValue', 'The FullTextScore function is only allowed in the ORDER BY RANK clause.', at);
     }
@@ -591,7 +618,24 @@ export class Compiler {
     }
     if (builtIn?.pure === true) return timedNode(called, nodes);
     this.#variesByRow = true;
+    this.changing ??= { name, at };
     return { run: called, constant: undefined };
+  }
+
+  #userCall({ name, args, at }: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
+    if (this.#userFunctions === undefined) {
+      throw queryError('notSupported', `The user-defined function 'udf.${name}' can't be called here.`, at);
+    }
+    if (!this.#userFunctions.has(name)) {
+      throw queryError('unknownFunction', `'${name}' is not a recognized user-defined function name.`, at);
+    }
+    this.userCalls += 1;
+    if (this.userCalls > MOST_USER_CALLS) {
+      const most = `more than ${MOST_USER_CALLS} calls of user-defined functions`;
+      throw queryError('tooComplex', `The query has ${most}.`, at);
+    }
+    const nodes = args.map((argument) => this.expression(argument, scope));
+    return { run: compileUserCall(name, nodes), constant: undefined };
   }
 
   #aggregate(expression: Extract<Expression, { kind: 'call' }>, scope: Scope): Node {
@@ -612,7 +656,7 @@ export class Compiler {
     this.#aggregateCount += 1;
     // An aggregate's argument is evaluated per row, where everything may be read but no other aggregate.
     scope.grouping = undefined;
-    const argument = this.expression(args[0] as Expression, scope).run;
+    const argument = this.#part<Value>(undefined, () => this.expression(args[0] as Expression, scope).run);
     scope.grouping = grouping;
     grouping.aggregates.push({ name, argument, index });
     return { run: (frame) => frame.aggregates[index], constant: undefined };

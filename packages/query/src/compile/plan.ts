@@ -23,6 +23,8 @@ export interface PlanOptions {
   readonly computedProperties?: readonly ComputedProperty[];
   /** The container's geospatial configuration: what shapes lie on; "Geography", the globe, unless it says otherwise. */
   readonly geospatialType?: 'Geography' | 'Geometry';
+  /** Names of the user-defined functions that the query may call; without it, it may call none. */
+  readonly userFunctions?: ReadonlySet<string>;
   /** A parameter that is not given is refused. In a client's query it is undefined, as to Cosmos DB. */
   readonly needsParameters?: boolean;
 }
@@ -58,6 +60,10 @@ export interface QueryPlan {
   readonly byTs: 'ascending' | 'descending' | undefined;
   /** ORDER BY VectorDistance(…), which no index of this language can stream. */
   readonly isVectorSearch: boolean;
+  /** Whether it calls user-defined functions: documents are tried before they are offered. */
+  readonly callsFunctions: boolean;
+  /** What in it differs from one call to the next. */
+  readonly changing: Compiler['changing'];
   /** For this package's evaluate alone. */
   readonly program: Program;
   /** The plan whose rows are this one's documents, for `FROM (SELECT …)`. */
@@ -206,6 +212,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   const compiler = new Compiler(parameters, options.vectorEmbeddings ?? [], computed, {
     isPlanar: options.geospatialType === 'Geometry',
     needsParameters: options.needsParameters === true,
+    userFunctions: options.userFunctions,
   });
   const scope = new Scope(undefined);
   let derivedFrom: QueryPlan | undefined;
@@ -233,6 +240,14 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   for (const join of joins) sources.push(compiler.source(join, scope));
   const program = compiler.program(query, scope, sources);
   const documentProperties = compiler.documentProperties === undefined ? undefined : [...compiler.documentProperties];
+
+  const callsFunctions = program.callsFunctions || derivedFrom?.callsFunctions === true;
+  const changing = compiler.changing ?? derivedFrom?.changing;
+  // What it comes to when a document is tried has to be what it comes to when that is offered.
+  if (callsFunctions && changing !== undefined) {
+    const { name, at } = changing;
+    throw queryError('notSupported', `${name} can't be used in a query that calls user-defined functions.`, at);
+  }
 
   const facts = factsOf(documentAlias, compiler, computed);
   const pushdown = findPushdown(query.where, facts);
@@ -283,6 +298,8 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
     orderBy,
     byTs: isByTs ? (leading!.descending ? 'descending' : 'ascending') : undefined,
     isVectorSearch,
+    callsFunctions,
+    changing,
     program,
     derivedFrom,
   };
@@ -293,7 +310,7 @@ function isCountOfRows(query: Query, documentAlias: string, compiler: Compiler):
   const { selection } = query;
   if (query.groupBy.length > 0 || selection.kind !== 'value') return false;
   const { expression } = selection;
-  if (expression.kind !== 'call' || expression.name !== 'COUNT') return false;
+  if (expression.kind !== 'call' || expression.userDefined || expression.name !== 'COUNT') return false;
   const [argument] = expression.args;
   if (argument?.kind === 'identifier') return argument.name === documentAlias;
   return constantOf(argument, compiler)?.value !== undefined;

@@ -97,7 +97,7 @@ function comparisonsOf(condition: Expression, facts: Facts): PathComparison[] | 
       return low === undefined || high === undefined ? undefined : [low, high];
     }
     case 'call': {
-      if (condition.name !== 'ARRAY_CONTAINS' || condition.args.length !== 2) return undefined;
+      if (condition.userDefined || condition.name !== 'ARRAY_CONTAINS' || condition.args.length !== 2) return undefined;
       const [array, needle] = condition.args as [Expression, Expression];
       const values = facts.constant(array)?.value;
       return single(comparison(facts.documentPath(needle), 'in', Array.isArray(values) ? values : undefined));

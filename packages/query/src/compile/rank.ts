@@ -23,7 +23,7 @@ export function compileRank(query: Query, at: SourceLocation, scope: Scope, comp
     throw queryError('notSupported', 'ORDER BY RANK can’t be used with GROUP BY or aggregates.', at);
   }
   const { expression } = item;
-  const isFused = expression.kind === 'call' && expression.name === 'RRF';
+  const isFused = expression.kind === 'call' && !expression.userDefined && expression.name === 'RRF';
   const args = isFused ? expression.args : [expression];
   const last = args.at(-1);
   const weighted = isFused && (last?.kind === 'array' || last?.kind === 'parameter');
@@ -45,7 +45,7 @@ function rankComponent(expression: Expression, scope: Scope, compiler: ScoreComp
     const { run } = compiler.expression(expression, scope);
     return { kind: 'value', run, descending: compiler.isSimilarity(expression, scope) };
   }
-  if (expression.kind !== 'call' || expression.name !== 'FULLTEXTSCORE') {
+  if (expression.kind !== 'call' || expression.userDefined || expression.name !== 'FULLTEXTSCORE') {
     throw queryError('invalidValue', 'ORDER BY RANK takes FullTextScore, VectorDistance, or RRF of these.', at);
   }
   const [text, ...given] = expression.args;

@@ -1,70 +1,30 @@
 import { DOCUMENT_SLOT } from '../compile/compile.ts';
 import type { QueryPlan } from '../compile/plan.ts';
 import { asQueryError, guardStack } from '../errors.ts';
-import { bindSources, drain, RowCollector } from '../run/execute.ts';
-import { type Frame, Work } from '../run/frame.ts';
+import { bindSources, drain, groupAttempt, RowCollector } from '../run/execute.ts';
+import type { Frame } from '../run/frame.ts';
 import type { Program } from '../run/program.ts';
-import { BYTES_PER_CHARACTER, bytesOf, Memory } from '../values/memory.ts';
+import { BYTES_PER_CHARACTER, bytesOf } from '../values/memory.ts';
 import type { Json } from '../values/values.ts';
+import { type EvaluationContext, newFrame, type SharedContext } from './context.ts';
+import { triedRows } from './trial.ts';
 
-/** What a run needs from outside, and its limits. */
-export interface EvaluationContext {
-  /** Milliseconds since the epoch: the time that GetCurrentDateTime and its kin tell. They throw without it. */
-  readonly nowMs?: number;
-  /** Where it tells what it holds until the last document. Past what that may be a QueryError is thrown. */
-  readonly memory?: Memory;
-  /**
-   * Array elements that JOINs and subqueries may iterate over for one document, so that one document's cross product
-   * can't hold up everything else. Past it a QueryError is thrown.
-   */
-  readonly maxStepsPerDocument?: number;
-  /** Milliseconds since any time. With it, a document that is worked on for too long is given up with a QueryError. */
-  readonly monotonicMs?: () => number;
-  /** Milliseconds that a document may be worked on, and a group when all documents are seen; 1,000 unless told. */
-  readonly maxDocumentMs?: number;
-  /** Makes what is thrown then in place of a QueryError. */
-  readonly tooLong?: () => Error;
-}
-
-/** The same, where several plans share what they work. */
-export interface SharedContext extends EvaluationContext {
-  readonly work?: Work;
-}
-
-const DEFAULT_MOST_BYTES = 1024 * 1024 * 1024;
 /** Of a row that something else holds as well. */
 const REFERENCE_BYTES = 8;
-const DEFAULT_MAX_STEPS_PER_DOCUMENT = 5_000_000;
-const DEFAULT_MAX_DOCUMENT_MS = 1_000;
-
-/** A frame for evaluating one document after the other. */
-export function newFrame(context: SharedContext): Frame {
-  const limits = {
-    maxSteps: context.maxStepsPerDocument ?? DEFAULT_MAX_STEPS_PER_DOCUMENT,
-    maxMs: context.maxDocumentMs ?? DEFAULT_MAX_DOCUMENT_MS,
-    monotonicMs: context.monotonicMs,
-    tooLong: context.tooLong,
-  };
-  return {
-    slots: [],
-    aggregates: [],
-    groupKeys: [],
-    nowMs: context.nowMs,
-    memory: context.memory ?? new Memory(DEFAULT_MOST_BYTES),
-    work: context.work ?? new Work(limits),
-  };
-}
 
 /**
  * The rows of a query over documents, pulled one at a time: no more documents are taken than the rows asked for
  * need. What isn't streaming takes all documents before its first row. Leaving off early closes the documents' iterator.
  * Rows share structure with the documents and must not be changed. Throws a QueryError when a limit is passed.
+ *
+ * @param plan one that calls no user-defined functions, which are waited for
  */
 export function* evaluate(
   plan: QueryPlan,
   documents: Iterable<Json>,
   context: EvaluationContext = {},
 ): Generator<Json, void, undefined> {
+  if (plan.callsFunctions) throw new Error('Evaluations that call functions are started with startEvaluation.');
   const input = plan.derivedFrom === undefined ? documents : evaluate(plan.derivedFrom, documents, context);
   const rows =
     plan.streaming && plan.program.sources.length === 0
@@ -169,7 +129,7 @@ class ProgramRun {
 
   *finishing(): Generator<void, void, undefined> {
     this.#isFinishing = true;
-    for (const _ of this.#collector.finishing()) {
+    for (const _ of this.#collector.finishing(groupAttempt(this.#program))) {
       yield;
       // Each group has its time, as each document had.
       this.#frame.work.beginDocument();
@@ -196,12 +156,15 @@ export interface Evaluation {
   readonly hasRows: boolean;
   /**
    * Takes documents from an index on, up to the first after which there are rows to take or no more documents are
-   * wanted. Answers the index behind it.
+   * wanted. Answers the index behind it. Those of a plan that calls functions are to have been {@link tried} before.
    */
   offer(documents: readonly Json[], start: number): number;
   /** The rows that have come out since the last call; those that need all documents come after `finishing`. */
   takeRows(): Json[];
-  /** Says that there are no more documents; pauses where as much may follow as for a document. To be called once. */
+  /**
+   * Says that there are no more documents; pauses where as much may follow as for a document, and where the calls that are
+   * missing have to be settled. To be called once.
+   */
   finishing(): Generator<void, void, undefined>;
   /** Units of work done beyond those that every document takes. */
   readonly extraWork: number;
@@ -212,13 +175,22 @@ function* guarded(steps: Iterator<void>): Generator<void, void, undefined> {
   while (guardStack(() => steps.next()).done !== true) yield;
 }
 
+/** Offers what takes the place of documents when there are no more of these, until no more are wanted. */
+function* offering(rows: Iterable<Json | undefined>, offer: (row: Json) => boolean): Generator<void, void, undefined> {
+  for (const row of rows) {
+    if (row !== undefined && !guardStack(() => offer(row))) break;
+    yield;
+  }
+}
+
 /** Begins an evaluation; its methods throw what `evaluate` throws. */
 export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): Evaluation {
   const frame = newFrame(context);
   const { work } = frame;
   const run = new ProgramRun(plan, frame);
   if (plan.derivedFrom === undefined) {
-    if (!plan.readsDocuments) guardStack(() => run.offer(null));
+    const isOne = !plan.readsDocuments;
+    if (isOne && !plan.callsFunctions) guardStack(() => run.offer(null));
     return {
       get wantsDocuments() {
         return plan.readsDocuments && run.wantsDocuments;
@@ -228,7 +200,10 @@ export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): E
       },
       offer: (documents, start) => (plan.readsDocuments ? guardStack(() => run.offerSome(documents, start)) : start),
       takeRows: () => run.takeRows(),
-      finishing: () => guarded(run.finishing()),
+      *finishing() {
+        if (isOne && plan.callsFunctions) yield* offering(triedRows(plan, context, [null]), (row) => run.offer(row));
+        yield* guarded(run.finishing());
+      },
       get extraWork() {
         return work.extra;
       },
@@ -257,10 +232,7 @@ export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): E
     takeRows: () => run.takeRows(),
     *finishing() {
       yield* inner.finishing();
-      for (const row of inner.takeRows()) {
-        if (!guardStack(() => run.offer(row))) break;
-        yield;
-      }
+      yield* offering(triedRows(plan, context, inner.takeRows()), (row) => run.offer(row));
       yield* guarded(run.finishing());
     },
     get extraWork() {

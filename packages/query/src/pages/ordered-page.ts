@@ -2,7 +2,7 @@ import { DOCUMENT_SLOT } from '../compile/compile.ts';
 import { Chosen, type QueryParameter, type QueryPlan } from '../compile/plan.ts';
 import { guardStack } from '../errors.ts';
 import { printExpression } from '../language/print.ts';
-import { bindSources, Groups } from '../run/execute.ts';
+import { bindSources, groupAttempt, Groups } from '../run/execute.ts';
 import type { Frame } from '../run/frame.ts';
 import {
   isFromStart,
@@ -17,7 +17,8 @@ import { isLastFirst, type Room, Sorter } from '../run/sorter.ts';
 import { BYTES_PER_CHARACTER, bytesOf, textBytes, type Memory } from '../values/memory.ts';
 import { jsonText } from '../values/json-text.ts';
 import { type Json, stableKey, type Value } from '../values/values.ts';
-import { type Evaluation, type EvaluationContext, newFrame, startEvaluation } from './evaluate.ts';
+import { type EvaluationContext, newFrame } from './context.ts';
+import { type Evaluation, startEvaluation } from './evaluate.ts';
 
 /** What is kept with a row of where it stands, besides its values. */
 const PLACE_BYTES = 72;
@@ -141,8 +142,9 @@ export class OrderedPage {
 
   /** Says that there are no more documents; pauses where as much may follow as for a document. To be called once. */
   *finishing(): Generator<void, void, undefined> {
-    for (const place of this.#groups?.bound(this.#frame) ?? []) {
+    for (const place of this.#groups?.bound(this.#frame, groupAttempt(this.#plan.program)) ?? []) {
       yield;
+      if (place === undefined) continue;
       this.#frame.work.beginDocument();
       this.#frame.work.addRow(this.#plan.program.weight);
       guardStack(() => this.#order(place));

@@ -4,6 +4,7 @@ import { BYTES_PER_CHARACTER, bytesOf, type Memory, textBytes } from '../values/
 import { BETWEEN_PAUSES, sorting } from '../values/sorting.ts';
 import { stableKey } from '../values/values.ts';
 import type { Json, Value } from '../values/values.ts';
+import { attempted, PENDING, whenReady } from './calls.ts';
 import { askTime, boundedIn, type Frame } from './frame.ts';
 import { placeAmongOthers } from './place.ts';
 import type { Grouping, Program, Source } from './program.ts';
@@ -17,6 +18,18 @@ export type Emit = (row: Json) => boolean;
 const GROUP_BYTES = 270;
 /** Bytes of the state of an aggregate that keeps no values. */
 const ACCUMULATOR_BYTES = 64;
+
+/** Evaluates, of the group that a frame is bound to, all that is evaluated when all rows are in. */
+type GroupAttempt = (frame: Frame) => void;
+
+/** How groups are tried whose rows call user-defined functions; undefined for others, which need not be. */
+export function groupAttempt({ callsFunctions, orderBy, project }: Program): GroupAttempt | undefined {
+  if (!callsFunctions) return undefined;
+  return (frame) => {
+    for (const { run } of orderBy) run(frame);
+    project(frame);
+  };
+}
 
 interface Group {
   readonly keys: readonly Value[];
@@ -46,11 +59,14 @@ export class Groups {
     }
   }
 
-  /** Binds the frame to one group after the other, in no order, and tells the place that each has among the others. */
-  *bound(frame: Frame): Generator<readonly Value[], void, undefined> {
-    for (const group of this.#groups.values()) {
-      this.#bind(frame, group);
-      yield placeAmongOthers(group.keys);
+  /**
+   * Binds the frame to one group after the other, in no order, and tells the place that each has among the others, or
+   * undefined for a pause.
+   */
+  *bound(frame: Frame, attempt?: GroupAttempt): Generator<readonly Value[] | undefined, void, undefined> {
+    for (const group of this.#whenReady(this.#groups.values(), frame, attempt, (one) => one)) {
+      if (group !== undefined) this.#bind(frame, group);
+      yield group && placeAmongOthers(group.keys);
     }
   }
 
@@ -58,17 +74,33 @@ export class Groups {
    * The same in the order of the places, and undefined for a pause. None of the rows of a group has a part in them, so
    * whoever goes on after a group finds the next, whatever left meanwhile.
    */
-  *boundInOrder(frame: Frame): Generator<readonly Value[] | undefined, void, undefined> {
+  *boundInOrder(frame: Frame, attempt?: GroupAttempt): Generator<readonly Value[] | undefined, void, undefined> {
     const placed: { readonly group: Group; readonly place: readonly Value[] }[] = [];
     for (const group of this.#groups.values()) {
       placed.push({ group, place: placeAmongOthers(group.keys) });
       // Keys may be large.
       yield;
     }
-    for (const { group, place } of yield* sorting(placed, (a, b) => compareKeys(a.place, b.place, []))) {
-      this.#bind(frame, group);
-      yield place;
+    const inOrder = yield* sorting(placed, (a, b) => compareKeys(a.place, b.place, []));
+    for (const one of this.#whenReady(inOrder, frame, attempt, ({ group }) => group)) {
+      if (one !== undefined) this.#bind(frame, one.group);
+      yield one?.place;
     }
+  }
+
+  #whenReady<Item>(
+    items: Iterable<Item>,
+    frame: Frame,
+    attempt: GroupAttempt | undefined,
+    groupOf: (item: Item) => Group,
+  ): Iterable<Item | undefined> {
+    if (attempt === undefined) return items;
+    const trial = { ...frame, slots: [], work: frame.work.another() };
+    return whenReady(frame.calls!, [...items], (item) => {
+      trial.work.beginDocument();
+      this.#bind(trial, groupOf(item));
+      attempt(trial);
+    });
   }
 
   #bind(frame: Frame, { keys, accumulators }: Group): void {
@@ -124,7 +156,10 @@ export function bindSources(
     if (!source.iterates) return bind(value);
     return !Array.isArray(value) || value.every(bind);
   };
-  return source.kind === 'path' ? bindAll(source.run(frame)) : runProgram(source.program, frame, bindAll);
+  if (source.kind === 'path') return bindAll(source.run(frame));
+  const { program } = source;
+  if (program.callsFunctions) return attempted((inner: Frame) => runProgram(program, inner, bindAll), true)(frame);
+  return runProgram(program, frame, bindAll);
 }
 
 /** Goes through all steps of something without a pause. */
@@ -134,8 +169,9 @@ export function drain(steps: Iterator<void>): void {
 
 /** Runs a subquery in the frame of the query around it. Answers false when `emit` wanted no more. */
 export function runProgram(program: Program, frame: Frame, emit: Emit): boolean {
-  const { memory } = frame;
+  const { memory, calls } = frame;
   const { heldBytes } = memory;
+  const misses = program.callsFunctions ? calls!.misses : undefined;
   let wanted = true;
   const collector = new RowCollector(program, frame, (row) => {
     wanted = emit(row);
@@ -143,7 +179,10 @@ export function runProgram(program: Program, frame: Frame, emit: Emit): boolean 
   });
   try {
     if (collector.wantsRows) bindSources(program.sources, 0, frame, () => collector.accept());
+    // Without some of its rows an aggregate is another.
+    if (misses !== undefined && calls!.misses > misses) throw PENDING;
     drain(collector.finishing());
+    if (misses !== undefined && calls!.misses > misses) throw PENDING;
   } finally {
     memory.releaseTo(heldBytes);
   }
@@ -199,10 +238,15 @@ export class RowCollector {
     return true;
   }
 
-  /** Emits what could not be emitted before the last row was seen, and pauses before each group and now and then. */
-  *finishing(): Generator<void, void, undefined> {
+  /**
+   * Emits what could not be emitted before the last row was seen, and pauses before each group and now and then.
+   *
+   * @param attempt given by a query that is no part of another, which is tried as a whole
+   */
+  *finishing(attempt?: GroupAttempt): Generator<void, void, undefined> {
+    const frame = this.#frame;
     const groups =
-      this.#sorter === undefined ? this.#groups?.boundInOrder(this.#frame) : this.#groups?.bound(this.#frame);
+      this.#sorter === undefined ? this.#groups?.boundInOrder(frame, attempt) : this.#groups?.bound(frame, attempt);
     for (const place of groups ?? []) {
       yield;
       if (place === undefined) continue;

@@ -2,6 +2,7 @@ import { queryError } from '../errors.ts';
 import { boundedCharacters, charactersOf } from '../functions/bounds.ts';
 import type { Memory } from '../values/memory.ts';
 import type { Value } from '../values/values.ts';
+import type { FunctionCalls } from './calls.ts';
 
 /**
  * What a compiled expression reads while a query runs. One frame serves a whole run: every alias, aggregate and
@@ -20,6 +21,8 @@ export interface Frame {
   readonly memory: Memory;
   /** What is done on the document at hand. */
   readonly work: Work;
+  /** The results of user-defined functions; undefined when the caller gave none to call. */
+  readonly calls: FunctionCalls | undefined;
 }
 
 /** A node of an expression is a unit of work, which takes some nanoseconds. */
@@ -27,6 +30,8 @@ const UNITS_PER_STEP = 8;
 /** Binary logarithm of the characters that are looked through in a unit. */
 const CHARACTERS_PER_UNIT = 3;
 const UNITS_PER_ELEMENT = 4;
+/** A call of a user-defined function, which takes some microseconds elsewhere. */
+const UNITS_PER_CALL = 500;
 /** Units for each document that count as nothing: most queries stay below them. */
 const FREE_UNITS = 1_000;
 /** The clock is asked for every so many steps, a power of two. */
@@ -68,6 +73,11 @@ export class Work {
     this.#stepsLeft = limits.maxSteps;
   }
 
+  /** Of another run over the same documents, within the same limits. */
+  another(): Work {
+    return new Work(this.#limits);
+  }
+
   /** Units beyond those that each document has for nothing: the same for each run over the same documents. */
   get extra(): number {
     return this.#extra + Math.max(0, this.#units - FREE_UNITS);
@@ -100,6 +110,11 @@ export class Work {
 
   add(units: number): void {
     this.#units += units;
+  }
+
+  /** A user-defined function is called, with arguments of so many characters. */
+  addCall(characters: number): void {
+    this.#units += UNITS_PER_CALL + (characters >> CHARACTERS_PER_UNIT);
   }
 
   /** The expressions of a row are gone through, of which each is a unit. */

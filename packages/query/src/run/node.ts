@@ -20,6 +20,7 @@ const EMPTY_FRAME: Frame = {
   nowMs: undefined,
   memory: new Memory(MAX_CONSTANT_BYTES),
   work: new Work({ maxSteps: 0, maxMs: 0, monotonicMs: undefined, tooLong: undefined }),
+  calls: undefined,
 };
 
 export function constant(value: Value): Node {

@@ -47,4 +47,6 @@ export interface Program {
   readonly limit: number | undefined;
   /** Units of work that a row takes, without subqueries and without what depends on the size of values. */
   readonly weight: number;
+  /** Whether anything in it, subqueries included, calls user-defined functions. */
+  readonly callsFunctions: boolean;
 }

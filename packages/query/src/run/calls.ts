@@ -1,0 +1,313 @@
+import { queryError } from '../errors.ts';
+import { parseJson } from '../values/json-text.ts';
+import { bytesOf, textBytes } from '../values/memory.ts';
+import type { Value } from '../values/values.ts';
+
+/** A call of a user-defined function: its arguments as JSON, of which any may be undefined. */
+export interface UserFunctionCall {
+  readonly name: string;
+  readonly args: readonly (string | undefined)[];
+}
+
+/** Who runs user-defined functions. What they give depends on their arguments alone, so equal calls are made once. */
+export interface UserFunctions {
+  /**
+   * The results as JSON, in the order of the calls.
+   *
+   * @throws what whoever runs the query is to get, for a call that fails
+   */
+  call(calls: readonly UserFunctionCall[]): Promise<readonly (string | undefined)[]>;
+}
+
+/** Calls that one document, or one group, may come to. */
+const MOST_CALLS_OF_ONE = 10_000;
+/** And all that a run of a query looks at. */
+const MOST_CALLS = 5_000_000;
+/** Bytes of the arguments and results of one document, which are held until it has been evaluated. */
+const MOST_BYTES_OF_ONE = 64 * 1024 * 1024;
+/** Characters of a result: those of the largest document. */
+const MOST_RESULT_CHARACTERS = 2 * 1024 * 1024;
+
+/** Bytes of arguments that are gathered of several documents, and of results that are kept for those that follow. */
+const MUCH_BYTES = 512 * 1024;
+/** Bytes of arguments that are gathered of one: each time more are, it is tried anew. */
+const MUCH_BYTES_OF_ONE = 4 * 1024 * 1024;
+/** Calls that are gathered. */
+const MANY_CALLS = 1_000;
+/** Milliseconds that may pass while they are. */
+const GATHERING_MS = 5;
+
+/** How many calls are sent at once, when it is not known yet how long one takes. */
+const FIRST_CALLS = 16;
+/** Milliseconds that what is sent at once is to take. */
+const SENDING_MS = 50;
+
+/** Thrown where the value of an expression needs the result of a call that has not been made yet. */
+export const PENDING = new Error('The result of a call of a user-defined function is pending.');
+
+/**
+ * The calls of user-defined functions of one run of a query. Documents are evaluated without a pause, and functions run
+ * elsewhere. So documents are tried before they are offered: the calls that they come to are gathered and made, and the
+ * documents tried again, since one call may need the result of another, until no result is missing.
+ */
+export class FunctionCalls {
+  readonly #functions: UserFunctions;
+  readonly #monotonicMs: () => number;
+  readonly #results = new Map<string, Value>();
+  readonly #missing = new Map<string, UserFunctionCall>();
+  #resultBytes = 0;
+  #missingBytes = 0;
+  /** How many of those missing the first of what is tried has come to, and what has been sent for it. */
+  #missingOfFirst = 0;
+  #sentForFirst = 0;
+  #bytesOfFirst = 0;
+  #sent = 0;
+  #atOnce = FIRST_CALLS;
+  #isTrying = false;
+  #misses = 0;
+  #mostMissingBytes = 0;
+  /** Whether what is tried was tried before, and results have come since. */
+  #isAgain = false;
+  /** How many were tried together. */
+  #tried = 0;
+  /** How many are to be tried one by one, since a call of theirs has failed that may not be needed. */
+  #leftWithCare = 0;
+  /** True while each call is made by itself: then all that are made are needed. */
+  #isByCall = false;
+  /** What the evaluation of something ended in when it was tried. */
+  #failure: unknown;
+
+  /** @param monotonicMs milliseconds since any time */
+  constructor(functions: UserFunctions, monotonicMs: () => number = () => 0) {
+    this.#functions = functions;
+    this.#monotonicMs = monotonicMs;
+  }
+
+  /** Calls are missing: {@link settle} is to be awaited before the evaluation goes on. */
+  get isWaiting(): boolean {
+    return this.#missing.size > 0;
+  }
+
+  get heldBytes(): number {
+    return this.#resultBytes + this.#missingBytes;
+  }
+
+  /** How many results were missing in what is being tried. */
+  get misses(): number {
+    return this.#misses;
+  }
+
+  /** False where the rest of what is tried is to be gone through as well, to gather its calls. */
+  get endsAtFirst(): boolean {
+    return this.#isByCall || this.#hasMany;
+  }
+
+  /** @throws PENDING for a call that has to be made first */
+  resultOf(name: string, args: readonly (string | undefined)[]): Value {
+    // Neither is JSON: a comma outside of brackets and quotes, and this word.
+    const key = `${name}(${args.map((arg) => arg ?? 'undefined').join(',')}`;
+    const result = this.#results.get(key);
+    if (result !== undefined || this.#results.has(key)) return result;
+    if (!this.#isTrying) throw this.#failure ?? new Error(`udf.${name} was not called when its document was tried.`);
+    this.#misses += 1;
+    if (!this.#missing.has(key)) {
+      this.#missing.set(key, { name, args });
+      this.#missingBytes += 2 * textBytes(key);
+    }
+    throw PENDING;
+  }
+
+  /**
+   * Tries things from an index on, at most up to another.
+   *
+   * @param attempt evaluates all that will be evaluated of one, without an effect
+   * @returns the index up to which all results are there, until this is called the next time. If it is `from`, calls are
+   *   missing, and the same is to be tried again when they are settled.
+   */
+  readyUpTo<Item>(items: readonly Item[], from: number, to: number, attempt: (item: Item) => void): number {
+    const end = this.#leftWithCare > 0 ? Math.min(to, from + 1) : to;
+    if (!this.#isAgain && this.#resultBytes > MUCH_BYTES) this.#forgetResults();
+    this.#failure = undefined;
+    const untilMs = this.#monotonicMs() + GATHERING_MS;
+    let firstMissing: number | undefined;
+    let next = from;
+    while (next < end && this.#failure === undefined && this.#monotonicMs() <= untilMs) {
+      this.#mostMissingBytes = next === from ? MUCH_BYTES_OF_ONE : MUCH_BYTES;
+      if (!this.#isReady(() => attempt(items[next]!))) {
+        firstMissing ??= next;
+        if (next === from) this.#missingOfFirst = this.#missing.size;
+        // Those that have their results are to be done with before there are more of them.
+        if (this.#hasMany || this.#resultBytes > MUCH_BYTES) break;
+      }
+      next += 1;
+    }
+    this.#tried = Math.max(1, next - from);
+    const isTooMuch = this.#resultBytes > MUCH_BYTES && firstMissing !== from;
+    if (firstMissing !== undefined && !isTooMuch) return from;
+    const ready = firstMissing ?? next;
+    this.#forgetMissing();
+    this.#leftWithCare = Math.max(0, this.#leftWithCare - (ready - from));
+    [this.#isAgain, this.#isByCall, this.#sentForFirst, this.#bytesOfFirst] = [false, false, 0, 0];
+    return ready;
+  }
+
+  /**
+   * Makes the calls that are missing, or some of them.
+   *
+   * @throws what a call fails with, if it can't be done without
+   * @throws QueryError past a limit
+   */
+  async settle(): Promise<void> {
+    const calls = [...this.#missing];
+    const ofFirst = this.#missingOfFirst;
+    this.#forgetMissing();
+    this.#isAgain = true;
+    const isNeeded = (next: number) => next === 0 || next < ofFirst || this.#resultBytes <= MUCH_BYTES;
+    for (let next = 0; next < calls.length && isNeeded(next);) {
+      const some = calls.slice(next, next + this.#atOnce);
+      try {
+        await this.#send(some, Math.max(0, Math.min(some.length, ofFirst - next)));
+      } catch (error) {
+        // The first call of one thing is needed in any case. Others may be of documents that nobody comes to any more.
+        if (this.#isByCall || (this.#tried === 1 && calls.length === 1)) throw error;
+        this.#isByCall = this.#tried === 1;
+        if (this.#leftWithCare === 0) this.#leftWithCare = this.#tried;
+        return;
+      }
+      next += some.length;
+    }
+  }
+
+  /** @param ofFirst how many of the calls, from the first on, are of the first of what was tried */
+  async #send(calls: readonly (readonly [string, UserFunctionCall])[], ofFirst: number): Promise<void> {
+    this.#sent += calls.length;
+    this.#sentForFirst += ofFirst;
+    if (this.#sentForFirst > MOST_CALLS_OF_ONE || this.#sent > MOST_CALLS) {
+      const [most, of] =
+        this.#sent > MOST_CALLS ? [MOST_CALLS, 'for one page'] : [MOST_CALLS_OF_ONE, 'on one document'];
+      throw queryError(
+        'tooComplex',
+        `The query calls user-defined functions more than ${most} times ${of}. Narrow it with a filter.`,
+      );
+    }
+    const startedMs = this.#monotonicMs();
+    const results = await this.#functions.call(calls.map(([, call]) => call));
+    const tookMs = this.#monotonicMs() - startedMs;
+    let bytes = 0;
+    for (const [index, [key, { name }]] of calls.entries()) {
+      const held = this.#keep(key, name, results[index]);
+      bytes += held;
+      if (index < ofFirst) this.#bytesOfFirst += held;
+    }
+    if (this.#bytesOfFirst > MOST_BYTES_OF_ONE) {
+      throw queryError(
+        'tooMuchHeld',
+        'The arguments and results of the user-defined functions that the query calls on one document take too much memory. Select less of it.',
+      );
+    }
+    const fitting = Math.max(1, Math.floor((MUCH_BYTES_OF_ONE * calls.length) / (bytes + 1)));
+    const swift =
+      tookMs > SENDING_MS
+        ? Math.floor((calls.length * SENDING_MS) / tookMs)
+        : tookMs < SENDING_MS / 4
+          ? 4 * this.#atOnce
+          : this.#atOnce;
+    this.#atOnce = Math.max(1, Math.min(swift, fitting, MANY_CALLS));
+  }
+
+  /** @returns the bytes that it is held as */
+  #keep(key: string, name: string, result: string | undefined): number {
+    if (result !== undefined && result.length > MOST_RESULT_CHARACTERS) {
+      throw queryError(
+        'tooComplex',
+        `The user-defined function 'udf.${name}' gives more than ${MOST_RESULT_CHARACTERS} characters.`,
+      );
+    }
+    const value = result === undefined ? undefined : parseJson(result);
+    const bytes = 2 * textBytes(key) + bytesOf(value);
+    this.#results.set(key, value);
+    this.#resultBytes += bytes;
+    return bytes;
+  }
+
+  get #hasMany(): boolean {
+    return this.#missing.size >= MANY_CALLS || this.#missingBytes > this.#mostMissingBytes;
+  }
+
+  /** Whether something has come to its end, if to a bad one, with no result missing. */
+  #isReady(attempt: () => void): boolean {
+    this.#misses = 0;
+    this.#isTrying = true;
+    try {
+      attempt();
+    } catch (error) {
+      if (this.#misses === 0) this.#failure = error;
+    } finally {
+      this.#isTrying = false;
+    }
+    return this.#misses === 0;
+  }
+
+  #forgetMissing(): void {
+    this.#missing.clear();
+    [this.#missingBytes, this.#missingOfFirst] = [0, 0];
+  }
+
+  #forgetResults(): void {
+    this.#results.clear();
+    this.#resultBytes = 0;
+  }
+}
+
+/** What is evaluated in. */
+interface InFrame {
+  readonly calls: FunctionCalls | undefined;
+}
+
+/**
+ * Part of a row that calls functions. While a row is tried its other parts, and other rows, don't wait for the results that
+ * this one needs: their calls are gathered as well.
+ *
+ * @param otherwise what comes in the place of a value that is pending
+ */
+export const attempted =
+  <Frame extends InFrame, Result>(run: (frame: Frame) => Result, otherwise: Result) =>
+  (frame: Frame): Result => {
+    try {
+      return run(frame);
+    } catch (error) {
+      if (error !== PENDING || frame.calls!.endsAtFirst) throw error;
+      return otherwise;
+    }
+  };
+
+/** What is made of several such parts, and pending if any of them is. */
+export const whole =
+  <Frame extends InFrame, Result>(run: (frame: Frame) => Result) =>
+  (frame: Frame): Result => {
+    const calls = frame.calls!;
+    const { misses } = calls;
+    const result = run(frame);
+    if (calls.misses > misses) throw PENDING;
+    return result;
+  };
+
+/** How many groups, or rows of a query in FROM, are tried together at most. */
+const TRIED_TOGETHER = 1_000;
+
+/**
+ * Things to be evaluated when there are no more documents, each once it has all results. Pauses before some of them, and where
+ * calls are missing, which are to be settled then.
+ */
+export function* whenReady<Item>(
+  calls: FunctionCalls,
+  items: readonly Item[],
+  attempt: (item: Item) => void,
+): Generator<Item | undefined, void, undefined> {
+  let next = 0;
+  while (next < items.length) {
+    const ready = calls.readyUpTo(items, next, Math.min(next + TRIED_TOGETHER, items.length), attempt);
+    yield undefined;
+    for (; next < ready; next += 1) yield items[next];
+  }
+}

@@ -1,0 +1,307 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  checkComputedProperties,
+  FunctionCalls,
+  type Json,
+  jsonText,
+  parseQuery,
+  planForClients,
+  planQuery,
+  type PlanOptions,
+  QueryError,
+  startEvaluation,
+  tryDocuments,
+} from '../src/index.ts';
+import { documents, plain, queries } from './grammar.ts';
+import { builtInHost, Host, withUserFunctions } from './host.ts';
+import { rows } from './run.ts';
+
+interface Asked extends PlanOptions {
+  /** No more documents are offered once there are so many rows. */
+  readonly mostRows?: number;
+  readonly monotonicMs?: () => number;
+}
+
+/** The rows of a query, with the functions of a host. */
+async function called(
+  sql: string,
+  of: readonly Json[],
+  host: Host,
+  { mostRows = Number.POSITIVE_INFINITY, monotonicMs, ...options }: Asked = {},
+): Promise<Json[]> {
+  const plan = planQuery(parseQuery(sql), [], { ...options, userFunctions: host.names });
+  const calls = new FunctionCalls(host, monotonicMs);
+  const context = { nowMs: 0, calls };
+  const evaluation = startEvaluation(plan, context);
+  const ready = plan.callsFunctions ? tryDocuments(plan, context) : () => of.length;
+  const found: Json[] = [];
+  for (let from = 0; from < of.length && evaluation.wantsDocuments;) {
+    const to = ready(of, from, of.length);
+    if (to === from) await calls.settle();
+    for (const offered = of.slice(0, to); from < to && evaluation.wantsDocuments;) {
+      from = evaluation.offer(offered, from);
+      found.push(...evaluation.takeRows());
+      if (found.length >= mostRows) return found;
+    }
+  }
+  for (const _ of evaluation.finishing()) if (calls.isWaiting) await calls.settle();
+  return [...found, ...evaluation.takeRows()];
+}
+
+/** Rows as text, or the code of the error. */
+async function answer(find: () => readonly Json[] | Promise<readonly Json[]>): Promise<readonly string[] | string> {
+  try {
+    return (await find()).map((row) => jsonText(row));
+  } catch (error) {
+    if (error instanceof QueryError) return error.errors[0]!.code;
+    throw error;
+  }
+}
+
+const refusal = (sql: string, options: PlanOptions): unknown => {
+  try {
+    return planQuery(parseQuery(sql), [], options);
+  } catch (error) {
+    if (error instanceof QueryError) return error.errors[0];
+    throw error;
+  }
+};
+
+const of = (...all: readonly Json[]): Json[] => all.map((one, index) => ({ id: `i${index}`, ...(one as object) }));
+const many = (count: number, make: (index: number) => Json): Json[] =>
+  of(...Array.from({ length: count }, (_, index) => make(index)));
+const simple = () =>
+  Host.of({
+    twice: (x) => (typeof x === 'number' ? 2 * x : undefined),
+    isBig: (x) => (x as number) > 2,
+    same: (x) => x,
+    count: (...args) => args.length,
+    fail: () => {
+      throw new Error('no input');
+    },
+    failAbove: (x) => {
+      if ((x as number) > 2) throw new Error(`above: ${x as number}`);
+      return x;
+    },
+  });
+
+describe('user-defined functions', () => {
+  it('mean in all clauses what built-in functions of the same meaning do', async () => {
+    let compared = 0;
+    await fc.assert(
+      fc.asyncProperty(queries.map(plain), documents, async (sql, all) => {
+        const expected = await answer(() => rows(sql, all, [], { nowMs: 0 }));
+        // Constants are put together where the query is read, and not every document that fails is come to.
+        if (typeof expected === 'string') return;
+        const asUsers = withUserFunctions(sql);
+        if (asUsers !== sql) compared += 1;
+        expect(await answer(() => called(asUsers, all, builtInHost(sql)))).toEqual(expected);
+      }),
+      { numRuns: 400 },
+    );
+    expect(compared).toBeGreaterThan(150);
+  });
+
+  it.each([
+    ['SELECT VALUE udf.twice(c.n) FROM c', [2, 4, 6, 8]],
+    ['SELECT VALUE udf.twice(udf.twice(c.n)) FROM c WHERE udf.isBig(udf.twice(c.n))', [8, 12, 16]],
+    ['SELECT udf.twice(c.n) FROM c WHERE c.n = 1', [{ $1: 2 }]],
+    ['SELECT VALUE udf.twice(21)', [42]],
+    ['SELECT VALUE x FROM c JOIN (SELECT VALUE udf.same(y) FROM y IN c.list) x WHERE c.n = 2', [1, 2]],
+    ['SELECT VALUE c.n FROM c WHERE EXISTS(SELECT VALUE 1 FROM x IN c.list WHERE udf.isBig(x))', [3, 4]],
+    ['SELECT VALUE ARRAY(SELECT VALUE udf.twice(x) FROM x IN c.list) FROM c WHERE c.n = 3', [[2, 4, 6]]],
+    ['SELECT VALUE c.n FROM c ORDER BY udf.twice(-c.n)', [4, 3, 2, 1]],
+    ['SELECT VALUE c.n FROM c ORDER BY udf.isBig(c.n) DESC, c.n', [3, 4, 1, 2]],
+    [
+      'SELECT udf.isBig(c.n) AS big, SUM(udf.twice(c.n)) AS n FROM c GROUP BY udf.isBig(c.n)',
+      [
+        { big: false, n: 6 },
+        { big: true, n: 14 },
+      ],
+    ],
+    ['SELECT DISTINCT VALUE udf.isBig(c.n) FROM c', [false, true]],
+    ['SELECT VALUE udf.twice(COUNT(1)) FROM c', [8]],
+    [
+      'SELECT c.even, udf.twice(MAX(c.n)) AS most FROM c GROUP BY c.even ORDER BY c.even',
+      [
+        { even: false, most: 6 },
+        { even: true, most: 8 },
+      ],
+    ],
+    ['SELECT VALUE udf.twice(d.n) FROM (SELECT TOP 2 c.n FROM c ORDER BY c.n DESC) d', [8, 6]],
+    ['SELECT VALUE udf.twice(d) FROM (SELECT VALUE udf.twice(c.n) FROM c) d WHERE d > 4', [12, 16]],
+    ['SELECT TOP 1 VALUE udf.twice(c.n) FROM c WHERE udf.isBig(c.n)', [6]],
+    ['SELECT VALUE c.n FROM c ORDER BY udf.same(c.n) DESC OFFSET 1 LIMIT 2', [3, 2]],
+    ["SELECT VALUE c.n FROM c WHERE udf.same(c.id) LIKE '%1' AND c.n BETWEEN udf.same(1) AND udf.same(9)", [2]],
+    ['SELECT VALUE [udf.count(), udf.count(c.no, 1), udf.same(c.no) ?? 0] FROM c WHERE c.n = 1', [[0, 2, 0]]],
+    ['SELECT VALUE udf.same({"a": [c.n, {"b": null}]}) FROM c WHERE c.n = 1', [{ a: [1, { b: null }] }]],
+    ['SELECT VALUE udf.same(GetCurrentTimestamp()) FROM c WHERE c.n = 1', [0]],
+  ] as const)('have their place in %s', async (sql, expected) => {
+    const all = many(4, (index) => ({
+      n: index + 1,
+      even: index % 2 === 1,
+      list: Array.from({ length: index + 1 }, (_, at) => at + 1),
+    }));
+    expect(await called(sql, all, simple())).toEqual(expected);
+  });
+
+  it.each([
+    'SELECT VALUE (c.n = 1 ? udf.same(c.n) : udf.fail(c.n)) FROM c WHERE c.n = 1',
+    'SELECT VALUE (c.n ?? udf.fail(c.n)) FROM c WHERE c.n = 1',
+    'SELECT VALUE c.n FROM c WHERE c.n = 1 AND (c.n = 1 OR udf.fail(c.n))',
+    'SELECT VALUE c.n FROM c WHERE c.n < udf.same(2) AND (c.n = 1 ? true : udf.fail(c.n))',
+    'SELECT TOP 1 VALUE udf.failAbove(c.n) FROM c',
+    'SELECT VALUE 1 FROM c WHERE c.n = 1 AND EXISTS(SELECT VALUE 1 FROM x IN c.list WHERE udf.failAbove(x) = 1)',
+    'SELECT VALUE (SELECT TOP 1 VALUE udf.failAbove(udf.same(x)) FROM x IN c.list) FROM c WHERE c.n = 1',
+    'SELECT VALUE FIRST(SELECT VALUE udf.failAbove(x) FROM x IN c.list) FROM c WHERE udf.twice(c.n) = 2',
+  ])('fail no query that does not need what fails: %s', async (sql) => {
+    const all = many(4, (index) => ({ n: index + 1, list: [1, 2, 3, 4] }));
+    expect(await called(sql, all, simple())).toEqual([1]);
+  });
+
+  it('fail a query by what they throw, once it comes to it', async () => {
+    const all = many(6, (index) => ({ n: index }));
+    const host = simple();
+    const sql = 'SELECT VALUE udf.failAbove(c.n) FROM c';
+    expect(await called(sql, all, host, { mostRows: 3 })).toEqual([0, 1, 2]);
+    await expect(called(sql, all, host)).rejects.toThrow('above: 3');
+    await expect(called('SELECT VALUE COUNT(udf.failAbove(c.n)) FROM c', all, host)).rejects.toThrow('above: 3');
+    await expect(called('SELECT VALUE udf.fail(COUNT(1)) FROM c', all, host)).rejects.toThrow('no input');
+  });
+
+  it('are called for many documents and rows together, and once for equal arguments', async () => {
+    const all = many(60, (index) => ({ n: index % 50, list: Array.from({ length: 15 }, (_, at) => at) }));
+    for (const [sql, asks] of [
+      ['SELECT VALUE udf.twice(c.n) FROM c', [16, 34]],
+      ['SELECT VALUE udf.twice(udf.same(c.n)) FROM c', [16, 34, 50]],
+      ['SELECT udf.same(c.n) AS a, udf.twice(c.n) AS b FROM c', [16, 64, 20]],
+      ['SELECT VALUE udf.twice(x) FROM c JOIN x IN c.list', [15]],
+      ['SELECT VALUE ARRAY(SELECT VALUE udf.same(x) FROM x IN c.list WHERE udf.isBig(x)) FROM c', [15, 12]],
+      [
+        'SELECT VALUE 1 FROM c JOIN a IN c.list JOIN (SELECT VALUE udf.same(y) FROM y IN c.list) b WHERE udf.isBig(a) AND b = 1',
+        [15, 15],
+      ],
+      ['SELECT c.n, udf.twice(SUM(c.n)) AS s FROM c GROUP BY c.n', [16, 29]],
+    ] as const) {
+      const host = simple();
+      await called(sql, all, host);
+      expect(new Set(host.calls).size, sql).toBe(host.calls.length);
+      expect(
+        host.asked.map(({ length }) => length),
+        sql,
+      ).toEqual(asks);
+    }
+  });
+
+  it('are called for so many at once as take some milliseconds', async () => {
+    let nowMs = 0;
+    const host = new Host(['slow'], () => (x) => {
+      nowMs += 10;
+      return x;
+    });
+    const all = many(100, (index) => ({ n: index }));
+    await called('SELECT VALUE udf.slow(c.n) FROM c', all, host, { monotonicMs: () => nowMs });
+    expect(host.asked.map(({ length }) => length)).toEqual([16, ...Array.from({ length: 16 }, () => 5), 4]);
+  });
+
+  it('leave to be looked up what else a filter says', () => {
+    const options = { userFunctions: new Set(['f', 'ARRAY_CONTAINS', 'COUNT']) };
+    const plan = (sql: string) => planQuery(parseQuery(sql), [], options);
+    const { pushdown } = plan('SELECT * FROM c WHERE c.id = "a" AND udf.f(c) AND c._ts > udf.f(3)');
+    expect(pushdown).toEqual({
+      ids: ['a'],
+      equals: [{ path: ['id'], value: 'a' }],
+      paths: [{ path: ['id'], op: '=', values: ['a'] }],
+      complete: false,
+    });
+    expect(plan('SELECT * FROM c WHERE udf.ARRAY_CONTAINS(["a"], c.id)').pushdown.paths).toEqual([]);
+    expect(plan('SELECT VALUE udf.COUNT(1) FROM c').countOnly).toBe(false);
+  });
+
+  it('stand as they are in what clients ask of ranges', () => {
+    const sql = 'SELECT udf.f(c.a, udf.g("x")) AS f FROM c WHERE udf.isIn(c.b) ORDER BY udf.f(c.n)';
+    const plan = planForClients(planQuery(parseQuery(sql), [], { userFunctions: new Set(['f', 'g', 'isIn']) }));
+    const { rewrittenQuery, orderByExpressions } = 'queryInfo' in plan ? plan.queryInfo : expect.fail();
+    expect(orderByExpressions).toEqual(['udf.f(c.n)']);
+    expect(rewrittenQuery).toContain('{"f": udf.f(c.a, udf.g("x"))} AS payload FROM c WHERE (udf.isIn(c.b) AND');
+  });
+});
+
+describe('a query that calls functions', () => {
+  const userFunctions = new Set(['f']);
+
+  it('is refused where there is no such function, with its place', () => {
+    expect(refusal('SELECT VALUE udf.F(c.n) FROM c', { userFunctions })).toEqual({
+      severity: 'Error',
+      location: { start: 13, end: 23 },
+      code: 'SC2005',
+      message: "'F' is not a recognized user-defined function name.",
+    });
+    expect(refusal('SELECT VALUE udf.f(c.n) FROM c', {})).toMatchObject({
+      code: 'SC2201',
+      message: "The user-defined function 'udf.f' can't be called here.",
+    });
+    expect(() => checkComputedProperties([{ name: 'p', query: 'SELECT VALUE udf.f(c.n) FROM c' }], 1_000)).toThrow(
+      /The computed property 'p' can't have user-defined functions/,
+    );
+  });
+
+  it.each(['SELECT VALUE udf.f(RAND()) FROM c', 'SELECT VALUE udf.f(d) FROM (SELECT VALUE RAND() FROM c) d'])(
+    'is refused with what would differ between trying a document and evaluating it: %s',
+    (sql) => {
+      expect(refusal(sql, { userFunctions })).toMatchObject({
+        code: 'SC2201',
+        message: expect.stringContaining('RAND'),
+      });
+    },
+  );
+
+  it('is refused with more calls than a hundred in its text', () => {
+    const sql = (calls: number) => `SELECT VALUE [${Array.from({ length: calls }, () => 'udf.f(c.n)').join()}] FROM c`;
+    expect(refusal(sql(100), { userFunctions })).toMatchObject({ callsFunctions: true });
+    expect(refusal(sql(101), { userFunctions })).toMatchObject({ code: 'SC3001' });
+  });
+
+  it('ends past so many calls on one document, however they come about', async () => {
+    const list = Array.from({ length: 101 }, (_, index) => index);
+    const within = of({ list: list.slice(1) }, { list: list.slice(1) });
+    const sql = 'SELECT VALUE COUNT(udf.f(x, y)) FROM c JOIN x IN c.list JOIN y IN c.list';
+    const host = () => Host.of({ f: () => true });
+    expect(await called(sql, within, host())).toEqual([20_000]);
+    await expect(called(sql, of({ list }), host())).rejects.toThrow(/more than 10000 times on one document/);
+    // Documents before it are given.
+    const first = 'SELECT TOP 1 VALUE c.id FROM c WHERE EXISTS(SELECT VALUE 1 FROM x IN c.list WHERE udf.f(x))';
+    expect(await called(first, of({ list }, { list }), host())).toEqual(['i0']);
+  });
+
+  it('ends at a result, or at all results for a document, that are too large', async () => {
+    const host = Host.of({ large: (length) => 'x'.repeat(length as number) });
+    const megabytes = (count: number) => count * 1024 * 1024;
+    const result = `SELECT VALUE LENGTH(udf.large(${megabytes(2) - 2}))`;
+    expect(await called(result, [], host)).toEqual([megabytes(2) - 2]);
+    await expect(called(`SELECT VALUE udf.large(${megabytes(2)})`, [], host)).rejects.toThrow(/'udf.large' gives more/);
+    const all = of({ list: Array.from({ length: 40 }, (_, index) => index) });
+    const held = `SELECT VALUE LENGTH(udf.large(${megabytes(1)} + x)) FROM c JOIN x IN c.list`;
+    await expect(called(held, all, host)).rejects.toThrow(/too much memory/);
+  });
+
+  it('holds no more of many documents than of a few', async () => {
+    const host = Host.of({ large: (_, n) => 'x'.repeat(50_000 + (n as number)) });
+    const plan = planQuery(parseQuery('SELECT VALUE LENGTH(udf.large(c.text, c.n)) FROM c'), [], {
+      userFunctions: host.names,
+    });
+    const calls = new FunctionCalls(host);
+    const all = many(200, (n) => ({ n, text: 'y'.repeat(20_000) }));
+    const ready = tryDocuments(plan, { calls });
+    let most = 0;
+    for (let from = 0; from < all.length;) {
+      const to = ready(all, from, all.length);
+      most = Math.max(most, calls.heldBytes);
+      if (to === from) await calls.settle();
+      from = to;
+    }
+    expect(most).toBeLessThan(8 * 1024 * 1024);
+    expect(host.calls.length).toBeLessThan(250);
+  });
+});
