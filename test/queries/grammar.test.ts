@@ -5,6 +5,7 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import type { Continuation, QueryRequest } from '@epitaph/api/store/api/queries-api.ts';
 import { evaluate, parseJson, parseQuery, planQuery, QueryError, type Json } from '@epitaph/query';
 import { documents, plain, queries } from '../../packages/query/test/grammar.ts';
+import { builtInHost, withUserFunctions } from '../../packages/query/test/host.ts';
 import { definition } from '../clear-paths/histories.ts';
 import { CALLER, withStore } from './store.ts';
 
@@ -37,7 +38,7 @@ function evaluated(sql: string, of: readonly Json[]): unknown {
   }
 }
 
-it('a query has the rows of the bare evaluator page by page, by clear paths, and within a partition key', async () => {
+it('a query has the rows of the bare evaluator page by page, by clear paths, by user-defined functions, and within a partition key', async () => {
   let containers = 0;
   await fc.assert(
     fc.asyncProperty(
@@ -64,6 +65,8 @@ it('a query has the rows of the bare evaluator page by page, by clear paths, and
             // A page may be given before the document that the query fails at.
             if (typeof found === 'string') continue;
             expect(await rowsOf(container, { sql, maxItemCount })).toEqual(found);
+            const calling = { sql: withUserFunctions(sql), userFunctions: builtInHost(sql), maxItemCount };
+            expect(await rowsOf(container, calling)).toEqual(found);
             expect(await rowsOf(container, { sql, maxItemCount, partitionKey: '["p1"]' })).toEqual(
               evaluated(
                 sql,

@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { KeyRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { Neighbours, Pushdown } from '@epitaph/query';
+import type { Neighbours, Pushdown, UserFunctions } from '@epitaph/query';
 import type { AtLeast } from './common.ts';
 
 /**
@@ -92,6 +92,8 @@ export interface QueryRequest extends Scope {
   /** Wait for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** The user-defined functions that the query may call: their names, and what runs them; what that throws ends the query. */
+  readonly userFunctions?: (UserFunctions & { readonly names: ReadonlySet<string> }) | undefined;
   /**
    * Whether nothing of what lies outside its scope may show in what the query is charged or what is told of it besides
    * its rows: whoever asks may see no more than that.

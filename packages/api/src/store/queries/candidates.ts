@@ -4,7 +4,7 @@ import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { isUnreadable } from '@epitaph/projections/items/unreadable-items.ts';
 import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
-import { Chosen, type Json, type OrderedRow } from '@epitaph/query';
+import { Chosen, type Json, type OrderedRow, type QueryPlan } from '@epitaph/query';
 import { PartUnreadable } from '../damage.ts';
 import type { Documents } from '../items/documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from '../item-rows.ts';
@@ -72,12 +72,12 @@ export class Candidates {
    * work on: in between others get their turn.
    */
   of(run: Run, afterBirth: number): AsyncGenerator<Batch> {
-    return this.#inPieces(run, this.#found(run, afterBirth));
+    return this.#inPieces(run, run.plan, this.#found(run, afterBirth));
   }
 
-  /** The same, or, where they are not all at hand, a {@link Stub} of each. */
-  toChoose(run: Run): AsyncGenerator<Batch> {
-    return this.#inPieces(run, this.#found(run, 0, true));
+  /** The same for the plan that chooses them, or, where they are not all at hand, a {@link Stub} of each. */
+  toChoose(run: Run, chooser: QueryPlan): AsyncGenerator<Batch> {
+    return this.#inPieces(run, chooser, this.#found(run, 0, true));
   }
 
   /** The documents that rows of a {@link Chosen} stand for; without those that have been erased meanwhile. */
@@ -88,30 +88,39 @@ export class Candidates {
     const documents = inOrder.map(({ document }) => document);
     const rows = documents.map((document) => Stub.rowOf(document)).filter((row) => row !== undefined);
     const through = inOrder.at(-1)?.birth ?? 0;
-    if (rows.length > 0) return this.#inPieces(run, this.#decoded(run, { rows, isLast: true, through }));
-    return this.#inPieces(run, [{ rows: inOrder, documents, isLast: true, isNearEnd: true, through }]);
+    if (rows.length > 0) return this.#inPieces(run, run.plan, this.#decoded(run, { rows, isLast: true, through }));
+    return this.#inPieces(run, run.plan, [{ rows: inOrder, documents, isLast: true, isNearEnd: true, through }]);
   }
 
+  /** @param plan what they are evaluated with: each has the results of the functions that this calls of it */
   async *#inPieces<Row extends Born>(
     run: Run,
+    plan: QueryPlan,
     found: AsyncIterable<Batch<Row>> | Iterable<Batch<Row>>,
   ): AsyncGenerator<Batch<Row>> {
+    const ready = run.trialOf(plan);
     for await (const batch of found) {
       // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before.
       const piece = new PieceSize();
       const { length } = batch.rows;
       let from = 0;
       do {
-        const to = Math.min(from + piece.size, length);
+        let to = Math.min(from + piece.size, length);
         if (run.isSlow) await this.#parts.slowLane.begin(run.request.signal);
         const took = run.clock();
+        let isReady = true;
         try {
-          yield to - from === length ? batch : partOf(batch, from, to);
+          if (ready !== undefined && to > from) {
+            to = ready(batch.documents, from, to);
+            isReady = to > from;
+          }
+          if (isReady) yield to - from === length ? batch : partOf(batch, from, to);
         } finally {
           if (run.isSlow) this.#parts.slowLane.ended(took());
         }
+        if (isReady) piece.took(took());
+        else await run.settle();
         from = to;
-        piece.took(took());
         await this.#places.giveWay(run);
       } while (from < length);
     }

@@ -18,6 +18,7 @@ import {
   type OrderedRow,
   type OrderedStart,
   parseQuery,
+  type PlanOptions,
   planQuery,
   type Query,
   type QueryParameter,
@@ -56,6 +57,8 @@ import { spansOf } from './spans-of-time.ts';
 const MAX_EXAMINED = 20_000;
 /** Bytes of rows that an ordered page keeps to choose from: twice what its text may have, at two bytes a character. */
 const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
+/** User-defined functions of a container that has none. */
+const NONE: ReadonlySet<string> = new Set();
 
 /**
  * Answers queries: columns in clear pick the rows as the plan says, and the evaluator sees their documents one by one.
@@ -348,7 +351,7 @@ export class Queries {
     if (chooser !== undefined) {
       const { heldBytes } = memory;
       const choosing = new OrderedPage(chooser, context, start, offset + rows);
-      const choice = await over(choosing, offset, this.#candidates.toChoose(run));
+      const choice = await over(choosing, offset, this.#candidates.toChoose(run, chooser));
       const { rows: chosen } = choice;
       memory.releaseTo(heldBytes);
       if (isMissing(choice)) return undefined;
@@ -370,7 +373,9 @@ export class Queries {
     const { state } = moment.within;
     // A place that is told by its neighbours needs the rows of these.
     if (start?.near !== undefined || hasPseudonymousIds(state.definition)) return undefined;
-    return choosingPlan(plan, request.parameters as readonly QueryParameter[], planOptionsOf(state.definition));
+    const { parameters, userFunctions } = request;
+    const options = { ...planOptionsOf(state.definition), userFunctions: userFunctions?.names ?? NONE };
+    return choosingPlan(plan, parameters as readonly QueryParameter[], options);
   }
 
   /**
@@ -413,9 +418,11 @@ export class Queries {
     steps: Generator<void, Result, undefined>,
   ): Promise<Result> {
     const piece = new PieceSize();
+    const { calls } = run;
+    const isWaiting = () => calls?.isWaiting === true;
     const work = () => {
       let step = steps.next();
-      for (let left = piece.size; left > 1 && step.done !== true; left -= 1) step = steps.next();
+      for (let left = piece.size; left > 1 && step.done !== true && !isWaiting(); left -= 1) step = steps.next();
       return step;
     };
     for (;;) {
@@ -428,6 +435,7 @@ export class Queries {
         if (run.isSlow) this.#parts.slowLane.ended(took());
       }
       piece.took(took());
+      if (isWaiting()) await run.settle();
       await this.#places.giveWay(run);
       if (step.done === true) return step.value;
     }
@@ -519,10 +527,9 @@ function aboutOf({ rid }: ContainerState, request: QueryRequest): string {
 function planOf(
   { sql, parameters }: Pick<QueryRequest, 'sql' | 'parameters'>,
   { definition }: ContainerState,
-  { query = parseQuery(sql), needsParameters = false }: { readonly query?: Query; readonly needsParameters?: boolean },
+  { query = parseQuery(sql), ...options }: PlanOptions & { readonly query?: Query },
 ): QueryPlan {
-  const options = { ...planOptionsOf(definition), needsParameters };
-  return planQuery(query, parameters as readonly QueryParameter[], options);
+  return planQuery(query, parameters as readonly QueryParameter[], { ...planOptionsOf(definition), ...options });
 }
 
 /**
@@ -534,12 +541,13 @@ function planToPage(
   container: ContainerState,
   parsed: Query,
 ): { readonly plan: QueryPlan; readonly bounds: Bounds | undefined } {
-  const plan = planOf(request, container, { query: parsed });
+  const userFunctions = request.userFunctions?.names ?? NONE;
+  const plan = planOf(request, container, { query: parsed, userFunctions });
   const count = plan.top ?? plan.limit;
   if (count === undefined || plan.orderBy.length > 0 || plan.program.grouping !== undefined) {
     return { plan, bounds: undefined };
   }
-  const unbounded = planOf(request, container, { query: { ...plan.query, ...NO_BOUNDS } });
+  const unbounded = planOf(request, container, { query: { ...plan.query, ...NO_BOUNDS }, userFunctions });
   const from = plan.offset ?? 0;
   return unbounded.asOffered && request.continuation?.kind !== 'skip'
     ? { plan: unbounded, bounds: { from, to: from + count } }

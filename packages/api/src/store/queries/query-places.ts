@@ -89,7 +89,7 @@ export class QueryPlaces {
       signal?.throwIfAborted();
       run.turnMs = run.clock();
     }
-    if (run.hasPlace || run.memory.heldBytes < MUCH_BYTES) return;
+    if (run.hasPlace || run.heldBytes < MUCH_BYTES) return;
     run.hasPlace = this.#holding.takeIfFree();
     if (!run.hasPlace) throw new NeedsPlace();
   }

@@ -7,6 +7,7 @@ import { type ItemRow, MOST_IDS_SOUGHT, type RowCondition } from '@epitaph/proje
 import {
   type Evaluation,
   type EvaluationContext,
+  FunctionCalls,
   type Json,
   matches,
   Memory,
@@ -14,6 +15,7 @@ import {
   type QueryParameter,
   type QueryPlan,
   sparingPlan,
+  tryDocuments,
 } from '@epitaph/query';
 import type { QueryRequest } from '../api/queries-api.ts';
 import { MOST_QUERY_BYTES } from '../heap.ts';
@@ -60,6 +62,8 @@ export class Run {
   readonly keys: readonly NamedKey[] | undefined;
   readonly memory = new Memory(MOST_QUERY_BYTES);
   readonly context: EvaluationContext;
+  /** Of a plan that calls user-defined functions. */
+  readonly calls: FunctionCalls | undefined;
   /** Milliseconds since its turn began. */
   turnMs: () => number;
   /** True while it has one of the places for queries that hold much in memory. */
@@ -111,7 +115,11 @@ export class Run {
     const limits = isSlow
       ? { monotonicMs: systemClocks.workedMs }
       : { monotonicMs, maxDocumentMs: SWIFT_MS, tooLong: () => new IsSlow() };
-    this.context = { nowMs: moment.nowMs, memory: this.memory, ...limits };
+    const context = { nowMs: moment.nowMs, memory: this.memory, ...limits };
+    const { userFunctions } = request;
+    this.calls =
+      plan.callsFunctions && userFunctions !== undefined ? new FunctionCalls(userFunctions, monotonicMs) : undefined;
+    this.context = this.calls === undefined ? context : { ...context, calls: this.calls };
   }
 
   /** Has no documents looked at but those of a span of time, all that may match where none is given. */
@@ -133,6 +141,33 @@ export class Run {
     };
     const { plan } = this.#sparing;
     return plan !== undefined && !matches(plan, stub, { nowMs: this.moment.nowMs });
+  }
+
+  /** How documents are tried before a plan is evaluated on them; undefined where they need not be. */
+  trialOf(plan: QueryPlan): ReturnType<typeof tryDocuments> | undefined {
+    const { context, calls } = this;
+    return plan.callsFunctions && calls !== undefined ? tryDocuments(plan, { ...context, calls }) : undefined;
+  }
+
+  /** Waits for the results of user-defined functions that are missing. */
+  async settle(): Promise<void> {
+    const { signal } = this.request;
+    signal?.throwIfAborted();
+    const { promise: gone, reject } = Promise.withResolvers<never>();
+    const leave = (): void => reject(signal!.reason as Error);
+    signal?.addEventListener('abort', leave, { once: true });
+    try {
+      await Promise.race([this.calls?.settle(), gone]);
+    } finally {
+      signal?.removeEventListener('abort', leave);
+    }
+    // Others had their turns meanwhile.
+    this.turnMs = this.clock();
+  }
+
+  /** Bytes that the query has in memory at the moment. */
+  get heldBytes(): number {
+    return this.memory.heldBytes + (this.calls?.heldBytes ?? 0);
   }
 
   /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
