@@ -332,6 +332,64 @@ describe('a trigger', () => {
   });
 });
 
+describe('a user-defined function', () => {
+  const define = (id: string, body: string) => container.scripts.userDefinedFunctions.create({ id, body });
+  const query = async (text: string) =>
+    (await container.items.query(text, { partitionKey: 'ann', maxItemCount: 3 }).fetchAll()).resources as unknown[];
+
+  test('is called in queries, for what a row needs', async () => {
+    for (let n = 0; n < 8; n++) await put(`i${n}`, { n, tags: ['x', 'yy'] });
+    const { resource } = await define('twice', 'function (n) { return 2 * n; }');
+    expect(resource).toMatchObject({ id: 'twice', _self: expect.stringMatching(/\/udfs\/.{24}\/$/) });
+    await define('isOdd', 'function isOdd(n) { return n % 2 === 1; }');
+    await define('nothing', '() => undefined');
+    expect(await query('SELECT VALUE udf.twice(c.n) FROM c WHERE udf.isOdd(c.n)')).toEqual([2, 6, 10, 14]);
+    expect(await query('SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 2')).toEqual([6, 5]);
+    expect(await query('SELECT VALUE udf.twice(udf.twice(c.n)) FROM c WHERE c.n = 3 OR udf.nothing(c.n)')).toEqual([
+      12,
+    ]);
+    expect(await query('SELECT VALUE SUM(udf.twice(c.n)) FROM c')).toEqual([56]);
+    expect(await query('SELECT udf.isOdd(c.n) AS odd, COUNT(1) AS many FROM c GROUP BY udf.isOdd(c.n)')).toEqual([
+      { odd: false, many: 4 },
+      { odd: true, many: 4 },
+    ]);
+    expect(await query('SELECT VALUE udf.twice(LENGTH(t)) FROM c JOIN t IN c.tags WHERE c.n = 0')).toEqual([2, 4]);
+    // As it is stored when a query asks.
+    await container.scripts.userDefinedFunction('twice').replace({ id: 'twice', body: 'n => -n' });
+    expect(await query('SELECT VALUE udf.twice(c.n) FROM c WHERE c.n = 4')).toEqual([-4]);
+  });
+
+  test('that is not there, fails or does not end is said to be at fault', async () => {
+    await put('one', { n: 1 });
+    await define('fails', "function (n) { throw new Error('no ' + n); }");
+    const failing = (text: string) => refusalOf(query(text));
+    expect(await failing('SELECT VALUE udf.none(c.n) FROM c')).toMatchObject({
+      code: 400,
+      message: expect.stringContaining("'none' is not a recognized user-defined function name"),
+    });
+    expect((await failing('SELECT VALUE udf.fails(c.n) FROM c')).message).toContain('no 1');
+    const patching = container.item('one', 'ann').patch({
+      condition: 'FROM c WHERE udf.fails(c.n)',
+      operations: [{ op: 'set', path: '/n', value: 2 }],
+    });
+    expect((await refusalOf(patching)).code).toBe(400);
+  });
+
+  test('is called by what a stored procedure asks, before and after it has written', async () => {
+    await put('one', { n: 1 });
+    await define('twice', 'n => 2 * n');
+    const asking = answering(`
+      const ask = (next) => c.queryDocuments(c.getSelfLink(), 'SELECT VALUE udf.twice(c.n) FROM c WHERE udf.twice(c.n) > 0', (error, found) => {
+        if (error) throw error;
+        next(found);
+      });
+      ask((before) => {
+        c.createDocument(c.getSelfLink(), { id: 'two', customer: 'ann', n: 2 }, () => ask((after) => r.setBody({ before, after })));
+      });`);
+    expect((await run(asking)).resource).toEqual({ before: [2], after: [2, 4] });
+  });
+});
+
 test('where scripts are turned off, none is stored or run, and what names one is refused', async () => {
   const folder = world.folder;
   const { id } = container;

@@ -33,6 +33,7 @@ import { charge } from '../request-units/charge.ts';
 import { decodeListPlace, encodeContinuation, encodeListPlace, type Next, type Whereabouts } from './continuation.ts';
 import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseExactJson, type JsonObject } from './json.ts';
+import { functionNames } from './scripts/functions.ts';
 import { pageOfList } from './list-pages.ts';
 import { hadKeysHashedOtherwise, rangesOf } from './ranges.ts';
 import {
@@ -182,6 +183,12 @@ const IN_FIRST_RANGE: readonly QueryRange[] = [{ min: '', max: '', isMinInclusiv
  */
 const PASS_THROUGH_PLAN = planText({ queryInfo: PLAIN_PIPELINE }, EVERYWHERE);
 
+/** How a query over a container is planned. */
+const optionsFor = (request: CosmosRequest, container: ContainerState, sql: string): PlanOptions => ({
+  ...planOptionsOf(container.definition),
+  userFunctions: functionNames(request, container, sql),
+});
+
 /** Texts that parsed lately. Every query comes twice, once for its plan, and most come again and again. */
 const goodQueries = new Set<string>();
 const MAX_GOOD_QUERIES = 1000;
@@ -208,16 +215,17 @@ function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options:
  */
 export function planToRunBy(
   { sql, parameters }: QueryBody,
-  { store, limits, headers }: CosmosRequest,
+  request: CosmosRequest,
   container: ContainerState,
   canGroup: boolean,
 ): string | undefined {
+  const { store, limits, headers } = request;
   const canEnd = headerText(headers, 'x-ms-max-item-count') !== '-1';
   const mayGroup = canGroup && canEnd && /\bGROUP\s+BY\b/i.test(sql) && rangesOf(container).length > 1;
   if (!mayGroup && !/VectorDistance/i.test(sql)) return undefined;
   const query = parseQuery(sql, { maxLength: limits.queryCharacters });
   if (query.groupBy.length === 0 && query.orderBy.length === 0) return undefined;
-  const plan = planQuery(query, parameters, planOptionsOf(container.definition));
+  const plan = planQuery(query, parameters, optionsFor(request, container, sql));
   if (!plan.isVectorSearch && !mayGroup) return undefined;
   if (!canEnd && (plan.top ?? plan.limit) !== undefined) return undefined;
   const forClients = planForClients(plan, UNASKED);
@@ -233,9 +241,11 @@ export function planToRunBy(
  * @source `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
  *   https://github.com/Azure/azure-cosmos-dotnet-v3
  */
-export function isOfOneKey({ sql, parameters }: QueryBody, limits: Limits, { definition }: ContainerState): boolean {
-  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
-  const keys = partitionKeysIn(planQuery(query, parameters, planOptionsOf(definition)).pushdown, definition);
+export function isOfOneKey({ sql, parameters }: QueryBody, request: CosmosRequest, container: ContainerState): boolean {
+  const { definition } = container;
+  const query = parseQuery(sql, { maxLength: request.limits.queryCharacters });
+  const plan = planQuery(query, parameters, optionsFor(request, container, sql));
+  const keys = partitionKeysIn(plan.pushdown, definition);
   return keys.length <= 1 && keys.every(({ length }) => length === definition.partitionKey.paths.length);
 }
 
@@ -244,10 +254,10 @@ export function isOfOneKey({ sql, parameters }: QueryBody, limits: Limits, { def
  *
  * @throws QueryError for a text that is no query
  */
-export function isMerged({ sql, parameters }: QueryBody, limits: Limits, { definition }: ContainerState): boolean {
-  const query = parseQuery(sql, { maxLength: limits.queryCharacters });
+export function isMerged({ sql, parameters }: QueryBody, request: CosmosRequest, container: ContainerState): boolean {
+  const query = parseQuery(sql, { maxLength: request.limits.queryCharacters });
   try {
-    const plan = planForClients(planQuery(query, parameters, planOptionsOf(definition)));
+    const plan = planForClients(planQuery(query, parameters, optionsFor(request, container, sql)));
     return !('queryInfo' in plan) || !isDeepStrictEqual({ ...plan.queryInfo, hasSelectValue: false }, PLAIN_PIPELINE);
   } catch (error) {
     // No client can.
@@ -269,7 +279,7 @@ export function answerQueryPlan(request: CosmosRequest, container?: ContainerSta
   const body = readQueryBody(request);
   const { sql, parameters } = body;
   const { limits } = request;
-  const options = container === undefined ? {} : planOptionsOf(container.definition);
+  const options = container === undefined ? {} : optionsFor(request, container, sql);
   const client = mergingClient(request);
   const hasSeveralRanges = container !== undefined && rangesOf(container).length > 1;
   if (container !== undefined && (hasSeveralRanges || keepsKindOfPlan(client))) {

@@ -53,6 +53,7 @@ import {
   type CosmosRequest,
 } from './request.ts';
 import { rangeIdOf, rangesOf } from './ranges.ts';
+import { functionsFor } from './scripts/functions.ts';
 import { namesTriggers, type Outcome, refuseTriggers, withTriggers } from './scripts/triggers.ts';
 import { positionIn } from './session-token.ts';
 import { renameItem } from './rename.ts';
@@ -353,7 +354,7 @@ function refuseUnplanned(query: QueryBody, request: CosmosRequest, container: Co
  */
 function refuseUnallowed(query: QueryBody, request: CosmosRequest, container: ContainerState): void {
   if (headerFlag(request.headers, 'x-ms-documentdb-query-enablecrosspartition') || namesItsScope(request)) return;
-  if (container.definition.partitionKey['systemKey'] === true || isOfOneKey(query, request.limits, container)) return;
+  if (container.definition.partitionKey['systemKey'] === true || isOfOneKey(query, request, container)) return;
   throw badRequest(
     'Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.',
   );
@@ -368,7 +369,7 @@ async function queryItems(
   if (current === undefined) return nothingOf(container);
   checkContinuationLimit(current);
   const { sql, parameters, resume } = readQueryBody(current);
-  const request = withFormerRange(current, container, () => isMerged({ sql, parameters }, current.limits, container));
+  const request = withFormerRange(current, container, () => isMerged({ sql, parameters }, current, container));
   const { store, headers } = request;
   refuseUnallowed({ sql, parameters }, request, container);
   const position = store.headPosition();
@@ -404,6 +405,7 @@ async function queryItems(
       ...(resume.rid === undefined ? undefined : placeOfRid(container.rid, resume.rid)),
       exclude: resume.exclude,
     },
+    userFunctions: functionsFor(request, container, sql),
     rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
     // Groups that are put together by their client come as many at once as there is room for, and the rest is waited for.
     maxItemCount: isOfGroups(sql) ? Number.MAX_SAFE_INTEGER : pageSizeOf(request),

@@ -5,7 +5,15 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
-import { type Json, parseJson, parseQuery, planQuery, startEvaluation } from '@epitaph/query';
+import {
+  FunctionCalls,
+  type Json,
+  parseJson,
+  parseQuery,
+  planQuery,
+  startEvaluation,
+  tryDocuments,
+} from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
 import { charge, chargeOfWrite, workOfText } from '../../request-units/charge.ts';
 import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
@@ -15,6 +23,7 @@ import { birthOfItemRid, itemRid } from '../../store/rids.ts';
 import { decodeContinuation, encodeContinuation } from '../continuation.ts';
 import { badRequest, describeError, overloaded, tooLarge, WireError, wrappedErrors } from '../errors.ts';
 import { itemOf } from '../item-body.ts';
+import { functionsFor } from './functions.ts';
 import { isJsonObject, parseExactText } from '../json.ts';
 import { type CosmosRequest, scriptRunner } from '../request.ts';
 import type { QueryBody } from '../feed.ts';
@@ -339,6 +348,7 @@ export class Transaction implements ScriptHost {
       partitionKey: this.#partitionKey,
       maxItemCount: rows,
       isAwaited: true,
+      userFunctions: functionsFor(this.#request, this.#container, sql),
       ...decodeContinuation(continuation, where),
       atLeast: 'head',
       signal: AbortSignal.any([signal(), this.#ended.signal]),
@@ -369,16 +379,18 @@ export class Transaction implements ScriptHost {
   /** All rows of a query over the items of the partition key as the script has left them. */
   async #rowsOverWritten(sql: string, parameters: QueryBody['parameters']): Promise<readonly string[]> {
     const { store, limits } = this.#request;
-    const plan = planQuery(
-      parseQuery(sql, { maxLength: limits.queryCharacters }),
-      parameters,
-      planOptionsOf(this.#container.definition),
-    );
-    const evaluation = startEvaluation(plan, {
+    const functions = functionsFor(this.#request, this.#container, sql);
+    const options = { ...planOptionsOf(this.#container.definition), userFunctions: functions?.names ?? new Set() };
+    const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
+    const calls = functions && new FunctionCalls(functions, systemClocks.monotonicMs);
+    const context = {
       nowMs: store.nowMs(),
       monotonicMs: systemClocks.workedMs,
       maxDocumentMs: MAX_DOCUMENT_MS,
-    });
+      ...(calls && { calls }),
+    };
+    const evaluation = startEvaluation(plan, context);
+    const readyUpTo = calls && plan.callsFunctions ? tryDocuments(plan, { ...context, calls }) : undefined;
     const rows: string[] = [];
     let characters = 0;
     let examined = 0;
@@ -394,13 +406,16 @@ export class Transaction implements ScriptHost {
     for await (const documents of this.#documents()) {
       examined += documents.length;
       for (let next = 0; next < documents.length && evaluation.wantsDocuments; take()) {
-        next = evaluation.offer(documents, next);
+        const ready = readyUpTo?.(documents, next, documents.length) ?? documents.length;
+        if (ready > next) next = evaluation.offer(documents.slice(0, ready), next);
+        else await calls!.settle();
         await this.#pace.step();
       }
       if (!evaluation.wantsDocuments) break;
     }
     for (const _ of evaluation.finishing()) {
       take();
+      if (calls?.isWaiting === true) await calls.settle();
       await this.#pace.step();
     }
     take();

@@ -1,0 +1,55 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { QueryRequest } from '../../store/api/queries-api.ts';
+import { badRequest, overloaded, WireError, wrappedErrors } from '../errors.ts';
+import { type CosmosRequest, scriptRunner } from '../request.ts';
+
+/** Whether a query may call user-defined functions. */
+const callsFunctions = (sql: string): boolean => /\budf\s*\./i.test(sql);
+
+const NONE: ReadonlySet<string> = new Set();
+
+/** Names of the user-defined functions that a query over a container may call. */
+export const functionNames = ({ store }: Pick<CosmosRequest, 'store'>, container: ContainerState, sql: string) =>
+  callsFunctions(sql) ? new Set(store.listScripts(container, 'user-defined-function').map(({ name }) => name)) : NONE;
+
+/**
+ * The user-defined functions that a query may call, as they are stored now, and what calls them; undefined for one that calls
+ * none.
+ *
+ * @throws WireError 400 where no scripts are run
+ */
+export function functionsFor(
+  request: Pick<CosmosRequest, 'store' | 'scripts'>,
+  container: ContainerState,
+  sql: string,
+): QueryRequest['userFunctions'] {
+  if (!callsFunctions(sql)) return undefined;
+  const runner = scriptRunner(request);
+  const stored = request.store.listScripts(container, 'user-defined-function');
+  const sources = new Map(stored.map(({ name, body }) => [name, body]));
+  return {
+    names: new Set(sources.keys()),
+    call: async (calls) => {
+      const outcome = await runner.evaluate(sources, calls);
+      switch (outcome.kind) {
+        case 'done':
+          return outcome.results;
+        case 'threw':
+          throw badRequest(
+            wrappedErrors(`Encountered exception while executing 'udf.${outcome.name}'. ${outcome.message}`),
+          );
+        case 'out-of-time':
+          throw new WireError(
+            'requestTimeout',
+            wrappedErrors('A user-defined function did not come to its end in time.'),
+          );
+        case 'out-of-memory':
+          throw badRequest(wrappedErrors('A user-defined function took more memory than a script may.'));
+        case 'busy':
+          throw overloaded(1_000);
+        default:
+          return outcome satisfies never;
+      }
+    },
+  };
+}
