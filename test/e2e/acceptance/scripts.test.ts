@@ -51,6 +51,8 @@ describe('a stored procedure', () => {
       'p',
       'q',
     ]);
+    const { headers } = await container.read({ populateQuotaInfo: true });
+    expect(headers['x-ms-resource-usage']).toContain('functions=0;storedProcedures=2;triggers=0;');
     await container.scripts.storedProcedure('p').delete();
     expect((await refusalOf(container.scripts.storedProcedure('p').read())).code).toBe(404);
     expect((await refusalOf(container.scripts.storedProcedure('p').execute('ann'))).code).toBe(404);

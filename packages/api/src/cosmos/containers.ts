@@ -1,7 +1,9 @@
 import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
+import type { ScriptKind } from '@epitaph/core/script/events.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { charge } from '../request-units/charge.ts';
+import { MAX_SCRIPTS } from '../store/catalog/scripts.ts';
 import { containerSelf } from '../store/items/system-properties.ts';
 import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
@@ -121,7 +123,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
       const hasIndex = isAsked || container.definition.partitionKey['systemKey'] === true;
       const told = { ...state.headers, ...(hasIndex ? indexHeaders(container) : {}) };
       if (!isAsked) return { ...state, headers: told };
-      return { ...state, headers: { ...told, ...quotaHeaders(await store.countItems(container)) } };
+      return { ...state, headers: { ...told, ...(await quotaHeaders(store, container)) } };
     }
     case 'PUT': {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
@@ -212,13 +214,17 @@ function namePath(database: string, container: ContainerState): string {
 
 /**
  * Kilobytes and counts, as the service's documentation shows them; a count of -1 has no limit. Of what is in use the
- * number of documents is told; their sizes are not summed up here, and what is not known is left out.
+ * counts are told; sizes of documents are not summed up here, and what is not known is left out.
  */
-const quotaHeaders = (documentsCount: number) => ({
-  'x-ms-resource-quota':
-    'functions=25;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;',
-  'x-ms-resource-usage': `functions=0;storedProcedures=0;triggers=0;documentsCount=${documentsCount};`,
-});
+async function quotaHeaders(store: CosmosRequest['store'], container: ContainerState) {
+  const documentsCount = await store.countItems(container);
+  const many = (kind: ScriptKind): number => store.listScripts(container, kind).length;
+  const functions = many('user-defined-function');
+  return {
+    'x-ms-resource-quota': `functions=${MAX_SCRIPTS};storedProcedures=${MAX_SCRIPTS};triggers=${MAX_SCRIPTS};documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;`,
+    'x-ms-resource-usage': `functions=${functions};storedProcedures=${many('stored-procedure')};triggers=${many('trigger')};documentsCount=${documentsCount};`,
+  };
+}
 
 /** There is no index that could be behind. Who asks for the mode `lazy` waits for a progress of its own. */
 const indexHeaders = ({ definition }: ContainerState): Readonly<Record<string, string>> => ({

@@ -4,6 +4,7 @@ import { invariant } from '../invariant.ts';
 import type { ExpectedRevision, StreamAppend } from '../log/event-log.ts';
 import type { NewEvent, RecordedEvent } from '../log/recorded-event.ts';
 import type { MaybePromise } from '../maybe-promise.ts';
+import { Pace } from '../turn.ts';
 import type { NewLifeKey } from '../vault/key-vault.ts';
 import { decideUniqueKey } from '../unique-key/decide.ts';
 import { evolveUniqueKey, foldUniqueKey } from '../unique-key/evolve.ts';
@@ -134,7 +135,11 @@ async function decideAll(
   steps: readonly ItemRequest[],
 ): Promise<Exclude<ItemsHandled, { kind: 'spans-streams' }> | Conflict> {
   const done: StepHandled[] = [];
+  // A script may have thousands.
+  const pace = new Pace();
   for (const [index, step] of steps.entries()) {
+    const pause = pace.step();
+    if (pause !== undefined) await pause;
     let draft = await drafts.current(step);
     for (;;) {
       const { stream, life, state, body } = draft;
@@ -325,7 +330,10 @@ class Drafts {
    */
   async appends(): Promise<StreamAppend[]> {
     const appends: StreamAppend[] = [];
+    const pace = new Pace();
     for (const { stream, expectedRevision, events } of this.#changed) {
+      const pause = pace.step();
+      if (pause !== undefined) await pause;
       const sealed: NewEvent[] = [];
       let revision = expectedRevision === 'no-stream' ? 0 : expectedRevision + 1;
       for (const { event, write } of events) {

@@ -16,7 +16,7 @@ import type { StoreParts } from '../parts.ts';
 import { scriptRid } from '../rids.ts';
 
 /** Scripts of a kind in one container at most: all of them are held in memory. */
-const MAX_SCRIPTS = 100;
+export const MAX_SCRIPTS = 100;
 
 interface Done {
   readonly decision: ScriptDecision;
