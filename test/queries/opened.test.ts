@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Continuation } from '@epitaph/api/store/api/queries-api.ts';
+import type { Continuation, QueryRequest } from '@epitaph/api/store/api/queries-api.ts';
+import { Host } from '../../packages/query/test/host.ts';
 import { type Embedded, newFolder, openEmbedded, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { CALLER } from './store.ts';
@@ -49,9 +50,15 @@ afterEach(async () => {
   removeFolder(folder);
 });
 
-async function pageOf(sql: string, maxItemCount: number, continuation?: Continuation) {
+async function pageOf(
+  sql: string,
+  maxItemCount: number,
+  continuation?: Continuation,
+  userFunctions?: QueryRequest['userFunctions'],
+) {
   const { store } = embedded;
-  const page = await store.queryItems(store.container('db', 'c'), { sql, parameters: [], maxItemCount, continuation });
+  const asked = { sql, parameters: [], maxItemCount, continuation, userFunctions };
+  const page = await store.queryItems(store.container('db', 'c'), asked);
   return { ...page, numbers: page.rows.map((row) => (row as { number: number }).number) };
 }
 
@@ -71,6 +78,14 @@ describe('a page in the order of id or _ts', () => {
     const next = await pageOf(sql, 5, first.continuation);
     expect(next.numbers).toEqual(latest(5, 44));
     expect(opened).toBeLessThan(25);
+  });
+
+  it('is made of those that a user-defined function chooses by their ids', async () => {
+    const host = Host.of({ isEven: (id) => Number(String(id).slice(1)) % 2 === 0, same: (document) => document });
+    const sql = 'SELECT c.number, udf.same(c).pk AS pk FROM c WHERE udf.isEven(c.id) ORDER BY c._ts DESC';
+    const { rows } = await pageOf(sql, 3, undefined, host);
+    expect(rows).toEqual([48, 46, 44].map((number) => ({ number, pk: 'p' })));
+    expect(opened).toBeLessThan(15);
   });
 
   it('is made of them behind those that are passed over, too', async () => {

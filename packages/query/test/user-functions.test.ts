@@ -10,8 +10,10 @@ import {
   planQuery,
   type PlanOptions,
   QueryError,
+  sparingPlan,
   startEvaluation,
   tryDocuments,
+  type UserFunctions,
 } from '../src/index.ts';
 import { documents, plain, queries } from './grammar.ts';
 import { builtInHost, Host, withUserFunctions } from './host.ts';
@@ -27,7 +29,7 @@ interface Asked extends PlanOptions {
 async function called(
   sql: string,
   of: readonly Json[],
-  host: Host,
+  host: UserFunctions & { readonly names: ReadonlySet<string> },
   { mostRows = Number.POSITIVE_INFINITY, monotonicMs, ...options }: Asked = {},
 ): Promise<Json[]> {
   const plan = planQuery(parseQuery(sql), [], { ...options, userFunctions: host.names });
@@ -137,6 +139,8 @@ describe('user-defined functions', () => {
     ['SELECT VALUE [udf.count(), udf.count(c.no, 1), udf.same(c.no) ?? 0] FROM c WHERE c.n = 1', [[0, 2, 0]]],
     ['SELECT VALUE udf.same({"a": [c.n, {"b": null}]}) FROM c WHERE c.n = 1', [{ a: [1, { b: null }] }]],
     ['SELECT VALUE udf.same(GetCurrentTimestamp()) FROM c WHERE c.n = 1', [0]],
+    ['SELECT VALUE c.n FROM c ORDER BY VectorDistance(udf.same([c.n, 1]), [1, 2])', [1, 2, 3, 4]],
+    ["SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(udf.same(c.id), 'i2')", [3, 1, 2, 4]],
   ] as const)('have their place in %s', async (sql, expected) => {
     const all = many(4, (index) => ({
       n: index + 1,
@@ -217,6 +221,8 @@ describe('user-defined functions', () => {
     });
     expect(plan('SELECT * FROM c WHERE udf.ARRAY_CONTAINS(["a"], c.id)').pushdown.paths).toEqual([]);
     expect(plan('SELECT VALUE udf.COUNT(1) FROM c').countOnly).toBe(false);
+    const telling = sparingPlan(plan('SELECT * FROM c WHERE c.id = "a" AND udf.f(c)'), [], {});
+    expect(telling).toMatchObject({ callsFunctions: false, pushdown: { ids: ['a'] } });
   });
 
   it('stand as they are in what clients ask of ranges', () => {
@@ -284,6 +290,30 @@ describe('a query that calls functions', () => {
     const all = of({ list: Array.from({ length: 40 }, (_, index) => index) });
     const held = `SELECT VALUE LENGTH(udf.large(${megabytes(1)} + x)) FROM c JOIN x IN c.list`;
     await expect(called(held, all, host)).rejects.toThrow(/too much memory/);
+  });
+
+  it('ends at a result that is nested deeper than a document may be', async () => {
+    const deep = (levels: number) =>
+      called('SELECT VALUE IS_ARRAY(udf.f())', [], {
+        names: new Set(['f']),
+        call: async () => ['['.repeat(levels) + ']'.repeat(levels)],
+      });
+    expect(await deep(128)).toEqual([true]);
+    await expect(deep(129)).rejects.toThrow(/'udf.f' is nested too deep/);
+    await expect(deep(1_000_000)).rejects.toThrow(/'udf.f' is nested too deep/);
+  });
+
+  it('ends when a document takes too long to be tried, even if it were quicker the next time', async () => {
+    let nowMs = 0;
+    const host = Host.of({ f: () => true });
+    const sql = 'SELECT VALUE 1 FROM c JOIN x IN c.list WHERE udf.f(x)';
+    const plan = planQuery(parseQuery(sql), [], { userFunctions: host.names });
+    const context = { calls: new FunctionCalls(host), monotonicMs: () => (nowMs += 100), maxDocumentMs: 50 };
+    const all = of({ list: Array.from({ length: 1_000 }, (_, index) => index) });
+    const ready = tryDocuments(plan, context);
+    while (ready(all, 0, 1) === 0) await context.calls.settle();
+    nowMs = Number.NaN;
+    expect(() => startEvaluation(plan, context).offer(all, 0)).toThrow(QueryError);
   });
 
   it('holds no more of many documents than of a few', async () => {

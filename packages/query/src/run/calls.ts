@@ -1,4 +1,4 @@
-import { queryError } from '../errors.ts';
+import { guardStack, queryError } from '../errors.ts';
 import { parseJson } from '../values/json-text.ts';
 import { bytesOf, textBytes } from '../values/memory.ts';
 import type { Value } from '../values/values.ts';
@@ -27,6 +27,8 @@ const MOST_CALLS = 5_000_000;
 const MOST_BYTES_OF_ONE = 64 * 1024 * 1024;
 /** Characters of a result: those of the largest document. */
 const MOST_RESULT_CHARACTERS = 2 * 1024 * 1024;
+/** Arrays and objects within each other in a result: those of a document. */
+const MOST_RESULT_LEVELS = 128;
 
 /** Bytes of arguments that are gathered of several documents, and of results that are kept for those that follow. */
 const MUCH_BYTES = 512 * 1024;
@@ -112,7 +114,7 @@ export class FunctionCalls {
     this.#misses += 1;
     if (!this.#missing.has(key)) {
       this.#missing.set(key, { name, args });
-      this.#missingBytes += 2 * textBytes(key);
+      this.#missingBytes += textBytes(key);
     }
     throw PENDING;
   }
@@ -223,8 +225,11 @@ export class FunctionCalls {
         `The user-defined function 'udf.${name}' gives more than ${MOST_RESULT_CHARACTERS} characters.`,
       );
     }
-    const value = result === undefined ? undefined : parseJson(result);
-    const bytes = 2 * textBytes(key) + bytesOf(value);
+    const value = result === undefined ? undefined : guardStack(() => parseJson(result));
+    if (!hasLevels(value, MOST_RESULT_LEVELS)) {
+      throw queryError('tooComplex', `The result of the user-defined function 'udf.${name}' is nested too deep.`);
+    }
+    const bytes = textBytes(key) + bytesOf(value);
     this.#results.set(key, value);
     this.#resultBytes += bytes;
     return bytes;
@@ -257,6 +262,12 @@ export class FunctionCalls {
     this.#results.clear();
     this.#resultBytes = 0;
   }
+}
+
+/** Whether a value has no more arrays and objects within each other. */
+function hasLevels(value: Value, most: number): boolean {
+  if (typeof value !== 'object' || value === null) return true;
+  return most > 0 && Object.values(value).every((part) => hasLevels(part, most - 1));
 }
 
 /** What is evaluated in. */

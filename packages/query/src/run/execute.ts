@@ -156,10 +156,13 @@ export function bindSources(
     if (!source.iterates) return bind(value);
     return !Array.isArray(value) || value.every(bind);
   };
-  if (source.kind === 'path') return bindAll(source.run(frame));
-  const { program } = source;
-  if (program.callsFunctions) return attempted((inner: Frame) => runProgram(program, inner, bindAll), true)(frame);
-  return runProgram(program, frame, bindAll);
+  return source.kind === 'path' ? bindAll(source.run(frame)) : runSource(source.program, frame, bindAll);
+}
+
+/** A query in FROM whose rows are pending keeps nothing else from being tried. */
+function runSource(program: Program, frame: Frame, emit: Emit): boolean {
+  if (!program.callsFunctions) return runProgram(program, frame, emit);
+  return attempted((within: Frame) => runProgram(program, within, emit), true)(frame);
 }
 
 /** Goes through all steps of something without a pause. */
@@ -244,10 +247,7 @@ export class RowCollector {
    * @param attempt given by a query that is no part of another, which is tried as a whole
    */
   *finishing(attempt?: GroupAttempt): Generator<void, void, undefined> {
-    const frame = this.#frame;
-    const groups =
-      this.#sorter === undefined ? this.#groups?.boundInOrder(frame, attempt) : this.#groups?.bound(frame, attempt);
-    for (const place of groups ?? []) {
+    for (const place of this.#placed(attempt)) {
       yield;
       if (place === undefined) continue;
       this.#frame.work.addRow(this.#program.weight);
@@ -262,6 +262,13 @@ export class RowCollector {
       // What is distinct is told by all that is in a row.
       if (this.#seen !== undefined || (delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
     }
+  }
+
+  #placed(attempt: GroupAttempt | undefined): Iterable<readonly Value[] | undefined> {
+    if (this.#groups === undefined) return [];
+    return this.#sorter === undefined
+      ? this.#groups.boundInOrder(this.#frame, attempt)
+      : this.#groups.bound(this.#frame, attempt);
   }
 
   #rank(ranking: Ranking<Json>): boolean {

@@ -99,9 +99,11 @@ export class Candidates {
     found: AsyncIterable<Batch<Row>> | Iterable<Batch<Row>>,
   ): AsyncGenerator<Batch<Row>> {
     const ready = run.trialOf(plan);
+    let piece = new PieceSize();
     for await (const batch of found) {
-      // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before.
-      const piece = new PieceSize();
+      // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before. Where
+      // they are tried, that tells.
+      if (ready === undefined) piece = new PieceSize();
       const { length } = batch.rows;
       let from = 0;
       do {
