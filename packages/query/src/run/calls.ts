@@ -31,7 +31,7 @@ const MOST_RESULT_CHARACTERS = 2 * 1024 * 1024;
 const MOST_RESULT_LEVELS = 128;
 
 /** Bytes of arguments that are gathered of several documents, and of results that are kept for those that follow. */
-const MUCH_BYTES = 512 * 1024;
+const MUCH_BYTES = 256 * 1024;
 /** Bytes of arguments that are gathered of one: each time more are, it is tried anew. */
 const MUCH_BYTES_OF_ONE = 4 * 1024 * 1024;
 /** Calls that are gathered. */
@@ -207,7 +207,7 @@ export class FunctionCalls {
         'The arguments and results of the user-defined functions that the query calls on one document take too much memory. Select less of it.',
       );
     }
-    const fitting = Math.max(1, Math.floor((MUCH_BYTES_OF_ONE * calls.length) / (bytes + 1)));
+    const fitting = Math.max(1, Math.floor((MUCH_BYTES * calls.length) / (bytes + 1)));
     const swift =
       tookMs > SENDING_MS
         ? Math.floor((calls.length * SENDING_MS) / tookMs)
