@@ -21,6 +21,8 @@ const STACK_BYTES = 256 * 1024;
 const WASM_PAGE = 64 * 1024;
 /** What the engine's module is made for at least. */
 const INITIAL_PAGES = 256;
+/** What is kept back of the memory until something has to be told of a script that has taken the rest. */
+const SPARE_BYTES = 1024 * 1024;
 /** Jobs of promises between two glances at the clock. */
 const JOBS = 1_000;
 
@@ -56,13 +58,17 @@ export class ScriptError extends Error {
 export class Engine {
   readonly #runtime: QuickJSRuntime;
   readonly #context: QuickJSContext;
+  readonly #memoryBytes: number;
   #until = Infinity;
   #isInterrupted = false;
   #workedMs = 0;
 
-  private constructor(runtime: QuickJSRuntime, context: QuickJSContext) {
+  private constructor(runtime: QuickJSRuntime, memoryBytes: number) {
     this.#runtime = runtime;
-    this.#context = context;
+    this.#context = runtime.newContext();
+    this.#memoryBytes = memoryBytes;
+    runtime.setMemoryLimit(memoryBytes);
+    runtime.setMaxStackSize(STACK_BYTES);
     runtime.setInterruptHandler(() => {
       if (performance.now() < this.#until) return false;
       this.#isInterrupted = true;
@@ -73,7 +79,7 @@ export class Engine {
   static async start(memoryBytes: number): Promise<Engine> {
     const wasmMemory = new WebAssembly.Memory({
       initial: INITIAL_PAGES,
-      maximum: INITIAL_PAGES + Math.ceil(memoryBytes / WASM_PAGE),
+      maximum: INITIAL_PAGES + Math.ceil((memoryBytes + SPARE_BYTES) / WASM_PAGE),
     });
     const silent: object = { print: () => {}, printErr: () => {} };
     const module = await newQuickJSWASMModuleFromVariant(
@@ -83,10 +89,7 @@ export class Engine {
         emscriptenModule: silent,
       }),
     );
-    const runtime = module.newRuntime();
-    runtime.setMemoryLimit(memoryBytes);
-    runtime.setMaxStackSize(STACK_BYTES);
-    return new Engine(runtime, runtime.newContext());
+    return new Engine(module.newRuntime(), memoryBytes);
   }
 
   /** Sets its time: after so many milliseconds what runs is ended, at the next loop or call. */
@@ -94,6 +97,11 @@ export class Engine {
     this.#until = performance.now() + timeMs;
     this.#workedMs = 0;
     this.#isInterrupted = false;
+  }
+
+  /** Gives it the rest of its memory, where it has to tell of a failure. */
+  allowSpareMemory(): void {
+    this.#runtime.setMemoryLimit(this.#memoryBytes + SPARE_BYTES);
   }
 
   /** Milliseconds that it has computed since. */

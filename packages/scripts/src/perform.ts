@@ -35,6 +35,8 @@ interface Thrown {
   readonly number?: number;
 }
 
+const NOT_TOLD: Thrown = { kind: 'threw', message: 'Exception = an error that cannot be told' };
+
 /** Functions in the engine that take texts and give texts. */
 type Members = (member: string, ...args: QuickJSHandle[]) => string;
 
@@ -95,12 +97,11 @@ export class World {
   failureOf(error: unknown): Thrown | { readonly kind: 'out-of-time' | 'out-of-memory' } {
     if (error instanceof ScriptError) {
       try {
-        const described = this.engine.text(
-          this.engine.call(this.engine.member(this.#basics, 'describe'), error.thrown),
-        );
-        return readThrown(described) ?? { kind: 'threw', message: 'Exception = an error that says nothing' };
+        this.engine.allowSpareMemory();
+        const text = this.engine.text(this.engine.call(this.engine.member(this.#basics, 'describe'), error.thrown));
+        return readThrown(text) ?? NOT_TOLD;
       } catch (next) {
-        return next instanceof ScriptError ? { kind: 'out-of-memory' } : this.failureOf(next);
+        return next instanceof ScriptError ? NOT_TOLD : this.failureOf(next);
       }
     }
     if (!(error instanceof EngineStopped)) throw error;
@@ -138,6 +139,7 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
 function lastWords(engine: Engine, api: Members | undefined): string {
   try {
     engine.allow(LAST_WORDS_MS);
+    engine.allowSpareMemory();
     return (api?.('log') ?? '').slice(0, limits.MAX_LOG);
   } catch {
     return '';

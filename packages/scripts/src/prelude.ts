@@ -1,7 +1,8 @@
 /*
  * What runs in the engine before a script. The texts of these functions are handed over: each must do with what it is given and with what
  * the engine has. They keep what they need of it, as scripts may put something else in its place. Nothing hangs on it but what scripts
- * see: whatever comes out of an engine is checked (messages.ts).
+ * see: whatever comes out of an engine is checked (messages.ts). There are no templates, as the engine makes those by
+ * `String.prototype.concat`, nor destructuring of arrays, nor loops over them by `of`, which go by their iterators.
  */
 
 import type * as allLimits from './limits.ts';
@@ -59,7 +60,7 @@ export function basics(limits: Limits) {
     for (let at = 0; at < lines.length; at++) {
       const line = lines[at]!;
       const isOfScript = indexOf(line, 'prelude.js') === -1 && indexOf(line, '(native)') === -1;
-      if (isOfScript && line !== '') frames += `\n${line}`;
+      if (isOfScript && line !== '') frames += '\n' + line;
     }
     return frames;
   };
@@ -72,7 +73,7 @@ export function basics(limits: Limits) {
     let isOfMemory = false;
     try {
       if (error instanceof NativeError) {
-        told = `${text(error.name)}: ${text(error.message)}`;
+        told = text(error.name) + ': ' + text(error.message);
         isOfMemory = told === 'InternalError: out of memory';
         frames = framesOf(text(error.stack ?? ''));
       } else if (isObject(error)) {
@@ -84,7 +85,7 @@ export function basics(limits: Limits) {
     } catch {
       // What it told by then.
     }
-    const whole = `Exception = ${told}\r\nStack trace: ${told}${frames}`;
+    const whole = 'Exception = ' + told + '\r\nStack trace: ' + told + frames;
     return {
       __proto__: null,
       kind: isOfMemory ? 'out-of-memory' : 'threw',
@@ -134,13 +135,13 @@ export function functionWorld({ apply, describeAsIs, limits, parse, stringify, N
       for (let index = 0; index < missing.length; index++) args[missing[index]!] = undefined;
       try {
         const result = stringify(apply(functions[place]!, undefined, args)) as string | undefined;
-        results += `${at === 0 ? '' : ','}${result === undefined ? 'null' : stringify(result)}`;
+        results += (at === 0 ? '' : ',') + (result === undefined ? 'null' : stringify(result));
         if (results.length > limits.MAX_RESULTS) throw new NativeError('The results of functions are too large');
       } catch (error) {
         return stringify({ __proto__: null, ...describeAsIs(error), place });
       }
     }
-    return `{"results":[${results}]}`;
+    return '{"results":[' + results + ']}';
   };
   return {
     add: (f: Any): void => {
@@ -254,17 +255,17 @@ export function scriptWorld(
 
   const checkCollection = (link: unknown): void => {
     if (typeof link === 'string' && (without(link) === self || without(link) === alt)) return;
-    throw failure(BAD_REQUEST, `This is not the link of the collection that the script runs in: ${text(link)}`);
+    throw failure(BAD_REQUEST, 'This is not the link of the collection that the script runs in: ' + text(link));
   };
 
   const documentLink = (link: unknown): string => {
     if (typeof link === 'string' && link.length <= limits.MAX_NAME) {
       const bare = without(link);
-      if (indexOf(bare, `${self}/docs/`) === 0 || indexOf(bare, `${alt}/docs/`) === 0) return link;
+      if (indexOf(bare, self + '/docs/') === 0 || indexOf(bare, alt + '/docs/') === 0) return link;
     }
     throw failure(
       BAD_REQUEST,
-      `This is not the link of a document in the collection that the script runs in: ${text(link)}`,
+      'This is not the link of a document in the collection that the script runs in: ' + text(link),
     );
   };
 
@@ -284,10 +285,10 @@ export function scriptWorld(
     const found = callback === undefined && typeof options === 'function' ? options : callback;
     const rest = found === options ? undefined : options;
     if (!(rest === undefined || rest === null || typeof rest === 'object')) {
-      throw failure(BAD_REQUEST, `The options must be an object, and are of the type ${typeof rest}`);
+      throw failure(BAD_REQUEST, 'The options must be an object, and are of the type ' + typeof rest);
     }
     if (!(found === undefined || found === null || typeof found === 'function')) {
-      throw failure(BAD_REQUEST, `The callback must be a function, and is of the type ${typeof found}`);
+      throw failure(BAD_REQUEST, 'The callback must be a function, and is of the type ' + typeof found);
     }
     return { options: (rest ?? {}) as Fields, callback: (found ?? undefined) as Any | undefined };
   };
@@ -297,7 +298,7 @@ export function scriptWorld(
     const value = options[name];
     if (value === undefined || value === null || value === '') return undefined;
     if (typeof value === 'string' && value.length <= most) return value;
-    throw failure(BAD_REQUEST, `The option "${name}" must be a string of at most ${most} characters`);
+    throw failure(BAD_REQUEST, 'The option "' + name + '" must be a string of at most ' + most + ' characters');
   };
 
   const pageSizeOf = (options: Fields): number | undefined => {
@@ -337,7 +338,7 @@ export function scriptWorld(
   };
 
   const noSuch = (name: string) => (): never => {
-    throw failure(BAD_REQUEST, `${name} is not supported`);
+    throw failure(BAD_REQUEST, name + ' is not supported');
   };
 
   const collection = {
@@ -474,7 +475,7 @@ export function scriptWorld(
   });
 
   const functionArgument = (f: unknown, of: string): Any => {
-    if (typeof f !== 'function') throw failure(BAD_REQUEST, `${of} must be given a function`);
+    if (typeof f !== 'function') throw failure(BAD_REQUEST, of + ' must be given a function');
     return f as Any;
   };
 
@@ -566,21 +567,21 @@ export function scriptWorld(
       const page: Rows = [];
       const to = min(skip + pageSize, all.length);
       for (let at = skip; at < to; at++) page[page.length] = all[at];
-      return () => deliver(page, to < all.length ? `${to}:` : undefined, answer);
+      return () => deliver(page, to < all.length ? to + ':' : undefined, answer);
     };
 
     const takeInOrder = (documents: Rows, answer: Answer): (() => void) | undefined => {
       for (let at = skip; at < documents.length; at++) {
         append(rows, through(steps, [documents[at]]));
         if (rows.length >= pageSize && at + 1 < documents.length) {
-          return () => deliver(rows, `${at + 1}:${from ?? ''}`, answer);
+          return () => deliver(rows, at + 1 + ':' + (from ?? ''), answer);
         }
       }
       skip = 0;
       from = answer.continuation;
       if (from === undefined) return () => deliver(rows, undefined, answer);
       if (rows.length < pageSize && readPage()) return undefined;
-      return () => deliver(rows, `0:${from}`, answer);
+      return () => deliver(rows, '0:' + from, answer);
     };
 
     const readPage = (): boolean =>
@@ -636,8 +637,8 @@ export function scriptWorld(
   };
   const isBody = (name: unknown): boolean => name === 'Body' || name === 'body';
   const refuseValue = (message: Message | undefined, name: unknown): never => {
-    if (valueOf(message, name) !== undefined) throw failure(FORBIDDEN, `This cannot be set: ${text(name)}`);
-    throw failure(BAD_REQUEST, `There is no such value: ${text(name)}`);
+    if (valueOf(message, name) !== undefined) throw failure(FORBIDDEN, 'This cannot be set: ' + text(name));
+    throw failure(BAD_REQUEST, 'There is no such value: ' + text(name));
   };
 
   let requestBody: unknown;

@@ -1,0 +1,191 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ScriptRunner } from '@epitaph/scripts';
+import { bodyOf, failureOf, Recorder, run } from './run.ts';
+
+const TIME_MS = 100;
+
+const runner = new ScriptRunner({ timeMs: TIME_MS, memoryBytes: 24 * 1024 * 1024, threads: 2 });
+// The first engine's code is compiled while it runs.
+beforeAll(() => run(runner, '() => {}'));
+afterAll(() => runner.close());
+
+/** What of it goes on within one function of the engine, which asks nobody, is ended with its thread. */
+const ENDLESS = {
+  'a loop': 'for (;;);',
+  'a loop that catches what ends it': 'for (;;) { try { for (;;); } catch { } finally { continue; } }',
+  'a regular expression that backtracks': '/(a+)+$/.test("a".repeat(40) + "b")',
+  'jobs of promises': 'const again = () => Promise.resolve().then(again); again();',
+  'jobs of promises that catch':
+    'const again = () => { try { for (;;); } finally { return Promise.resolve().then(again, again); } }; again();',
+  'a getter while it is told what was thrown': 'throw { get number() { for (;;); } }',
+  'a body that is not to be had': '__.response.setBody({ toJSON() { for (;;); } })',
+  'joining four billion nothings': 'new Array(4e9).join("x")',
+  'sorting them': 'new Array(4e9).sort()',
+  'looking through what is no array': 'Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 1)',
+  'reading for ever':
+    'const next = () => { if (!__.readDocument(__.getSelfLink() + "docs/1", next)) for (;;); }; next();',
+};
+
+const LARGE = {
+  arrays: 'const all = []; for (;;) all.push(new Array(1e5).fill(1));',
+  'arrays, caught':
+    'const all = []; for (;;) { try { for (;;) all.push(new Array(1e5).fill(1)); } catch (e) { all.push(e); if (all.length % 7 === 0) throw e; } }',
+  buffers: 'const all = []; for (;;) all.push(new ArrayBuffer(1e6));',
+  strings: 'const all = []; for (let n = 0; ; n++) all.push(("x" + n).repeat(1e5));',
+};
+
+const DEEP = {
+  recursion: '(function f() { f(); })()',
+  'brackets in JSON': 'JSON.parse("[".repeat(1e6))',
+  'brackets in a program': 'eval("(" + "(".repeat(1e5))',
+  'braces in a program': 'eval("{".repeat(1e5))',
+  'groups in a regular expression': 'new RegExp("(?:".repeat(1e5))',
+  'a class of its own text': 'const o = { toString() { return "" + o; } }; "" + o',
+  proxies: 'let p = {}; for (let n = 0; n < 1e4; n++) p = new Proxy(p, {}); p.x',
+};
+
+describe('A script that does not come to an end', () => {
+  it.concurrent.each(Object.entries(ENDLESS))('by %s is ended', async (_, does) => {
+    const startedAt = performance.now();
+    expect(await failureOf(runner, `function f() { ${does} }`)).toBe('out-of-time');
+    expect(performance.now() - startedAt).toBeGreaterThan(TIME_MS * 0.9);
+  });
+
+  it('holds up nobody meanwhile', async () => {
+    let ticks = 0;
+    const timer = setInterval(() => ticks++, 5);
+    await Promise.all([
+      failureOf(runner, 'function f() { new Array(4e9).join("x"); }'),
+      failureOf(runner, 'function f() { for (;;); }'),
+    ]);
+    clearInterval(timer);
+    expect(ticks).toBeGreaterThan(10);
+  });
+
+  it('has its log kept where the engine can still be asked', async () => {
+    const source = 'function f() { console.log("as far as here"); for (;;); }';
+    expect(await run(runner, source, undefined, { logs: true })).toMatchObject({
+      kind: 'out-of-time',
+      log: 'as far as here',
+    });
+  });
+
+  it('is over only when what was done for it is over', async () => {
+    let isDone = false;
+    const host = new Recorder(async () => {
+      await new Promise((resolve) => setTimeout(resolve, TIME_MS + 400));
+      isDone = true;
+      return { kind: 'done', body: '{}' };
+    });
+    expect(await failureOf(runner, 'function f() { __.createDocument(__.getSelfLink(), {}); }', host)).toBe(
+      'out-of-time',
+    );
+    expect(isDone).toBe(true);
+  });
+});
+
+describe('A script that takes too much', () => {
+  it.each(Object.entries(LARGE))('memory, by %s, is ended', async (_, does) => {
+    expect(await failureOf(runner, `function f() { ${does} }`)).toMatch(/^out-of-(?:memory|time)$/);
+  });
+
+  it.each(Object.entries(DEEP))('of the stack, by %s, is ended', async (_, does) => {
+    expect(await failureOf(runner, `function f() { ${does} }`)).toMatch(/stack overflow|too many|nested/i);
+  });
+
+  it('leaves nothing of that to the next', async () => {
+    for (const does of ['const all = []; for (;;) all.push(new ArrayBuffer(1e6));', 'eval("(".repeat(1e5))']) {
+      await failureOf(runner, `function f() { ${does} }`);
+      expect(await bodyOf(runner, '() => __.response.setBody("x".repeat(1e6).length)')).toBe(1e6);
+    }
+  });
+});
+
+describe('A script that puts something else in the place of what is used', () => {
+  const ESTATE = `
+    const { getOwnPropertyNames } = Object;
+    for (const type of [Object, Array, String, Number, Function, Promise, RegExp, Map]) {
+      for (const name of getOwnPropertyNames(type.prototype)) {
+        if (name !== 'constructor' && name !== '__proto__') try { type.prototype[name] = () => { throw 'replaced'; }; } catch { }
+      }
+      for (const name of getOwnPropertyNames(type)) try { type[name] = () => { throw 'replaced'; }; } catch { }
+    }
+    JSON.stringify = JSON.parse = Reflect.apply = Date.now = () => { throw 'replaced'; };
+    String = Number = Promise = Error = InternalError = undefined;`;
+
+  it('asks, is answered, and answers as others do', async () => {
+    const host = new Recorder();
+    const source = `function f() {
+      const make = __.createDocument, link = __.getSelfLink(), response = __.response;
+      ${ESTATE}
+      make(link, { id: '1' }, (error, document) => response.setBody({ id: document.id, error }));
+    }`;
+    expect(await bodyOf(runner, source, host)).toEqual({ id: '1' });
+    expect(host.operations).toEqual([{ kind: 'create', body: '{"id":"1"}', makesId: true }]);
+  });
+
+  it('fails by its own error', async () => {
+    expect(await failureOf(runner, `function f() { ${ESTATE} throw 'mine'; }`)).toBe('Exception = mine');
+    expect(await failureOf(runner, `function f() { ${ESTATE} null.x; }`)).toContain('TypeError: cannot read property');
+  });
+
+  it.each([
+    [
+      'toJSON of everything',
+      `Object.prototype.toJSON = String.prototype.toJSON = function () { return { kind: 'delete' }; };`,
+    ],
+    [
+      'members of everything',
+      `Object.prototype.kind = 'delete'; Object.prototype.link = 'dbs'; Object.prototype.ifMatch = 'e';`,
+    ],
+    ['a setter for what is next', `Object.defineProperty(Object.prototype, 'next', { set() { throw 'set'; } });`],
+  ])('asks for nothing but what it asks for, with %s', async (_, does) => {
+    const host = new Recorder();
+    const source = `function f() { ${does} __.createDocument(__.getSelfLink(), '{"id":"1"}', () => {}); }`;
+    await run(runner, source, host);
+    expect(host.operations).toEqual([{ kind: 'create', body: '{"id":"1"}', makesId: true }]);
+  });
+
+  it('fails where the engine needs what it has taken', async () => {
+    const host = new Recorder();
+    const source = `function f() {
+      Object.defineProperty(Array.prototype, '0', { set() { throw 'set'; } });
+      __.createDocument(__.getSelfLink(), {});
+    }`;
+    expect(await failureOf(runner, source, host)).toBe('Exception = an error that cannot be told');
+    expect(host.operations).toEqual([]);
+  });
+
+  it('has nothing of Node.js, nor of the thread', async () => {
+    const source = `function f() {
+      const names = ['process', 'require', 'module', 'fetch', 'WebAssembly', 'Buffer', 'setTimeout', 'postMessage', 'std', 'os', 'Atomics', ];
+      const make = Function('return this.process || this.require');
+      __.response.setBody([names.filter((name) => globalThis[name] !== undefined), make() === undefined]);
+    }`;
+    const [found, isNone] = (await bodyOf(runner, source)) as [string[], boolean];
+    expect(found).toEqual([]);
+    expect(isNone).toBe(true);
+    expect(await failureOf(runner, 'async function f() { await import("node:fs"); }')).toMatch(/^Exception = /);
+  });
+
+  it('cannot get at the prelude by what it is handed', async () => {
+    const source = `function f() { __.response.setBody([typeof f.caller, f.arguments === null || f.arguments === undefined]); }`;
+    const [caller] = (await bodyOf(runner, source).catch(() => ['undefined'])) as [string];
+    expect(caller).not.toBe('function');
+  });
+});
+
+describe('Functions that do not come to an end', () => {
+  it.each([
+    ['for (;;);', 'out-of-time'],
+    ['new Array(4e9).join("x")', 'out-of-time'],
+    ['const all = []; for (;;) all.push(new ArrayBuffer(1e6));', 'out-of-memory'],
+  ])('are ended: %s', async (does, kind) => {
+    const functions = new Map([['f', `function f() { ${does} }`]]);
+    expect(await runner.evaluate(functions, [{ name: 'f', args: [] }])).toMatchObject({ kind });
+  });
+
+  it('are ended where they are only looked at', async () => {
+    expect(await runner.check('(function () { for (;;); })()')).toEqual({ error: 'out-of-time' });
+  });
+});
