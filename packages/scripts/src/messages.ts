@@ -3,6 +3,8 @@ import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOut
 
 /** What a thread is started with. */
 export interface ThreadOptions {
+  /** What its engines are made for. Functions are also checked by those for functions. */
+  readonly kind: 'scripts' | 'functions';
   readonly memoryBytes: number;
 }
 

@@ -1,7 +1,7 @@
 import type { QuickJSHandle } from 'quickjs-emscripten-core';
 import { Engine, EngineStopped, ScriptError } from './engine.ts';
 import * as limits from './limits.ts';
-import { type Job, readOperation, readScriptOutcome, type Said } from './messages.ts';
+import { type Job, readOperation, readScriptOutcome, type Said, type ThreadOptions } from './messages.ts';
 import { basics, functionWorld, scriptWorld } from './prelude.ts';
 import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOutcome } from './script.ts';
 
@@ -44,30 +44,21 @@ type Members = (member: string, ...args: QuickJSHandle[]) => string;
 export class World {
   readonly engine: Engine;
   readonly #basics: QuickJSHandle;
-  readonly #scripts: QuickJSHandle;
-  readonly #functions: QuickJSHandle;
+  readonly #define: QuickJSHandle;
 
-  private constructor(engine: Engine) {
+  private constructor(engine: Engine, kind: ThreadOptions['kind']) {
     this.engine = engine;
     this.#basics = engine.run(`(${basics.toString()})(${JSON.stringify(limits)})`, PRELUDE_FILE);
-    this.#scripts = engine.run(`(${scriptWorld.toString()})`, PRELUDE_FILE);
-    this.#functions = engine.run(`(${functionWorld.toString()})`, PRELUDE_FILE);
+    const definition = kind === 'scripts' ? scriptWorld : functionWorld;
+    this.#define = engine.run(`(${definition.toString()})`, PRELUDE_FILE);
   }
 
-  static async make(memoryBytes: number): Promise<World> {
-    return new World(await Engine.start(memoryBytes));
+  static async make({ memoryBytes, kind }: ThreadOptions): Promise<World> {
+    return new World(await Engine.start(memoryBytes), kind);
   }
 
-  forScripts(settings: object): Members {
-    return this.#members(this.#scripts, this.engine.given(JSON.stringify(settings)));
-  }
-
-  forFunctions(): Members {
-    return this.#members(this.#functions);
-  }
-
-  #members(define: QuickJSHandle, ...settings: QuickJSHandle[]): Members {
-    const made = this.engine.call(define, this.#basics, ...settings);
+  members(settings: object = {}): Members {
+    const made = this.engine.call(this.#define, this.#basics, this.engine.given(JSON.stringify(settings)));
     return (member, ...args) => this.engine.text(this.engine.call(this.engine.member(made, member), ...args)) ?? '';
   }
 
@@ -115,7 +106,7 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
   let api: Members | undefined;
   try {
     const { kind, collection, args, request, response, logs } = script;
-    api = world.forScripts({ kind, collection, args, request, response, logs, timeMs });
+    api = world.members({ kind, collection, args, request, response, logs, timeMs });
     api('begin', world.functionOf(script.source));
     engine.runJobs();
     for (let text = api('next'); text !== ''; text = api('next')) {
@@ -150,7 +141,7 @@ function callFunctions(world: World, task: Job['task'] & { kind: 'functions' }):
   const { engine } = world;
   let name = '';
   try {
-    const api = world.forFunctions();
+    const api = world.members();
     for (const [next, source] of task.sources) {
       name = next;
       api('add', world.functionOf(source));

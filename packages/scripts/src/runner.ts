@@ -30,8 +30,8 @@ export class ScriptRunner {
     const { threads = DEFAULT_THREADS, memoryBytes = DEFAULT_MEMORY_BYTES } = options;
     const { timeMs = DEFAULT_TIME_MS, waiting = DEFAULT_WAITING } = options;
     const limits = { threads, memoryBytes, timeMs, waiting };
-    this.#scripts = new ThreadPool(limits);
-    this.#functions = new ThreadPool(limits);
+    this.#scripts = new ThreadPool({ kind: 'scripts', ...limits });
+    this.#functions = new ThreadPool({ kind: 'functions', ...limits });
   }
 
   /**

@@ -15,9 +15,8 @@ const YOUNG_GENERATION_MIB = 16;
 /** More operations than an engine asks for by itself. */
 const MOST_OPERATIONS = 20_000;
 
-export interface PoolLimits {
+export interface PoolOptions extends ThreadOptions {
   readonly threads: number;
-  readonly memoryBytes: number;
   readonly timeMs: number;
   readonly waiting: number;
 }
@@ -32,7 +31,7 @@ type Task = Job['task'];
 
 /** Threads with engines. Each does one task at a time; tasks beyond that wait, in order. */
 export class ThreadPool {
-  readonly #limits: PoolLimits;
+  readonly #options: PoolOptions;
   readonly #idle: Thread[] = [];
   readonly #busy = new Set<Thread>();
   /** Threads that there are, those included that are on their way out. */
@@ -40,19 +39,17 @@ export class ThreadPool {
   #waiting: ((thread: Thread | undefined) => void)[] = [];
   #isClosed = false;
 
-  constructor(limits: PoolLimits) {
-    this.#limits = limits;
+  constructor(options: PoolOptions) {
+    this.#options = options;
   }
 
   /** Does not reject but with what the host has thrown. */
   async perform(task: Task, host?: ScriptHost): Promise<End> {
     const thread = await this.#take();
     if (thread === undefined) return { kind: 'busy', workedMs: 0 };
-    this.#busy.add(thread);
     try {
-      return await thread.perform({ task, timeMs: this.#limits.timeMs }, host);
+      return await thread.perform({ task, timeMs: this.#options.timeMs }, host);
     } finally {
-      this.#busy.delete(thread);
       await this.#release(thread);
     }
   }
@@ -67,23 +64,30 @@ export class ThreadPool {
   #take(): Promise<Thread | undefined> {
     if (this.#isClosed) return Promise.resolve(undefined);
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
-      if (!idle.isEnding) return Promise.resolve(idle);
+      if (!idle.isEnding) return Promise.resolve(this.#use(idle));
       this.#threads--;
     }
-    if (this.#threads < this.#limits.threads) return Promise.resolve(this.#start());
-    if (this.#waiting.length >= this.#limits.waiting) return Promise.resolve(undefined);
+    if (this.#threads < this.#options.threads) return Promise.resolve(this.#start());
+    if (this.#waiting.length >= this.#options.waiting) return Promise.resolve(undefined);
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
   #start(): Thread {
     this.#threads++;
-    return new Thread({ memoryBytes: this.#limits.memoryBytes });
+    return this.#use(new Thread({ kind: this.#options.kind, memoryBytes: this.#options.memoryBytes }));
+  }
+
+  /** At once, and not when whoever waits for it comes to it: all that are busy are ended with the pool. */
+  #use(thread: Thread): Thread {
+    this.#busy.add(thread);
+    return thread;
   }
 
   async #release(thread: Thread): Promise<void> {
     if (thread.isEnding) {
       // Not beside the next one: so many threads, and no more.
       await thread.end();
+      this.#busy.delete(thread);
       this.#threads--;
       this.#waiting.shift()?.(this.#start());
       return;
@@ -93,6 +97,7 @@ export class ThreadPool {
       next(thread);
       return;
     }
+    this.#busy.delete(thread);
     this.#idle.push(thread);
     thread.idle(IDLE_MS, () => {
       this.#idle.splice(this.#idle.indexOf(thread), 1);

@@ -40,7 +40,7 @@ describe('User-defined functions', () => {
           values.map((value) => JSON.parse(JSON.stringify(value))),
         );
       }),
-      { numRuns: 30 },
+      { numRuns: 15 },
     );
   });
 

@@ -55,7 +55,7 @@ describe('A stored procedure', () => {
           JSON.parse(JSON.stringify(value)),
         );
       }),
-      { numRuns: 50 },
+      { numRuns: 25 },
     );
   });
 
