@@ -48,7 +48,6 @@ const MAY_KEEP_TIME = new Set([
   'packages/api/src/http/identities.ts',
   // What a script may take of it: nothing of the store hangs on it but that the script is ended.
   'packages/scripts/src/engine.ts',
-  'packages/scripts/src/perform.ts',
   'packages/scripts/src/prelude.ts',
   'packages/scripts/src/thread-pool.ts',
   // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.

@@ -58,6 +58,7 @@ describe.skipIf(skipped)(`snippets print what the page shows${skipped}`, { timeo
     { page: 'docs/changing-a-policy.md', least: 6 },
     { page: 'docs/holds-and-erasure.md', least: 8 },
     { page: 'docs/clear-paths.md', least: 1 },
+    { page: 'docs/scripts.md', least: 2 },
   ])('$page', async ({ page, least }) => {
     const ran = await runSnippets(page);
     const dump = process.env['EPITAPH_DOCS_DUMP'];
