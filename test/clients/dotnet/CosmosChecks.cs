@@ -826,24 +826,58 @@ internal static class CosmosChecks
 
     private static async Task ScriptsAsync(Report report, Database database)
     {
-        await report.CheckAsync("scripts", "are refused with words, not with a fault", async () =>
+        await report.CheckAsync("scripts", "stored procedures, triggers and functions run", async () =>
         {
-            Scripts scripts = (await NewContainerAsync(database, "scripts")).Scripts;
-            CosmosException[] refusals =
-            [
-                await Expect.RefusedAsync<CosmosException>(() => scripts.CreateStoredProcedureAsync(
-                    new StoredProcedureProperties("p", "function () {}")), "a stored procedure"),
-                await Expect.RefusedAsync<CosmosException>(() => scripts.CreateTriggerAsync(new TriggerProperties
-                    { Id = "t", Body = "function () {}", TriggerType = TriggerType.Pre, TriggerOperation = TriggerOperation.All }), "a trigger"),
-                await Expect.RefusedAsync<CosmosException>(() => scripts.CreateUserDefinedFunctionAsync(
-                    new UserDefinedFunctionProperties { Id = "u", Body = "function () {}" }), "a function"),
-            ];
-            foreach (var refusal in refusals)
+            var container = await NewContainerAsync(database, "scripts");
+            Scripts scripts = container.Scripts;
+            await scripts.CreateStoredProcedureAsync(new StoredProcedureProperties("add", """
+                function (id, total) {
+                    var collection = getContext().getCollection();
+                    var order = { id: id, customer: "ann", total: total };
+                    console.log("adding " + id);
+                    collection.createDocument(collection.getSelfLink(), order, function (error, created) {
+                        if (error) throw error;
+                        getContext().getResponse().setBody(created);
+                    });
+                }
+                """));
+            var added = await scripts.ExecuteStoredProcedureAsync<Order>(
+                "add", Of("ann"), ["a", 2.5], new StoredProcedureRequestOptions { EnableScriptLogging = true });
+            Expect.Equal(2.5, added.Resource.Total, "the answer");
+            Expect.Equal("adding a", added.ScriptLog, "the log");
+            Expect.True(added.RequestCharge > 0, "a charge");
+            var failed = await Expect.RefusedAsync<CosmosException>(
+                () => scripts.ExecuteStoredProcedureAsync<Order>("add", Of("ann"), ["a", 1]), "an id that is taken");
+            Expect.Equal(HttpStatusCode.BadRequest, failed.StatusCode, "status");
+
+            await scripts.CreateTriggerAsync(new TriggerProperties
             {
-                Expect.True((int)refusal.StatusCode is >= 400 and < 500, $"a client's error, not {refusal.StatusCode}");
-                Expect.True(refusal.Message.Contains("not supported", StringComparison.Ordinal), "says why");
-            }
-            Expect.Equal(0, (await AllAsync(scripts.GetStoredProcedureQueryIterator<StoredProcedureProperties>())).Count, "listed");
+                Id = "double",
+                Body = """
+                    function () {
+                        var request = getContext().getRequest();
+                        var order = request.getBody();
+                        order.total = 2 * order.total;
+                        request.setBody(order);
+                    }
+                    """,
+                TriggerType = TriggerType.Pre,
+                TriggerOperation = TriggerOperation.Create,
+            });
+            var doubled = await container.CreateItemAsync(
+                new Order("b", "ann", 4), Of("ann"), new ItemRequestOptions { PreTriggers = ["double"] });
+            Expect.Equal(8.0, doubled.Resource.Total, "what the trigger made of it");
+
+            await scripts.CreateUserDefinedFunctionAsync(new UserDefinedFunctionProperties
+                { Id = "tax", Body = "function (total) { return total / 2; }" });
+            var query = container.GetItemQueryIterator<double>(
+                "SELECT VALUE udf.tax(c.total) FROM c WHERE udf.tax(c.total) > 2",
+                requestOptions: new QueryRequestOptions { PartitionKey = Of("ann") });
+            Expect.Same([4.0], await AllAsync(query), "what a query calls");
+            Expect.Equal(1, (await AllAsync(scripts.GetStoredProcedureQueryIterator<StoredProcedureProperties>())).Count, "listed");
+            await scripts.DeleteStoredProcedureAsync("add");
+            await scripts.DeleteTriggerAsync("double");
+            await scripts.DeleteUserDefinedFunctionAsync("tax");
         });
     }
 }

@@ -615,14 +615,49 @@ def _(world):
 # Scripts, conflicts
 
 
-@check("scripts", "are refused, and there are none")
+@check("scripts", "stored procedures, triggers and functions run")
 def _(world):
     container = world.container()
-    equal([], list(container.scripts.list_stored_procedures()), "stored procedures")
-    equal([], list(container.scripts.list_triggers()), "triggers")
-    equal([], list(container.scripts.list_user_defined_functions()), "functions")
-    refused(400, lambda: container.scripts.create_stored_procedure({"id": "s", "body": "function () {}"}))
-    equal([], list(container.list_conflicts()), "conflicts")
+    container.create_item(order(1))
+    scripts = container.scripts
+    scripts.create_stored_procedure(
+        {
+            "id": "sum",
+            "body": """function (least) {
+                var collection = getContext().getCollection();
+                collection.queryDocuments(collection.getSelfLink(), "SELECT * FROM c", function (error, found) {
+                    if (error) throw error;
+                    getContext().getResponse().setBody({ found: found.length, least: least });
+                });
+            }""",
+        }
+    )
+    equal({"found": 1, "least": 7}, scripts.execute_stored_procedure("sum", partition_key="c1", params=[7]), "its answer")
+    scripts.create_trigger(
+        {
+            "id": "stamp",
+            "body": """function () {
+                var request = getContext().getRequest();
+                var item = request.getBody();
+                item.stamped = true;
+                request.setBody(item);
+            }""",
+            "triggerType": "Pre",
+            "triggerOperation": "All",
+        }
+    )
+    equal(True, container.create_item(order(2), pre_trigger_include="stamp")["stamped"], "what the trigger made of it")
+    scripts.create_user_defined_function({"id": "twice", "body": "function (n) { return 2 * n; }"})
+    found = container.query_items("SELECT VALUE udf.twice(COUNT(1)) FROM c", partition_key="c1")
+    equal([2], list(found), "what a query calls")
+    equal(["sum"], [one["id"] for one in scripts.list_stored_procedures()], "stored procedures")
+    scripts.delete_stored_procedure("sum")
+    equal([], list(scripts.list_stored_procedures()), "stored procedures that are left")
+
+
+@check("conflicts", "are none")
+def _(world):
+    equal([], list(world.container().list_conflicts()), "conflicts")
 
 
 # Consistency
