@@ -83,7 +83,9 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     const agent = new Agent({ ca: tls.certificate });
     const overHttp = new CosmosClient({ endpoint: `https://localhost:${port}`, key: EMULATOR_KEY, agent });
     const { database } = await overHttp.databases.createIfNotExists({ id: 'shop' });
-    await database.containers.createIfNotExists({ id: 'orders', partitionKey: '/customer' });
+    const { container } = await database.containers.createIfNotExists({ id: 'orders', partitionKey: '/customer' });
+    const greet = "function (name) { console.log('to ' + name + ' é'); getContext().getResponse().setBody('hello ' + name); }";
+    await container.scripts.storedProcedures.create({ id: 'greet', body: greet });
     await database.containers.createIfNotExists({
       id: 'wide',
       partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
@@ -280,6 +282,14 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(gone).toMatchObject({ status: 404, json: { code: 'NotFound' } });
     // By which a client that reads of its session knows that the server has come so far.
     expect(Number(gone.tokens.get(ANSWER.sessionToken)?.toString().slice(3))).toBeGreaterThanOrEqual(lsn);
+  });
+
+  test('stored procedures run, and log where they are asked to', async () => {
+    const call = { operation: 'execute', ...ANN, procedure: 'greet', body: ['ann'] } as const;
+    const logged = await client.call({ ...call, logsScript: 1 });
+    expect(logged).toMatchObject({ status: 200, text: '"hello ann"' });
+    expect(decodeURIComponent(String(logged.tokens.get(ANSWER.scriptLog)))).toBe('to ann é');
+    expect((await client.call(call)).tokens.get(ANSWER.scriptLog)).toBeUndefined();
   });
 
   test('ids are taken as they are, and resources by their ids as well', async () => {
@@ -765,6 +775,7 @@ describe('a message', () => {
       ...ORDERS,
       token(0x42, 'byte', 0),
       token(0x40, 'byte', 1),
+      token(0x3e, 'byte', 1),
       token(0x43, 'uint32', 7),
       token(0xfe, 'byte', 3),
       token(0x10, 'byte', 3),
@@ -777,6 +788,7 @@ describe('a message', () => {
     expect(headers).toMatchObject({
       'x-ms-documentdb-populatequerymetrics': 'false',
       'x-ms-documentdb-populatequotainfo': 'true',
+      'x-ms-documentdb-script-enable-logging': 'true',
       'x-ms-documentdb-responsecontinuationtokenlimitinkb': '7',
       'x-ms-cosmos-read-consistency-strategy': 'LatestCommitted',
       'x-ms-consistency-level': 'Eventual',

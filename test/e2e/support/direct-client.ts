@@ -19,8 +19,10 @@ const REQUEST = {
   database: [0x0015, 'string'],
   container: [0x0016, 'string'],
   item: [0x0017, 'string'],
+  procedure: [0x001b, 'string'],
   partitionKey: [0x002b, 'string'],
   rangeId: [0x002c, 'string'],
+  logsScript: [0x003e, 'byte'],
   aIm: [0x003f, 'string'],
   transportId: [0x004d, 'uint32'],
   startEpk: [0x0062, 'bytes'],
@@ -38,6 +40,7 @@ const OPERATIONS = {
   readFeed: [0x0004, 'GET'],
   delete: [0x0005, 'DELETE'],
   replace: [0x0006, 'PUT'],
+  execute: [0x0008, 'POST'],
   query: [0x000f, 'POST'],
   upsert: [0x0013, 'POST'],
   batch: [0x0025, 'POST'],
@@ -45,6 +48,7 @@ const OPERATIONS = {
 } as const;
 const DOCUMENT = 0x0003;
 const DATABASE = 0x0001;
+const PROCEDURE = 0x0007;
 
 export interface DirectCall extends Named {
   readonly operation: keyof typeof OPERATIONS;
@@ -76,6 +80,7 @@ export const ANSWER = {
   writeQuorum: 0x001e,
   replicaSetSize: 0x001f,
   rangeId: 0x0021,
+  scriptLog: 0x0025,
   itemLsn: 0x0032,
   transportId: 0x0035,
   localLsn: 0x003a,
@@ -191,8 +196,14 @@ export class DirectClient {
       ...(named.database === undefined ? [] : ['dbs', named.database]),
       ...(named.container === undefined ? [] : ['colls', named.container]),
       ...(named.item === undefined ? [] : ['docs', named.item]),
+      ...(named.procedure === undefined ? [] : ['sprocs', named.procedure]),
     ];
-    const signed = `${verb}\n${ofDatabase ? 'dbs' : 'docs'}\n`.toLowerCase() + `${link ?? parts.join('/')}\n`;
+    const [resource, segment] = ofDatabase
+      ? ([DATABASE, 'dbs'] as const)
+      : named.procedure === undefined
+        ? ([DOCUMENT, 'docs'] as const)
+        : ([PROCEDURE, 'sprocs'] as const);
+    const signed = `${verb}\n${segment}\n`.toLowerCase() + `${link ?? parts.join('/')}\n`;
     const signature = createHmac('sha256', Buffer.from(key ?? EMULATOR_KEY, 'base64'))
       .update(`${signed}${date.toLowerCase()}\n\n`)
       .digest('base64');
@@ -208,7 +219,7 @@ export class DirectClient {
       const [number, type] = REQUEST[name as keyof Named];
       return token(number, type, value);
     });
-    const buffers = [message(ofDatabase ? DATABASE : DOCUMENT, operationNumber, crypto.randomUUID(), tokens)];
+    const buffers = [message(resource, operationNumber, crypto.randomUUID(), tokens)];
     if (payload !== undefined) {
       const length = Buffer.alloc(4);
       length.writeUInt32LE(payload.length);

@@ -32,6 +32,7 @@ const TEXTS: Readonly<Record<string, number>> = {
   'x-ms-alt-content-path': 0x0017,
   'x-ms-content-path': 0x0018,
   'x-ms-documentdb-partitionkeyrangeid': 0x0021,
+  'x-ms-documentdb-script-log-results': 0x0025,
   'x-ms-documentdb-query-metrics': 0x0028,
   'x-ms-cosmos-index-utilization': 0x0044,
 };

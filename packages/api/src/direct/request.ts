@@ -108,6 +108,7 @@ const TEXTS: Readonly<Record<number, string>> = {
 
 /** Tokens that are yes or no. */
 const FLAGS: Readonly<Record<number, string>> = {
+  0x003e: 'x-ms-documentdb-script-enable-logging',
   0x0040: 'x-ms-documentdb-populatequotainfo',
   0x0042: 'x-ms-documentdb-populatequerymetrics',
   0x0073: 'x-ms-cosmos-batch-atomic',
