@@ -68,6 +68,21 @@ describe('a stored procedure', () => {
     expect(requestCharge).toBeGreaterThan(0);
   });
 
+  test('takes an object for its arguments that looks like an array', async () => {
+    const body = 'function (a, b) { getContext().getResponse().setBody(typeof a + (b || "")); }';
+    await container.scripts.storedProcedures.create({ id: 'p', body });
+    const path = `/dbs/shop/colls/${container.id}/sprocs/p`;
+    for (const [given, answer] of [
+      ['null', '"undefined"'],
+      ['{"a":4}', '"undefined"'],
+      ['{"0":4,"1":"b","length":"1"}', '"number"'],
+      ['{"1":"b","0":4,"length":2.5}', '"numberb"'],
+    ]) {
+      const { status, text } = await raw(world.endpoint, 'POST', path, { headers: keyHeader('ann'), body: given! });
+      expect([given, status, text]).toEqual([given, 200, answer]);
+    }
+  });
+
   test('writes, sees what it wrote, and tells its client the etags and rids that the items have', async () => {
     await put('old', { n: 1 });
     const { resource } = await run(
@@ -262,8 +277,7 @@ describe('a stored procedure', () => {
       (await raw(world.endpoint, 'POST', path, { headers, body })).status;
     expect(await call('[]')).toBe(200);
     expect(await call('')).toBe(200);
-    expect(await call('{}')).toBe(400);
-    expect(await call('[')).toBe(400);
+    for (const body of ['[', '"a"', '0', 'false', '{"length":1e9}']) expect([body, await call(body)]).toEqual([body, 400]);
     expect(await call('[]', {})).toBe(400);
   });
 });

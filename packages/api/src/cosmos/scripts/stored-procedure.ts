@@ -40,11 +40,11 @@ export async function runStoredProcedure(
   };
 }
 
-/** JSON text of the arguments: the body is an array of them. */
+/** JSON text of the arguments: the body is an array of them, or what `apply` takes for one: an object, or `null` for none. */
 function argumentsOf({ body, limits }: CosmosRequest): string {
   if (body === undefined || body.length === 0) return '[]';
   const args = jsonOf(body, limits);
-  if (!Array.isArray(args)) throw badRequest('The body of a call of a stored procedure is an array of arguments.');
+  if (typeof args !== 'object') throw badRequest('The body of a call of a stored procedure is an array of arguments.');
   return JSON.stringify(args);
 }
 
