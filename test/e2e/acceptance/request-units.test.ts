@@ -1,4 +1,4 @@
-import { ChangeFeedStartFrom, type Container } from '@azure/cosmos';
+import { ChangeFeedStartFrom, type Container, TriggerOperation, TriggerType } from '@azure/cosmos';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Fields, refusalOf, World } from '../support/world.ts';
 import { raw, type RawReply } from '../support/raw.ts';
@@ -433,6 +433,25 @@ describe('the quota headers of a container', () => {
     expect(await usage()).toContain('documentsCount=3;');
     await world.advance(5_000);
     expect(await usage()).toContain('documentsCount=2;');
+  });
+
+  test('tell how many scripts there are, as do the answers for scripts', async () => {
+    const container = await world.container();
+    const { scripts } = container;
+    await scripts.userDefinedFunctions.create({ id: 'f', body: 'function () {}' });
+    const procedures = ['p', 'q'].map((name) => scripts.storedProcedures.create({ id: name, body: 'function () {}' }));
+    await Promise.all(procedures);
+    const pre = { triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
+    const { headers } = await scripts.triggers.create({ id: 't', body: 'function () {}', ...pre });
+    const counts = 'functions=1;storedProcedures=2;triggers=1;';
+    expect(headers).toMatchObject({ 'x-ms-resource-usage': counts });
+    expect(headers['x-ms-resource-quota']).toMatch(/^functions=100;storedProcedures=100;triggers=100;/);
+    const told = [
+      await scripts.trigger('t').read(),
+      await scripts.storedProcedure('p').replace({ id: 'p', body: 'function (a) {}' }),
+      await container.read({ populateQuotaInfo: true }),
+    ].map((answer) => String(answer.headers['x-ms-resource-usage']));
+    expect(told).toEqual([counts, counts, `${counts}documentsCount=0;`]);
   });
 });
 

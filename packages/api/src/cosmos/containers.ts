@@ -1,9 +1,9 @@
 import { containerEtag, currentPolicy } from '@epitaph/core/container/decide.ts';
-import type { ScriptKind } from '@epitaph/core/script/events.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ScriptKind } from '@epitaph/core/script/events.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { charge } from '../request-units/charge.ts';
-import { MAX_SCRIPTS } from '../store/catalog/scripts.ts';
+import { MAX_SCRIPTS } from '../store/api/scripts-api.ts';
 import { containerSelf } from '../store/items/system-properties.ts';
 import { readContainerBody } from './container-body.ts';
 import { badRequest } from './errors.ts';
@@ -123,7 +123,7 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
       const hasIndex = isAsked || container.definition.partitionKey['systemKey'] === true;
       const told = { ...state.headers, ...(hasIndex ? indexHeaders(container) : {}) };
       if (!isAsked) return { ...state, headers: told };
-      return { ...state, headers: { ...told, ...(await quotaHeaders(store, container)) } };
+      return { ...state, headers: { ...told, ...quotaHeaders(store, container, await store.countItems(container)) } };
     }
     case 'PUT': {
       const { name, definition, defaultTtl } = readContainerBody(jsonObjectOf(request), {
@@ -214,15 +214,19 @@ function namePath(database: string, container: ContainerState): string {
 
 /**
  * Kilobytes and counts, as the service's documentation shows them; a count of -1 has no limit. Of what is in use the
- * counts are told; sizes of documents are not summed up here, and what is not known is left out.
+ * number of scripts is told, and that of documents where it was counted; their sizes are not summed up here, and what is not
+ * known is left out.
  */
-async function quotaHeaders(store: CosmosRequest['store'], container: ContainerState) {
-  const documentsCount = await store.countItems(container);
-  const many = (kind: ScriptKind): number => store.listScripts(container, kind).length;
-  const functions = many('user-defined-function');
+export function quotaHeaders(
+  store: CosmosRequest['store'],
+  container: ContainerState,
+  documentsCount?: number,
+): Readonly<Record<string, string>> {
+  const count = (kind: ScriptKind): number => store.listScripts(container, kind).length;
+  const scripts = `functions=${count('user-defined-function')};storedProcedures=${count('stored-procedure')};triggers=${count('trigger')};`;
   return {
     'x-ms-resource-quota': `functions=${MAX_SCRIPTS};storedProcedures=${MAX_SCRIPTS};triggers=${MAX_SCRIPTS};documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;`,
-    'x-ms-resource-usage': `functions=${functions};storedProcedures=${many('stored-procedure')};triggers=${many('trigger')};documentsCount=${documentsCount};`,
+    'x-ms-resource-usage': documentsCount === undefined ? scripts : `${scripts}documentsCount=${documentsCount};`,
   };
 }
 

@@ -4,6 +4,7 @@ import type { ScriptContent, ScriptKind } from '@epitaph/core/script/events.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { containerSelf } from '../../store/items/system-properties.ts';
 import { checkName } from '../container-body.ts';
+import { quotaHeaders } from '../containers.ts';
 import { badRequest, tooLarge, wrappedErrors } from '../errors.ts';
 import { answerFeed } from '../feed.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from '../metadata.ts';
@@ -58,7 +59,7 @@ export async function answerScripts(request: CosmosRequest): Promise<Answer> {
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const written = await store.writeScript(caller, container, operation, script, preconditionOf(headers));
   const shown = showScript(container, segment, written.resource);
-  return answerMetadata(written.created ? 201 : 200, shown, written.position);
+  return withQuota(request, container, answerMetadata(written.created ? 201 : 200, shown, written.position));
 }
 
 /** `/dbs/{db}/colls/{coll}/{sprocs|triggers|udfs}/{script}` */
@@ -76,12 +77,13 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
   const script = store.script(container, kind, name);
   switch (method) {
     case 'GET':
-      return answerMetadataRead(request, showScript(container, segment, script));
+      return withQuota(request, container, answerMetadataRead(request, showScript(container, segment, script)));
     case 'PUT': {
       const { name: given, content } = await readScript(request, kind);
       if (given !== name) throw badRequest('The id in the body is not the one in the request target.');
       const written = await store.replaceScript(caller, script, content, preconditionOf(headers));
-      return answerMetadata(200, showScript(container, segment, written.resource), written.position);
+      const shown = showScript(container, segment, written.resource);
+      return withQuota(request, container, answerMetadata(200, shown, written.position));
     }
     case 'DELETE': {
       const { position } = await store.deleteScript(caller, script, preconditionOf(headers));
@@ -91,6 +93,12 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
       throw methodNotAllowed();
   }
 }
+
+/** What a script's answer tells unasked. */
+const withQuota = ({ store }: CosmosRequest, container: ContainerState, answer: Answer): Answer => ({
+  ...answer,
+  headers: { ...answer.headers, ...quotaHeaders(store, container) },
+});
 
 /** The name of the script that a target means, by name or rid. */
 function nameOf({ store, segments }: CosmosRequest, container: ContainerState, kind: ScriptKind): string {

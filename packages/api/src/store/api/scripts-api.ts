@@ -3,6 +3,9 @@ import type { ScriptContent, ScriptKind } from '@epitaph/core/script/events.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import type { Caller, Precondition, Written } from './common.ts';
 
+/** Scripts of a kind in one container at most: all of them are held in memory. */
+export const MAX_SCRIPTS = 100;
+
 /** JavaScript that clients store in a container: kept here, run by who asks for it. Lists are in order of creation. */
 export interface ScriptsApi {
   listScripts(container: ContainerState, kind: ScriptKind): readonly ScriptState[];

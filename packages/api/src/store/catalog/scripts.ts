@@ -11,12 +11,9 @@ import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { scriptStream } from '@epitaph/core/script/stream-name.ts';
 import { scriptEventVersions } from '@epitaph/core/script/upcast.ts';
 import type { Caller, Written } from '../api/common.ts';
-import type { ScriptsApi } from '../api/scripts-api.ts';
+import { MAX_SCRIPTS, type ScriptsApi } from '../api/scripts-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { scriptRid } from '../rids.ts';
-
-/** Scripts of a kind in one container at most: all of them are held in memory. */
-export const MAX_SCRIPTS = 100;
 
 interface Done {
   readonly decision: ScriptDecision;
