@@ -84,7 +84,8 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     const overHttp = new CosmosClient({ endpoint: `https://localhost:${port}`, key: EMULATOR_KEY, agent });
     const { database } = await overHttp.databases.createIfNotExists({ id: 'shop' });
     const { container } = await database.containers.createIfNotExists({ id: 'orders', partitionKey: '/customer' });
-    const greet = "function (name) { console.log('to ' + name + ' é'); getContext().getResponse().setBody('hello ' + name); }";
+    const greet =
+      "function (name) { console.log('to ' + name + ' é'); getContext().getResponse().setBody('hello ' + name); }";
     await container.scripts.storedProcedures.create({ id: 'greet', body: greet });
     await database.containers.createIfNotExists({
       id: 'wide',

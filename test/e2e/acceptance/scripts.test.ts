@@ -149,6 +149,63 @@ describe('a stored procedure', () => {
     expect(message).toMatch(/Entity with the specified id does not exist/);
   });
 
+  test('gives an item another id by replacing it, unless the id is taken', async () => {
+    await put('old', { n: 1 });
+    await put('taken');
+    const { resource } = await run(
+      answering(`
+        c.readDocument(c.getAltLink() + '/docs/old', (error, old) => {
+          if (error) throw error;
+          c.replaceDocument(old._self, { ...old, id: 'taken' }, (taken) => {
+            c.replaceDocument(old._self, { ...old, id: 'x' }, { etag: '"other"' }, (changed) => {
+              c.replaceDocument(old._self, { ...old, id: 'new' }, { etag: old._etag }, (error, made) => {
+                if (error) throw error;
+                c.readDocument(old._self, (gone) => r.setBody({ taken: taken.number, changed: changed.number, gone: gone.number, made }));
+              });
+            });
+          });
+        });`),
+    );
+    expect(resource).toMatchObject({ taken: 409, changed: 412, gone: 404, made: { id: 'new', n: 1 } });
+    expect(await idsOf()).toEqual(['new', 'taken']);
+    const { resource: item } = await container.item('new', 'ann').read();
+    expect(item).toMatchObject({ _etag: resource.made._etag, _self: resource.made._self });
+  });
+
+  test('has an id made for a document that has none, or an empty one', async () => {
+    const { resource } = await run(
+      answering(`
+        const ids = [];
+        const made = (error, { id }) => { if (error) throw error; ids.push(id); r.setBody(ids); };
+        c.createDocument(c.getSelfLink(), { customer: 'ann' }, made);
+        c.createDocument(c.getSelfLink(), { customer: 'ann', id: '' }, made);
+        c.upsertDocument(c.getSelfLink(), '{"customer":"ann","id":null}', made);
+        c.createDocument(c.getSelfLink(), { customer: 'ann', id: '' }, { disableAutomaticIdGeneration: true }, (error) => {
+          r.setBody([...ids, error.number]);
+        });`),
+    );
+    expect(resource).toEqual([
+      ...Array.from({ length: 3 }, () => expect.stringMatching(/^.{8}-.{27}$/) as string),
+      400,
+    ]);
+    expect(await idsOf()).toEqual(resource.slice(0, 3).toSorted());
+  });
+
+  test('finds its collection by names, also where it was called by rids', async () => {
+    await put('there');
+    const body = answering(
+      "c.readDocument(c.getAltLink() + '/docs/there', (_, { id }) => r.setBody([c.getAltLink(), id]));",
+    );
+    const { resource } = await container.scripts.storedProcedures.create({ id: 'p', body });
+    const signed = { type: 'sprocs', link: resource!._rid.toLowerCase() };
+    const answer = await raw(world.endpoint, 'POST', `/${resource!._self}`, {
+      headers: keyHeader('ann'),
+      body: '[]',
+      signed,
+    });
+    expect(answer).toMatchObject({ status: 200, text: JSON.stringify([`dbs/shop/colls/${container.id}`, 'there']) });
+  });
+
   test('deletes a partition key in pieces, as the widely used bulk delete does', async () => {
     for (let n = 0; n < 12; n++) await put(`item-${n}`, { n });
     const bulkDelete = `function (query) {
@@ -277,7 +334,8 @@ describe('a stored procedure', () => {
       (await raw(world.endpoint, 'POST', path, { headers, body })).status;
     expect(await call('[]')).toBe(200);
     expect(await call('')).toBe(200);
-    for (const body of ['[', '"a"', '0', 'false', '{"length":1e9}']) expect([body, await call(body)]).toEqual([body, 400]);
+    for (const body of ['[', '"a"', '0', 'false', '{"length":1e9}'])
+      expect([body, await call(body)]).toEqual([body, 400]);
     expect(await call('[]', {})).toBe(400);
   });
 });
@@ -320,6 +378,37 @@ describe('a trigger', () => {
     const upserted = await container.items.upsert({ id: 'b', customer: 'ann' }, { preTriggerInclude: ['stamp'] });
     expect(upserted).toMatchObject({ statusCode: 201, resource: { stamped: 'Upsert' } });
     await container.item('b', 'ann').delete({ preTriggerInclude: [] });
+  });
+
+  test('gets what is to be replaced or deleted with what the store keeps of it', async () => {
+    const triggerType = TriggerType.Pre;
+    const body = `function () {
+      const c = getContext().getCollection();
+      const request = getContext().getRequest();
+      const own = request.getBody();
+      c.readDocument(own._self, (error, before) => {
+        if (error) throw error;
+        const seen = { id: 'seen ' + request.getOperationType(), customer: 'ann', n: own.n, before: before.n, etag: own._etag };
+        c.upsertDocument(c.getSelfLink(), seen, (error) => { if (error) throw error; });
+      });
+    }`;
+    await container.scripts.triggers.create({ id: 'see', body, triggerType, triggerOperation: TriggerOperation.All });
+    const options = { preTriggerInclude: ['see'] };
+    const { resource: first } = await put('a', { n: 1 });
+    const item = container.item('a', 'ann');
+    const { resource: second } = await item.replace({ id: 'a', customer: 'ann', n: 2 }, options);
+    const seen = async (operation: string) => (await container.item(`seen ${operation}`, 'ann').read()).resource;
+    expect(await seen('Replace')).toMatchObject({ n: 2, before: 1, etag: first!._etag });
+    // Under another id it is what it was, and then another.
+    const { resource: third } = await item.replace({ id: 'b', customer: 'ann', n: 3 }, options);
+    expect(third).toMatchObject({ id: 'b', n: 3 });
+    expect(await seen('Replace')).toMatchObject({ n: 3, before: 2, etag: second!['_etag'] });
+    await container.item('b', 'ann').delete(options);
+    expect(await seen('Delete')).toMatchObject({ n: 3, before: 3, etag: third!['_etag'] });
+    expect(await idsOf()).toEqual(['seen Delete', 'seen Replace']);
+    for (const missing of [() => item.delete(options), () => item.replace({ id: 'a', customer: 'ann' }, options)]) {
+      expect((await refusalOf(missing())).code).toBe(404);
+    }
   });
 
   test('that fails, is missing or is for something else leaves the item unwritten', async () => {

@@ -141,9 +141,8 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       }
       const precondition = preconditionOf(headers);
       if (namesTriggers(request)) {
-        if (item.id !== id) refuseTriggers(request, 'a replace with another id');
         const { ifMatch } = precondition ?? {};
-        const done = await withTriggers(request, container, { operation: 'replace', item, ifMatch });
+        const done = await withTriggers(request, container, { operation: 'replace', id, item, ifMatch });
         return answerTriggered(request, container, done, 200);
       }
       const written =

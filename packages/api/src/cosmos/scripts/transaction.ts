@@ -25,7 +25,7 @@ import { badRequest, describeError, overloaded, tooLarge, WireError, wrappedErro
 import { itemOf } from '../item-body.ts';
 import { functionsFor } from './functions.ts';
 import { isJsonObject, parseExactText } from '../json.ts';
-import { type CosmosRequest, scriptRunner } from '../request.ts';
+import { type CosmosRequest, databaseOf, scriptRunner } from '../request.ts';
 import type { QueryBody } from '../feed.ts';
 
 /** How often a script is run again that others came in the way of, before its client is told to try again. */
@@ -137,8 +137,9 @@ export class Transaction implements ScriptHost {
     { name, body: source, etag }: ScriptState,
     given: Omit<Script, 'name' | 'source' | 'collection'>,
   ): Promise<Extract<ScriptOutcome, { kind: 'done' }>> {
-    const [, database, , collection] = this.#request.segments;
-    const links = { self: containerSelf(this.#container), alt: `dbs/${database!}/colls/${collection!}` };
+    // The request may have come by rids.
+    const alt = `dbs/${databaseOf(this.#request).name}/colls/${this.#container.name}`;
+    const links = { self: containerSelf(this.#container), alt };
     this.#causationId = unquoted(etag);
     const outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this);
     this.#causationId = undefined;
@@ -161,17 +162,12 @@ export class Transaction implements ScriptHost {
 
   /** Writes an item as the operation of a request, on whose behalf scripts run before and after. */
   async write(operation: 'create' | 'upsert' | 'replace', item: ItemToWrite, ifMatch?: string): Promise<Seen> {
-    if (item.partitionKey !== this.#partitionKey) throw otherKeyInScript();
-    if (readOwnTtl(item.document).kind === 'unreadable' && this.#container.definition.defaultTtl !== null) {
-      throw badRequest(`The input ttl '${JSON.stringify(item.document['ttl']).slice(0, 100)}' is invalid.`);
-    }
-    if (item.json.length > this.#request.limits.itemBytes) throw tooLarge();
-    this.#characters += item.json.length;
-    if (this.#characters > MAX_CHARACTERS) throw tooLarge();
-    const before = await this.#find(item.id);
+    this.#checkItem(item);
+    const before = await this.find(item.id);
     if (operation === 'create' && before !== undefined) throw new Refusal('already-exists');
     if (operation === 'replace' && before === undefined) throw new Refusal('item-not-found');
     this.#checkMatch(before, ifMatch);
+    this.#characters += item.json.length;
     this.#charge += chargeOfWrite(this.#container.definition, item.json, item.document);
     const seen: Seen = {
       ...item,
@@ -193,9 +189,18 @@ export class Transaction implements ScriptHost {
     return seen;
   }
 
+  /** Under another id it is another item, as it is for requests. */
+  async replace(id: string, item: ItemToWrite, ifMatch?: string): Promise<Seen> {
+    if (item.id === id) return this.write('replace', item, ifMatch);
+    this.#checkItem(item);
+    this.#checkMatch(await this.findExisting(id), ifMatch);
+    if ((await this.find(item.id)) !== undefined) throw new Refusal('already-exists');
+    await this.delete(id);
+    return this.write('create', item);
+  }
+
   async delete(id: string, ifMatch?: string): Promise<Seen> {
-    const before = await this.#find(id);
-    if (before === undefined) throw new Refusal('item-not-found');
+    const before = await this.findExisting(id);
     this.#checkMatch(before, ifMatch);
     this.#charge += charge.delete(Buffer.byteLength(before.json));
     this.#operations.push({
@@ -246,15 +251,13 @@ export class Transaction implements ScriptHost {
         return this.#show(await this.write(operation.kind, this.#itemIn(operation.body, operation.makesId)));
       case 'replace': {
         const item = this.#itemIn(operation.body, false);
-        const id = await this.#idOf(operation.link);
-        if (id !== item.id) throw badRequest('The id of the document is not that of the item which it is to replace.');
-        return this.#show(await this.write('replace', item, operation.ifMatch));
+        return this.#show(await this.replace(await this.#idOf(operation.link), item, operation.ifMatch));
       }
       case 'delete':
         await this.delete(await this.#idOf(operation.link), operation.ifMatch);
         return { kind: 'done' };
       case 'read': {
-        const found = await this.#find(await this.#idOf(operation.link));
+        const found = await this.find(await this.#idOf(operation.link));
         this.#charge += found === undefined ? charge.refusedRead : charge.pointRead(Buffer.byteLength(found.json));
         if (found === undefined) throw new Refusal('item-not-found');
         return found.etag === operation.ifNoneMatch ? { kind: 'failed', status: 304, message: '' } : this.#show(found);
@@ -275,8 +278,10 @@ export class Transaction implements ScriptHost {
   #itemIn(body: string, makesId: boolean): ItemToWrite {
     const document = parseExactText(Buffer.from(body), this.#request.limits.jsonDepth);
     if (!isJsonObject(document)) throw badRequest('The document is not a JSON object.');
-    const { id = makesId ? randomUUID() : undefined } = document;
-    return itemOf(this.#container.definition, { ...document, id });
+    const { id } = document;
+    // As the service has it, which takes an empty one for none.
+    const isMade = makesId && !id;
+    return itemOf(this.#container.definition, isMade ? { ...document, id: randomUUID() } : document);
   }
 
   /** The id of the item of a link, which is of names, or of rids as a `_self` is. */
@@ -287,7 +292,7 @@ export class Transaction implements ScriptHost {
       throw badRequest(`'${link.slice(0, 200)}' is not the link of a document.`);
     }
     if (collection !== this.#container.rid) {
-      if (collection === this.#request.segments[3]) return name!;
+      if (collection === this.#container.name) return name!;
       throw badRequest('A script can only reach documents of its own collection.');
     }
     const birth = birthOfItemRid(this.#container.rid, name!);
@@ -300,13 +305,30 @@ export class Transaction implements ScriptHost {
   }
 
   /** An item as the script sees it; undefined where it sees none. */
-  async #find(id: string): Promise<Seen | undefined> {
+  async find(id: string): Promise<Seen | undefined> {
     if (this.#written.has(id)) return this.#written.get(id);
     const found = await this.#request.store
       .readItem(this.#container, id, this.#partitionKey, 'head')
       .catch(unlessMissing);
     this.#remember(id, found?.etag);
     return found;
+  }
+
+  /** @throws Refusal for an item that the script sees none of */
+  async findExisting(id: string): Promise<Seen> {
+    const found = await this.find(id);
+    if (found === undefined) throw new Refusal('item-not-found');
+    return found;
+  }
+
+  /** @throws WireError for an item that can't be written here */
+  #checkItem(item: ItemToWrite): void {
+    if (item.partitionKey !== this.#partitionKey) throw otherKeyInScript();
+    if (readOwnTtl(item.document).kind === 'unreadable' && this.#container.definition.defaultTtl !== null) {
+      throw badRequest(`The input ttl '${JSON.stringify(item.document['ttl']).slice(0, 100)}' is invalid.`);
+    }
+    const { length } = item.json;
+    if (length > this.#request.limits.itemBytes || this.#characters + length > MAX_CHARACTERS) throw tooLarge();
   }
 
   /** @throws Overtaken for an item that is not as the script saw it before */

@@ -22,8 +22,11 @@ type Operation = 'create' | 'upsert' | 'replace' | 'delete';
 
 /** What a request asks to do with an item, with triggers. */
 export type Triggered =
+  | { readonly operation: 'create' | 'upsert'; readonly item: ItemToWrite; readonly ifMatch?: string | undefined }
   | {
-      readonly operation: 'create' | 'upsert' | 'replace';
+      readonly operation: 'replace';
+      /** Which is to be replaced; the item may have another. */
+      readonly id: string;
       readonly item: ItemToWrite;
       readonly ifMatch?: string | undefined;
     }
@@ -73,7 +76,7 @@ export async function withTriggers(
 }
 
 interface Ran {
-  /** Which of the transaction's operations the request's own is. */
+  /** Which of the transaction's operations the request's own is, the last of them where it is several. */
   readonly place: number;
   readonly seen: ShownItem;
   readonly body: string | undefined;
@@ -87,32 +90,42 @@ async function run(
   { pre, post }: { readonly pre: readonly ScriptState[]; readonly post: readonly ScriptState[] },
 ): Promise<Ran> {
   const operationType = `${asked.operation[0]!.toUpperCase()}${asked.operation.slice(1)}`;
+  const isOfExisting = asked.operation === 'replace' || asked.operation === 'delete';
+  const before = isOfExisting ? await transaction.findExisting(asked.id) : undefined;
   let item = asked.operation === 'delete' ? undefined : asked.item;
+  // Triggers go by its `_self` to find what is to be replaced, and by all of it for what is to be deleted.
+  const requestNow = () => ({
+    operationType,
+    body: before === undefined ? item!.json : withSystemProperties(container, { ...before, ...item }),
+  });
   for (const trigger of pre) {
-    const given = { operationType, ...(item === undefined ? {} : { body: item.json }) };
-    const { requestBody } = await transaction.run(trigger, { kind: 'pre-trigger', request: given, logs: false });
-    if (item !== undefined && requestBody !== undefined && requestBody !== item.json) {
-      const changed = readItemBody(container.definition, Buffer.from(requestBody), request.limits);
-      if (asked.operation === 'replace' && changed.id !== item.id) {
-        throw badRequest(`The trigger '${trigger.name}' has changed the id of the document that is to be replaced.`);
-      }
-      item = changed;
+    const { requestBody } = await transaction.run(trigger, { kind: 'pre-trigger', request: requestNow(), logs: false });
+    if (item !== undefined && requestBody !== undefined) {
+      item = readItemBody(container.definition, Buffer.from(requestBody), request.limits);
     }
   }
-  const { place } = transaction;
-  const seen =
-    asked.operation === 'delete'
-      ? await transaction.delete(asked.id, asked.ifMatch)
-      : await transaction.write(asked.operation, item!, asked.ifMatch);
+  const seen = await carryOut(transaction, asked, item);
+  const place = transaction.place - 1;
   const shown = withSystemProperties(container, seen);
   let body: string | undefined;
   for (const trigger of post) {
-    const given = { operationType, ...(item === undefined ? {} : { body: item.json }) };
     const response = asked.operation === 'delete' ? {} : { body: body ?? shown };
-    const ran = await transaction.run(trigger, { kind: 'post-trigger', request: given, response, logs: false });
+    const given = { kind: 'post-trigger', request: requestNow(), response, logs: false } as const;
+    const ran = await transaction.run(trigger, given);
     if (ran.body !== undefined && ran.body !== response.body) ({ body } = ran);
   }
   return { place, seen, body };
+}
+
+function carryOut(transaction: Transaction, asked: Triggered, item: ItemToWrite | undefined): Promise<ShownItem> {
+  switch (asked.operation) {
+    case 'delete':
+      return transaction.delete(asked.id, asked.ifMatch);
+    case 'replace':
+      return transaction.replace(asked.id, item!, asked.ifMatch);
+    default:
+      return transaction.write(asked.operation, item!, asked.ifMatch);
+  }
 }
 
 function outcomeOf({ result, results, position, charge, asRecorded }: Recorded<Ran>): Outcome {
