@@ -269,6 +269,25 @@ describe('a stored procedure', () => {
     expect(resources).toEqual([1, 1, 1, 1, 1, 1, 1]);
   });
 
+  test('hears that a ttl is none, where the container has a time to live', async () => {
+    const make = (ttl: unknown) =>
+      run(
+        `function (ttl) {
+          const c = getContext().getCollection();
+          c.createDocument(c.getSelfLink(), { customer: 'ann', ttl }, (error, made) => {
+            getContext().getResponse().setBody(error ? error.number : made.ttl);
+          });
+        }`,
+        [ttl],
+      );
+    expect((await make('soon')).resource).toBe('soon');
+    await world.setTtl(container.id, -1);
+    expect((await make('soon')).resource).toBe(400);
+    expect((await make(5)).resource).toBe(5);
+    await world.advance(5_000);
+    expect(await idsOf()).toHaveLength(1);
+  });
+
   test('is run again where another writer came in between', async () => {
     await put('counter', { n: 0 });
     const count = answering(`

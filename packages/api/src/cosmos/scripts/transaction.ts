@@ -1,5 +1,6 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import { systemClocks } from '@epitaph/core/clock.ts';
+import { currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { Pace } from '@epitaph/core/turn.ts';
@@ -324,9 +325,8 @@ export class Transaction implements ScriptHost {
   /** @throws WireError for an item that can't be written here */
   #checkItem(item: ItemToWrite): void {
     if (item.partitionKey !== this.#partitionKey) throw otherKeyInScript();
-    if (readOwnTtl(item.document).kind === 'unreadable' && this.#container.definition.defaultTtl !== null) {
-      throw badRequest(`The input ttl '${JSON.stringify(item.document['ttl']).slice(0, 100)}' is invalid.`);
-    }
+    const { defaultTtl } = currentPolicy(this.#container, this.#request.store.nowMs());
+    if (defaultTtl !== null && readOwnTtl(item.document).kind === 'unreadable') throw new Refusal('invalid-ttl');
     const { length } = item.json;
     if (length > this.#request.limits.itemBytes || this.#characters + length > MAX_CHARACTERS) throw tooLarge();
   }
