@@ -31,8 +31,8 @@ const MOST_RESULT_CHARACTERS = 2 * 1024 * 1024;
 const MOST_RESULT_LEVELS = 128;
 
 /** Bytes of arguments that are gathered of several documents, and of results that are kept for those that follow. */
-const MUCH_BYTES = 256 * 1024;
-/** Bytes of arguments that are gathered of one: each time more are, it is tried anew. */
+const MUCH_BYTES = 384 * 1024;
+/** And of one, which is tried anew each time. */
 const MUCH_BYTES_OF_ONE = 4 * 1024 * 1024;
 /** Calls that are gathered. */
 const MANY_CALLS = 1_000;
@@ -42,7 +42,12 @@ const GATHERING_MS = 5;
 /** How many calls are sent at once, when it is not known yet how long one takes. */
 const FIRST_CALLS = 16;
 /** Milliseconds that what is sent at once is to take. */
-const SENDING_MS = 50;
+const SENDING_MS = 200;
+
+interface Missing extends UserFunctionCall {
+  /** The index of what came to it first. */
+  readonly item: number;
+}
 
 /** Thrown where the value of an expression needs the result of a call that has not been made yet. */
 export const PENDING = new Error('The result of a call of a user-defined function is pending.');
@@ -56,7 +61,7 @@ export class FunctionCalls {
   readonly #functions: UserFunctions;
   readonly #monotonicMs: () => number;
   readonly #results = new Map<string, Value>();
-  readonly #missing = new Map<string, UserFunctionCall>();
+  readonly #missing = new Map<string, Missing>();
   #resultBytes = 0;
   #missingBytes = 0;
   /** How many of those missing the first of what is tried has come to, and what has been sent for it. */
@@ -65,13 +70,16 @@ export class FunctionCalls {
   #bytesOfFirst = 0;
   #sent = 0;
   #atOnce = FIRST_CALLS;
+  #bytesOfCall = 0;
   #isTrying = false;
   #misses = 0;
   #mostMissingBytes = 0;
-  /** Whether what is tried was tried before, and results have come since. */
-  #isAgain = false;
-  /** How many were tried together. */
-  #tried = 0;
+  /** What was tried last, from an index up to another. */
+  #items: readonly unknown[] = [];
+  #first = 0;
+  #last = 0;
+  /** The index up to which the calls were sent that had been missing. */
+  #sentUpTo = 0;
   /** How many are to be tried one by one, since a call of theirs has failed that may not be needed. */
   #leftWithCare = 0;
   /** True while each call is made by itself: then all that are made are needed. */
@@ -113,7 +121,7 @@ export class FunctionCalls {
     if (!this.#isTrying) throw this.#failure ?? new Error(`udf.${name} was not called when its document was tried.`);
     this.#misses += 1;
     if (!this.#missing.has(key)) {
-      this.#missing.set(key, { name, args });
+      this.#missing.set(key, { name, args, item: this.#last });
       this.#missingBytes += textBytes(key);
     }
     throw PENDING;
@@ -128,12 +136,15 @@ export class FunctionCalls {
    */
   readyUpTo<Item>(items: readonly Item[], from: number, to: number, attempt: (item: Item) => void): number {
     const end = this.#leftWithCare > 0 ? Math.min(to, from + 1) : to;
-    if (!this.#isAgain && this.#resultBytes > MUCH_BYTES) this.#forgetResults();
+    if (items !== this.#items) this.#sentUpTo = 0;
+    [this.#items, this.#first] = [items, from];
+    if (from >= this.#sentUpTo && this.#resultBytes > MUCH_BYTES) this.#forgetResults();
     this.#failure = undefined;
     const untilMs = this.#monotonicMs() + GATHERING_MS;
     let firstMissing: number | undefined;
     let next = from;
     while (next < end && this.#failure === undefined && this.#monotonicMs() <= untilMs) {
+      this.#last = next;
       this.#mostMissingBytes = next === from ? MUCH_BYTES_OF_ONE : MUCH_BYTES;
       if (!this.#isReady(() => attempt(items[next]!))) {
         firstMissing ??= next;
@@ -143,13 +154,12 @@ export class FunctionCalls {
       }
       next += 1;
     }
-    this.#tried = Math.max(1, next - from);
     const isTooMuch = this.#resultBytes > MUCH_BYTES && firstMissing !== from;
     if (firstMissing !== undefined && !isTooMuch) return from;
     const ready = firstMissing ?? next;
     this.#forgetMissing();
     this.#leftWithCare = Math.max(0, this.#leftWithCare - (ready - from));
-    [this.#isAgain, this.#isByCall, this.#sentForFirst, this.#bytesOfFirst] = [false, false, 0, 0];
+    [this.#isByCall, this.#sentForFirst, this.#bytesOfFirst] = [false, 0, 0];
     return ready;
   }
 
@@ -163,25 +173,31 @@ export class FunctionCalls {
     const calls = [...this.#missing];
     const ofFirst = this.#missingOfFirst;
     this.#forgetMissing();
-    this.#isAgain = true;
+    const tried = this.#last + 1 - this.#first;
+    const inBytes = (bytes: number) => Math.max(1, Math.floor(bytes / (this.#bytesOfCall + 1)));
     const isNeeded = (next: number) => next === 0 || next < ofFirst || this.#resultBytes <= MUCH_BYTES;
-    for (let next = 0; next < calls.length && isNeeded(next);) {
-      const some = calls.slice(next, next + this.#atOnce);
+    let next = 0;
+    while (next < calls.length && isNeeded(next)) {
+      const fitting = Math.max(inBytes(MUCH_BYTES), Math.min(ofFirst - next, inBytes(MUCH_BYTES_OF_ONE)));
+      const some = calls.slice(next, next + Math.min(this.#atOnce, fitting));
       try {
         await this.#send(some, Math.max(0, Math.min(some.length, ofFirst - next)));
       } catch (error) {
         // The first call of one thing is needed in any case. Others may be of documents that nobody comes to any more.
-        if (this.#isByCall || (this.#tried === 1 && calls.length === 1)) throw error;
-        this.#isByCall = this.#tried === 1;
-        if (this.#leftWithCare === 0) this.#leftWithCare = this.#tried;
-        return;
+        if (this.#isByCall || (tried === 1 && calls.length === 1)) throw error;
+        this.#isByCall = tried === 1;
+        // It may be that they took too long together.
+        this.#atOnce = Math.max(1, some.length >> 1);
+        if (this.#leftWithCare === 0) this.#leftWithCare = tried;
+        break;
       }
       next += some.length;
     }
+    this.#sentUpTo = Math.max(this.#first + 1, calls[next]?.[1].item ?? this.#last + 1);
   }
 
   /** @param ofFirst how many of the calls, from the first on, are of the first of what was tried */
-  async #send(calls: readonly (readonly [string, UserFunctionCall])[], ofFirst: number): Promise<void> {
+  async #send(calls: readonly (readonly [string, Missing])[], ofFirst: number): Promise<void> {
     this.#sent += calls.length;
     this.#sentForFirst += ofFirst;
     if (this.#sentForFirst > MOST_CALLS_OF_ONE || this.#sent > MOST_CALLS) {
@@ -193,7 +209,7 @@ export class FunctionCalls {
       );
     }
     const startedMs = this.#monotonicMs();
-    const results = await this.#functions.call(calls.map(([, call]) => call));
+    const results = await this.#functions.call(calls.map(([, { name, args }]) => ({ name, args })));
     const tookMs = this.#monotonicMs() - startedMs;
     let bytes = 0;
     for (const [index, [key, { name }]] of calls.entries()) {
@@ -207,14 +223,10 @@ export class FunctionCalls {
         'The arguments and results of the user-defined functions that the query calls on one document take too much memory. Select less of it.',
       );
     }
-    const fitting = Math.max(1, Math.floor((MUCH_BYTES * calls.length) / (bytes + 1)));
-    const swift =
-      tookMs > SENDING_MS
-        ? Math.floor((calls.length * SENDING_MS) / tookMs)
-        : tookMs < SENDING_MS / 4
-          ? 4 * this.#atOnce
-          : this.#atOnce;
-    this.#atOnce = Math.max(1, Math.min(swift, fitting, MANY_CALLS));
+    this.#bytesOfCall = bytes / calls.length;
+    // It may have waited for others most of the time, which fewer calls would as well.
+    if (tookMs > SENDING_MS) this.#atOnce = Math.max(FIRST_CALLS, Math.floor((calls.length * SENDING_MS) / tookMs));
+    else if (tookMs < SENDING_MS / 4) this.#atOnce = Math.min(Math.max(this.#atOnce, 4 * calls.length), MANY_CALLS);
   }
 
   /** @returns the bytes that it is held as */
