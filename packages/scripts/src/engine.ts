@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import variant from '@jitl/quickjs-wasmfile-release-sync';
+import importedVariant from '@jitl/quickjs-wasmfile-release-sync';
 import {
   newQuickJSWASMModuleFromVariant,
   newVariant,
@@ -7,22 +7,28 @@ import {
   type QuickJSHandle,
   type QuickJSRuntime,
   type QuickJSSyncVariant,
+  type QuickJSWASMModule,
 } from 'quickjs-emscripten-core';
 import { MAX_SAID } from './limits.ts';
 
 /** What is used of it here: the types of Node.js have it not. */
 declare const WebAssembly: {
   compile(bytes: Uint8Array): Promise<object>;
-  readonly Memory: new (pages: { readonly initial: number; readonly maximum: number }) => object;
+  readonly Memory: new (pages: { readonly initial: number; readonly maximum: number }) => WasmMemory;
 };
+
+interface WasmMemory {
+  grow: (pages: number) => number;
+}
+
+/** Its types are those of a module in CommonJS, which it is not. */
+const variant = importedVariant as unknown as QuickJSSyncVariant;
 
 /** Of the engine's own stack. The host's, which it uses as well, is met first by texts that are nested deep: an error, too. */
 const STACK_BYTES = 256 * 1024;
 const WASM_PAGE = 64 * 1024;
 /** What the engine's module is made for at least. */
 const INITIAL_PAGES = 256;
-/** What is kept back of the memory until something has to be told of a script that has taken the rest. */
-const SPARE_BYTES = 1024 * 1024;
 /** Jobs of promises between two glances at the clock. */
 const JOBS = 1_000;
 
@@ -58,38 +64,40 @@ export class ScriptError extends Error {
 export class Engine {
   readonly #runtime: QuickJSRuntime;
   readonly #context: QuickJSContext;
-  readonly #memoryBytes: number;
   #until = Infinity;
   #isInterrupted = false;
+  #isFull = false;
   #workedMs = 0;
 
-  private constructor(runtime: QuickJSRuntime, memoryBytes: number) {
-    this.#runtime = runtime;
-    this.#context = runtime.newContext();
-    this.#memoryBytes = memoryBytes;
-    runtime.setMemoryLimit(memoryBytes);
-    runtime.setMaxStackSize(STACK_BYTES);
-    runtime.setInterruptHandler(() => {
-      if (performance.now() < this.#until) return false;
-      this.#isInterrupted = true;
-      return true;
+  private constructor(module: QuickJSWASMModule, memory: WasmMemory) {
+    this.#runtime = module.newRuntime();
+    this.#context = this.#runtime.newContext();
+    this.#runtime.setMaxStackSize(STACK_BYTES);
+    this.#runtime.setInterruptHandler(() => {
+      if (performance.now() >= this.#until) this.#isInterrupted = true;
+      return this.#isInterrupted || this.#isFull;
     });
+    // The engine's own limit counts next to nothing in WebAssembly. And a script can't go on after it has met this one: the calls into
+    // the engine have to find memory, too.
+    const grow = memory.grow.bind(memory);
+    memory.grow = (pages) => {
+      try {
+        return grow(pages);
+      } catch (error) {
+        this.#isFull = true;
+        throw error;
+      }
+    };
   }
 
   static async start(memoryBytes: number): Promise<Engine> {
     const wasmMemory = new WebAssembly.Memory({
       initial: INITIAL_PAGES,
-      maximum: INITIAL_PAGES + Math.ceil((memoryBytes + SPARE_BYTES) / WASM_PAGE),
+      maximum: INITIAL_PAGES + Math.ceil(memoryBytes / WASM_PAGE),
     });
     const silent: object = { print: () => {}, printErr: () => {} };
-    const module = await newQuickJSWASMModuleFromVariant(
-      newVariant(variant as unknown as QuickJSSyncVariant, {
-        wasmModule: await compiled,
-        wasmMemory,
-        emscriptenModule: silent,
-      }),
-    );
-    return new Engine(module.newRuntime(), memoryBytes);
+    const options = { wasmModule: await compiled, wasmMemory, emscriptenModule: silent };
+    return new Engine(await newQuickJSWASMModuleFromVariant(newVariant(variant, options)), wasmMemory);
   }
 
   /** Sets its time: after so many milliseconds what runs is ended, at the next loop or call. */
@@ -97,11 +105,6 @@ export class Engine {
     this.#until = performance.now() + timeMs;
     this.#workedMs = 0;
     this.#isInterrupted = false;
-  }
-
-  /** Gives it the rest of its memory, where it has to tell of a failure. */
-  allowSpareMemory(): void {
-    this.#runtime.setMemoryLimit(this.#memoryBytes + SPARE_BYTES);
   }
 
   /** Milliseconds that it has computed since. */
@@ -138,7 +141,7 @@ export class Engine {
   }
 
   member(object: QuickJSHandle, name: string): QuickJSHandle {
-    return this.#context.getProp(object, name);
+    return this.#guard(() => this.#context.getProp(object, name));
   }
 
   isFunction(value: QuickJSHandle): boolean {
@@ -147,16 +150,17 @@ export class Engine {
 
   /** Ends at the first U+0000, which no JSON text has in it. */
   given(text: string): QuickJSHandle {
-    return this.#context.newString(text);
+    return this.#guard(() => this.#context.newString(text));
   }
 
   /** @returns undefined for anything but a text */
   text(value: QuickJSHandle): string | undefined {
-    if (this.#context.typeof(value) !== 'string') return undefined;
-    if (this.#context.getNumber(this.#context.getProp(value, 'length')) > MAX_SAID) {
-      throw new EngineStopped('out-of-memory');
-    }
-    return this.#context.getString(value);
+    return this.#guard(() => {
+      if (this.#context.typeof(value) !== 'string') return undefined;
+      const length = this.#context.getNumber(this.#context.getProp(value, 'length'));
+      if (length > MAX_SAID) throw new EngineStopped('out-of-memory');
+      return this.#context.getString(value);
+    });
   }
 
   #work<T>(work: () => T): T {
@@ -164,17 +168,28 @@ export class Engine {
     // Even where what would be done is too short for the engine to ask.
     if (startedAt >= this.#until) throw new EngineStopped('out-of-time');
     try {
-      const result = work();
-      if (this.#isInterrupted) throw new EngineStopped('out-of-time');
-      return result;
-    } catch (error) {
-      if (this.#isInterrupted) throw new EngineStopped('out-of-time');
-      if (error instanceof ScriptError || error instanceof EngineStopped) throw error;
-      // The host's stack, by texts that are nested too deep for it, or a fault of the engine. This one is used no more.
-      if (error instanceof RangeError) throw new EngineStopped('failed', 'stack overflow');
-      throw new EngineStopped('failed', error instanceof Error ? error.message : String(error));
+      return this.#guard(work);
     } finally {
       this.#workedMs += performance.now() - startedAt;
     }
+  }
+
+  /** What comes of it counts only where the engine was not stopped on the way. */
+  #guard<T>(work: () => T): T {
+    try {
+      const result = work();
+      this.#checkStopped();
+      return result;
+    } catch (error) {
+      this.#checkStopped();
+      if (error instanceof ScriptError || error instanceof EngineStopped) throw error;
+      // The host's stack, by texts that are nested too deep for it.
+      if (error instanceof RangeError) throw new EngineStopped('failed', 'stack overflow');
+      throw new EngineStopped('failed', error instanceof Error ? error.message : String(error));
+    }
+  }
+  #checkStopped(): void {
+    if (this.#isFull) throw new EngineStopped('out-of-memory');
+    if (this.#isInterrupted) throw new EngineStopped('out-of-time');
   }
 }

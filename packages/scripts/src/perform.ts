@@ -88,7 +88,6 @@ export class World {
   failureOf(error: unknown): Thrown | { readonly kind: 'out-of-time' | 'out-of-memory' } {
     if (error instanceof ScriptError) {
       try {
-        this.engine.allowSpareMemory();
         const text = this.engine.text(this.engine.call(this.engine.member(this.#basics, 'describe'), error.thrown));
         return readThrown(text) ?? NOT_TOLD;
       } catch (next) {
@@ -109,8 +108,8 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
     api = world.members({ kind, collection, args, request, response, logs, timeMs });
     api('begin', world.functionOf(script.source));
     engine.runJobs();
-    for (let text = api('next'); text !== ''; text = api('next')) {
-      const operation = readOperation(parsed(text));
+    for (let next = parsed(api('next')); next !== null; next = parsed(api('next'))) {
+      const operation = readOperation(next);
       if (operation === undefined || !hasJson(operation)) throw new EngineStopped('failed', 'the engine is broken');
       api('answer', engine.given(JSON.stringify(await ask(operation))));
       engine.runJobs();
@@ -122,7 +121,7 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
   } catch (error) {
     const failure = world.failureOf(error);
     const { workedMs } = engine;
-    return { ...failure, log: lastWords(engine, api), workedMs };
+    return { ...failure, log: failure.kind === 'out-of-time' ? lastWords(engine, api) : '', workedMs };
   }
 }
 
@@ -130,7 +129,6 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
 function lastWords(engine: Engine, api: Members | undefined): string {
   try {
     engine.allow(LAST_WORDS_MS);
-    engine.allowSpareMemory();
     return (api?.('log') ?? '').slice(0, limits.MAX_LOG);
   } catch {
     return '';

@@ -753,8 +753,8 @@ export function scriptWorld(
         if (result instanceof NativePromise) void then(result, undefined, fail);
       });
     },
-    /** JSON of the next operation, or nothing. */
-    next: (): string => first?.operation ?? '',
+    /** JSON of the next operation, or of null. */
+    next: (): string => first?.operation ?? 'null',
     answer: (answerText: string): void => {
       const { settle } = first!;
       first = first!.next;

@@ -194,3 +194,23 @@ describe('Functions that do not come to an end', () => {
     expect(await hasty.check('(function () { for (;;); })()')).toEqual({ error: 'out-of-time' });
   });
 });
+
+describe('A script that has left no memory', () => {
+  it.each([1e6, 1e4, 100])('does not go on, by pieces of %d bytes', async (size) => {
+    const host = new Recorder();
+    const source = `function f() {
+      const all = globalThis.all = [];
+      try { for (;;) all.push(new ArrayBuffer(${size})); } catch { }
+      __.createDocument(__.getSelfLink(), {});
+    }`;
+    expect(await failureOf(runner, source, host)).toBe('out-of-memory');
+    expect(host.operations).toEqual([]);
+  });
+
+  it('is told so where it cannot take an answer', async () => {
+    const host = new Recorder(() => ({ kind: 'done', body: JSON.stringify('x'.repeat(MEMORY_BYTES * 2)) }));
+    expect(await failureOf(runner, `function f() { __.readDocument(__.getAltLink() + '/docs/1'); }`, host)).toBe(
+      'out-of-memory',
+    );
+  });
+});

@@ -1,0 +1,68 @@
+import { describe, expect, it } from 'vitest';
+import { ScriptRunner, type ScriptAnswer } from '@epitaph/scripts';
+import { bodyOf, Recorder, run } from './run.ts';
+
+const ASKING =
+  'function f(name) { __.readDocument(__.getSelfLink() + "docs/" + name, () => __.response.setBody(name)); }';
+
+/** A host that answers when it is told to. */
+function holding(): { readonly host: Recorder; readonly asked: () => Promise<void>; readonly answer: () => void } {
+  const asked = Promise.withResolvers<void>();
+  const answered = Promise.withResolvers<ScriptAnswer>();
+  const host = new Recorder(() => {
+    asked.resolve();
+    return answered.promise;
+  });
+  return { host, asked: () => asked.promise, answer: () => answered.resolve({ kind: 'done', body: '{}' }) };
+}
+
+describe('A runner', () => {
+  it('runs so many beside each other, keeps others waiting in their order, and refuses what is beyond that', async () => {
+    const runner = new ScriptRunner({ threads: 1, waiting: 2 });
+    const first = holding();
+    const ends: string[] = [];
+    const runs = ['a', 'b', 'c', 'd'].map(async (name) => {
+      const host = name === 'a' ? first.host : new Recorder();
+      ends.push(`${name} ${(await run(runner, ASKING, host, { args: JSON.stringify([name]) })).kind}`);
+    });
+    await first.asked();
+    expect(ends).toEqual(['d busy']);
+    // Functions don't wait for scripts, which may wait for them.
+    expect(await runner.evaluate(new Map([['f', '() => 1']]), [{ name: 'f', args: [] }])).toMatchObject({
+      kind: 'done',
+    });
+    first.answer();
+    await Promise.all(runs);
+    expect(ends).toEqual(['d busy', 'a done', 'b done', 'c done']);
+    await runner.close();
+  });
+
+  it('that is closed ends what runs when nothing is done for it any more, refuses what waits, and takes nothing new', async () => {
+    const runner = new ScriptRunner({ threads: 1 });
+    const { host, asked, answer } = holding();
+    let isOver = false;
+    const running = run(runner, ASKING, host, { args: '["a"]' }).finally(() => {
+      isOver = true;
+    });
+    const waiting = run(runner, ASKING);
+    await asked();
+    await runner.close();
+    expect(await waiting).toMatchObject({ kind: 'busy' });
+    expect(isOver).toBe(false);
+    answer();
+    expect(await running).toEqual({ kind: 'busy', log: '', workedMs: 0 });
+    expect(await run(runner, '() => {}')).toMatchObject({ kind: 'busy' });
+    expect(await runner.check('() => {}')).toEqual({ error: 'busy' });
+    await runner.close();
+  });
+
+  it('starts another thread for one that it had to end', async () => {
+    const runner = new ScriptRunner({ threads: 1, timeMs: 100 });
+    const [ended, next] = await Promise.all([
+      run(runner, 'function f() { new Array(4e9).join("x"); }'),
+      bodyOf(runner, '() => __.response.setBody("next")'),
+    ]);
+    expect([ended.kind, next]).toEqual(['out-of-time', 'next']);
+    await runner.close();
+  });
+});
