@@ -135,7 +135,7 @@ export class Engine {
       while (this.#runtime.hasPendingJob()) {
         this.#runtime.executePendingJobs(JOBS);
         if (performance.now() >= this.#until) this.#isInterrupted = true;
-        if (this.#isInterrupted) return;
+        if (this.#isInterrupted || this.#isFull) return;
       }
     });
   }
@@ -188,6 +188,7 @@ export class Engine {
       throw new EngineStopped('failed', error instanceof Error ? error.message : String(error));
     }
   }
+
   #checkStopped(): void {
     if (this.#isFull) throw new EngineStopped('out-of-memory');
     if (this.#isInterrupted) throw new EngineStopped('out-of-time');

@@ -109,14 +109,16 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
     api('begin', world.functionOf(script.source));
     engine.runJobs();
     for (let next = parsed(api('next')); next !== null; next = parsed(api('next'))) {
-      const operation = readOperation(next);
+      const operation = readOperation({ ...next, body: api('body') });
       if (operation === undefined || !hasJson(operation)) throw new EngineStopped('failed', 'the engine is broken');
-      api('answer', engine.given(JSON.stringify(await ask(operation))));
+      const { body = '', ...answer } = { body: undefined, ...(await ask(operation)) };
+      api('answer', engine.given(JSON.stringify(answer)), engine.given(body));
       engine.runJobs();
     }
     const outcome = parsed(api('end'));
     const read = readScriptOutcome({ ...(outcome as object), workedMs: engine.workedMs });
-    if (read === undefined) throw new EngineStopped('failed', 'the engine is broken');
+    if (read === undefined || (read.kind === 'done' && !isJson(read.body ?? '1', read.requestBody ?? '1')))
+      throw new EngineStopped('failed', 'the engine is broken');
     return read;
   } catch (error) {
     const failure = world.failureOf(error);
@@ -182,8 +184,8 @@ function parsed(text: string): unknown {
   }
 }
 
-function isJson(text: string): boolean {
-  return parsed(text) !== undefined;
+function isJson(...texts: readonly string[]): boolean {
+  return texts.every((text) => parsed(text) !== undefined);
 }
 
 /** Nobody else looks whether these are JSON before they are taken for it. */

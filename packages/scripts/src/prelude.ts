@@ -23,7 +23,7 @@ export function basics(limits: Limits) {
   const { construct, ownKeys } = Reflect;
   const apply: (f: Any, self: unknown, args: ArrayLike<unknown>) => unknown = Reflect.apply;
   const { parse, stringify } = JSON;
-  const { isInteger } = Number;
+  const { isSafeInteger } = Number;
   const text = String;
   const NativeError = Error;
 
@@ -73,13 +73,14 @@ export function basics(limits: Limits) {
     let isOfMemory = false;
     try {
       if (error instanceof NativeError) {
-        told = text(error.name) + ': ' + text(error.message);
+        told =
+          slice(text(error.name), 0, limits.MAX_MESSAGE) + ': ' + slice(text(error.message), 0, limits.MAX_MESSAGE);
         isOfMemory = told === 'InternalError: out of memory';
         frames = framesOf(text(error.stack ?? ''));
       } else if (isObject(error)) {
-        told = stringify(error) ?? text(error);
+        told = slice(stringify(error) ?? text(error), 0, limits.MAX_MESSAGE);
       } else {
-        told = text(error);
+        told = slice(text(error), 0, limits.MAX_MESSAGE);
       }
       if (isObject(error)) number = error['number'];
     } catch {
@@ -90,7 +91,7 @@ export function basics(limits: Limits) {
       __proto__: null,
       kind: isOfMemory ? 'out-of-memory' : 'threw',
       message: slice(whole, 0, limits.MAX_MESSAGE),
-      number: isInteger(number) ? number : undefined,
+      number: isSafeInteger(number) ? number : undefined,
     } as never;
   };
 
@@ -181,7 +182,9 @@ export function scriptWorld(
   type Rows = unknown[];
   type Settle = (error: Error | undefined, answer: Answer) => void;
   interface Asked {
+    /** JSON of it, without its body, which is JSON itself. */
     readonly operation: string;
+    readonly body: string;
     readonly settle: Settle;
     next: Asked | undefined;
   }
@@ -233,11 +236,11 @@ export function scriptWorld(
   };
 
   /** @returns false where nothing more is begun: the script should come to an end, and be called again for the rest */
-  const ask = (operation: object, settle: Settle): boolean => {
+  const ask = (operation: object, settle: Settle, body = ''): boolean => {
     if (failed !== undefined || isEnding) return false;
     if (asked >= limits.MAX_OPERATIONS || now() - startedAt > settings.timeMs * 0.8) return false;
     asked++;
-    const entry: Asked = { operation: stringify(operation), settle, next: undefined };
+    const entry: Asked = { operation: stringify(operation), body, settle, next: undefined };
     if (first === undefined) first = entry;
     else last!.next = entry;
     last = entry;
@@ -334,7 +337,7 @@ export function scriptWorld(
       throw failure(BAD_REQUEST, 'upsertDocument takes no etag; replaceDocument does');
     }
     const makesId = options['disableAutomaticIdGeneration'] !== true;
-    return ask({ __proto__: null, kind: verb, body: documentBody(body), makesId }, withDocument(callback));
+    return ask({ __proto__: null, kind: verb, makesId }, withDocument(callback), documentBody(body));
   };
 
   const noSuch = (name: string) => (): never => {
@@ -353,14 +356,8 @@ export function scriptWorld(
     replaceDocument: (link: unknown, body: unknown, more?: unknown, then?: unknown) => {
       const { options, callback } = readOptions(more, then);
       const ifMatch = textOption(options, 'etag', limits.MAX_NAME);
-      const operation = {
-        __proto__: null,
-        kind: 'replace',
-        link: documentLink(link),
-        body: documentBody(body),
-        ifMatch,
-      };
-      return ask(operation, withDocument(callback));
+      const operation = { __proto__: null, kind: 'replace', link: documentLink(link), ifMatch };
+      return ask(operation, withDocument(callback), documentBody(body));
     },
 
     deleteDocument: (link: unknown, more?: unknown, then?: unknown) => {
@@ -755,10 +752,13 @@ export function scriptWorld(
     },
     /** JSON of the next operation, or of null. */
     next: (): string => first?.operation ?? 'null',
-    answer: (answerText: string): void => {
+    /** Of the same operation. */
+    body: (): string => first!.body,
+    answer: (answerText: string, body: string): void => {
       const { settle } = first!;
       first = first!.next;
-      const answer = parse(answerText) as Answer;
+      const told = parse(answerText) as Answer;
+      const answer = body === '' ? told : { ...told, body };
       guarded(() => settle(answer.kind === 'failed' ? failure(answer.status, answer.message) : undefined, answer));
     },
     end: (): string => stringify(outcome()),

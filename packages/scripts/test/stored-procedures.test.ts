@@ -97,12 +97,27 @@ describe('A stored procedure', () => {
     expect(await thrown('new (class Mine extends Error { name = "Mine"; })("no")')).toBe('Exception = Mine: no');
     expect(await thrown('new Error(409, "no")')).toBe('409 Exception = Error: no');
     expect(await thrown('Error(409, "no")')).toBe('409 Exception = Error: no');
+    expect(await thrown('new Error(1e300, "no")')).toBe('Exception = Error: no');
     expect(await thrown('"text"')).toBe('Exception = text');
     expect(await thrown('null')).toBe('Exception = null');
     expect(await thrown('undefined')).toBe('Exception = undefined');
     expect(await thrown('Symbol("s")')).toBe('Exception = Symbol(s)');
     expect(await thrown('{ number: 400, body: "b" }')).toBe('400 Exception = {"number":400,"body":"b"}');
     expect(await thrown('{ number: "400", get a() { throw 1; } }')).toBe('Exception = an error that cannot be told');
+  });
+
+  it('may throw a lot, and clients are told the beginning', async () => {
+    for (const what of [
+      '"x".repeat(1e7)',
+      'new Error("x".repeat(1e7))',
+      '["x".repeat(1e7)]',
+      'new Error(400, "x".repeat(1e7))',
+    ]) {
+      expect(await run(runner, `function f() { throw ${what}; }`)).toMatchObject({
+        kind: 'threw',
+        message: expect.stringMatching(/^Exception = .{8000,8200}$/s),
+      });
+    }
   });
 
   it('is told where it threw, and not of what is around it', async () => {
