@@ -11,6 +11,8 @@ export interface ThreadOptions {
 /** What a thread is to do. It does one at a time. */
 export interface Job {
   readonly timeMs: number;
+  /** What `Date` says in the engine at first. Without it, what it is on this machine. */
+  readonly nowMs?: number;
   readonly task:
     | { readonly kind: 'script'; readonly script: Script }
     | {

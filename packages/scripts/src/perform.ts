@@ -16,8 +16,9 @@ type Ask = (operation: ScriptOperation) => Promise<ScriptAnswer>;
 const LAST_WORDS_MS = 50;
 
 /** Does what a thread is told to, in a world that nothing else is done in. */
-export async function perform({ task, timeMs }: Job, world: World, ask: Ask): Promise<Said> {
+export async function perform({ task, timeMs, nowMs }: Job, world: World, ask: Ask): Promise<Said> {
   world.engine.allow(timeMs);
+  if (nowMs !== undefined) world.setTime(nowMs);
   switch (task.kind) {
     case 'script':
       return { kind: 'script', outcome: await runScript(world, task.script, timeMs, ask) };
@@ -60,6 +61,10 @@ export class World {
   members(settings: object = {}): Members {
     const made = this.engine.call(this.#define, this.#basics, this.engine.given(JSON.stringify(settings)));
     return (member, ...args) => this.engine.text(this.engine.call(this.engine.member(made, member), ...args)) ?? '';
+  }
+
+  setTime(nowMs: number): void {
+    this.engine.call(this.engine.member(this.#basics, 'setTime'), this.engine.given(`${nowMs}`));
   }
 
   /**

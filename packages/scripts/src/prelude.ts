@@ -50,6 +50,23 @@ export function basics(limits: Limits) {
   globalThis.Error = ScriptError;
   NativeError.prototype.constructor = ScriptError;
 
+  const NativeDate = Date;
+  const realNow = NativeDate.now;
+  let aheadMs = 0;
+  const now = (): number => realNow() + aheadMs;
+
+  /** From then on it is this time, and goes on from there. */
+  const setTime = (nowMs: string): void => {
+    aheadMs = +nowMs - realNow();
+    NativeDate.now = now;
+    const ScriptDate: DateConstructor = new Proxy(NativeDate, {
+      construct: (_, args, target) => construct(NativeDate, args.length === 0 ? [now()] : args, target) as object,
+      apply: () => text(new NativeDate(now())),
+    });
+    globalThis.Date = ScriptDate;
+    NativeDate.prototype.constructor = ScriptDate;
+  };
+
   let known: Fields = {};
 
   const isObject = (value: unknown): value is Fields => typeof value === 'object' && value !== null;
@@ -118,6 +135,8 @@ export function basics(limits: Limits) {
     indexOf,
     isObject,
     parse,
+    realNow,
+    setTime,
     slice,
     stringify,
     text,
@@ -154,7 +173,20 @@ export function functionWorld({ apply, describeAsIs, limits, parse, stringify, N
 
 /** Cosmos DB's server-side API, for one run of a stored procedure or trigger. */
 export function scriptWorld(
-  { apply, describeAsIs, indexOf, isObject, limits, parse, slice, stringify, text, uncurried, NativeError }: Basics,
+  {
+    apply,
+    describeAsIs,
+    indexOf,
+    isObject,
+    limits,
+    parse,
+    realNow,
+    slice,
+    stringify,
+    text,
+    uncurried,
+    NativeError,
+  }: Basics,
   settingsText: string,
 ) {
   interface Answer {
@@ -190,7 +222,6 @@ export function scriptWorld(
   }
 
   const settings: Settings = parse(settingsText);
-  const { now } = Date;
   const { floor, min } = Math;
   const { isArray } = Array;
   const { create, hasOwn } = Object;
@@ -215,7 +246,7 @@ export function scriptWorld(
   };
 
   // Operations, one after the other.
-  const startedAt = now();
+  const startedAt = realNow();
   let asked = 0;
   let first: Asked | undefined;
   let last: Asked | undefined;
@@ -238,7 +269,7 @@ export function scriptWorld(
   /** @returns false where nothing more is begun: the script should come to an end, and be called again for the rest */
   const ask = (operation: object, settle: Settle, body = ''): boolean => {
     if (failed !== undefined || isEnding) return false;
-    if (asked >= limits.MAX_OPERATIONS || now() - startedAt > settings.timeMs * 0.8) return false;
+    if (asked >= limits.MAX_OPERATIONS || realNow() - startedAt > settings.timeMs * 0.8) return false;
     asked++;
     const entry: Asked = { operation: stringify(operation), body, settle, next: undefined };
     if (first === undefined) first = entry;

@@ -10,6 +10,8 @@ export interface ScriptRunnerOptions {
   readonly timeMs?: number;
   /** Runs that wait for a thread at most; more are refused as `busy`. Default 1,000. */
   readonly waiting?: number;
+  /** The time that scripts and functions are told, in milliseconds. Default the machine's. */
+  readonly now?: () => number;
 }
 
 const DEFAULT_THREADS = 2;
@@ -29,7 +31,7 @@ export class ScriptRunner {
   constructor(options: ScriptRunnerOptions = {}) {
     const { threads = DEFAULT_THREADS, memoryBytes = DEFAULT_MEMORY_BYTES } = options;
     const { timeMs = DEFAULT_TIME_MS, waiting = DEFAULT_WAITING } = options;
-    const limits = { threads, memoryBytes, timeMs, waiting };
+    const limits = { threads, memoryBytes, timeMs, waiting, now: options.now };
     this.#scripts = new ThreadPool({ kind: 'scripts', ...limits });
     this.#functions = new ThreadPool({ kind: 'functions', ...limits });
   }

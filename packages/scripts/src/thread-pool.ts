@@ -19,6 +19,7 @@ export interface PoolOptions extends ThreadOptions {
   readonly threads: number;
   readonly timeMs: number;
   readonly waiting: number;
+  readonly now: (() => number) | undefined;
 }
 
 /** What came of a task. `failed`: by a fault of the engine or its thread. */
@@ -48,7 +49,8 @@ export class ThreadPool {
     const thread = await this.#take();
     if (thread === undefined) return { kind: 'busy', workedMs: 0 };
     try {
-      return await thread.perform({ task, timeMs: this.#options.timeMs }, host);
+      const { timeMs, now } = this.#options;
+      return await thread.perform({ task, timeMs, ...(now !== undefined && { nowMs: now() }) }, host);
     } finally {
       await this.#release(thread);
     }

@@ -65,4 +65,25 @@ describe('A runner', () => {
     expect([ended.kind, next]).toEqual(['out-of-time', 'next']);
     await runner.close();
   });
+
+  it('tells the time that it is told', async () => {
+    const NOW = Date.UTC(2026, 0, 1);
+    const runner = new ScriptRunner({ threads: 1, now: () => NOW });
+    const source = `() => {
+      const times = [Date.now(), +new Date(), +new (class extends Date {})(), Date.parse(Date())];
+      __.response.setBody([...times, +new Date(5), new Date(2020, 1).getFullYear(), new Date() instanceof Date, Date.UTC(1970, 0)]);
+    }`;
+    const [now, made, derived, called, ...others] = (await bodyOf(runner, source)) as number[];
+    for (const time of [now, made, derived]) {
+      expect(time).toBeGreaterThanOrEqual(NOW);
+      expect(time).toBeLessThan(NOW + 5_000);
+    }
+    expect(Math.abs(called! - NOW)).toBeLessThan(5_000);
+    expect(others).toEqual([5, 2020, true, 0]);
+    const outcome = await runner.evaluate(new Map([['year', '() => new Date().getUTCFullYear()']]), [
+      { name: 'year', args: [] },
+    ]);
+    expect(outcome).toMatchObject({ results: ['2026'] });
+    await runner.close();
+  });
 });
