@@ -431,7 +431,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await expect(wrong).rejects.toThrow('master key is not the one');
         expect(await version()).toEqual([{ version: 4 }]);
         await world.open();
-        expect(await version()).toEqual([{ version: 5 }]);
+        expect(await version()).toEqual([{ version: 6 }]);
       }));
 
     it.each([0, 4, -1])('that passes for one of version %i is refused with what to put back', (version) =>

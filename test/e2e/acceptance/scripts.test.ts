@@ -61,6 +61,12 @@ describe('a stored procedure', () => {
     expect(again!._rid).not.toBe(made!._rid);
   });
 
+  test('is told the time by the clock of the store', async () => {
+    await world.advance(3_600_000);
+    const { resource } = await run('function () { getContext().getResponse().setBody(Date.now()); }');
+    expect(Math.abs(Number(resource) - (await world.now()))).toBeLessThan(10_000);
+  });
+
   test('is given its arguments, and answers with what it puts in the body', async () => {
     const echo = 'function (a, b) { getContext().getResponse().setBody({ sum: a + b.n, more: [null, "é", true] }); }';
     const { resource, requestCharge } = await run(echo, [1, { n: 2 }]);

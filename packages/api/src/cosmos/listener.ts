@@ -65,7 +65,8 @@ export function cosmosPlane({
   ...options
 }: CosmosOptions): DataPlane {
   const pages = new Pages(limits);
-  const scripts = options.scripts === false ? undefined : new ScriptRunner({ timeMs: limits.scriptMs });
+  const scripts =
+    options.scripts === false ? undefined : new ScriptRunner({ timeMs: limits.scriptMs, now: () => store.nowMs() });
   const consistencyPolicy = options.consistency ?? defaultConsistency;
   const gate: Gate = { store, readOnly: readOnlyStore(store), keys, identities, limits, consistencyPolicy };
   const { measurements } = store;
