@@ -3,6 +3,7 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 import { currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
+import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
@@ -40,6 +41,9 @@ const MAX_DOCUMENT_MS = 50;
 /** Rows that a script gets at once, unless it asks for less; as Cosmos DB's server-side API has it. */
 const PAGE_ROWS = 100;
 
+/** One after the other in a partition key: those side by side would only overtake each other. */
+const order = new KeyedMutex();
+
 /** Births of items that are not recorded yet: no log comes to such a position. */
 const FIRST_STAND_IN = 2 ** 50;
 
@@ -59,32 +63,35 @@ export interface Recorded<Result> {
  *
  * @throws WireError 449 where others come in the way again and again; Refusal for what can't be recorded
  */
-export async function inTransaction<Result>(
+export function inTransaction<Result>(
   request: CosmosRequest,
   container: ContainerState,
   partitionKey: string,
   work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Recorded<Result>> {
-  let spent = 0;
-  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const transaction = new Transaction(request, container, partitionKey);
-    try {
-      const result = await work(transaction);
-      const recorded = await transaction.record();
-      spent += transaction.charge;
-      if (recorded !== undefined) return { result, charge: Math.round(spent * 100) / 100, ...recorded };
-    } catch (error) {
-      spent += transaction.charge;
-      if (error instanceof Overtaken) continue;
-      if (error instanceof Error) spentUntil.set(error, spent);
-      throw error;
-    } finally {
-      transaction.end();
+  return order.run(`${container.rid} ${partitionKey}`, async () => {
+    let spent = 0;
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      request.signal().throwIfAborted();
+      const transaction = new Transaction(request, container, partitionKey);
+      try {
+        const result = await work(transaction);
+        const recorded = await transaction.record();
+        spent += transaction.charge;
+        if (recorded !== undefined) return { result, charge: Math.round(spent * 100) / 100, ...recorded };
+      } catch (error) {
+        spent += transaction.charge;
+        if (error instanceof Overtaken) continue;
+        if (error instanceof Error) spentUntil.set(error, spent);
+        throw error;
+      } finally {
+        transaction.end();
+      }
     }
-  }
-  const error = new WireError('retryWith', 'Conflicting requests were made to the resource. Please retry.');
-  spentUntil.set(error, spent);
-  throw error;
+    const error = new WireError('retryWith', 'Conflicting requests were made to the resource. Please retry.');
+    spentUntil.set(error, spent);
+    throw error;
+  });
 }
 
 /** What scripts had cost when they ended in an error. */
