@@ -2,7 +2,7 @@
  * What runs in the engine before a script. The texts of these functions are handed over: each must do with what it is given and with what
  * the engine has. They keep what they need of it, as scripts may put something else in its place. Nothing hangs on it but what scripts
  * see: whatever comes out of an engine is checked (messages.ts). There are no templates, as the engine makes those by
- * `String.prototype.concat`, nor destructuring of arrays, nor loops over them by `of`, which go by their iterators.
+ * `String.prototype.concat`, no taking apart of arrays and no loops by `of`, which go by their iterators.
  */
 
 import type * as allLimits from './limits.ts';
@@ -151,7 +151,9 @@ export function functionWorld({ apply, describeAsIs, limits, parse, stringify, N
   const call = (calls: readonly (readonly [number, unknown[], number[]])[]): string => {
     let results = '';
     for (let at = 0; at < calls.length; at++) {
-      const [place, args, missing] = calls[at]!;
+      const place = calls[at]![0];
+      const args = calls[at]![1];
+      const missing = calls[at]![2];
       for (let index = 0; index < missing.length; index++) args[missing[index]!] = undefined;
       try {
         const result = stringify(apply(functions[place]!, undefined, args)) as string | undefined;
@@ -508,27 +510,27 @@ export function scriptWorld(
   };
 
   /** What each function of the API makes of its arguments, without options and callback: a step, and how many arguments that took. */
-  const STEPS: Readonly<Record<string, (args: Rows) => [Step, number]>> = {
-    filter: ([f]) => {
+  const STEPS: Readonly<Record<string, (...args: Rows) => { readonly step: Step; readonly taken: number }>> = {
+    filter: (f) => {
       const keeps = functionArgument(f, 'filter');
-      return [eachOf((row, into) => apply(keeps, undefined, [row]) && (into[into.length] = row)), 1];
+      return { step: eachOf((row, into) => apply(keeps, undefined, [row]) && (into[into.length] = row)), taken: 1 };
     },
-    map: ([f]) => {
+    map: (f) => {
       const made = functionArgument(f, 'map');
-      return [eachOf((row, into) => (into[into.length] = apply(made, undefined, [row]))), 1];
+      return { step: eachOf((row, into) => (into[into.length] = apply(made, undefined, [row]))), taken: 1 };
     },
-    pluck: ([name]) => {
+    pluck: (name) => {
       if (typeof name !== 'string' || name === '')
         throw failure(BAD_REQUEST, 'pluck must be given the name of a property');
-      return [eachOf((row, into) => (into[into.length] = (row as Fields | undefined)?.[name])), 1];
+      return { step: eachOf((row, into) => (into[into.length] = (row as Fields | undefined)?.[name])), taken: 1 };
     },
-    flatten: ([isShallow]) => [
-      eachOf((row, into) => flattened(row, isShallow === true ? 1 : Infinity, into)),
-      typeof isShallow === 'boolean' ? 1 : 0,
-    ],
-    sortBy: ([f]) => [sorted(functionArgument(f, 'sortBy'), 1), 1],
-    sortByDescending: ([f]) => [sorted(functionArgument(f, 'sortByDescending'), -1), 1],
-    unwind: ([f, g]) => {
+    flatten: (isShallow) => ({
+      step: eachOf((row, into) => flattened(row, isShallow === true ? 1 : Infinity, into)),
+      taken: typeof isShallow === 'boolean' ? 1 : 0,
+    }),
+    sortBy: (f) => ({ step: sorted(functionArgument(f, 'sortBy'), 1), taken: 1 }),
+    sortByDescending: (f) => ({ step: sorted(functionArgument(f, 'sortByDescending'), -1), taken: 1 }),
+    unwind: (f, g) => {
       const inner = functionArgument(f, 'unwind');
       // A callback in this place has options before it, so that the two can be told apart.
       const made = typeof g === 'function' ? (g as Any) : undefined;
@@ -539,7 +541,7 @@ export function scriptWorld(
           into[into.length] = made === undefined ? rows[at] : apply(made, undefined, [row, rows[at]]);
         }
       });
-      return [step, made === undefined ? 1 : 2];
+      return { step, taken: made === undefined ? 1 : 2 };
     },
   };
 
@@ -634,7 +636,7 @@ export function scriptWorld(
         const isLed = given[0] === collection || given[0] === shortcut;
         const args: Rows = [];
         for (let at = isLed ? 1 : 0; at < given.length; at++) args[args.length] = given[at];
-        const [step, taken] = STEPS[name]!(args);
+        const { step, taken } = apply(STEPS[name]!, undefined, args) as ReturnType<(typeof STEPS)[string]>;
         return use(step, args[taken], args[taken + 1]);
       };
     }

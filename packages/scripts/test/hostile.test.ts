@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { ScriptRunner } from '@epitaph/scripts';
-import { bodyOf, failureOf, Recorder, run } from './run.ts';
+import { bodyOf, failureOf, pages, Recorder, run } from './run.ts';
 
 const TIME_MS = 100;
 
@@ -114,6 +114,7 @@ describe('A script that puts something else in the place of what is used', () =>
       }
       for (const name of getOwnPropertyNames(type)) try { type[name] = () => { throw 'replaced'; }; } catch { }
     }
+    Array.prototype[Symbol.iterator] = () => { throw 'replaced'; };
     JSON.stringify = JSON.parse = Reflect.apply = Date.now = () => { throw 'replaced'; };
     String = Number = Promise = Error = InternalError = undefined;`;
 
@@ -126,6 +127,16 @@ describe('A script that puts something else in the place of what is used', () =>
     }`;
     expect(await bodyOf(runner, source, host)).toEqual({ id: '1' });
     expect(host.operations).toEqual([{ kind: 'create', body: '{"id":"1"}', makesId: true }]);
+  });
+
+  it('queries by functions as others do', async () => {
+    const documents = [{ id: '2' }, { id: '1' }, { id: '3' }];
+    const source = `function f() {
+      const begin = __.chain, response = __.response;
+      ${ESTATE}
+      begin().filter((d) => d.id < 3).sortBy((d) => d.id).pluck('id').value((e, rows) => response.setBody(rows));
+    }`;
+    expect(await bodyOf(runner, source, pages(documents, 2))).toEqual(['1', '2']);
   });
 
   it('fails by its own error', async () => {

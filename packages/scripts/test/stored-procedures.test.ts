@@ -6,6 +6,8 @@ import { ALT, bodyOf, failureOf, Recorder, run, SELF } from './run.ts';
 const runner = new ScriptRunner();
 afterAll(() => runner.close());
 
+const ANY_JSON = fc.jsonValue({ noUnicodeString: false });
+
 describe('A stored procedure', () => {
   it('is called with its arguments, and answers with the body of its response', async () => {
     const source = 'function greet(name) { getContext().getResponse().setBody({ hello: name }); }';
@@ -48,14 +50,13 @@ describe('A stored procedure', () => {
   });
 
   it('gives back any JSON that it is given', async () => {
-    const echo = 'function echo(value) { __.response.setBody(value); }';
+    const echo = 'function echo(...values) { __.response.setBody(values); }';
     await fc.assert(
-      fc.asyncProperty(fc.jsonValue({ noUnicodeString: false }), async (value) => {
-        expect(await bodyOf(runner, echo, undefined, { args: JSON.stringify([value]) })).toEqual(
-          JSON.parse(JSON.stringify(value)),
-        );
+      fc.asyncProperty(fc.array(ANY_JSON, { minLength: 30, maxLength: 100 }), async (values) => {
+        const args = JSON.stringify(values);
+        expect(await bodyOf(runner, echo, undefined, { args })).toEqual(JSON.parse(args));
       }),
-      { numRuns: 25 },
+      { numRuns: 3 },
     );
   });
 
@@ -108,10 +109,10 @@ describe('A stored procedure', () => {
 
   it('may throw a lot, and clients are told the beginning', async () => {
     for (const what of [
-      '"x".repeat(1e7)',
-      'new Error("x".repeat(1e7))',
-      '["x".repeat(1e7)]',
-      'new Error(400, "x".repeat(1e7))',
+      '"x".repeat(1e6)',
+      'new Error("x".repeat(1e6))',
+      '["x".repeat(1e6)]',
+      'new Error(400, "x".repeat(1e6))',
     ]) {
       expect(await run(runner, `function f() { throw ${what}; }`)).toMatchObject({
         kind: 'threw',
