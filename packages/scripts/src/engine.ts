@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises';
 import importedVariant from '@jitl/quickjs-wasmfile-release-sync';
 import {
   newQuickJSWASMModuleFromVariant,
@@ -13,7 +12,6 @@ import { MAX_SAID } from './limits.ts';
 
 /** What is used of it here: the types of Node.js have it not. */
 declare const WebAssembly: {
-  compile(bytes: Uint8Array): Promise<object>;
   readonly Memory: new (pages: { readonly initial: number; readonly maximum: number }) => WasmMemory;
 };
 
@@ -31,11 +29,6 @@ const WASM_PAGE = 64 * 1024;
 const INITIAL_PAGES = 256;
 /** Jobs of promises between two glances at the clock. */
 const JOBS = 1_000;
-
-/** The file's bytes become code once for a thread, and an instance for each engine: nothing of one run is there for another. */
-const compiled = readFile(new URL(import.meta.resolve('@jitl/quickjs-wasmfile-release-sync/wasm'))).then((bytes) =>
-  WebAssembly.compile(bytes),
-);
 
 /** The engine can't go on: its time is up, or it is broken. */
 export class EngineStopped extends Error {
@@ -90,13 +83,14 @@ export class Engine {
     };
   }
 
-  static async start(memoryBytes: number): Promise<Engine> {
+  /** @param code of the engine, compiled: an instance of it is made, so that nothing of another run is there */
+  static async start(code: object, memoryBytes: number): Promise<Engine> {
     const wasmMemory = new WebAssembly.Memory({
       initial: INITIAL_PAGES,
       maximum: INITIAL_PAGES + Math.ceil(memoryBytes / WASM_PAGE),
     });
     const silent: object = { print: () => {}, printErr: () => {} };
-    const options = { wasmModule: await compiled, wasmMemory, emscriptenModule: silent };
+    const options = { wasmModule: code as never, wasmMemory, emscriptenModule: silent };
     return new Engine(await newQuickJSWASMModuleFromVariant(newVariant(variant, options)), wasmMemory);
   }
 

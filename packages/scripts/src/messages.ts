@@ -6,6 +6,8 @@ export interface ThreadOptions {
   /** What its engines are made for. Functions are also checked by those for functions. */
   readonly kind: 'scripts' | 'functions';
   readonly memoryBytes: number;
+  /** The engine's, compiled. */
+  readonly code: object;
 }
 
 /** What a thread is to do. It does one at a time. */

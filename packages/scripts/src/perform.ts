@@ -54,8 +54,8 @@ export class World {
     this.#define = engine.run(`(${definition.toString()})`, PRELUDE_FILE);
   }
 
-  static async make({ memoryBytes, kind }: ThreadOptions): Promise<World> {
-    return new World(await Engine.start(memoryBytes), kind);
+  static async make({ code, memoryBytes, kind }: ThreadOptions): Promise<World> {
+    return new World(await Engine.start(code, memoryBytes), kind);
   }
 
   members(settings: object = {}): Members {
