@@ -247,7 +247,7 @@ describe('the JavaScript client, unmodified', () => {
 
   test('is told clearly what is not there', async () => {
     const container = await orders('unsupported');
-    expect((await container.scripts.storedProcedures.readAll().fetchAll()).resources).toEqual([]);
-    expect(await statusOf(container.scripts.storedProcedures.create({ id: 's', body: 'function () {}' }))).toBe(400);
+    expect((await container.conflicts.readAll().fetchAll()).resources).toEqual([]);
+    expect(await statusOf(container.scripts.storedProcedure('s').read())).toBe(404);
   });
 });
