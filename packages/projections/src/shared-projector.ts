@@ -100,6 +100,8 @@ export class SharedProjector implements Projection {
   #mayBeLeaderless = false;
   /** Until the projector of the right to write has gone on with other read models. */
   #moving: Promise<void> = Promise.resolve();
+  /** True while that is under way: readers find others already, and must not take for gone what is not in them yet. */
+  #isMoving = false;
   /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
@@ -116,6 +118,7 @@ export class SharedProjector implements Projection {
   }
 
   get position(): number {
+    if (this.#isMoving) return 0;
     return this.#leading?.projector.position ?? this.#position;
   }
 
@@ -185,7 +188,13 @@ export class SharedProjector implements Projection {
     // Whoever has stopped it, or makes it begin, sees to that: begun twice it would apply each event twice.
     if (leading.version === undefined || leading.version === version || this.#isOver(leading)) return;
     leading.version = undefined;
-    this.#moving = this.#move(leading).catch(() => {});
+    this.#isMoving = true;
+    this.#moving = this.#move(leading)
+      .catch(() => {})
+      .finally(() => {
+        this.#isMoving = false;
+        this.#waiters.reached(this.position);
+      });
     await this.#moving;
   }
 
@@ -304,6 +313,8 @@ export class SharedProjector implements Projection {
     const { readModels } = this.#options;
     const { version, position, catalogChanges } = await readModels.look();
     const known = this.#catalogState;
+    // Others that are made from the log: what is not in them yet must not be taken for gone.
+    this.#position = Math.min(this.#position, position);
     if (known?.version !== version) this.#catalog = await Catalog.load(readModels.current.store);
     else if (known.catalogChanges !== catalogChanges) {
       for (const change of await readModels.catalogSince(known.catalogChanges)) this.#put(change);

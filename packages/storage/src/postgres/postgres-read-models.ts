@@ -102,9 +102,11 @@ export class PostgresReadModels implements SharedReadModels {
   async look(): Promise<{ version: number; position: number; catalogChanges: number }> {
     await this.#listenAgain();
     const version = await versionInUse(this.#database);
-    // Another node may have swapped it.
-    if (version !== this.#current.version) this.#use(version);
-    return { version, ...(await this.#current.store.standing()) };
+    if (version === this.#current.version) return { version, ...(await this.#current.store.standing()) };
+    // Another node has swapped it. Nobody is to read of it before it is known where it stands.
+    const standing = await this.#versionOf(version).store.standing();
+    this.#use(version);
+    return { version, ...standing };
   }
 
   catalogSince(catalogChanges: number): Promise<CatalogChange[]> {
