@@ -122,6 +122,10 @@ export function readOperation(value: unknown): ScriptOperation | undefined {
   }
 }
 
+function isNumberOrNone(value: unknown): value is number | undefined {
+  return value === undefined || Number.isSafeInteger(value);
+}
+
 function isWorked(value: unknown): value is number {
   return typeof value === 'number' && value >= 0;
 }
@@ -142,8 +146,8 @@ export function readScriptOutcome(value: unknown): ScriptOutcome | undefined {
         workedMs,
       };
     case 'threw':
-      if (!isText(message, MAX_MESSAGE) || !(number === undefined || Number.isSafeInteger(number))) return undefined;
-      return { kind, message, ...(number !== undefined && { number: number as number }), log, workedMs };
+      if (!isText(message, MAX_MESSAGE) || !isNumberOrNone(number)) return undefined;
+      return { kind, message, ...(number !== undefined && { number }), log, workedMs };
     case 'out-of-time':
     case 'out-of-memory':
       return { kind, log, workedMs };
@@ -155,14 +159,14 @@ export function readScriptOutcome(value: unknown): ScriptOutcome | undefined {
 function readFunctionsOutcome(value: unknown, count: number): FunctionsOutcome | undefined {
   const fields = fieldsOf(value);
   if (fields === undefined) return undefined;
-  const { kind, results, name, message, workedMs } = fields;
+  const { kind, results, name, message, number, workedMs } = fields;
   if (!isWorked(workedMs)) return undefined;
   switch (kind) {
     case 'done':
       return areResults(results, count) ? { kind, results, workedMs } : undefined;
     case 'threw':
-      if (typeof name !== 'string' || !isText(message, MAX_MESSAGE)) return undefined;
-      return { kind, name, message, workedMs };
+      if (typeof name !== 'string' || !isText(message, MAX_MESSAGE) || !isNumberOrNone(number)) return undefined;
+      return { kind, name, message, ...(number !== undefined && { number }), workedMs };
     case 'out-of-time':
     case 'out-of-memory':
       return { kind, workedMs };

@@ -38,6 +38,9 @@ interface Thrown {
 
 const NOT_TOLD: Thrown = { kind: 'threw', message: 'Exception = an error that cannot be told' };
 
+/** QuickJS on a declaration without one. */
+const NAME_EXPECTED = 'function name expected';
+
 /** Functions in the engine that take texts and give texts. */
 type Members = (member: string, ...args: QuickJSHandle[]) => string;
 
@@ -68,25 +71,36 @@ export class World {
   }
 
   /**
-   * The function that a text is: an expression, as which a declaration is one, too; or a program that comes to a function, or declares
-   * one, the first.
+   * The function that a text is: an expression, as which a declaration is one, too; what may stand after `var x =`, as Cosmos DB has it,
+   * so that there may be a semicolon and more behind it; or a program that comes to a function, or declares one, the first.
    */
   functionOf(source: string): QuickJSHandle {
-    const expression = this.#expressionOf(source);
-    if (expression !== undefined && this.engine.isFunction(expression)) return expression;
+    const expression = this.#tried(`(${source}\n)`);
+    if (expression.value !== undefined) return expression.value;
+    const initializer = this.#tried(`(function () { var __script = ${source}\n; return __script; })()`);
+    if (initializer.value !== undefined) return initializer.value;
     this.engine.call(this.engine.member(this.#basics, 'remember'));
-    const value = this.engine.run(source, SCRIPT_FILE);
-    if (this.engine.isFunction(value)) return value;
+    const program = this.#tried(source);
+    if (program.value !== undefined) return program.value;
+    // What is wrong in a function without a name, which is none as a program.
+    if (program.error !== undefined && this.#messageOf(program.error) === NAME_EXPECTED) throw initializer.error!;
+    if (program.error !== undefined) throw program.error;
     return this.engine.call(this.engine.member(this.#basics, 'declared'));
   }
 
-  #expressionOf(source: string): QuickJSHandle | undefined {
+  /** The function that a program comes to, or what it has thrown. */
+  #tried(program: string): { readonly value?: QuickJSHandle; readonly error?: ScriptError } {
     try {
-      return this.engine.run(`(${source}\n)`, SCRIPT_FILE);
+      const value = this.engine.run(program, SCRIPT_FILE);
+      return this.engine.isFunction(value) ? { value } : {};
     } catch (error) {
-      if (error instanceof ScriptError) return undefined;
+      if (error instanceof ScriptError) return { error };
       throw error;
     }
+  }
+
+  #messageOf({ thrown }: ScriptError): string | undefined {
+    return this.engine.text(this.engine.member(thrown, 'message'));
   }
 
   /** What an error comes to that has left the engine, or was made by it. */
@@ -156,7 +170,7 @@ function callFunctions(world: World, task: Job['task'] & { kind: 'functions' }):
       name = task.sources[outcome.place]?.[0] ?? '';
       const thrown = readThrown(JSON.stringify(outcome));
       if (thrown?.kind === 'threw') {
-        return { kind: 'threw', name, message: thrown.message, workedMs: engine.workedMs };
+        return { ...thrown, name, workedMs: engine.workedMs };
       }
       return { kind: 'out-of-memory', workedMs: engine.workedMs };
     }
@@ -167,7 +181,7 @@ function callFunctions(world: World, task: Job['task'] & { kind: 'functions' }):
     const failure = world.failureOf(error);
     const { workedMs } = engine;
     if (failure.kind !== 'threw') return { ...failure, workedMs };
-    return { kind: 'threw', name, message: failure.message, workedMs };
+    return { ...failure, name, workedMs };
   }
 }
 

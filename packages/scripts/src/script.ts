@@ -103,5 +103,12 @@ export type FunctionsOutcome =
       readonly results: readonly (string | undefined)[];
       readonly workedMs: number;
     }
-  | { readonly kind: 'threw'; readonly name: string; readonly message: string; readonly workedMs: number }
+  | {
+      readonly kind: 'threw';
+      readonly name: string;
+      readonly message: string;
+      /** `number` of the error, where that is an integer. */
+      readonly number?: number;
+      readonly workedMs: number;
+    }
   | { readonly kind: Failure; readonly workedMs: number };

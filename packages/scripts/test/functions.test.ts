@@ -57,6 +57,8 @@ describe('User-defined functions', () => {
         /^Exception = Error: not 1\r\nStack trace: Error: not 1\n {4}at bad \(script\.js:1/,
       ),
     });
+    const numbered = { bad: 'function () { throw new Error(4444, "no"); };' };
+    expect(await evaluate(numbered, [{ name: 'bad', args: [] }])).toMatchObject({ kind: 'threw', number: 4444 });
     expect(await evaluate({ bad: 'no function (' }, [{ name: 'bad', args: [] }])).toMatchObject({
       kind: 'threw',
       name: 'bad',

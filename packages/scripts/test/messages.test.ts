@@ -68,6 +68,14 @@ describe('What a thread says', () => {
     expect(outcome(value)).toBe(undefined);
   });
 
+  it('is not believed as what functions threw where its number is none', () => {
+    const threw = (number: unknown) =>
+      readSaid({ kind: 'functions', outcome: { kind: 'threw', name: 'f', message: 'm', number, workedMs: 1 } }, 1);
+    expect(threw(7)).toMatchObject({ outcome: { number: 7 } });
+    expect(threw(undefined)).not.toHaveProperty('outcome.number');
+    expect(threw('7')).toBe(undefined);
+  });
+
   it.each([[['1']], [['1', '2', '3']], [['1', 2]], [['1', null]], ['12'], [{ length: 2, 0: '1', 1: '2' }]])(
     'is not believed as the results of two calls: %j',
     (value) => {

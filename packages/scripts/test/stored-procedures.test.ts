@@ -26,6 +26,11 @@ describe('A stored procedure', () => {
     ['an asynchronous function', 'async function f() { __.response.setBody(1); }'],
     ['an expression that comes to one', '(function () { return () => __.response.setBody(1); })()'],
     ['with comments and a semicolon', '// one\n/* two */ function f() { __.response.setBody(1); };\n// three'],
+    ['one without a name and a semicolon', 'function () { __.response.setBody(1); };'],
+    [
+      'one without a name, and what it calls',
+      'function () { g(); };\nconst n = 1; function g() { __.response.setBody(n); }',
+    ],
     [
       'the first of several, which may call the others',
       'function f() { g(); }\nfunction g() { __.response.setBody(1); }',
@@ -42,6 +47,7 @@ describe('A stored procedure', () => {
     ['1', 'Error: The text is not that of a function'],
     ['const f = 1', 'Error: The text is not that of a function'],
     ['function f( {', 'SyntaxError: invalid property name'],
+    ['function () { what is this }', "SyntaxError: expecting ';'"],
     ['import fs from "fs"; function f() {}', 'SyntaxError'],
     ['f', "ReferenceError: 'f' is not defined"],
   ])('that is no function is told so: %s', async (source, why) => {

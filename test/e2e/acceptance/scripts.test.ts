@@ -37,6 +37,12 @@ describe('a stored procedure', () => {
     expect(made).toMatchObject({ id: 'p', body: 'function () {}' });
     expect(made?._self).toMatch(/\/sprocs\/.{24}\/$/);
     expect((await refusalOf(storedProcedures.create({ id: 'p', body: 'function () {}' }))).code).toBe(409);
+    // By these clients know what it is in.
+    const ofContainer = {
+      'x-ms-alt-content-path': `dbs/shop/colls/${container.id}`,
+      'x-ms-content-path': made!._self.split('/')[3],
+    };
+    expect((await container.scripts.storedProcedure('p').read()).headers).toMatchObject(ofContainer);
     const { resource: changed } = await container.scripts
       .storedProcedure('p')
       .replace({ id: 'p', body: 'function (a) {}' });
@@ -133,6 +139,28 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toEqual(['there']);
     // Of the procedure itself.
     expect(await world.head()).toBe(head + 1);
+  });
+
+  test('that throws an error with a number has it for the substatus', async () => {
+    const thrown = async (error: string) => {
+      const { code, substatus, message } = await refusalOf(run(`function () { throw ${error}; }`));
+      expect([code, message]).toEqual([
+        400,
+        expect.stringContaining('Encountered exception while executing Javascript.'),
+      ]);
+      return substatus;
+    };
+    expect(await thrown("new Error(1234, 'no')")).toBe(1234);
+    expect(await thrown("{ number: 32766, body: 'no' }")).toBe(32766);
+    for (const without of [
+      "new Error('no')",
+      "new Error(0, 'no')",
+      "new Error(-1, 'no')",
+      '{ number: 2 ** 31 }',
+      '7',
+    ]) {
+      expect([without, await thrown(without)]).toEqual([without, undefined]);
+    }
   });
 
   test('hears what is refused in its callback, and ends by it without one', async () => {
@@ -505,13 +533,14 @@ describe('a user-defined function', () => {
 
   test('that is not there, fails or does not end is said to be at fault', async () => {
     await put('one', { n: 1 });
-    await define('fails', "function (n) { throw new Error('no ' + n); }");
+    await define('fails', "function (n) { throw new Error(4444, 'no ' + n); }");
     const failing = (text: string) => refusalOf(query(text));
     expect(await failing('SELECT VALUE udf.none(c.n) FROM c')).toMatchObject({
       code: 400,
       message: expect.stringContaining("'none' is not a recognized user-defined function name"),
     });
-    expect((await failing('SELECT VALUE udf.fails(c.n) FROM c')).message).toContain('no 1');
+    const failed = await failing('SELECT VALUE udf.fails(c.n) FROM c');
+    expect(failed).toMatchObject({ code: 400, substatus: 4444, message: expect.stringContaining('no 1') });
     const patching = container.item('one', 'ann').patch({
       condition: 'FROM c WHERE udf.fails(c.n)',
       operations: [{ op: 'set', path: '/n', value: 2 }],

@@ -106,14 +106,29 @@ export class WireError extends Error {
     message: string,
     {
       retryAfterMs,
+      substatus,
       additionalErrorInfo,
-    }: { readonly retryAfterMs?: number; readonly additionalErrorInfo?: string } = {},
+    }: {
+      readonly retryAfterMs?: number;
+      readonly substatus?: number | undefined;
+      readonly additionalErrorInfo?: string;
+    } = {},
   ) {
     super(message);
     this.additionalErrorInfo = additionalErrorInfo;
     const shape = wireShapes[kind];
-    this.shape = retryAfterMs === undefined ? shape : { ...shape, retryAfterSeconds: retryAfterMs / 1000 };
+    this.shape = {
+      ...shape,
+      ...(substatus === undefined ? {} : { substatus }),
+      ...(retryAfterMs === undefined ? {} : { retryAfterSeconds: retryAfterMs / 1000 }),
+    };
   }
+}
+
+/** A script has failed by an error of its own. The number that it gave the error is the substatus: clients tell errors apart by it. */
+export function scriptThrew(what: string, { message, number }: { readonly message: string; readonly number?: number }) {
+  const substatus = number !== undefined && number > 0 && number < 2 ** 31 ? number : undefined;
+  return new WireError('badRequest', wrappedErrors(`Encountered exception while ${what}. ${message}`), { substatus });
 }
 
 /** Over the budget: nothing was done, and after so many milliseconds there is something to spend again. */

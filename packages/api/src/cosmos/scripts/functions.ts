@@ -1,6 +1,6 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { QueryRequest } from '../../store/api/queries-api.ts';
-import { badRequest, overloaded, WireError, wrappedErrors } from '../errors.ts';
+import { badRequest, overloaded, scriptThrew, WireError, wrappedErrors } from '../errors.ts';
 import { type CosmosRequest, scriptRunner } from '../request.ts';
 
 /** Whether a query may call user-defined functions. */
@@ -35,9 +35,7 @@ export function functionsFor(
         case 'done':
           return outcome.results;
         case 'threw':
-          throw badRequest(
-            wrappedErrors(`Encountered exception while executing 'udf.${outcome.name}'. ${outcome.message}`),
-          );
+          throw scriptThrew(`executing 'udf.${outcome.name}'`, outcome);
         case 'out-of-time':
           throw new WireError(
             'requestTimeout',

@@ -4,12 +4,13 @@ import type { ScriptContent, ScriptKind } from '@epitaph/core/script/events.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { containerSelf } from '../../store/items/system-properties.ts';
 import { checkName } from '../container-body.ts';
-import { quotaHeaders } from '../containers.ts';
+import { containerHeaders, quotaHeaders } from '../containers.ts';
 import { badRequest, tooLarge, wrappedErrors } from '../errors.ts';
 import { answerFeed } from '../feed.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from '../metadata.ts';
 import {
   containerOf,
+  databaseOf,
   headerFlag,
   isFeed,
   jsonObjectOf,
@@ -59,7 +60,8 @@ export async function answerScripts(request: CosmosRequest): Promise<Answer> {
   const operation = headerFlag(headers, 'x-ms-documentdb-is-upsert') ? 'upsert' : 'create';
   const written = await store.writeScript(caller, container, operation, script, preconditionOf(headers));
   const shown = showScript(container, segment, written.resource);
-  return withQuota(request, container, answerMetadata(written.created ? 201 : 200, shown, written.position));
+  const { created, position } = written;
+  return told(request, container, position, answerMetadata(created ? 201 : 200, shown, position));
 }
 
 /** `/dbs/{db}/colls/{coll}/{sprocs|triggers|udfs}/{script}` */
@@ -75,30 +77,31 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
     return runStoredProcedure(request, container, store.scriptToRun(container, kind, name));
   }
   const script = store.script(container, kind, name);
+  const show = (state: ScriptState) => showScript(container, segment, state);
   switch (method) {
     case 'GET':
-      return withQuota(request, container, answerMetadataRead(request, showScript(container, segment, script)));
+      return told(request, container, store.headPosition(), answerMetadataRead(request, show(script)));
     case 'PUT': {
       const { name: given, content } = await readScript(request, kind);
       if (given !== name) throw badRequest('The id in the body is not the one in the request target.');
-      const written = await store.replaceScript(caller, script, content, preconditionOf(headers));
-      const shown = showScript(container, segment, written.resource);
-      return withQuota(request, container, answerMetadata(200, shown, written.position));
+      const { resource, position } = await store.replaceScript(caller, script, content, preconditionOf(headers));
+      return told(request, container, position, answerMetadata(200, show(resource), position));
     }
     case 'DELETE': {
       const { position } = await store.deleteScript(caller, script, preconditionOf(headers));
-      return answerMetadataDeleted(position);
+      return told(request, container, position, answerMetadataDeleted(position));
     }
     default:
       throw methodNotAllowed();
   }
 }
 
-/** What a script's answer tells unasked. */
-const withQuota = ({ store }: CosmosRequest, container: ContainerState, answer: Answer): Answer => ({
-  ...answer,
-  headers: { ...answer.headers, ...quotaHeaders(store, container) },
-});
+/** The answer for a script as one of what is in a container: clients take a script's own link from what it says of that. */
+function told(request: CosmosRequest, container: ContainerState, position: number, answer: Answer): Answer {
+  const { store } = request;
+  const ofContainer = containerHeaders(databaseOf(request).name, container, position);
+  return { ...answer, headers: { ...answer.headers, ...ofContainer, ...quotaHeaders(store, container) } };
+}
 
 /** The name of the script that a target means, by name or rid. */
 function nameOf({ store, segments }: CosmosRequest, container: ContainerState, kind: ScriptKind): string {

@@ -23,7 +23,7 @@ import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../s
 import { planOptionsOf } from '../../store/plan-options.ts';
 import { birthOfItemRid, itemRid } from '../../store/rids.ts';
 import { decodeContinuation, encodeContinuation } from '../continuation.ts';
-import { badRequest, describeError, overloaded, tooLarge, WireError, wrappedErrors } from '../errors.ts';
+import { badRequest, describeError, overloaded, scriptThrew, tooLarge, WireError, wrappedErrors } from '../errors.ts';
 import { itemOf } from '../item-body.ts';
 import { functionsFor } from './functions.ts';
 import { isJsonObject, parseExactText } from '../json.ts';
@@ -524,7 +524,7 @@ function parametersIn(value: unknown): QueryBody['parameters'] {
 function failureOf(name: string, outcome: Exclude<ScriptOutcome, { kind: 'done' }>): WireError {
   switch (outcome.kind) {
     case 'threw':
-      return badRequest(wrappedErrors(`Encountered exception while executing Javascript. ${outcome.message}`));
+      return scriptThrew('executing Javascript', outcome);
     case 'out-of-time':
       return new WireError('requestTimeout', wrappedErrors(`The script '${name}' did not come to its end in time.`));
     case 'out-of-memory':
