@@ -478,6 +478,19 @@ describe('a trigger', () => {
     }
   });
 
+  test('says what it lacks', async () => {
+    const path = `/dbs/shop/colls/${container.id}/triggers`;
+    const whole = { id: 't', body: 'function () {}', triggerType: 'Pre', triggerOperation: 'All' };
+    for (const name of Object.keys(whole)) {
+      const body = JSON.stringify({ ...whole, [name]: undefined });
+      const { status, json } = await raw(world.endpoint, 'POST', path, { body });
+      expect([status, json?.['message']]).toEqual([
+        400,
+        expect.stringContaining(`properties - '${name}; ' - are missing`),
+      ]);
+    }
+  });
+
   test('that fails, is missing or is for something else leaves the item unwritten', async () => {
     const { triggers } = container.scripts;
     const post = { id: 'count', body: count, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.Create };

@@ -155,14 +155,14 @@ export const tooLarge = (): WireError => new WireError('tooLarge', wrappedErrors
  * @throws WireError 400 for none; in the words of the service, which people look up, where it is missing
  */
 export function requiredId(id: unknown): string {
-  if (id === undefined) {
-    throw badRequest(
-      wrappedErrors("The input content is invalid because the required properties - 'id; ' - are missing"),
-    );
-  }
+  if (id === undefined) throw missingProperty('id');
   if (typeof id === 'string' && id !== '') return id;
   throw badRequest("One of the specified inputs is invalid: the property 'id' is empty or not a string.");
 }
+
+/** In the words of the service. */
+export const missingProperty = (name: string): WireError =>
+  badRequest(wrappedErrors(`The input content is invalid because the required properties - '${name}; ' - are missing`));
 
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;

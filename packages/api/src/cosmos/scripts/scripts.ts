@@ -5,8 +5,9 @@ import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { containerSelf } from '../../store/items/system-properties.ts';
 import { checkName } from '../container-body.ts';
 import { containerHeaders, quotaHeaders } from '../containers.ts';
-import { badRequest, tooLarge, wrappedErrors } from '../errors.ts';
+import { badRequest, missingProperty, tooLarge, wrappedErrors } from '../errors.ts';
 import { answerFeed } from '../feed.ts';
+import type { JsonObject } from '../json.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from '../metadata.ts';
 import {
   containerOf,
@@ -138,9 +139,11 @@ async function readScript(
   return { name, content: { body, trigger: { type: triggerType, operation: triggerOperation } } };
 }
 
-function checked<Schema extends z.ZodType>(schema: Schema, given: unknown): z.infer<Schema> {
+function checked<Schema extends z.ZodObject>(schema: Schema, given: JsonObject): z.infer<Schema> {
   const parsed = schema.safeParse(given);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
+  const missing = Object.keys(schema.shape).find((name) => !Object.hasOwn(given, name));
+  if (missing !== undefined) throw missingProperty(missing);
   throw badRequest(`The script's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`);
 }
