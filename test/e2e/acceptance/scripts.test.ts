@@ -478,6 +478,27 @@ describe('a trigger', () => {
     }
   });
 
+  test('after a write is told the quota, and may answer in its place', async () => {
+    const body = `function () {
+      const response = getContext().getResponse();
+      const made = response.getBody();
+      made.quota = [response.getMaxResourceQuota(), response.getResourceQuotaCurrentUsage()];
+      response.setBody(made);
+    }`;
+    const post = { id: 'tell', body, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.All };
+    await container.scripts.triggers.create(post);
+    const { resource } = await container.items.create<Record<string, unknown>>(
+      { id: 'a', customer: 'ann' },
+      { postTriggerInclude: ['tell'] },
+    );
+    expect(resource?.['quota']).toEqual([
+      expect.stringContaining('collectionSize=10485760'),
+      expect.stringMatching(/triggers=1;/),
+    ]);
+    const { resource: item } = await container.item('a', 'ann').read();
+    expect({ ...item, quota: resource?.['quota'] }).toEqual(resource);
+  });
+
   test('says what it lacks', async () => {
     const path = `/dbs/shop/colls/${container.id}/triggers`;
     const whole = { id: 't', body: 'function () {}', triggerType: 'Pre', triggerOperation: 'All' };

@@ -5,6 +5,7 @@ import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import type { ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
 import { withSystemProperties } from '../../store/items/system-properties.ts';
+import { quotaHeaders } from '../containers.ts';
 import { badRequest } from '../errors.ts';
 import { readItemBody } from '../item-body.ts';
 import { headerText, type CosmosRequest } from '../request.ts';
@@ -109,10 +110,11 @@ async function run(
   const shown = withSystemProperties(container, seen);
   let body: string | undefined;
   for (const trigger of post) {
-    const response = asked.operation === 'delete' ? {} : { body: body ?? shown };
+    const values = quotaHeaders(request.store, container);
+    const response = asked.operation === 'delete' ? { values } : { body: body ?? shown, values };
     const given = { kind: 'post-trigger', request: requestNow(), response, logs: false } as const;
     const ran = await transaction.run(trigger, given);
-    if (ran.body !== undefined && ran.body !== response.body) ({ body } = ran);
+    if (ran.body !== undefined) ({ body } = ran);
   }
   return { place, seen, body };
 }
