@@ -499,6 +499,14 @@ describe('a trigger', () => {
     expect({ ...item, quota: resource?.['quota'] }).toEqual(resource);
   });
 
+  test('may come with its lines as they are, as a client for PowerShell sends them', async () => {
+    const text = 'function () {\n\tvar a = "\\n é";\r\n}';
+    const escaped = text.replaceAll('\\', '\\\\').replaceAll('"', '\\"');
+    const body = `{ "id": "t", "body" :\n"${escaped}", "triggerOperation" : "All", "triggerType" : "Pre" }`;
+    const { status, json } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/triggers`, { body });
+    expect([status, json?.['body']]).toEqual([201, text]);
+  });
+
   test('says what it lacks', async () => {
     const path = `/dbs/shop/colls/${container.id}/triggers`;
     const whole = { id: 't', body: 'function () {}', triggerType: 'Pre', triggerOperation: 'All' };

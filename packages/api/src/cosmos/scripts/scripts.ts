@@ -3,11 +3,12 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ScriptContent, ScriptKind } from '@epitaph/core/script/events.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { containerSelf } from '../../store/items/system-properties.ts';
+import { isBinaryJson } from '../binary-json.ts';
 import { checkName } from '../container-body.ts';
 import { containerHeaders, quotaHeaders } from '../containers.ts';
 import { badRequest, missingProperty, tooLarge, wrappedErrors } from '../errors.ts';
 import { answerFeed } from '../feed.ts';
-import type { JsonObject } from '../json.ts';
+import { type JsonObject, parseJson } from '../json.ts';
 import { answerMetadata, answerMetadataDeleted, answerMetadataRead } from '../metadata.ts';
 import {
   containerOf,
@@ -129,7 +130,7 @@ async function readScript(
   kind: ScriptKind,
 ): Promise<{ readonly name: string; readonly content: ScriptContent }> {
   if ((request.body?.length ?? 0) > MAX_SCRIPT_BYTES) throw tooLarge();
-  const given = jsonObjectOf(request);
+  const given = jsonObjectOf(request, (body, depth) => parseJson(withBreaksEscaped(body), depth));
   const name = checkName(given['id']);
   const { body } = checked(bodySchema, given);
   const { error } = await scriptRunner(request).check(body);
@@ -137,6 +138,20 @@ async function readScript(
   if (kind !== 'trigger') return { name, content: { body } };
   const { triggerType, triggerOperation } = checked(triggerSchema, given);
   return { name, content: { body, trigger: { type: triggerType, operation: triggerOperation } } };
+}
+
+/**
+ * JSON in whose strings control characters are escaped: the PowerShell module CosmosDB sends the lines of a script as they are, and the
+ * service takes them.
+ */
+function withBreaksEscaped(json: Buffer): Buffer {
+  if (isBinaryJson(json)) return json;
+  // As bytes, of which these are the same in UTF-8.
+  const escaped = json.toString('latin1').replaceAll(/"[^"\\]*(?:\\[^][^"\\]*)*"/g, (string) =>
+    // oxlint-disable-next-line no-control-regex -- They are what is looked for.
+    string.replaceAll(/[\u0000-\u001f]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`),
+  );
+  return Buffer.from(escaped, 'latin1');
 }
 
 function checked<Schema extends z.ZodObject>(schema: Schema, given: JsonObject): z.infer<Schema> {
