@@ -1,4 +1,5 @@
 export { ScriptRunner } from './runner.ts';
+export type { Turn } from './thread-pool.ts';
 export type { ScriptRunnerOptions } from './runner.ts';
 export type {
   Failure,

@@ -1,4 +1,4 @@
-import { ThreadPool } from './thread-pool.ts';
+import { ThreadPool, type Turn } from './thread-pool.ts';
 import type { FunctionCall, FunctionsOutcome, Script, ScriptHost, ScriptOutcome } from './script.ts';
 
 export interface ScriptRunnerOptions {
@@ -8,7 +8,7 @@ export interface ScriptRunnerOptions {
   readonly memoryBytes?: number;
   /** Milliseconds that a script may work and wait, all in all. Default 5,000. Waiting for a free thread does not count. */
   readonly timeMs?: number;
-  /** Runs that wait for a thread at most; more are refused as `busy`. Default 1,000. */
+  /** Runs that wait for a thread at most; more are refused as `busy`, unless none of theirs waits. Default 1,000. */
   readonly waiting?: number;
   /** The time that scripts and functions are told, in milliseconds. Default the machine's. */
   readonly now?: () => number;
@@ -38,10 +38,10 @@ export class ScriptRunner {
 
   /**
    * Runs one script to its end; what it asks of the collection goes to `host`. Whatever a script does is an outcome: it rejects only with
-   * what the host has thrown. When it resolves, the host is doing nothing for it any more.
+   * what the host has thrown, or when nobody wants it any more. When it resolves, the host is doing nothing for it any more.
    */
-  async run(script: Script, host: ScriptHost): Promise<ScriptOutcome> {
-    const end = await this.#scripts.perform({ kind: 'script', script }, host);
+  async run(script: Script, host: ScriptHost, turn: Turn): Promise<ScriptOutcome> {
+    const end = await this.#scripts.perform({ kind: 'script', script }, turn, host);
     switch (end.kind) {
       case 'script':
         return end.outcome;
@@ -60,7 +60,11 @@ export class ScriptRunner {
    *
    * @param functions the source of each by its name; those that are not called are not looked at
    */
-  async evaluate(functions: ReadonlyMap<string, string>, calls: readonly FunctionCall[]): Promise<FunctionsOutcome> {
+  async evaluate(
+    functions: ReadonlyMap<string, string>,
+    calls: readonly FunctionCall[],
+    turn: Turn,
+  ): Promise<FunctionsOutcome> {
     const places = new Map<string, number>();
     for (const { name } of calls) if (!places.has(name)) places.set(name, places.size);
     const sources = Array.from(places.keys(), (name) => {
@@ -70,7 +74,7 @@ export class ScriptRunner {
     });
     const texts = calls.map(({ name, args }) => callText(places.get(name)!, args));
     const task = { kind: 'functions', sources, calls: `[${texts.join(',')}]`, count: calls.length } as const;
-    const end = await this.#functions.perform(task);
+    const end = await this.#functions.perform(task, turn);
     switch (end.kind) {
       case 'functions':
         return end.outcome;
@@ -85,8 +89,8 @@ export class ScriptRunner {
   }
 
   /** Whether a text is that of a function; if not, why. */
-  async check(source: string): Promise<{ readonly error?: string }> {
-    const end = await this.#functions.perform({ kind: 'check', source });
+  async check(source: string, turn: Turn): Promise<{ readonly error?: string }> {
+    const end = await this.#functions.perform({ kind: 'check', source }, turn);
     switch (end.kind) {
       case 'check':
         return end.error === undefined ? {} : { error: end.error };

@@ -23,6 +23,14 @@ export interface PoolOptions extends Omit<ThreadOptions, 'code'> {
   readonly now: (() => number) | undefined;
 }
 
+/** For whom something is done. */
+export interface Turn {
+  /** Those who have the same take turns with all others: nobody waits for all that one of them has asked for. */
+  readonly of: string;
+  /** Aborted when nobody wants it any more. It rejects with the reason then, and its thread is for others. */
+  readonly signal?: AbortSignal | undefined;
+}
+
 /** What came of a task. `failed`: by a fault of the engine or its thread. */
 export type End =
   | Exclude<Said, { readonly kind: 'begun' | 'operation' }>
@@ -43,48 +51,102 @@ function engineCode(): object {
   return compiled;
 }
 
-/** Threads with engines. Each does one task at a time; tasks beyond that wait, in order. */
+interface Waiting {
+  readonly take: (thread: Thread | undefined) => void;
+}
+
+/** Threads with engines. Each does one task at a time; tasks beyond that wait. */
 export class ThreadPool {
   readonly #options: PoolOptions;
   readonly #idle: Thread[] = [];
   readonly #busy = new Set<Thread>();
   /** Threads that there are, those included that are on their way out. */
   #threads = 0;
-  #waiting: ((thread: Thread | undefined) => void)[] = [];
+  /** Who waits, by whose turn it is; whose is next, is first. */
+  readonly #waiting = new Map<string, Set<Waiting>>();
   #isClosed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
   }
 
-  /** Does not reject but with what the host has thrown. */
-  async perform(task: Task, host?: ScriptHost): Promise<End> {
-    const thread = await this.#take();
+  /** Does not reject but with what the host has thrown, or when nobody wants it any more. */
+  async perform(task: Task, { of, signal }: Turn, host?: ScriptHost): Promise<End> {
+    const thread = await this.#take(of, signal);
     if (thread === undefined) return { kind: 'busy', workedMs: 0 };
+    const leave = (): void => thread.stop();
+    signal?.addEventListener('abort', leave);
     try {
+      signal?.throwIfAborted();
       const { timeMs, now } = this.#options;
-      return await thread.perform({ task, timeMs, ...(now !== undefined && { nowMs: now() }) }, host);
+      const end = await thread.perform({ task, timeMs, ...(now !== undefined && { nowMs: now() }) }, host);
+      signal?.throwIfAborted();
+      return end;
     } finally {
+      signal?.removeEventListener('abort', leave);
       await this.#release(thread);
     }
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (const refuse of this.#waiting.splice(0)) refuse(undefined);
+    for (let next = this.#next(); next !== undefined; next = this.#next()) next.take(undefined);
     for (const thread of this.#busy) thread.stop({ kind: 'busy', workedMs: 0 });
     await Promise.all([...this.#busy, ...this.#idle].map((thread) => thread.end()));
   }
 
-  #take(): Promise<Thread | undefined> {
-    if (this.#isClosed) return Promise.resolve(undefined);
+  async #take(of: string, signal: AbortSignal | undefined): Promise<Thread | undefined> {
+    signal?.throwIfAborted();
+    if (this.#isClosed) return undefined;
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
-      if (!idle.isEnding) return Promise.resolve(this.#use(idle));
+      if (!idle.isEnding) return this.#use(idle);
       this.#threads--;
     }
-    if (this.#threads < this.#options.threads) return Promise.resolve(this.#start());
-    if (this.#waiting.length >= this.#options.waiting) return Promise.resolve(undefined);
-    return new Promise((resolve) => this.#waiting.push(resolve));
+    if (this.#threads < this.#options.threads) return this.#start();
+    const { promise, resolve, reject } = Promise.withResolvers<Thread | undefined>();
+    const waiting: Waiting = { take: resolve };
+    if (!this.#wait(of, waiting)) return undefined;
+    const leave = (): void => {
+      this.#leave(of, waiting);
+      reject(signal!.reason as Error);
+    };
+    signal?.addEventListener('abort', leave);
+    try {
+      return await promise;
+    } finally {
+      signal?.removeEventListener('abort', leave);
+    }
+  }
+
+  /** @returns false where too many wait, this one's among them */
+  #wait(of: string, waiting: Waiting): boolean {
+    const own = this.#waiting.get(of);
+    if (own === undefined) {
+      this.#waiting.set(of, new Set([waiting]));
+      return true;
+    }
+    const all = this.#waiting.values().reduce((sum, { size }) => sum + size, 0);
+    if (all >= this.#options.waiting) return false;
+    own.add(waiting);
+    return true;
+  }
+
+  #leave(of: string, waiting: Waiting): void {
+    const own = this.#waiting.get(of);
+    own?.delete(waiting);
+    if (own?.size === 0) this.#waiting.delete(of);
+  }
+
+  /** Takes out who is next. */
+  #next(): Waiting | undefined {
+    for (const [of, own] of this.#waiting) {
+      const [next] = own;
+      own.delete(next!);
+      this.#waiting.delete(of);
+      if (own.size > 0) this.#waiting.set(of, own);
+      return next;
+    }
+    return undefined;
   }
 
   #start(): Thread {
@@ -106,12 +168,12 @@ export class ThreadPool {
       await thread.end();
       this.#busy.delete(thread);
       this.#threads--;
-      this.#waiting.shift()?.(this.#start());
+      this.#next()?.take(this.#start());
       return;
     }
-    const next = this.#waiting.shift();
+    const next = this.#next();
     if (next !== undefined) {
-      next(thread);
+      next.take(thread);
       return;
     }
     this.#busy.delete(thread);

@@ -1,12 +1,13 @@
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type FunctionCall, ScriptRunner } from '@epitaph/scripts';
+import { TURN } from './run.ts';
 
 const runner = new ScriptRunner();
 afterAll(() => runner.close());
 
 const evaluate = (sources: Readonly<Record<string, string>>, calls: readonly FunctionCall[]) =>
-  runner.evaluate(new Map(Object.entries(sources)), calls);
+  runner.evaluate(new Map(Object.entries(sources)), calls, TURN);
 
 describe('User-defined functions', () => {
   it('are called in order, each with its arguments', async () => {

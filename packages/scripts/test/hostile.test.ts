@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { ScriptRunner } from '@epitaph/scripts';
-import { bodyOf, failureOf, pages, Recorder, run } from './run.ts';
+import { bodyOf, failureOf, pages, Recorder, run, TURN } from './run.ts';
 
 const TIME_MS = 100;
 
@@ -198,11 +198,11 @@ describe('Functions that do not come to an end', () => {
   ])('are ended: %s', async (does, kind) => {
     const functions = new Map([['f', `function f() { ${does} }`]]);
     const able = kind === 'out-of-time' ? hasty : runner;
-    expect(await able.evaluate(functions, [{ name: 'f', args: [] }])).toMatchObject({ kind });
+    expect(await able.evaluate(functions, [{ name: 'f', args: [] }], TURN)).toMatchObject({ kind });
   });
 
   it('are ended where they are only looked at', async () => {
-    expect(await hasty.check('(function () { for (;;); })()')).toEqual({ error: 'out-of-time' });
+    expect(await hasty.check('(function () { for (;;); })()', TURN)).toEqual({ error: 'out-of-time' });
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ScriptRunner, type ScriptAnswer } from '@epitaph/scripts';
-import { bodyOf, Recorder, run } from './run.ts';
+import { bodyOf, Recorder, run, TURN } from './run.ts';
 
 const ASKING =
   'function f(name) { __.readDocument(__.getSelfLink() + "docs/" + name, () => __.response.setBody(name)); }';
@@ -28,7 +28,7 @@ describe('A runner', () => {
     await first.asked();
     expect(ends).toEqual(['d busy']);
     // Functions don't wait for scripts, which may wait for them.
-    expect(await runner.evaluate(new Map([['f', '() => 1']]), [{ name: 'f', args: [] }])).toMatchObject({
+    expect(await runner.evaluate(new Map([['f', '() => 1']]), [{ name: 'f', args: [] }], TURN)).toMatchObject({
       kind: 'done',
     });
     first.answer();
@@ -52,7 +52,7 @@ describe('A runner', () => {
     answer();
     expect(await running).toEqual({ kind: 'busy', log: '', workedMs: 0 });
     expect(await run(runner, '() => {}')).toMatchObject({ kind: 'busy' });
-    expect(await runner.check('() => {}')).toEqual({ error: 'busy' });
+    expect(await runner.check('() => {}', TURN)).toEqual({ error: 'busy' });
     await runner.close();
   });
 
@@ -80,9 +80,11 @@ describe('A runner', () => {
     }
     expect(Math.abs(called! - NOW)).toBeLessThan(5_000);
     expect(others).toEqual([5, 2020, true, 0]);
-    const outcome = await runner.evaluate(new Map([['year', '() => new Date().getUTCFullYear()']]), [
-      { name: 'year', args: [] },
-    ]);
+    const outcome = await runner.evaluate(
+      new Map([['year', '() => new Date().getUTCFullYear()']]),
+      [{ name: 'year', args: [] }],
+      TURN,
+    );
     expect(outcome).toMatchObject({ results: ['2026'] });
     await runner.close();
   });

@@ -2,6 +2,8 @@ import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome, 
 
 export const SELF = 'dbs/a/colls/b/';
 export const ALT = 'dbs/shop/colls/carts';
+/** For whom scripts are run where nobody else is there. */
+export const TURN = { of: 'carts' };
 
 /** A host that keeps what it is asked, and answers as it is told. */
 export class Recorder implements ScriptHost {
@@ -45,7 +47,7 @@ export function run(
   host: ScriptHost = new Recorder(),
   more: Partial<Script> = {},
 ): Promise<ScriptOutcome> {
-  return runner.run(script(source, more), host);
+  return runner.run(script(source, more), host, TURN);
 }
 
 /** What a script that goes well answers. */

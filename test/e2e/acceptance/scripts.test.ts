@@ -626,3 +626,26 @@ test('where scripts are turned off, none is stored or run, and what names one is
     await world.start();
   }
 });
+
+test('what runs for clients that have left is ended: others do not wait for it', async () => {
+  const patient = await World.open({ limits: { scriptMs: 60_000 } });
+  try {
+    const { items, scripts } = await patient.container();
+    await items.create({ id: 'one', customer: 'ann' });
+    await scripts.storedProcedures.create({ id: 'endless', body: 'function () { for (;;); }' });
+    await scripts.storedProcedures.create({ id: 'short', body: 'function () {}' });
+    await scripts.userDefinedFunctions.create({ id: 'endless', body: 'function () { for (;;); }' });
+    const gone = new AbortController();
+    const options = { abortSignal: gone.signal };
+    const left = [1, 2, 3].flatMap(() => [
+      scripts.storedProcedure('endless').execute('ann', [], options),
+      items.query('SELECT VALUE udf.endless() FROM c', { partitionKey: 'ann', ...options }).fetchAll(),
+    ]);
+    setTimeout(() => gone.abort(), 100);
+    expect((await Promise.allSettled(left)).map(({ status }) => status)).toEqual(left.map(() => 'rejected'));
+    await scripts.storedProcedure('short').execute('ann');
+    await scripts.storedProcedures.create({ id: 'another', body: 'function () {}' });
+  } finally {
+    await patient.end();
+  }
+});

@@ -14,9 +14,10 @@ export interface UserFunctions {
   /**
    * The results as JSON, in the order of the calls.
    *
+   * @param signal aborted when nobody wants them any more
    * @throws what whoever runs the query is to get, for a call that fails
    */
-  call(calls: readonly UserFunctionCall[]): Promise<readonly (string | undefined)[]>;
+  call(calls: readonly UserFunctionCall[], signal?: AbortSignal): Promise<readonly (string | undefined)[]>;
 }
 
 /** Calls that one document, or one group, may come to. */
@@ -166,10 +167,11 @@ export class FunctionCalls {
   /**
    * Makes the calls that are missing, or some of them.
    *
+   * @param signal aborted when nobody wants their results any more
    * @throws what a call fails with, if it can't be done without
    * @throws QueryError past a limit
    */
-  async settle(): Promise<void> {
+  async settle(signal?: AbortSignal): Promise<void> {
     const calls = [...this.#missing];
     const ofFirst = this.#missingOfFirst;
     this.#forgetMissing();
@@ -181,10 +183,10 @@ export class FunctionCalls {
       const fitting = Math.max(inBytes(MUCH_BYTES), Math.min(ofFirst - next, inBytes(MUCH_BYTES_OF_ONE)));
       const some = calls.slice(next, next + Math.min(this.#atOnce, fitting));
       try {
-        await this.#send(some, Math.max(0, Math.min(some.length, ofFirst - next)));
+        await this.#send(some, Math.max(0, Math.min(some.length, ofFirst - next)), signal);
       } catch (error) {
         // The first call of one thing is needed in any case. Others may be of documents that nobody comes to any more.
-        if (this.#isByCall || (tried === 1 && calls.length === 1)) throw error;
+        if (signal?.aborted === true || this.#isByCall || (tried === 1 && calls.length === 1)) throw error;
         this.#isByCall = tried === 1;
         // It may be that they took too long together.
         this.#atOnce = Math.max(1, some.length >> 1);
@@ -197,7 +199,11 @@ export class FunctionCalls {
   }
 
   /** @param ofFirst how many of the calls, from the first on, are of the first of what was tried */
-  async #send(calls: readonly (readonly [string, Missing])[], ofFirst: number): Promise<void> {
+  async #send(
+    calls: readonly (readonly [string, Missing])[],
+    ofFirst: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     this.#sent += calls.length;
     this.#sentForFirst += ofFirst;
     if (this.#sentForFirst > MOST_CALLS_OF_ONE || this.#sent > MOST_CALLS) {
@@ -209,7 +215,10 @@ export class FunctionCalls {
       );
     }
     const startedMs = this.#monotonicMs();
-    const results = await this.#functions.call(calls.map(([, { name, args }]) => ({ name, args })));
+    const results = await this.#functions.call(
+      calls.map(([, { name, args }]) => ({ name, args })),
+      signal,
+    );
     const tookMs = this.#monotonicMs() - startedMs;
     let bytes = 0;
     for (const [index, [key, { name }]] of calls.entries()) {

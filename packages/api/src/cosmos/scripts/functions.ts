@@ -29,8 +29,8 @@ export function functionsFor(
   const sources = new Map(stored.map(({ name, body }) => [name, body]));
   return {
     names: new Set(sources.keys()),
-    call: async (calls) => {
-      const outcome = await runner.evaluate(sources, calls);
+    call: async (calls, signal) => {
+      const outcome = await runner.evaluate(sources, calls, { of: container.rid, signal });
       switch (outcome.kind) {
         case 'done':
           return outcome.results;

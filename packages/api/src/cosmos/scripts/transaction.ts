@@ -119,6 +119,8 @@ export class Transaction implements ScriptHost {
   readonly #rowsLeft = new Map<string, readonly string[]>();
   readonly #pace = new Pace();
   readonly #ended = new AbortController();
+  /** Aborted when nobody waits any more for what scripts have asked for. */
+  readonly #signal: AbortSignal;
   /** Id of the event that stored the script which runs. */
   #causationId: string | undefined;
   #characters = 0;
@@ -129,6 +131,7 @@ export class Transaction implements ScriptHost {
     this.#request = request;
     this.#container = container;
     this.#partitionKey = partitionKey;
+    this.#signal = AbortSignal.any([request.signal(), this.#ended.signal]);
   }
 
   /** Ends what may be under way for a script that is over. */
@@ -149,7 +152,10 @@ export class Transaction implements ScriptHost {
     const alt = `dbs/${databaseOf(this.#request).name}/colls/${this.#container.name}`;
     const links = { self: containerSelf(this.#container), alt };
     this.#causationId = unquoted(etag);
-    const outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this);
+    const outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this, {
+      of: this.#container.rid,
+      signal: this.#request.signal(),
+    });
     this.#causationId = undefined;
     this.#charge += charge.script(outcome.workedMs);
     if (outcome.kind === 'done') return outcome;
@@ -369,7 +375,7 @@ export class Transaction implements ScriptHost {
     if (continuation === undefined && this.#written.size > 0) {
       return this.#pageOf(await this.#rowsOverWritten(sql, parameters), rows);
     }
-    const { store, signal, limits } = this.#request;
+    const { store, limits } = this.#request;
     const where = { of: this.#container.rid, key: this.#partitionKey };
     const page = await store.queryItems(this.#container, {
       sql,
@@ -380,7 +386,7 @@ export class Transaction implements ScriptHost {
       userFunctions: functionsFor(this.#request, this.#container, sql),
       ...decodeContinuation(continuation, where),
       atLeast: 'head',
-      signal: AbortSignal.any([signal(), this.#ended.signal]),
+      signal: this.#signal,
     });
     if (givesItems(sql, limits)) for (const row of page.rows) this.#rememberRow(row);
     const body = `[${page.texts.join(',')}]`;
@@ -437,14 +443,14 @@ export class Transaction implements ScriptHost {
       for (let next = 0; next < documents.length && evaluation.wantsDocuments; take()) {
         const ready = readyUpTo?.(documents, next, documents.length) ?? documents.length;
         if (ready > next) next = evaluation.offer(documents.slice(0, ready), next);
-        else await calls!.settle();
+        else await calls!.settle(this.#signal);
         await this.#pace.step();
       }
       if (!evaluation.wantsDocuments) break;
     }
     for (const _ of evaluation.finishing()) {
       take();
-      if (calls?.isWaiting === true) await calls.settle();
+      if (calls?.isWaiting === true) await calls.settle(this.#signal);
       await this.#pace.step();
     }
     take();

@@ -157,7 +157,7 @@ export class Run {
     const leave = (): void => reject(signal!.reason as Error);
     signal?.addEventListener('abort', leave, { once: true });
     try {
-      await Promise.race([this.calls?.settle(), gone]);
+      await Promise.race([this.calls?.settle(signal), gone]);
     } finally {
       signal?.removeEventListener('abort', leave);
     }

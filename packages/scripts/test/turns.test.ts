@@ -1,0 +1,56 @@
+import { afterEach, expect, it } from 'vitest';
+import { ScriptRunner } from '@epitaph/scripts';
+import { Recorder, script } from './run.ts';
+
+let runner: ScriptRunner;
+afterEach(() => runner.close());
+
+const ENDLESS = 'function f() { for (;;); }';
+const SHORT = 'function f() {}';
+const only = (waiting = 1_000): ScriptRunner => (runner = new ScriptRunner({ threads: 1, waiting }));
+
+/** Runs a script, and keeps its name when it is over. */
+const done: string[] = [];
+afterEach(() => void done.splice(0));
+async function run(name: string, of: string, source = SHORT, signal?: AbortSignal): Promise<string> {
+  const { kind } = await runner.run(script(source), new Recorder(), { of, signal });
+  done.push(name);
+  return kind;
+}
+
+it('Who has asked for many scripts takes turns with who has asked for one', async () => {
+  only();
+  await Promise.all([...['a1', 'a2', 'a3', 'a4'].map((name) => run(name, 'a')), run('b1', 'b'), run('c1', 'c')]);
+  expect(done).toEqual(['a1', 'a2', 'b1', 'c1', 'a3', 'a4']);
+});
+
+it('Where too many wait, who waits for none still gets a turn', async () => {
+  only(2);
+  const kinds = await Promise.all([...['a1', 'a2', 'a3', 'a4'].map((name) => run(name, 'a')), run('b1', 'b')]);
+  expect(kinds).toEqual(['done', 'done', 'done', 'busy', 'done']);
+});
+
+it('A script that nobody waits for any more is ended, and so is one that waits for its turn', async () => {
+  only();
+  const gone = new AbortController();
+  const ended = Promise.allSettled([run('runs', 'a', ENDLESS, gone.signal), run('waits', 'a', ENDLESS, gone.signal)]);
+  const next = run('next', 'a');
+  setTimeout(() => gone.abort(new Error('gone')), 50);
+  expect(await ended).toMatchObject([{ reason: { message: 'gone' } }, { reason: { message: 'gone' } }]);
+  expect(await next).toBe('done');
+  await expect(run('late', 'a', SHORT, gone.signal)).rejects.toThrow('gone');
+});
+
+it('Functions that nobody waits for any more are ended', async () => {
+  only();
+  const gone = new AbortController();
+  const call = (source: string, signal?: AbortSignal) =>
+    runner.evaluate(new Map([['f', source]]), [{ name: 'f', args: [] }], { of: 'a', signal });
+  const ended = Promise.allSettled([
+    call(ENDLESS, gone.signal),
+    runner.check('(() => { for (;;); })()', { of: 'a', signal: gone.signal }),
+  ]);
+  setTimeout(() => gone.abort(new Error('gone')), 50);
+  expect(await ended).toMatchObject([{ reason: { message: 'gone' } }, { reason: { message: 'gone' } }]);
+  expect(await call('() => 1')).toMatchObject({ kind: 'done', results: ['1'] });
+});
