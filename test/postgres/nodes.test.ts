@@ -7,6 +7,7 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 import { containerStream } from '@epitaph/core/container/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import { MemoryEventLog } from '@epitaph/core/log/memory/memory-event-log.ts';
+import type { ScriptKind, Trigger } from '@epitaph/core/script/events.ts';
 import type { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
@@ -1714,6 +1715,49 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         }
       }),
   );
+
+  it('go by the scripts that another has stored, replaced or deleted a moment ago', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
+      const container = await makeContainer(one.store);
+      await containerOn(other);
+      await write(one, 'a');
+      const store = async (kind: ScriptKind, body: string, trigger?: Trigger) => {
+        const content = { body, ...(trigger && { trigger }) };
+        await one.store.writeScript(CALLER, container, 'upsert', { kind, name: 's', content });
+      };
+      const remove = (kind: ScriptKind) => one.store.deleteScript(CALLER, one.store.script(container, kind, 's'));
+      await serving(other, async (endpoint) => {
+        const post = async (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) => {
+          const given = { headers: { ...keyHeader('p'), ...headers }, body: JSON.stringify(body) };
+          const { status, text } = await raw(endpoint, 'POST', `/dbs/db/colls/coll/${path}`, given);
+          return { status, text };
+        };
+        const run = () => post('sprocs/s', []);
+        const create = () => post('docs', { id: 'b', pk: 'p' }, { 'x-ms-documentdb-pre-trigger-include': 's' });
+        const query = () =>
+          post(
+            'docs',
+            { query: 'SELECT VALUE udf.s() FROM c', parameters: [] },
+            { 'x-ms-documentdb-isquery': 'True', 'content-type': 'application/query+json' },
+          );
+        const answering = (n: number) => `function () { getContext().getResponse().setBody(${n}); }`;
+        await store('stored-procedure', answering(1));
+        expect(await run()).toEqual({ status: 200, text: '1' });
+        await store('stored-procedure', answering(2));
+        expect(await run()).toEqual({ status: 200, text: '2' });
+        await remove('stored-procedure');
+        expect((await run()).status).toBe(404);
+        await store('trigger', "function () { throw 'no'; }", { type: 'Pre', operation: 'All' });
+        expect((await create()).text).toContain('Exception = no');
+        await store('trigger', 'function () {}', { type: 'Pre', operation: 'All' });
+        expect((await create()).status).toBe(201);
+        await store('user-defined-function', '() => 1');
+        expect((await query()).text).toContain('"Documents":[1,1]');
+        await store('user-defined-function', '() => 2');
+        expect((await query()).text).toContain('"Documents":[2,2]');
+      });
+    }));
 
   it('go by a container that another has deleted and made again a moment ago', () =>
     inCluster(async (cluster) => {

@@ -21,6 +21,7 @@ import { badRequest, describeError, overloaded, tooLarge, WireError } from './er
 import type { Exchange, Reply } from './exchange.ts';
 import { readOnlyStore } from './read-only.ts';
 import { headerText, isMissing, type Answer, type CosmosRequest } from './request.ts';
+import { goesByScripts } from './scripts/goes-by-scripts.ts';
 import { send } from './send-answer.ts';
 import { sendError } from './send-error.ts';
 
@@ -94,10 +95,11 @@ export function cosmosPlane({
       const { segments } = admitted.target;
       const container = segments[2] === 'colls' ? segments[3] : undefined;
       const isItself = segments.length <= 4;
+      // Another node may have stored a script a moment ago, or put another in its place.
+      const isSure = isItself || goesByScripts({ segments, headers: exchange.request.headers }, body);
       // Whoever has a token for one container is not told by the time it takes which others there are: of those that are not
       // known here, other nodes would be asked.
-      const settling =
-        admitted.isByToken && !isItself ? undefined : store.settleNames(segments[1], container, isItself);
+      const settling = admitted.isByToken && !isSure ? undefined : store.settleNames(segments[1], container, isSure);
       if (settling !== undefined) await settling;
       const isRenamed = store.whoHas(segments[1], container);
       const request = cosmosRequest(exchange, admitted, body, { consistencyPolicy, limits, pages, scripts, isRenamed });

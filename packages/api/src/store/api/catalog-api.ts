@@ -80,7 +80,8 @@ export interface CatalogApi {
    * moment ago. Without names, makes sure that no list of names leaves one out. Undefined when there is nothing to wait
    * for.
    *
-   * @param isSure that what has the name here still has it: another may have deleted that, and given the name anew
+   * @param isSure that what has the name here still has it, and what it has itself: another may have deleted that, and given the
+   *   name anew
    */
   settleNames(database: string | undefined, container: string | undefined, isSure?: boolean): Promise<void> | undefined;
   /**
