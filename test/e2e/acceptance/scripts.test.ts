@@ -590,6 +590,26 @@ describe('a user-defined function', () => {
     expect((await refusalOf(patching)).code).toBe(400);
   });
 
+  test('costs by the time that it works, also where it fails and where a stored procedure asks', async () => {
+    await put('one', { n: 1 });
+    const working = 'const began = Date.now(); while (Date.now() < began + 40);';
+    await define('works', `n => { ${working} return n; }`);
+    await define('fails', `() => { ${working} throw new Error('no'); }`);
+    const costOf = async (asked: Promise<unknown>): Promise<number> => {
+      const { headers } = (await asked.catch((error: unknown) => error)) as { headers: Record<string, string> };
+      return Number(headers['x-ms-request-charge']);
+    };
+    const ask = (sql: string) => costOf(container.items.query(sql, { partitionKey: 'ann' }).fetchNext());
+    // Half a unit a millisecond; of two clocks, one may be ahead.
+    expect(await ask('SELECT VALUE udf.works(c.n) FROM c')).toBeGreaterThan(18);
+    expect(await ask('SELECT VALUE udf.fails(c.n) FROM c')).toBeGreaterThan(18);
+    const asking = answering(`
+      c.createDocument(c.getSelfLink(), { id: 'two', customer: 'ann', n: 2 }, () => {
+        c.queryDocuments(c.getSelfLink(), 'SELECT VALUE udf.works(c.n) FROM c', (error) => { if (error) throw error; });
+      });`);
+    expect(await costOf(run(asking))).toBeGreaterThan(36);
+  });
+
   test('is called by what a stored procedure asks, before and after it has written', async () => {
     await put('one', { n: 1 });
     await define('twice', 'n => 2 * n');

@@ -14,6 +14,8 @@ const rounded = (units: number): number => Math.round(units * 100) / 100;
 const WORK_PER_UNIT = 50_000;
 /** What it takes to read a query's text beyond the length that most have. */
 export const workOfText = (sql: string): number => 20 * Math.max(0, sql.length - 4096);
+/** Half a unit for each millisecond, as scripts cost. */
+export const workOfFunctions = (workedMs: number): number => 0.5 * WORK_PER_UNIT * workedMs;
 const ofWork = (extraWork: number): number => extraWork / WORK_PER_UNIT;
 
 /** What a query pays for the documents that it looks at, however it ends. */

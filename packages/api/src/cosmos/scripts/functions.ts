@@ -27,10 +27,15 @@ export function functionsFor(
   const runner = scriptRunner(request);
   const stored = request.store.listScripts(container, 'user-defined-function');
   const sources = new Map(stored.map(({ name, body }) => [name, body]));
+  let workedMs = 0;
   return {
     names: new Set(sources.keys()),
+    get workedMs() {
+      return workedMs;
+    },
     call: async (calls, signal) => {
       const outcome = await runner.evaluate(sources, calls, { of: container.rid, signal });
+      workedMs += outcome.workedMs;
       switch (outcome.kind) {
         case 'done':
           return outcome.results;

@@ -17,7 +17,7 @@ import {
   tryDocuments,
 } from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
-import { charge, chargeOfWrite, workOfText } from '../../request-units/charge.ts';
+import { charge, chargeOfWrite, workOfFunctions, workOfText } from '../../request-units/charge.ts';
 import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
 import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../store/items/system-properties.ts';
 import { planOptionsOf } from '../../store/plan-options.ts';
@@ -454,7 +454,8 @@ export class Transaction implements ScriptHost {
       await this.#pace.step();
     }
     take();
-    this.#charge += charge.query(examined, characters, evaluation.extraWork + workOfText(sql));
+    const extraWork = evaluation.extraWork + workOfFunctions(functions?.workedMs ?? 0) + workOfText(sql);
+    this.#charge += charge.query(examined, characters, extraWork);
     return rows;
   }
 

@@ -72,6 +72,12 @@ export interface ResumePlace {
   readonly exclude: boolean;
 }
 
+export interface CallableFunctions extends UserFunctions {
+  readonly names: ReadonlySet<string>;
+  /** Milliseconds that those have worked which were called so far. */
+  readonly workedMs?: number;
+}
+
 export interface QueryRequest extends Scope {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: unknown }[];
@@ -93,7 +99,7 @@ export interface QueryRequest extends Scope {
   readonly atLeast?: AtLeast | undefined;
   readonly signal?: AbortSignal | undefined;
   /** The user-defined functions that the query may call: their names, and what runs them; what that throws ends the query. */
-  readonly userFunctions?: (UserFunctions & { readonly names: ReadonlySet<string> }) | undefined;
+  readonly userFunctions?: CallableFunctions | undefined;
   /**
    * Whether nothing of what lies outside its scope may show in what the query is charged or what is told of it besides
    * its rows: whoever asks may see no more than that.

@@ -18,6 +18,7 @@ import {
   tryDocuments,
 } from '@epitaph/query';
 import type { QueryRequest } from '../api/queries-api.ts';
+import { workOfFunctions } from '../../request-units/charge.ts';
 import { MOST_QUERY_BYTES } from '../heap.ts';
 import { ScanRoom } from '../items/documents.ts';
 import type { Moment } from '../parts.ts';
@@ -156,10 +157,13 @@ export class Run {
     const { promise: gone, reject } = Promise.withResolvers<never>();
     const leave = (): void => reject(signal!.reason as Error);
     signal?.addEventListener('abort', leave, { once: true });
+    const { userFunctions } = this.request;
+    const workedMs = userFunctions?.workedMs ?? 0;
     try {
       await Promise.race([this.calls?.settle(signal), gone]);
     } finally {
       signal?.removeEventListener('abort', leave);
+      this.extraWork += workOfFunctions((userFunctions?.workedMs ?? 0) - workedMs);
     }
     // Others had their turns meanwhile.
     this.turnMs = this.clock();
