@@ -355,6 +355,39 @@ describe('a stored procedure', () => {
     expect((await container.item('counter', 'ann').read()).resource).toMatchObject({ n: 100 });
   });
 
+  test('is run again where what it has found is gone when it comes to it', async () => {
+    const { store } = world;
+    const body = answering(`
+      c.queryDocuments(c.getSelfLink(), 'SELECT * FROM c', (error, found) => {
+        if (error) throw error;
+        const change = (one) => c.replaceDocument(one._self, one, (error) => { if (error) throw error; });
+        const count = () => c.queryDocuments(c.getSelfLink(), 'SELECT VALUE COUNT(1) FROM c', (error, [n]) => {
+          if (error) throw error;
+          r.setBody([found.length, n]);
+        });
+        const make = () => c.createDocument(c.getSelfLink(), { customer: 'ann' }, count);
+        if (getContext().getRequest().getBody()[0] === 'replaces') found.forEach(change);
+        make();
+      });`);
+    await container.scripts.storedProcedures.create({ id: 'p', body });
+    for (const does of ['replaces', 'counts']) {
+      await put('leaves');
+      const before = (await idsOf()).length;
+      const query = store.queryItems;
+      const leaving = vi.spyOn(store, 'queryItems').mockImplementationOnce(async (...asked) => {
+        const page = await query(...asked);
+        await container.item('leaves', 'ann').delete();
+        return page;
+      });
+      try {
+        const { resource } = await container.scripts.storedProcedure('p').execute('ann', [does]);
+        expect(resource).toEqual([before - 1, before]);
+      } finally {
+        leaving.mockRestore();
+      }
+    }
+  });
+
   test('may wait by promises, and logs', async () => {
     await put('there', { n: 1 });
     const { resource, headers } = await run(

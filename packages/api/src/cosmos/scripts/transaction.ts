@@ -112,6 +112,8 @@ export class Transaction implements ScriptHost {
   readonly #written = new Map<string, Seen | undefined>();
   /** By id, the etag of what was first seen of an item that is recorded; undefined for none. */
   readonly #firstSeen = new Map<string, string | undefined>();
+  /** By birth, the id of each item that was seen: so it is known what a link means, also where the item is gone since. */
+  readonly #ids = new Map<number, string>();
   readonly #operations: BatchOperation[] = [];
   /** For each operation, what the script was shown of what it wrote. */
   readonly #shown: (Seen | undefined)[] = [];
@@ -200,6 +202,7 @@ export class Transaction implements ScriptHost {
     });
     this.#shown.push(seen);
     this.#written.set(item.id, seen);
+    this.#ids.set(seen.birth, item.id);
     return seen;
   }
 
@@ -311,7 +314,12 @@ export class Transaction implements ScriptHost {
     }
     const birth = birthOfItemRid(this.#container.rid, name!);
     if (birth === undefined) return name!;
-    for (const seen of this.#written.values()) if (seen?.birth === birth) return seen.id;
+    const id = this.#ids.get(birth);
+    if (id !== undefined) {
+      // Of one that the script has deleted, and made again.
+      if (this.#written.has(id) && this.#written.get(id)?.birth !== birth) throw new Refusal('item-not-found');
+      return id;
+    }
     const found = await this.#request.store.itemByBirth(this.#container, birth);
     if (found === undefined) throw new Refusal('item-not-found');
     if (found.partitionKey !== this.#partitionKey) throw otherKeyInScript();
@@ -324,7 +332,7 @@ export class Transaction implements ScriptHost {
     const found = await this.#request.store
       .readItem(this.#container, id, this.#partitionKey, 'head')
       .catch(unlessMissing);
-    this.#remember(id, found?.etag);
+    this.#remember(id, found);
     return found;
   }
 
@@ -345,7 +353,9 @@ export class Transaction implements ScriptHost {
   }
 
   /** @throws Overtaken for an item that is not as the script saw it before */
-  #remember(id: string, etag: string | undefined): void {
+  #remember(id: string, found: Pick<Seen, 'etag' | 'birth'> | undefined): void {
+    const etag = found?.etag;
+    if (found !== undefined) this.#ids.set(found.birth, id);
     if (!this.#firstSeen.has(id)) this.#firstSeen.set(id, etag);
     else if (this.#firstSeen.get(id) !== etag) throw new Overtaken();
   }
@@ -400,7 +410,8 @@ export class Transaction implements ScriptHost {
     if (!isJsonObject(row)) return;
     const { id, _etag: etag, _rid: rid } = row;
     if (typeof id !== 'string' || typeof etag !== 'string' || typeof rid !== 'string') return;
-    if (!this.#written.has(id)) this.#remember(id, etag);
+    const birth = birthOfItemRid(this.#container.rid, rid);
+    if (birth !== undefined && !this.#written.has(id)) this.#remember(id, { etag, birth });
   }
 
   #pageOf(rows: readonly string[], size: number): ScriptAnswer {
@@ -463,13 +474,15 @@ export class Transaction implements ScriptHost {
   async *#documents(): AsyncGenerator<readonly Json[]> {
     const { store } = this.#request;
     const scope = { partitionKey: this.#partitionKey, maxItemCount: DOCUMENTS_AT_ONCE, atLeast: 'head' } as const;
+    const listed = new Set<string>();
     const begun = new Set<string>();
     let page: Awaited<ReturnType<typeof store.listItems>> | undefined;
     do {
       page = await store.listItems(this.#container, { ...scope, continuation: page?.continuation });
       const seen: Seen[] = [];
       for (const item of page.items) {
-        if (!this.#written.has(item.id)) this.#remember(item.id, item.etag);
+        listed.add(item.id);
+        if (!this.#written.has(item.id)) this.#remember(item.id, item);
         const now = this.#written.has(item.id) ? this.#written.get(item.id) : item;
         if (now === undefined) continue;
         begun.add(item.id);
@@ -477,6 +490,9 @@ export class Transaction implements ScriptHost {
       }
       yield seen.map((item) => this.#document(item));
     } while (page.continuation !== undefined);
+    for (const [id, etag] of this.#firstSeen) {
+      if (etag !== undefined && !listed.has(id) && !this.#written.has(id)) throw new Overtaken();
+    }
     const others = [...this.#written.values()].filter((item) => item !== undefined && !begun.has(item.id));
     yield others.map((item) => this.#document(item!));
   }
