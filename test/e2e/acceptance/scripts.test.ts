@@ -171,13 +171,16 @@ describe('a stored procedure', () => {
           c.readDocument(c.getAltLink() + '/docs/none', (missing) => {
             c.queryDocuments(c.getSelfLink(), 'SELEKT', (wrong) => {
               c.replaceDocument(c.getAltLink() + '/docs/there', { id: 'there', customer: 'ann' }, { etag: '"x"' }, (changed) => {
-                r.setBody([taken.number, other.number, missing.number, wrong.number, changed.number]);
+                // Fewer characters than a document may have bytes, and more bytes.
+                c.createDocument(c.getSelfLink(), { id: 'large', customer: 'ann', text: '漢'.repeat(1024 * 1024) }, (large) => {
+                  r.setBody([taken, other, missing, wrong, changed, large].map((error) => error && error.number));
+                });
               });
             });
           });
         });
       });`);
-    expect((await run(tried)).resource).toEqual([409, 400, 404, 400, 412]);
+    expect((await run(tried)).resource).toEqual([409, 400, 404, 400, 412, 413]);
     const { code, message } = await refusalOf(run(answering("c.deleteDocument(c.getAltLink() + '/docs/none');")));
     expect(code).toBe(400);
     expect(message).toMatch(/Entity with the specified id does not exist/);
@@ -386,6 +389,25 @@ describe('a stored procedure', () => {
         leaving.mockRestore();
       }
     }
+  });
+
+  test('gets the rest of what it has found over what it wrote, of the queries that it began last', async () => {
+    await put('many', { list: Array.from({ length: 9_000 }, (_, n) => n), text: 'x'.repeat(1_000) });
+    const body = answering(`
+      const ask = (sql, options, then) => c.queryDocuments(c.getSelfLink(), sql, options, (error, found, { continuation } = {}) => {
+        then(error ? error.number : found, continuation);
+      });
+      const each = 'SELECT VALUE [n, c.text] FROM c JOIN n IN c.list';
+      c.createDocument(c.getSelfLink(), { customer: 'ann' }, () => {
+        ask(each, { pageSize: 2 }, (page, first) => {
+          ask(each, { pageSize: 2 }, (_, second) => {
+            ask(each, { pageSize: 2, continuation: second }, (next) => {
+              ask(each, { pageSize: 2, continuation: first }, (refused) => r.setBody([page, next].map((rows) => rows.map(([n]) => n)).concat(refused)));
+            });
+          });
+        });
+      });`);
+    expect((await run(body)).resource).toEqual([[0, 1], [2, 3], 400]);
   });
 
   test('may wait by promises, and logs', async () => {

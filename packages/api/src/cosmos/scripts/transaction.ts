@@ -32,8 +32,8 @@ import type { QueryBody } from '../feed.ts';
 
 /** How often a script is run again that others came in the way of, before its client is told to try again. */
 const MAX_ATTEMPTS = 5;
-/** Characters of the documents that a script writes, and of what a query over them finds. */
-const MAX_CHARACTERS = 16 * 1024 * 1024;
+/** Bytes of the documents that a script writes, and characters of what a query over them finds. */
+const MAX_BYTES = 16 * 1024 * 1024;
 /** Documents that are looked at at once by a query that sees what the script wrote. */
 const DOCUMENTS_AT_ONCE = 100;
 /** Milliseconds that such a query may work on a document: nobody else has a turn meanwhile. */
@@ -43,6 +43,9 @@ const PAGE_ROWS = 100;
 
 /** One after the other in a partition key: those side by side would only overtake each other. */
 const order = new KeyedMutex();
+
+/** What a row counts as besides its characters, of what a query finds. */
+const ROW_CHARACTERS = 16;
 
 /** Births of items that are not recorded yet: no log comes to such a position. */
 const FIRST_STAND_IN = 2 ** 50;
@@ -100,6 +103,12 @@ export const spentUntil = new WeakMap<Error, number>();
 /** Another writer has changed an item after the script saw it. */
 class Overtaken extends Error {}
 
+/** All rows of a query over what a script wrote. */
+interface Found {
+  readonly rows: readonly string[];
+  readonly characters: number;
+}
+
 /** An item as a script sees it. What of it is not recorded yet has another etag and rid later. */
 type Seen = ShownItem;
 
@@ -117,15 +126,16 @@ export class Transaction implements ScriptHost {
   readonly #operations: BatchOperation[] = [];
   /** For each operation, what the script was shown of what it wrote. */
   readonly #shown: (Seen | undefined)[] = [];
-  /** Rows of queries over what was written, that the script has yet to ask for. */
-  readonly #rowsLeft = new Map<string, readonly string[]>();
+  /** What queries over what was written have found, of which the script has yet to ask for the rest. */
+  readonly #found = new Map<string, Found>();
+  #foundCharacters = 0;
   readonly #pace = new Pace();
   readonly #ended = new AbortController();
   /** Aborted when nobody waits any more for what scripts have asked for. */
   readonly #signal: AbortSignal;
   /** Id of the event that stored the script which runs. */
   #causationId: string | undefined;
-  #characters = 0;
+  #bytes = 0;
   #nextBirth = FIRST_STAND_IN + randomInt(2 ** 40);
   #charge = 0;
 
@@ -183,7 +193,7 @@ export class Transaction implements ScriptHost {
     if (operation === 'create' && before !== undefined) throw new Refusal('already-exists');
     if (operation === 'replace' && before === undefined) throw new Refusal('item-not-found');
     this.#checkMatch(before, ifMatch);
-    this.#characters += item.json.length;
+    this.#bytes += Buffer.byteLength(item.json);
     this.#charge += chargeOfWrite(this.#container.definition, item.json, item.document);
     const seen: Seen = {
       ...item,
@@ -348,8 +358,8 @@ export class Transaction implements ScriptHost {
     if (item.partitionKey !== this.#partitionKey) throw otherKeyInScript();
     const { defaultTtl } = currentPolicy(this.#container, this.#request.store.nowMs());
     if (defaultTtl !== null && readOwnTtl(item.document).kind === 'unreadable') throw new Refusal('invalid-ttl');
-    const { length } = item.json;
-    if (length > this.#request.limits.itemBytes || this.#characters + length > MAX_CHARACTERS) throw tooLarge();
+    const bytes = Buffer.byteLength(item.json);
+    if (bytes > this.#request.limits.itemBytes || this.#bytes + bytes > MAX_BYTES) throw tooLarge();
   }
 
   /** @throws Overtaken for an item that is not as the script saw it before */
@@ -380,10 +390,11 @@ export class Transaction implements ScriptHost {
     { pageSize = PAGE_ROWS, continuation }: { readonly pageSize?: number; readonly continuation?: string },
   ): Promise<ScriptAnswer> {
     const rows = Math.min(pageSize < 1 ? PAGE_ROWS : pageSize, this.#request.limits.pageItems);
-    const left = continuation === undefined ? undefined : this.#rowsLeft.get(continuation);
-    if (left !== undefined) return this.#pageOf(left, rows);
+    const [query = '', from] = continuation?.split(':') ?? [];
+    const left = this.#found.get(query);
+    if (left !== undefined) return this.#pageOf(query, left, Number(from), rows);
     if (continuation === undefined && this.#written.size > 0) {
-      return this.#pageOf(await this.#rowsOverWritten(sql, parameters), rows);
+      return this.#pageOf(randomUUID(), await this.#rowsOverWritten(sql, parameters), 0, rows);
     }
     const { store, limits } = this.#request;
     const where = { of: this.#container.rid, key: this.#partitionKey };
@@ -414,16 +425,28 @@ export class Transaction implements ScriptHost {
     if (birth !== undefined && !this.#written.has(id)) this.#remember(id, { etag, birth });
   }
 
-  #pageOf(rows: readonly string[], size: number): ScriptAnswer {
-    const body = `[${rows.slice(0, size).join(',')}]`;
-    if (rows.length <= size) return { kind: 'done', body };
-    const continuation = randomUUID();
-    this.#rowsLeft.set(continuation, rows.slice(size));
-    return { kind: 'done', body, continuation };
+  #pageOf(query: string, found: Found, from: number, size: number): ScriptAnswer {
+    const to = from + size;
+    const body = `[${found.rows.slice(from, to).join(',')}]`;
+    if (found.rows.length <= to) return { kind: 'done', body };
+    this.#keep(query, found);
+    return { kind: 'done', body, continuation: `${query}:${to}` };
+  }
+
+  /** Where that is too much together, the queries that were begun first can't go on. */
+  #keep(query: string, found: Found): void {
+    if (this.#found.has(query)) return;
+    this.#found.set(query, found);
+    this.#foundCharacters += found.characters;
+    for (const [first, { characters }] of this.#found) {
+      if (this.#foundCharacters <= MAX_BYTES) return;
+      this.#found.delete(first);
+      this.#foundCharacters -= characters;
+    }
   }
 
   /** All rows of a query over the items of the partition key as the script has left them. */
-  async #rowsOverWritten(sql: string, parameters: QueryBody['parameters']): Promise<readonly string[]> {
+  async #rowsOverWritten(sql: string, parameters: QueryBody['parameters']): Promise<Found> {
     const { store, limits } = this.#request;
     const functions = functionsFor(this.#request, this.#container, sql);
     const options = { ...planOptionsOf(this.#container.definition), userFunctions: functions?.names ?? new Set() };
@@ -443,9 +466,8 @@ export class Transaction implements ScriptHost {
     const take = (): void => {
       for (const row of evaluation.takeRows()) {
         const text = JSON.stringify(row);
-        characters += text.length;
-        if (characters > MAX_CHARACTERS)
-          throw badRequest('The query finds too much at once for a script that has written.');
+        characters += ROW_CHARACTERS + text.length;
+        if (characters > MAX_BYTES) throw badRequest('The query finds too much at once for a script that has written.');
         rows.push(text);
       }
     };
@@ -466,8 +488,8 @@ export class Transaction implements ScriptHost {
     }
     take();
     const extraWork = evaluation.extraWork + workOfFunctions(functions?.workedMs ?? 0) + workOfText(sql);
-    this.#charge += charge.query(examined, characters, extraWork);
-    return rows;
+    this.#charge += charge.query(examined, characters - ROW_CHARACTERS * rows.length, extraWork);
+    return { rows, characters };
   }
 
   /** The items of the partition key as the script has left them, some at a time. */
