@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Continuation, QueryRequest } from '@epitaph/api/store/api/queries-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
+import type { UserFunctions } from '@epitaph/query';
 import { Host, type UserFunction } from '../../packages/query/test/host.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { itemToWrite } from '../support/item.ts';
@@ -76,7 +77,13 @@ describe('a query that calls user-defined functions', () => {
   it('leaves off when its client goes away meanwhile', async () => {
     const gone = new AbortController();
     const called = Promise.withResolvers<void>();
-    const never = { names: new Set(['f']), call: () => (called.resolve(), new Promise<never>(() => {})) };
+    const call: UserFunctions['call'] = (_calls, signal) => {
+      called.resolve();
+      return new Promise((_, reject) => {
+        signal!.addEventListener('abort', () => reject(signal!.reason as Error));
+      });
+    };
+    const never = { names: new Set(['f']), call };
     const asked = ask('SELECT VALUE udf.f(c.n) FROM c', never, { signal: gone.signal }).catch(
       (error: unknown) => error,
     );

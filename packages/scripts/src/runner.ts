@@ -37,8 +37,8 @@ export class ScriptRunner {
   }
 
   /**
-   * Runs one script to its end; what it asks of the collection goes to `host`. Whatever a script does is an outcome: it rejects only with
-   * what the host has thrown, or when nobody wants it any more. When it resolves, the host is doing nothing for it any more.
+   * Runs one script to its end; what it asks of the collection goes to `host`. Whatever comes of it is an
+   * outcome. When it resolves, the host is doing nothing for it any more.
    */
   async run(script: Script, host: ScriptHost, turn: Turn): Promise<ScriptOutcome> {
     const end = await this.#scripts.perform({ kind: 'script', script }, turn, host);
@@ -50,6 +50,8 @@ export class ScriptRunner {
       case 'functions':
       case 'check':
         throw new Error(`a script came to the end of ${end.kind}`);
+      case 'stopped':
+        return { ...end, log: '' };
       default:
         return { kind: end.kind, log: '', workedMs: end.workedMs };
     }
@@ -83,12 +85,14 @@ export class ScriptRunner {
       case 'script':
       case 'check':
         throw new Error(`functions came to the end of ${end.kind}`);
+      case 'stopped':
+        return end;
       default:
         return { kind: end.kind, workedMs: end.workedMs };
     }
   }
 
-  /** Whether a text is that of a function; if not, why. */
+  /** Whether a text is that of a function; if not, why. Rejects when nobody wants to know any more. */
   async check(source: string, turn: Turn): Promise<{ readonly error?: string }> {
     const end = await this.#functions.perform({ kind: 'check', source }, turn);
     switch (end.kind) {
@@ -99,6 +103,8 @@ export class ScriptRunner {
       case 'script':
       case 'functions':
         throw new Error(`a check came to the end of ${end.kind}`);
+      case 'stopped':
+        throw end.error;
       default:
         return { error: end.kind };
     }

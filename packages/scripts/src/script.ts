@@ -60,9 +60,16 @@ export type ScriptAnswer =
 export interface ScriptHost {
   /**
    * Carries out one operation. Those of a run come one at a time, in the order in which the script asked, and none after the run has
-   * ended. What it throws ends the run, which rejects with it.
+   * ended. What it throws ends the run, which is `stopped` then.
    */
   operate(operation: ScriptOperation): Promise<ScriptAnswer>;
+}
+
+/** Nobody wants it any more, or the host has thrown this. */
+interface Stopped {
+  readonly kind: 'stopped';
+  readonly error: unknown;
+  readonly workedMs: number;
 }
 
 /** How it can go wrong that a script or function comes to its end. `busy`: too many wait for a thread, or the runner is closed. */
@@ -88,7 +95,8 @@ export type ScriptOutcome =
       readonly log: string;
       readonly workedMs: number;
     }
-  | { readonly kind: Failure; readonly log: string; readonly workedMs: number };
+  | { readonly kind: Failure; readonly log: string; readonly workedMs: number }
+  | (Stopped & { readonly log: string });
 
 export interface FunctionCall {
   readonly name: string;
@@ -111,4 +119,5 @@ export type FunctionsOutcome =
       readonly number?: number;
       readonly workedMs: number;
     }
-  | { readonly kind: Failure; readonly workedMs: number };
+  | { readonly kind: Failure; readonly workedMs: number }
+  | Stopped;

@@ -27,7 +27,7 @@ export interface PoolOptions extends Omit<ThreadOptions, 'code'> {
 export interface Turn {
   /** Those who have the same take turns with all others: nobody waits for all that one of them has asked for. */
   readonly of: string;
-  /** Aborted when nobody wants it any more. It rejects with the reason then, and its thread is for others. */
+  /** Aborted when nobody wants it any more: it is `stopped` then, and its thread is for others. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -35,6 +35,7 @@ export interface Turn {
 export type End =
   | Exclude<Said, { readonly kind: 'begun' | 'operation' }>
   | { readonly kind: 'out-of-time' | 'out-of-memory' | 'busy'; readonly workedMs: number }
+  | { readonly kind: 'stopped'; readonly error: unknown; readonly workedMs: number }
   | { readonly kind: 'failed'; readonly message: string; readonly workedMs: number };
 
 type Task = Job['task'];
@@ -51,8 +52,12 @@ function engineCode(): object {
   return compiled;
 }
 
+const BUSY: End = { kind: 'busy', workedMs: 0 };
+const stopped = (error: unknown): End => ({ kind: 'stopped', error, workedMs: 0 });
+
+/** Who waits for a thread. */
 interface Waiting {
-  readonly take: (thread: Thread | undefined) => void;
+  readonly take: (thread: Thread | End) => void;
 }
 
 /** Threads with engines. Each does one task at a time; tasks beyond that wait. */
@@ -70,18 +75,16 @@ export class ThreadPool {
     this.#options = options;
   }
 
-  /** Does not reject but with what the host has thrown, or when nobody wants it any more. */
+  /** Whatever comes of it is an end. */
   async perform(task: Task, { of, signal }: Turn, host?: ScriptHost): Promise<End> {
     const thread = await this.#take(of, signal);
-    if (thread === undefined) return { kind: 'busy', workedMs: 0 };
-    const leave = (): void => thread.stop();
+    if (!(thread instanceof Thread)) return thread;
+    const leave = (): void => thread.stop(stopped(signal!.reason));
     signal?.addEventListener('abort', leave);
     try {
-      signal?.throwIfAborted();
+      if (signal?.aborted === true) return stopped(signal.reason);
       const { timeMs, now } = this.#options;
-      const end = await thread.perform({ task, timeMs, ...(now !== undefined && { nowMs: now() }) }, host);
-      signal?.throwIfAborted();
-      return end;
+      return await thread.perform({ task, timeMs, ...(now !== undefined && { nowMs: now() }) }, host);
     } finally {
       signal?.removeEventListener('abort', leave);
       await this.#release(thread);
@@ -90,25 +93,25 @@ export class ThreadPool {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (let next = this.#next(); next !== undefined; next = this.#next()) next.take(undefined);
+    for (let next = this.#next(); next !== undefined; next = this.#next()) next.take(BUSY);
     for (const thread of this.#busy) thread.stop({ kind: 'busy', workedMs: 0 });
     await Promise.all([...this.#busy, ...this.#idle].map((thread) => thread.end()));
   }
 
-  async #take(of: string, signal: AbortSignal | undefined): Promise<Thread | undefined> {
-    signal?.throwIfAborted();
-    if (this.#isClosed) return undefined;
+  async #take(of: string, signal: AbortSignal | undefined): Promise<Thread | End> {
+    if (signal?.aborted === true) return stopped(signal.reason);
+    if (this.#isClosed) return BUSY;
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
       if (!idle.isEnding) return this.#use(idle);
       this.#threads--;
     }
     if (this.#threads < this.#options.threads) return this.#start();
-    const { promise, resolve, reject } = Promise.withResolvers<Thread | undefined>();
+    const { promise, resolve } = Promise.withResolvers<Thread | End>();
     const waiting: Waiting = { take: resolve };
-    if (!this.#wait(of, waiting)) return undefined;
+    if (!this.#wait(of, waiting)) return BUSY;
     const leave = (): void => {
       this.#leave(of, waiting);
-      reject(signal!.reason as Error);
+      resolve(stopped(signal!.reason));
     };
     signal?.addEventListener('abort', leave);
     try {
@@ -232,10 +235,11 @@ class Thread {
     });
     this.#task = task;
     try {
-      if (this.isEnding) return { kind: 'busy', workedMs: 0 };
+      if (this.isEnding) return BUSY;
       this.#send(job);
       const end = await task.end;
-      return 'workedMs' in end && end.kind !== 'busy' ? { ...end, workedMs: performance.now() - startedAt } : end;
+      if (!('workedMs' in end) || end.kind === 'busy') return end;
+      return { ...end, workedMs: performance.now() - startedAt - task.operatedMs };
     } finally {
       clearTimeout(timer);
       this.#task = undefined;
@@ -284,20 +288,20 @@ class RunningTask {
   readonly #host: ScriptHost | undefined;
   readonly #thread: TaskThread;
   readonly #resolve: (end: End) => void;
-  readonly #reject: (error: unknown) => void;
   #hasBegun = false;
   #operations = 0;
   #isOperating = false;
+  /** Milliseconds that the host has worked for it. */
+  operatedMs = 0;
   #finished: End | undefined;
 
   constructor({ task }: Job, host: ScriptHost | undefined, thread: TaskThread) {
     this.#task = task;
     this.#host = host;
     this.#thread = thread;
-    const { promise, resolve, reject } = Promise.withResolvers<End>();
+    const { promise, resolve } = Promise.withResolvers<End>();
     this.end = promise;
     this.#resolve = resolve;
-    this.#reject = reject;
   }
 
   hear(message: unknown): void {
@@ -325,15 +329,19 @@ class RunningTask {
   async #operate(host: ScriptHost, operation: ScriptOperation): Promise<void> {
     this.#operations++;
     this.#isOperating = true;
+    const startedAt = performance.now();
     let answer: ScriptAnswer;
     try {
       answer = await host.operate(operation);
     } catch (error) {
-      this.#reject(error);
+      this.#finished = stopped(error);
+      this.#resolve(this.#finished);
       this.#thread.stop();
       return;
+    } finally {
+      this.operatedMs += performance.now() - startedAt;
+      this.#isOperating = false;
     }
-    this.#isOperating = false;
     if (this.#finished === undefined) this.#thread.answer(answer);
     else this.#resolve(this.#finished);
   }

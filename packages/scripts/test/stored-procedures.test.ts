@@ -188,10 +188,11 @@ describe('A stored procedure', () => {
     }
   });
 
-  it('runs with the message of a host that fails, and the thread is not used again', async () => {
-    const host = new Recorder(() => Promise.reject(new Error('the disk is full')));
+  it('is stopped by what its host fails with, and the thread is not used again', async () => {
+    const error = new Error('the disk is full');
+    const host = new Recorder(() => Promise.reject(error));
     const source = 'function f() { __.createDocument(__.getSelfLink(), {}, () => {}); }';
-    await expect(run(runner, source, host)).rejects.toThrow('the disk is full');
+    expect(await run(runner, source, host)).toMatchObject({ kind: 'stopped', error });
     expect(await bodyOf(runner, '() => __.response.setBody(1)')).toBe(1);
   });
 });

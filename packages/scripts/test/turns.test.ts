@@ -12,8 +12,8 @@ const only = (waiting = 1_000): ScriptRunner => (runner = new ScriptRunner({ thr
 /** Runs a script, and keeps its name when it is over. */
 const done: string[] = [];
 afterEach(() => void done.splice(0));
-async function run(name: string, of: string, source = SHORT, signal?: AbortSignal): Promise<string> {
-  const { kind } = await runner.run(script(source), new Recorder(), { of, signal });
+async function run(name: string, of: string, source = SHORT): Promise<string> {
+  const { kind } = await runner.run(script(source), new Recorder(), { of });
   done.push(name);
   return kind;
 }
@@ -33,12 +33,17 @@ it('Where too many wait, who waits for none still gets a turn', async () => {
 it('A script that nobody waits for any more is ended, and so is one that waits for its turn', async () => {
   only();
   const gone = new AbortController();
-  const ended = Promise.allSettled([run('runs', 'a', ENDLESS, gone.signal), run('waits', 'a', ENDLESS, gone.signal)]);
+  const start = (source: string) => runner.run(script(source), new Recorder(), { of: 'a', signal: gone.signal });
+  const ended = Promise.all([start(ENDLESS), start(ENDLESS)]);
   const next = run('next', 'a');
   setTimeout(() => gone.abort(new Error('gone')), 50);
-  expect(await ended).toMatchObject([{ reason: { message: 'gone' } }, { reason: { message: 'gone' } }]);
+  const stopped = { kind: 'stopped', error: { message: 'gone' } };
+  const [ran, waited] = await ended;
+  expect(ran).toMatchObject(stopped);
+  expect(ran.workedMs).toBeGreaterThan(0);
+  expect(waited).toMatchObject({ ...stopped, workedMs: 0 });
   expect(await next).toBe('done');
-  await expect(run('late', 'a', SHORT, gone.signal)).rejects.toThrow('gone');
+  expect(await start(SHORT)).toMatchObject(stopped);
 });
 
 it('Functions that nobody waits for any more are ended', async () => {
@@ -51,6 +56,6 @@ it('Functions that nobody waits for any more are ended', async () => {
     runner.check('(() => { for (;;); })()', { of: 'a', signal: gone.signal }),
   ]);
   setTimeout(() => gone.abort(new Error('gone')), 50);
-  expect(await ended).toMatchObject([{ reason: { message: 'gone' } }, { reason: { message: 'gone' } }]);
+  expect(await ended).toMatchObject([{ value: { kind: 'stopped' } }, { reason: { message: 'gone' } }]);
   expect(await call('() => 1')).toMatchObject({ kind: 'done', results: ['1'] });
 });

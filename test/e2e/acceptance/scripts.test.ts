@@ -702,24 +702,36 @@ test('where scripts are turned off, none is stored or run, and what names one is
   }
 });
 
-test('what runs for clients that have left is ended: others do not wait for it', async () => {
+test('what runs for clients that have left is ended, and charged for until then: others do not wait for it', async () => {
   const patient = await World.open({ limits: { scriptMs: 60_000 } });
   try {
+    const { store } = patient;
     const { items, scripts } = await patient.container();
     await items.create({ id: 'one', customer: 'ann' });
-    await scripts.storedProcedures.create({ id: 'endless', body: 'function () { for (;;); }' });
+    const endless = "c.readDocument(c.getAltLink() + '/docs/one', () => { for (;;); });";
+    await scripts.storedProcedures.create({ id: 'endless', body: answering(endless) });
     await scripts.storedProcedures.create({ id: 'short', body: 'function () {}' });
     await scripts.userDefinedFunctions.create({ id: 'endless', body: 'function () { for (;;); }' });
+    const read = store.readItem;
+    const running = Promise.withResolvers<void>();
+    vi.spyOn(store, 'readItem').mockImplementationOnce(async (...asked) => {
+      running.resolve();
+      return read(...asked);
+    });
+    const spent = (kind: 'write' | 'query') => store.requestUnits.metered()[0]!.consumed[kind].requestUnits;
+    const before = [spent('write'), spent('query')] as const;
     const gone = new AbortController();
     const options = { abortSignal: gone.signal };
-    const left = [1, 2, 3].flatMap(() => [
-      scripts.storedProcedure('endless').execute('ann', [], options),
+    const left = ['ann', 'bob', 'cid'].flatMap((customer) => [
+      scripts.storedProcedure('endless').execute(customer, [], options),
       items.query('SELECT VALUE udf.endless() FROM c', { partitionKey: 'ann', ...options }).fetchAll(),
     ]);
-    setTimeout(() => gone.abort(), 100);
+    void running.promise.then(() => setTimeout(() => gone.abort(), 200));
     expect((await Promise.allSettled(left)).map(({ status }) => status)).toEqual(left.map(() => 'rejected'));
     await scripts.storedProcedure('short').execute('ann');
     await scripts.storedProcedures.create({ id: 'another', body: 'function () {}' });
+    expect(spent('write') - before[0]).toBeGreaterThan(80);
+    expect(spent('query') - before[1]).toBeGreaterThan(30);
   } finally {
     await patient.end();
   }

@@ -14,7 +14,7 @@ export interface UserFunctions {
   /**
    * The results as JSON, in the order of the calls.
    *
-   * @param signal aborted when nobody wants them any more
+   * @param signal aborted when nobody wants them any more: it rejects then
    * @throws what whoever runs the query is to get, for a call that fails
    */
   call(calls: readonly UserFunctionCall[], signal?: AbortSignal): Promise<readonly (string | undefined)[]>;

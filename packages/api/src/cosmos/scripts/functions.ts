@@ -48,6 +48,8 @@ export function functionsFor(
           );
         case 'out-of-memory':
           throw badRequest(wrappedErrors('A user-defined function took more memory than a script may.'));
+        case 'stopped':
+          throw outcome.error;
         case 'busy':
           throw overloaded(1_000);
         default:

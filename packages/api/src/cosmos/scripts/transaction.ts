@@ -171,6 +171,7 @@ export class Transaction implements ScriptHost {
     this.#causationId = undefined;
     this.#charge += charge.script(outcome.workedMs);
     if (outcome.kind === 'done') return outcome;
+    if (outcome.kind === 'stopped') throw outcome.error;
     throw failureOf(name, outcome);
   }
 
@@ -566,7 +567,7 @@ function parametersIn(value: unknown): QueryBody['parameters'] {
   throw badRequest("The query's parameters are not an array of objects with a name.");
 }
 
-function failureOf(name: string, outcome: Exclude<ScriptOutcome, { kind: 'done' }>): WireError {
+function failureOf(name: string, outcome: Exclude<ScriptOutcome, { kind: 'done' | 'stopped' }>): WireError {
   switch (outcome.kind) {
     case 'threw':
       return scriptThrew('executing Javascript', outcome);

@@ -154,15 +154,11 @@ export class Run {
   async settle(): Promise<void> {
     const { signal } = this.request;
     signal?.throwIfAborted();
-    const { promise: gone, reject } = Promise.withResolvers<never>();
-    const leave = (): void => reject(signal!.reason as Error);
-    signal?.addEventListener('abort', leave, { once: true });
     const { userFunctions } = this.request;
     const workedMs = userFunctions?.workedMs ?? 0;
     try {
-      await Promise.race([this.calls?.settle(signal), gone]);
+      await this.calls?.settle(signal);
     } finally {
-      signal?.removeEventListener('abort', leave);
       this.extraWork += workOfFunctions((userFunctions?.workedMs ?? 0) - workedMs);
     }
     // Others had their turns meanwhile.
