@@ -246,7 +246,7 @@ export class ItemWrites {
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
-          'The event log of this store can not append to several streams at once, so a batch can hold one item only, and none can be given another id.',
+          'The event log of this store can not append to several streams at once, so a batch or a script can write one item only, and give none another id.',
         );
       }
       const results: BatchResult[] = [];
