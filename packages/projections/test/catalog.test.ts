@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 
 it('lists the containers of a database in order of creation, without looking at those of others', () => {
@@ -32,4 +33,37 @@ it('lists the containers of a database in order of creation, without looking at 
   expect(looks).toBe(0);
   expect(catalog.containerByName('here', 'a')?.number).toBe(4);
   expect(catalog.containerByName('here', 'c')).toBe(undefined);
+});
+
+it('lists the scripts of a container in order of creation, without looking at those of others', () => {
+  const catalog = new Catalog();
+  let looks = 0;
+  const put = (number: number, containerRid: string, name: string, status: 'live' | 'deleted' = 'live') => {
+    const state: ScriptState = {
+      status,
+      rid: `rid ${number}`,
+      databaseRid: 'database',
+      containerRid,
+      get kind() {
+        looks += 1;
+        return name.startsWith('f') ? ('user-defined-function' as const) : ('trigger' as const);
+      },
+      name,
+      body: '',
+      etag: '',
+      changedAtMs: 0,
+    };
+    catalog.put({ kind: 'script', number, state });
+  };
+  for (let number = 100; number < 200; number++) put(number, `container ${number % 10}`, `f${number}`);
+  put(3, 'here', 'f2');
+  put(2, 'here', 'f1');
+  put(1, 'here', 'f0');
+  put(4, 'here', 't');
+  put(2, 'here', 'f1', 'deleted');
+  looks = 0;
+  expect(catalog.scriptsOf('here', 'user-defined-function').map(({ name }) => name)).toEqual(['f0', 'f2']);
+  expect(looks).toBe(3);
+  expect(catalog.scriptsOf('here').map(({ name }) => name)).toEqual(['f0', 'f2', 't']);
+  expect(catalog.scriptsOf('nowhere')).toEqual([]);
 });

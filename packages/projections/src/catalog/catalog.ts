@@ -33,6 +33,8 @@ export class Catalog {
   readonly #liveContainers = new Map<string, Map<string, CatalogContainer>>();
   readonly #entries = new Map<string, CatalogEntry>();
   readonly #entriesByName = new Map<string, CatalogEntry>();
+  /** Those that are scripts, by their containers: queries ask for them. */
+  readonly #scripts = new Map<string, Map<string, EntryOf<'script'>>>();
   /** Of the last event that came of each stream since it was loaded. */
   readonly #revisions = new Map<string, number>();
 
@@ -89,12 +91,21 @@ export class Catalog {
     if (known !== undefined && this.#entriesByName.get(nameKey(known)) === known) {
       this.#entriesByName.delete(nameKey(known));
     }
+    if (entry.kind === 'script') this.#putScript(entry);
     if (isGone(entry)) {
       this.#entries.delete(key);
       return;
     }
     this.#entries.set(key, entry);
     this.#entriesByName.set(nameKey(entry), entry);
+  }
+
+  #putScript(entry: EntryOf<'script'>): void {
+    const { rid, containerRid } = entry.state;
+    const known = this.#scripts.get(containerRid) ?? new Map<string, EntryOf<'script'>>();
+    this.#scripts.set(containerRid, known);
+    if (isGone(entry)) known.delete(rid);
+    else known.set(rid, entry);
   }
 
   /** An entry by its rid, unless it is gone. */
@@ -117,9 +128,8 @@ export class Catalog {
 
   /** A container's scripts, of one kind or all, in order of creation. */
   scriptsOf(containerRid: string, kind?: ScriptKind): ScriptState[] {
-    return [...this.#entries.values()]
-      .filter((entry): entry is EntryOf<'script'> => entry.kind === 'script')
-      .filter(({ state }) => state.containerRid === containerRid && (kind ?? state.kind) === state.kind)
+    return [...(this.#scripts.get(containerRid)?.values() ?? [])]
+      .filter(({ state }) => (kind ?? state.kind) === state.kind)
       .toSorted((left, right) => left.number - right.number)
       .map(({ state }) => state);
   }
