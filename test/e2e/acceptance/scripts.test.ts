@@ -306,6 +306,25 @@ describe('a stored procedure', () => {
     expect(resources).toEqual([1, 1, 1, 1, 1, 1, 1]);
   });
 
+  test('finds integers of 64 bits, which are doubles to it, before and after it has written', async () => {
+    const body = '{"id":"long","customer":"ann","n":1234567890123456789}';
+    await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, { headers: keyHeader('ann'), body });
+    const { resource } = await run(
+      answering(`
+        const ask = (next) => c.queryDocuments(c.getSelfLink(), 'SELECT VALUE c.n FROM c WHERE IS_DEFINED(c.n)', (error, found) => {
+          if (error) throw error;
+          next(found);
+        });
+        ask((before) => c.createDocument(c.getSelfLink(), { id: 'other', customer: 'ann' }, () => ask((after) => r.setBody([before, after]))));`),
+    );
+    expect(resource).toEqual([[1234567890123456800], [1234567890123456800]]);
+    // What it has not written is as it was.
+    expect(
+      (await raw(world.endpoint, 'GET', `/dbs/shop/colls/${container.id}/docs/long`, { headers: keyHeader('ann') }))
+        .text,
+    ).toContain('"n":1234567890123456789');
+  });
+
   test('hears that a ttl is none, where the container has a time to live', async () => {
     const make = (ttl: unknown) =>
       run(

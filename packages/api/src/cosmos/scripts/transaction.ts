@@ -10,6 +10,7 @@ import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import {
   FunctionCalls,
   type Json,
+  jsonText,
   parseJson,
   parseQuery,
   planQuery,
@@ -466,7 +467,7 @@ export class Transaction implements ScriptHost {
     let examined = 0;
     const take = (): void => {
       for (const row of evaluation.takeRows()) {
-        const text = JSON.stringify(row);
+        const text = jsonText(row);
         characters += ROW_CHARACTERS + text.length;
         if (characters > MAX_BYTES) throw badRequest('The query finds too much at once for a script that has written.');
         rows.push(text);
