@@ -218,13 +218,13 @@ export class Transaction implements ScriptHost {
     return seen;
   }
 
-  /** Under another id it is another item, as it is for requests. */
+  /** Under another id it is another item, as it is for requests, and costs what a replace does. */
   async replace(id: string, item: ItemToWrite, ifMatch?: string): Promise<Seen> {
     if (item.id === id) return this.write('replace', item, ifMatch);
     this.#checkItem(item);
     this.#checkMatch(await this.findExisting(id), ifMatch);
     if ((await this.find(item.id)) !== undefined) throw new Refusal('already-exists');
-    await this.delete(id);
+    this.#remove(id);
     return this.write('create', item);
   }
 
@@ -232,6 +232,11 @@ export class Transaction implements ScriptHost {
     const before = await this.findExisting(id);
     this.#checkMatch(before, ifMatch);
     this.#charge += charge.delete(Buffer.byteLength(before.json));
+    this.#remove(id);
+    return before;
+  }
+
+  #remove(id: string): void {
     this.#operations.push({
       kind: 'delete',
       id,
@@ -241,7 +246,6 @@ export class Transaction implements ScriptHost {
     });
     this.#shown.push(undefined);
     this.#written.set(id, undefined);
-    return before;
   }
 
   /** @returns undefined where another writer came in between, and nothing is recorded */
