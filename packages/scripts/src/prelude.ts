@@ -226,7 +226,7 @@ export function scriptWorld(
   const settings: Settings = parse(settingsText);
   const { floor, min } = Math;
   const { isArray } = Array;
-  const { create, hasOwn } = Object;
+  const { create, freeze, hasOwn } = Object;
   const sort: (rows: Rows, by: (left: unknown, right: unknown) => number) => Rows = uncurried(Array.prototype.sort);
   const exec: (pattern: RegExp, text: string) => string[] | null = uncurried(RegExp.prototype.exec);
   const then: (promise: unknown, done: undefined, failed: (error: unknown) => void) => unknown = uncurried(
@@ -759,6 +759,17 @@ export function scriptWorld(
   world['getContext'] = () => context;
   world['__'] = shortcut;
   world['console'] = { log: say };
+  // Numbers of errors by their names, which scripts compare with and throw.
+  world['ErrorCodes'] = freeze({
+    BadRequest: BAD_REQUEST,
+    Forbidden: FORBIDDEN,
+    NotFound: 404,
+    Conflict: 409,
+    PreconditionFailed: 412,
+    RequestEntityTooLarge: TOO_LARGE,
+    RetryWith: 449,
+    InternalServerError: 500,
+  });
 
   const outcome = (): Fields => {
     if (failed !== undefined) return { __proto__: null, ...failed, log };

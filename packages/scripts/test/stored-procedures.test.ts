@@ -71,6 +71,24 @@ describe('A stored procedure', () => {
     expect(await bodyOf(runner, 'function f() { __.response.setBody(undefined); }')).toBe('');
   });
 
+  it('has names for the numbers of errors', async () => {
+    const source = `function f() {
+      ErrorCodes.NotFound = 1;
+      throw new Error(ErrorCodes.NotFound, JSON.stringify(ErrorCodes));
+    }`;
+    expect(await run(runner, source)).toMatchObject({
+      kind: 'threw',
+      number: 404,
+      message: expect.stringContaining(
+        '{"BadRequest":400,"Forbidden":403,"NotFound":404,"Conflict":409,"PreconditionFailed":412,"RequestEntityTooLarge":413,"RetryWith":449,"InternalServerError":500}',
+      ),
+    });
+    // A script may have its own.
+    expect(
+      await bodyOf(runner, 'const ErrorCodes = { A: 1 }; function f() { __.response.setBody(ErrorCodes.A); }'),
+    ).toBe(1);
+  });
+
   it('may append to its response', async () => {
     const source = 'function f() { for (let i = 0; i < 10; i++) getContext().getResponse().appendValue("Body", i); }';
     expect(await bodyOf(runner, source)).toBe('0123456789');
