@@ -151,14 +151,7 @@ describe('a stored procedure', () => {
       return substatus;
     };
     expect(await thrown("new Error(1234, 'no')")).toBe(1234);
-    expect(await thrown("{ number: 32766, body: 'no' }")).toBe(32766);
-    for (const without of [
-      "new Error('no')",
-      "new Error(0, 'no')",
-      "new Error(-1, 'no')",
-      '{ number: 2 ** 31 }',
-      '7',
-    ]) {
+    for (const without of ["new Error('no')", "new Error(0, 'no')", '{ number: 2 ** 31 }']) {
       expect([without, await thrown(without)]).toEqual([without, undefined]);
     }
   });
