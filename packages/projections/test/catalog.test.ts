@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
+import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 
@@ -66,4 +67,38 @@ it('lists the scripts of a container in order of creation, without looking at th
   expect(looks).toBe(3);
   expect(catalog.scriptsOf('here').map(({ name }) => name)).toEqual(['f0', 'f2', 't']);
   expect(catalog.scriptsOf('nowhere')).toEqual([]);
+});
+
+it('holds no texts of scripts whose container is gone, by itself or with its database', () => {
+  const catalog = new Catalog();
+  const ofDatabase = (status: 'live' | 'deleted') => {
+    const gone = status === 'live' ? {} : { deletedAtMs: 5 };
+    const state = { rid: 'database', name: 'database', status, ...gone } as unknown as DatabaseState;
+    catalog.put({ kind: 'database', number: 1, state });
+  };
+  const ofContainer = (rid: string, status: 'live' | 'deleted') => {
+    const deletedAtMs = status === 'live' ? null : 4;
+    const state = { rid, databaseRid: 'database', name: rid, status, deletedAtMs } as unknown as ContainerState;
+    catalog.put({ kind: 'container', number: rid === 'a' ? 2 : 3, state });
+  };
+  const ofScript = (containerRid: string, body: string) => {
+    const named = { rid: `script of ${containerRid}`, databaseRid: 'database', containerRid, name: 'script' };
+    const state = { status: 'live', kind: 'trigger', ...named, body, etag: '', changedAtMs: 0 } as const;
+    catalog.put({ kind: 'script', number: 4, state });
+  };
+  const texts = () => ['a', 'b'].map((rid) => catalog.scriptsOf(rid).map(({ body }) => body));
+  ofDatabase('live');
+  for (const rid of ['a', 'b']) {
+    ofContainer(rid, 'live');
+    ofScript(rid, 'text');
+  }
+  expect(texts()).toEqual([['text'], ['text']]);
+  ofContainer('a', 'deleted');
+  expect(texts()).toEqual([[''], ['text']]);
+  // Which was decided before.
+  ofScript('a', 'later');
+  expect(texts()).toEqual([[''], ['text']]);
+  expect(catalog.script('a', 'trigger', 'script')?.body).toBe('');
+  ofDatabase('deleted');
+  expect(texts()).toEqual([[''], ['']]);
 });

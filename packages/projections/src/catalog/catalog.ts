@@ -58,12 +58,15 @@ export class Catalog {
     if (change.kind === 'database') {
       this.#databases.set(change.state.rid, { number: change.number, state: change.state });
       this.#keepLive(this.#liveDatabases, change.state.name, change.state, change.state);
+      if (change.state.status !== 'deleted') return;
+      for (const { state } of this.#liveIn(change.state.rid).values()) this.#forgetTexts(state.rid);
       return;
     }
     const entry = { number: change.number, state: change.state };
     this.#containers.set(change.state.rid, entry);
     this.#byNumber.set(change.number, entry);
     this.#keepLive(this.#liveIn(change.state.databaseRid), change.state.name, change.state, entry);
+    if (change.state.status === 'deleted') this.#forgetTexts(change.state.rid);
   }
 
   #liveIn(databaseRid: string): Map<string, CatalogContainer> {
@@ -91,13 +94,25 @@ export class Catalog {
     if (known !== undefined && this.#entriesByName.get(nameKey(known)) === known) {
       this.#entriesByName.delete(nameKey(known));
     }
-    if (entry.kind === 'script') this.#putScript(entry);
+    if (entry.kind === 'script') {
+      const container = this.#containers.get(entry.state.containerRid);
+      if (container !== undefined && this.gone(container.state) !== undefined && entry.state.body !== '') {
+        this.#putEntry({ ...entry, state: { ...entry.state, body: '' } });
+        return;
+      }
+      this.#putScript(entry);
+    }
     if (isGone(entry)) {
       this.#entries.delete(key);
       return;
     }
     this.#entries.set(key, entry);
     this.#entriesByName.set(nameKey(entry), entry);
+  }
+
+  /** Nobody runs the scripts of a container that is gone, and their texts may be large. An event that leaves one brings its text. */
+  #forgetTexts(containerRid: string): void {
+    for (const entry of this.#scripts.get(containerRid)?.values() ?? []) this.#putEntry(entry);
   }
 
   #putScript(entry: EntryOf<'script'>): void {
