@@ -1,7 +1,7 @@
 import { type Container, TriggerOperation, TriggerType } from '@azure/cosmos';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
-import { refusalOf, World } from '../support/world.ts';
+import { CALLER, refusalOf, World } from '../support/world.ts';
 
 let world: World;
 let container: Container;
@@ -690,6 +690,22 @@ describe('a user-defined function', () => {
       });`);
     expect((await run(asking)).resource).toEqual({ before: [2], after: [2, 4] });
   });
+});
+
+test('there are a hundred of a kind in a container at most, also where more are stored at once', async () => {
+  const { resource } = await container.read();
+  const within = world.store.containerByRid(resource!._rid)!;
+  const store = (name: string) => {
+    const script = { kind: 'trigger', name, content: { body: 'function () {}' } } as const;
+    return world.store.writeScript(CALLER, within, 'upsert', script);
+  };
+  const outcomes = await Promise.allSettled(Array.from({ length: 104 }, (_, n) => store(`t${n}`)));
+  const refused = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as Error] : []));
+  expect(refused.map(({ message }) => message)).toEqual(
+    Array(4).fill(expect.stringContaining('100 scripts of a kind')),
+  );
+  // Which is there.
+  expect((await store('t0')).created).toBe(false);
 });
 
 test('where scripts are turned off, none is stored or run, and what names one is refused', async () => {

@@ -40,7 +40,10 @@ export class Scripts {
     return found;
   }
 
-  readonly write: ScriptsApi['writeScript'] = async (
+  /** Of a container one after the other, so that each sees how many there are. */
+  readonly write: ScriptsApi['writeScript'] = (...asked) => this.#order.run(asked[1].rid, () => this.#write(...asked));
+
+  readonly #write: ScriptsApi['writeScript'] = async (
     caller,
     { rid: containerRid, databaseRid },
     operation,
