@@ -43,6 +43,8 @@ export class EngineStopped extends Error {
 /** The script has thrown, or its text is no program. */
 export class ScriptError extends Error {
   readonly thrown: QuickJSHandle;
+  /** True where its text does not come to a function. */
+  isOfText = false;
 
   constructor(thrown: QuickJSHandle) {
     super('a script has thrown');

@@ -3,7 +3,7 @@ import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOut
 
 /** What a thread is started with. */
 export interface ThreadOptions {
-  /** What its engines are made for. Functions are also checked by those for functions. */
+  /** What its engines are made for. */
   readonly kind: 'scripts' | 'functions';
   readonly memoryBytes: number;
   /** The engine's, compiled. */
@@ -23,8 +23,7 @@ export interface Job {
         /** JSON text: of each call the function's place in the sources, and the arguments. */
         readonly calls: string;
         readonly count: number;
-      }
-    | { readonly kind: 'check'; readonly source: string };
+      };
 }
 
 /** To a thread. An answer is to the operation that it asked for last. */
@@ -36,8 +35,7 @@ export type Said =
   | { readonly kind: 'begun' }
   | { readonly kind: 'operation'; readonly operation: ScriptOperation }
   | { readonly kind: 'script'; readonly outcome: ScriptOutcome }
-  | { readonly kind: 'functions'; readonly outcome: FunctionsOutcome }
-  | { readonly kind: 'check'; readonly error?: string };
+  | { readonly kind: 'functions'; readonly outcome: FunctionsOutcome };
 
 /**
  * What a thread has said, made anew of what is expected and nothing else. The engine has clients' code in it: should that have got hold of
@@ -62,11 +60,6 @@ export function readSaid(value: unknown, results: number): Said | undefined {
     case 'functions': {
       const outcome = readFunctionsOutcome(said['outcome'], results);
       return outcome === undefined ? undefined : { kind: 'functions', outcome };
-    }
-    case 'check': {
-      const { error } = said;
-      if (error === undefined) return { kind: 'check' };
-      return isText(error, MAX_MESSAGE) ? { kind: 'check', error } : undefined;
     }
     default:
       return undefined;

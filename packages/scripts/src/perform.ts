@@ -24,8 +24,6 @@ export async function perform({ task, timeMs, nowMs }: Job, world: World, ask: A
       return { kind: 'script', outcome: await runScript(world, task.script, timeMs, ask) };
     case 'functions':
       return { kind: 'functions', outcome: callFunctions(world, task) };
-    case 'check':
-      return { kind: 'check', ...checkSource(world, task.source) };
   }
 }
 
@@ -37,6 +35,9 @@ interface Thrown {
 }
 
 const NOT_TOLD: Thrown = { kind: 'threw', message: 'Exception = an error that cannot be told' };
+
+/** The number of the error where a text does not come to a function. Source: `SubStatusCodes.ScriptCompileError` of the .NET client. */
+const SCRIPT_COMPILE_ERROR = 0xffff;
 
 /** QuickJS on a declaration without one. */
 const NAME_EXPECTED = 'function name expected';
@@ -75,6 +76,15 @@ export class World {
    * so that there may be a semicolon and more behind it; or a program that comes to a function, or declares one, the first.
    */
   functionOf(source: string): QuickJSHandle {
+    try {
+      return this.#functionOf(source);
+    } catch (error) {
+      if (error instanceof ScriptError) error.isOfText = true;
+      throw error;
+    }
+  }
+
+  #functionOf(source: string): QuickJSHandle {
     const expression = this.#tried(`(${source}\n)`);
     if (expression.value !== undefined) return expression.value;
     const initializer = this.#tried(`(function () { var __script = ${source}\n; return __script; })()`);
@@ -108,7 +118,8 @@ export class World {
     if (error instanceof ScriptError) {
       try {
         const text = this.engine.text(this.engine.call(this.engine.member(this.#basics, 'describe'), error.thrown));
-        return readThrown(text) ?? NOT_TOLD;
+        const thrown = readThrown(text) ?? NOT_TOLD;
+        return error.isOfText && thrown.kind === 'threw' ? { number: SCRIPT_COMPILE_ERROR, ...thrown } : thrown;
       } catch (next) {
         return next instanceof ScriptError ? NOT_TOLD : this.failureOf(next);
       }
@@ -182,16 +193,6 @@ function callFunctions(world: World, task: Job['task'] & { kind: 'functions' }):
     const { workedMs } = engine;
     if (failure.kind !== 'threw') return { ...failure, workedMs };
     return { ...failure, name, workedMs };
-  }
-}
-
-function checkSource(world: World, source: string): { readonly error?: string } {
-  try {
-    world.functionOf(source);
-    return {};
-  } catch (error) {
-    const failure = world.failureOf(error);
-    return { error: failure.kind === 'threw' ? failure.message : failure.kind };
   }
 }
 

@@ -48,7 +48,6 @@ export class ScriptRunner {
       case 'failed':
         return { kind: 'threw', message: end.message, log: '', workedMs: end.workedMs };
       case 'functions':
-      case 'check':
         throw new Error(`a script came to the end of ${end.kind}`);
       case 'stopped':
         return { ...end, log: '' };
@@ -83,30 +82,11 @@ export class ScriptRunner {
       case 'failed':
         return { kind: 'threw', name: calls[0]?.name ?? '', message: end.message, workedMs: end.workedMs };
       case 'script':
-      case 'check':
         throw new Error(`functions came to the end of ${end.kind}`);
       case 'stopped':
         return end;
       default:
         return { kind: end.kind, workedMs: end.workedMs };
-    }
-  }
-
-  /** Whether a text is that of a function; if not, why. Rejects when nobody wants to know any more. */
-  async check(source: string, turn: Turn): Promise<{ readonly error?: string }> {
-    const end = await this.#functions.perform({ kind: 'check', source }, turn);
-    switch (end.kind) {
-      case 'check':
-        return end.error === undefined ? {} : { error: end.error };
-      case 'failed':
-        return { error: end.message };
-      case 'script':
-      case 'functions':
-        throw new Error(`a check came to the end of ${end.kind}`);
-      case 'stopped':
-        throw end.error;
-      default:
-        return { error: end.kind };
     }
   }
 

@@ -52,7 +52,9 @@ describe('A runner', () => {
     answer();
     expect(await running).toEqual({ kind: 'busy', log: '', workedMs: 0 });
     expect(await run(runner, '() => {}')).toMatchObject({ kind: 'busy' });
-    expect(await runner.check('() => {}', TURN)).toEqual({ error: 'busy' });
+    expect(await runner.evaluate(new Map([['f', '() => 1']]), [{ name: 'f', args: [] }], TURN)).toMatchObject({
+      kind: 'busy',
+    });
     await runner.close();
   });
 

@@ -28,7 +28,6 @@ describe('What a thread says', () => {
     ['an operation of no kind', { kind: 'operation', operation: { kind: 'drop' } }],
     ['no operation', { kind: 'operation' }],
     ['an outcome that is the runner to say', { kind: 'script', outcome: { kind: 'busy', log: '', workedMs: 1 } }],
-    ['a check with no text', { kind: 'check', error: 1 }],
   ])('is not believed: %s', (_, value) => {
     expect(said(value)).toBe(undefined);
   });

@@ -455,11 +455,19 @@ describe('a stored procedure', () => {
     }
   });
 
-  test('is refused what is no function, no arguments, and no partition key', async () => {
-    const { storedProcedures } = container.scripts;
-    for (const body of ['function (', '', '1 +']) {
-      expect((await refusalOf(storedProcedures.create({ id: 'bad', body }))).code).toBe(400);
+  test('that is no function is kept, and said to be none when it is run', async () => {
+    for (const body of ['function (', '1 +']) {
+      expect(await refusalOf(run(body))).toMatchObject({
+        code: 400,
+        substatus: 65_535,
+        message: expect.stringContaining('SyntaxError'),
+      });
     }
+  });
+
+  test('is refused without a text, with a large one, without arguments and without a partition key', async () => {
+    const { storedProcedures } = container.scripts;
+    expect((await refusalOf(storedProcedures.create({ id: 'bad', body: '' }))).code).toBe(400);
     const large = { id: 'large', body: `function () {}${' '.repeat(256 * 1024)}` };
     expect((await refusalOf(storedProcedures.create(large))).code).toBe(413);
     await storedProcedures.create({ id: 'p', body: 'function () {}' });
