@@ -455,6 +455,16 @@ describe('a stored procedure', () => {
     }
   });
 
+  test('is counted by what came of it', async () => {
+    const counted = (status: string) =>
+      world.store.measurements.requests().find((request) => request.operation === 'script' && request.status === status)
+        ?.count ?? 0;
+    const before = [counted('2xx'), counted('4xx')];
+    await run('function () {}');
+    await refusalOf(run("function () { throw new Error('no'); }"));
+    expect([counted('2xx'), counted('4xx')]).toEqual(before.map((count) => count + 1));
+  });
+
   test('that is no function is kept, and said to be none when it is run', async () => {
     for (const body of ['function (', '1 +']) {
       expect(await refusalOf(run(body))).toMatchObject({

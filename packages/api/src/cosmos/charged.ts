@@ -64,6 +64,8 @@ function kindOf({
 
 /** What a request is counted and traced as. */
 export function operationOf(request: Pick<CosmosRequest, 'method' | 'segments' | 'headers'>): string {
+  const { method, segments } = request;
+  if (method === 'POST' && segments[4] === 'sprocs' && segments.length === 6) return 'script';
   const kind = kindOf(request);
   if (kind === 'changeFeed') return 'change-feed';
   if (kind !== undefined) return kind;
