@@ -1,37 +1,36 @@
-import { afterEach, expect, it } from 'vitest';
+import { afterAll, beforeEach, expect, it } from 'vitest';
 import { ScriptRunner } from '@epitaph/scripts';
 import { Recorder, script } from './run.ts';
 
-let runner: ScriptRunner;
-afterEach(() => runner.close());
+const runner = new ScriptRunner({ threads: 1 });
+afterAll(() => runner.close());
 
 const ENDLESS = 'function f() { for (;;); }';
 const SHORT = 'function f() {}';
-const only = (waiting = 1_000): ScriptRunner => (runner = new ScriptRunner({ threads: 1, waiting }));
 
 /** Runs a script, and keeps its name when it is over. */
 const done: string[] = [];
-afterEach(() => void done.splice(0));
-async function run(name: string, of: string, source = SHORT): Promise<string> {
-  const { kind } = await runner.run(script(source), new Recorder(), { of });
+beforeEach(() => void done.splice(0));
+async function run(name: string, of: string, on = runner): Promise<string> {
+  const { kind } = await on.run(script(SHORT), new Recorder(), { of });
   done.push(name);
   return kind;
 }
 
 it('Who has asked for many scripts takes turns with who has asked for one', async () => {
-  only();
   await Promise.all([...['a1', 'a2', 'a3', 'a4'].map((name) => run(name, 'a')), run('b1', 'b'), run('c1', 'c')]);
   expect(done).toEqual(['a1', 'a2', 'b1', 'c1', 'a3', 'a4']);
 });
 
 it('Where too many wait, who waits for none still gets a turn', async () => {
-  only(2);
-  const kinds = await Promise.all([...['a1', 'a2', 'a3', 'a4'].map((name) => run(name, 'a')), run('b1', 'b')]);
+  const small = new ScriptRunner({ threads: 1, waiting: 2 });
+  const ofOne = ['a1', 'a2', 'a3', 'a4'].map((name) => run(name, 'a', small));
+  const kinds = await Promise.all([...ofOne, run('b1', 'b', small)]);
+  await small.close();
   expect(kinds).toEqual(['done', 'done', 'done', 'busy', 'done']);
 });
 
 it('A script that nobody waits for any more is ended, and so is one that waits for its turn', async () => {
-  only();
   const gone = new AbortController();
   const start = (source: string) => runner.run(script(source), new Recorder(), { of: 'a', signal: gone.signal });
   const ended = Promise.all([start(ENDLESS), start(ENDLESS)]);
@@ -47,7 +46,6 @@ it('A script that nobody waits for any more is ended, and so is one that waits f
 });
 
 it('Functions that nobody waits for any more are ended', async () => {
-  only();
   const gone = new AbortController();
   const call = (source: string, signal?: AbortSignal) =>
     runner.evaluate(new Map([['f', source]]), [{ name: 'f', args: [] }], { of: 'a', signal });
