@@ -222,7 +222,7 @@ class Thread {
   async perform(job: Job, host: ScriptHost | undefined): Promise<End> {
     clearTimeout(this.#idleTimer);
     this.#worker.ref();
-    let startedAt = performance.now();
+    let startedAt: number | undefined;
     let timer = setTimeout(() => this.stop(), START_MS);
     const task = new RunningTask(job, host, {
       begun: () => {
@@ -239,7 +239,8 @@ class Thread {
       this.#send(job);
       const end = await task.end;
       if (!('workedMs' in end) || end.kind === 'busy') return end;
-      return { ...end, workedMs: performance.now() - startedAt - task.operatedMs };
+      const workedMs = startedAt === undefined ? 0 : performance.now() - startedAt - task.operatedMs;
+      return { ...end, workedMs };
     } finally {
       clearTimeout(timer);
       this.#task = undefined;

@@ -6,6 +6,7 @@ const runner = new ScriptRunner({ threads: 1 });
 afterAll(() => runner.close());
 
 const ENDLESS = 'function f() { for (;;); }';
+const ASKING = 'function f() { __.readDocument(__.getAltLink() + "/docs/1", () => { for (;;); }); }';
 const SHORT = 'function f() {}';
 
 /** Runs a script, and keeps its name when it is over. */
@@ -32,10 +33,13 @@ it('Where too many wait, who waits for none still gets a turn', async () => {
 
 it('A script that nobody waits for any more is ended, and so is one that waits for its turn', async () => {
   const gone = new AbortController();
-  const start = (source: string) => runner.run(script(source), new Recorder(), { of: 'a', signal: gone.signal });
-  const ended = Promise.all([start(ENDLESS), start(ENDLESS)]);
+  const host = new Recorder(() => {
+    setTimeout(() => gone.abort(new Error('gone')), 10);
+    return { kind: 'done', body: '{}' };
+  });
+  const start = (source: string) => runner.run(script(source), host, { of: 'a', signal: gone.signal });
+  const ended = Promise.all([start(ASKING), start(ASKING)]);
   const next = run('next', 'a');
-  setTimeout(() => gone.abort(new Error('gone')), 50);
   const stopped = { kind: 'stopped', error: { message: 'gone' } };
   const [ran, waited] = await ended;
   expect(ran).toMatchObject(stopped);
