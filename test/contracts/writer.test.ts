@@ -176,6 +176,21 @@ describe('the table of streams', () => {
     }
   });
 
+  it('is beside the last events of streams in memory, of which there are fewer where they are large', async () => {
+    const { log } = await folder().open({ durable: false });
+    const write = (stream: string, body = '') => {
+      const events = [{ ...event(0), data: { body } }];
+      return log.append([{ stream, expectedRevision: 'no-stream', events }]);
+    };
+    await write('a');
+    const kept = await log.readLast('a');
+    expect(await log.readLast('a')).toBe(kept);
+    for (const stream of ['b', 'c']) await write(stream, 'x'.repeat(512 * 20_001));
+    const read = await log.readLast('a');
+    expect(read).not.toBe(kept);
+    expect(read).toEqual(kept);
+  });
+
   it('that takes nothing for a while, as on a full disk, has every stream afterwards', async () => {
     const one = folder();
     let { log } = await one.open({ durable: false });

@@ -1,6 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
+import { whyUnreadable } from '@epitaph/core/upcast.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type {
   AppendOptions,
@@ -59,8 +60,10 @@ interface Signposts {
   highest: number;
 }
 
-/** Streams whose last event is kept in memory. */
+/** Streams whose last event is kept in memory; fewer where these are large, as those of scripts are, which have their texts. */
 const LAST_EVENTS = 40_000;
+/** Characters that most events don't have. */
+const LARGE_TEXT = 512;
 
 /** A stream's last event, without its body. */
 interface LastEvent {
@@ -68,6 +71,11 @@ interface LastEvent {
   readonly hasBody: boolean;
   /** Position of the event before it, 0 for none; undefined when that is not known. */
   readonly previous: number | undefined;
+}
+
+function weightOf({ event }: LastEvent): number {
+  const { body } = whyUnreadable(event) === undefined ? event.data : {};
+  return typeof body === 'string' ? 1 + Math.floor(body.length / LARGE_TEXT) : 1;
 }
 
 /** Keys whose lives the writer has not been told, each found by the promise that resolves when it is stored. */
@@ -98,7 +106,7 @@ export class SqliteEventLog implements EventLog {
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
   /** The last events of streams that were written or decided on lately. Nobody else writes this log. */
-  readonly #lastEvents = new GenerationCache<string, LastEvent>(LAST_EVENTS);
+  readonly #lastEvents = new GenerationCache<string, LastEvent>(LAST_EVENTS, weightOf);
   /** Ends of streams that are not in their table yet; see the writer. */
   readonly #recent = new Map<string, number>();
   #streamsAsOf: number;
