@@ -1,52 +1,36 @@
 import { randomInt, randomUUID } from 'node:crypto';
-import { systemClocks } from '@epitaph/core/clock.ts';
 import { currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
-import { Pace } from '@epitaph/core/turn.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
-import {
-  FunctionCalls,
-  type Json,
-  jsonText,
-  parseJson,
-  parseQuery,
-  planQuery,
-  startEvaluation,
-  tryDocuments,
-} from '@epitaph/query';
+import { type Json, parseJson, parseQuery } from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
-import { charge, chargeOfWrite, workOfFunctions, workOfText } from '../../request-units/charge.ts';
+import { charge, chargeOfWrite, workOfText } from '../../request-units/charge.ts';
 import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
 import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../store/items/system-properties.ts';
-import { planOptionsOf } from '../../store/plan-options.ts';
 import { birthOfItemRid, itemRid } from '../../store/rids.ts';
 import { decodeContinuation, encodeContinuation } from '../continuation.ts';
 import { badRequest, describeError, overloaded, scriptThrew, tooLarge, WireError, wrappedErrors } from '../errors.ts';
 import { itemOf } from '../item-body.ts';
-import { functionsFor } from './functions.ts';
 import { isJsonObject, parseExactText } from '../json.ts';
 import { type CosmosRequest, databaseOf, scriptRunner } from '../request.ts';
 import type { QueryBody } from '../feed.ts';
+import { functionsFor } from './functions.ts';
+import { type Found, rowsOver } from './rows-over.ts';
 
 /** How often a script is run again that others came in the way of, before its client is told to try again. */
 const MAX_ATTEMPTS = 5;
-/** Bytes of the documents that a script writes, and characters of what a query over them finds. */
+/** Bytes of the documents that a script writes, and characters of what is kept of queries over them. */
 const MAX_BYTES = 16 * 1024 * 1024;
 /** Documents that are looked at at once by a query that sees what the script wrote. */
 const DOCUMENTS_AT_ONCE = 100;
-/** Milliseconds that such a query may work on a document: nobody else has a turn meanwhile. */
-const MAX_DOCUMENT_MS = 50;
 /** Rows that a script gets at once, unless it asks for less; as Cosmos DB's server-side API has it. */
 const PAGE_ROWS = 100;
 
 /** One after the other in a partition key: those side by side would only overtake each other. */
 const order = new KeyedMutex();
-
-/** What a row counts as besides its characters, of what a query finds. */
-const ROW_CHARACTERS = 16;
 
 /** Births of items that are not recorded yet: no log comes to such a position. */
 const FIRST_STAND_IN = 2 ** 50;
@@ -104,12 +88,6 @@ export const spentUntil = new WeakMap<Error, number>();
 /** Another writer has changed an item after the script saw it. */
 class Overtaken extends Error {}
 
-/** All rows of a query over what a script wrote. */
-interface Found {
-  readonly rows: readonly string[];
-  readonly characters: number;
-}
-
 /** An item as a script sees it. What of it is not recorded yet has another etag and rid later. */
 type Seen = ShownItem;
 
@@ -130,7 +108,6 @@ export class Transaction implements ScriptHost {
   /** What queries over what was written have found, of which the script has yet to ask for the rest. */
   readonly #found = new Map<string, Found>();
   #foundCharacters = 0;
-  readonly #pace = new Pace();
   readonly #ended = new AbortController();
   /** Aborted when nobody waits any more for what scripts have asked for. */
   readonly #signal: AbortSignal;
@@ -400,7 +377,10 @@ export class Transaction implements ScriptHost {
     const left = this.#found.get(query);
     if (left !== undefined) return this.#pageOf(query, left, Number(from), rows);
     if (continuation === undefined && this.#written.size > 0) {
-      return this.#pageOf(randomUUID(), await this.#rowsOverWritten(sql, parameters), 0, rows);
+      const asked = { sql, parameters };
+      const found = await rowsOver(this.#documents(), asked, this.#request, this.#container, this.#signal);
+      this.#charge += found.charge;
+      return this.#pageOf(randomUUID(), found, 0, rows);
     }
     const { store, limits } = this.#request;
     const where = { of: this.#container.rid, key: this.#partitionKey };
@@ -449,53 +429,6 @@ export class Transaction implements ScriptHost {
       this.#found.delete(first);
       this.#foundCharacters -= characters;
     }
-  }
-
-  /** All rows of a query over the items of the partition key as the script has left them. */
-  async #rowsOverWritten(sql: string, parameters: QueryBody['parameters']): Promise<Found> {
-    const { store, limits } = this.#request;
-    const functions = functionsFor(this.#request, this.#container, sql);
-    const options = { ...planOptionsOf(this.#container.definition), userFunctions: functions?.names ?? new Set() };
-    const plan = planQuery(parseQuery(sql, { maxLength: limits.queryCharacters }), parameters, options);
-    const calls = functions && new FunctionCalls(functions, systemClocks.monotonicMs);
-    const context = {
-      nowMs: store.nowMs(),
-      monotonicMs: systemClocks.workedMs,
-      maxDocumentMs: MAX_DOCUMENT_MS,
-      ...(calls && { calls }),
-    };
-    const evaluation = startEvaluation(plan, context);
-    const readyUpTo = calls && plan.callsFunctions ? tryDocuments(plan, { ...context, calls }) : undefined;
-    const rows: string[] = [];
-    let characters = 0;
-    let examined = 0;
-    const take = (): void => {
-      for (const row of evaluation.takeRows()) {
-        const text = jsonText(row);
-        characters += ROW_CHARACTERS + text.length;
-        if (characters > MAX_BYTES) throw badRequest('The query finds too much at once for a script that has written.');
-        rows.push(text);
-      }
-    };
-    for await (const documents of this.#documents()) {
-      examined += documents.length;
-      for (let next = 0; next < documents.length && evaluation.wantsDocuments; take()) {
-        const ready = readyUpTo?.(documents, next, documents.length) ?? documents.length;
-        if (ready > next) next = evaluation.offer(documents.slice(0, ready), next);
-        else await calls!.settle(this.#signal);
-        await this.#pace.step();
-      }
-      if (!evaluation.wantsDocuments) break;
-    }
-    for (const _ of evaluation.finishing()) {
-      take();
-      if (calls?.isWaiting === true) await calls.settle(this.#signal);
-      await this.#pace.step();
-    }
-    take();
-    const extraWork = evaluation.extraWork + workOfFunctions(functions?.workedMs ?? 0) + workOfText(sql);
-    this.#charge += charge.query(examined, characters - ROW_CHARACTERS * rows.length, extraWork);
-    return { rows, characters };
   }
 
   /** The items of the partition key as the script has left them, some at a time. */
