@@ -1,10 +1,11 @@
 import { writeSync } from 'node:fs';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
+import type { BatchOperation } from '@epitaph/api/store/api/items-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { Random } from '../simulation/random.ts';
 import { DEFINITION } from '../support/definition.ts';
-import type { Intent } from './kill-rounds.ts';
+import { type Intent, TOGETHER } from './kill-rounds.ts';
 
 /**
  * The process that is killed: an embedded store as it ships, under full write load, its purge running. It tells each
@@ -21,6 +22,7 @@ const WRITERS = 32;
 const ITEMS_EACH = 12;
 const PARTITION_OWNERS = 4;
 const KEEPERS = 2;
+const BATCHES = 2;
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 
 function tell(line: string): void {
@@ -112,6 +114,26 @@ async function ownPartition(owner: number): Promise<void> {
   }
 }
 
+/** Writes several items at once, as scripts and batches do, all with the same value; some in new lives. */
+async function writeTogether(batch: number): Promise<void> {
+  const pk = `b${batch}`;
+  const partitionKey = JSON.stringify([pk]);
+  for (let isThere = false; ; isThere = true) {
+    const v = ++value;
+    const begins = isThere && random.chance(0.3);
+    const operations = TOGETHER.flatMap((id): BatchOperation[] => {
+      const document = { id, pk, v };
+      const item = { id, partitionKey, document, json: JSON.stringify(document) };
+      const write = { kind: 'write', operation: 'upsert', item } as const;
+      return begins ? [{ kind: 'delete', id, partitionKey }, write] : [write];
+    });
+    tell(`b ${pk} ${JSON.stringify({ action: 'batch', v } satisfies Intent)}`);
+    const outcome = await store.batchItems(CALLER, within, operations);
+    if (outcome.kind === 'refused') throw outcome.refusal;
+    tell(`a ${pk} 0`);
+  }
+}
+
 /** Holds items that soon expire, releases some, and brings some back. */
 async function keep(): Promise<void> {
   const held: string[] = [];
@@ -155,6 +177,7 @@ async function govern(): Promise<void> {
 await Promise.all([
   ...Array.from({ length: WRITERS }, (_, writer) => write(writer)),
   ...Array.from({ length: PARTITION_OWNERS }, (_, owner) => ownPartition(owner)),
+  ...Array.from({ length: BATCHES }, (_, batch) => writeTogether(batch)),
   ...Array.from({ length: KEEPERS }, () => keep()),
   govern(),
 ]);

@@ -15,6 +15,7 @@ export interface Intent {
     | 'delete'
     | 'erase'
     | 'delete-partition'
+    | 'batch'
     | 'hold'
     | 'release'
     | 'policy';
@@ -36,11 +37,16 @@ interface KnownItem {
   open: Intent | undefined;
 }
 
+/** Items that are always written at once, and have the same value. */
+export const TOGETHER = ['x', 'y', 'z'];
+
 /** What is known besides the items that writers have for themselves. */
 class Known {
   readonly items = new Map<string, KnownItem>();
   /** Partitions of which a delete is under way. */
   readonly leaving = new Set<string>();
+  /** By partition, the value of the items that are written at once, and what was begun with them and not answered. */
+  readonly together = new Map<string, { standing: number | undefined; open: number | undefined }>();
   /** Items that are held, once that was answered for. */
   readonly holds = new Map<string, { readonly v: number; state: 'placing' | 'held' | 'releasing' | 'released' }>();
   /** The newest version of the container's policy that was answered for. */
@@ -48,7 +54,9 @@ class Known {
 
   begun(subject: string, intent: Intent): void {
     if (intent.action === 'delete-partition') this.leaving.add(subject);
-    else if (intent.action === 'hold') this.holds.set(subject, { v: intent.v, state: 'placing' });
+    else if (intent.action === 'batch') {
+      this.together.set(subject, { standing: this.together.get(subject)?.standing, open: intent.v });
+    } else if (intent.action === 'hold') this.holds.set(subject, { v: intent.v, state: 'placing' });
     else if (intent.action === 'release') this.holds.get(subject)!.state = 'releasing';
     else if (intent.action !== 'policy') this.item(subject).open = intent;
   }
@@ -56,7 +64,9 @@ class Known {
   /** @param number `_ts` of what was written, or the version of the policy */
   acknowledged(subject: string, number: number): void {
     const hold = this.holds.get(subject);
-    if (subject === 'policy') this.policyVersion = number;
+    const together = this.together.get(subject);
+    if (together !== undefined) Object.assign(together, { standing: together.open, open: undefined });
+    else if (subject === 'policy') this.policyVersion = number;
     else if (hold !== undefined) hold.state = hold.state === 'placing' ? 'held' : 'released';
     else if (this.leaving.delete(subject)) {
       for (const [item, known] of this.items) if (item.startsWith(`${subject}-`)) known.standing = undefined;
@@ -204,6 +214,11 @@ function after(before: Standing | undefined, intent: Intent, ts: number): Standi
   return { v: intent.v, ts, ttl: intent.action === 'patch' ? before?.ttl : intent.ttl };
 }
 
+function unlessMissing(error: unknown): undefined {
+  if (error instanceof Refusal && error.code === 'item-not-found') return;
+  throw error;
+}
+
 async function check(store: Store, known: Known) {
   const container = store.container('db', 'c');
   const counts = { open: 0, happened: 0, purged: 0, held: 0 };
@@ -212,15 +227,27 @@ async function check(store: Store, known: Known) {
   const { version } = container.timeline.at(-1)!;
   if (version < known.policyVersion) throw new Error(`policy ${known.policyVersion} is lost: the last is ${version}`);
   if (container.retention.erasures.length > 0) throw new Error('an erasure was not carried out at the start');
+  for (const [partition, entry] of known.together) {
+    const partitionKey = JSON.stringify([partition]);
+    const values = new Set<number | undefined>();
+    for (const id of TOGETHER) {
+      const shown = await store.readItem(container, id, partitionKey).catch(unlessMissing);
+      values.add(shown && (JSON.parse(shown.json) as { v: number }).v);
+    }
+    const [value] = values;
+    if (values.size > 1 || (value !== entry.standing && value !== entry.open)) {
+      throw new Error(
+        `${partition} is there in part, or lost: ${[...values].join(' ')}, known was ${JSON.stringify(entry)}`,
+      );
+    }
+    Object.assign(entry, { standing: value, open: undefined });
+  }
   for (const [item, entry] of known.items) {
     const [, writer] = /^w(\d+)/.exec(item) ?? [];
     const partition = writer === undefined ? item.slice(0, item.indexOf('-')) : `p${Number(writer) % 8}`;
     const partitionKey = JSON.stringify([partition]);
     const askedMs = store.nowMs();
-    const shown = await store.readItem(container, item, partitionKey).catch((error: unknown) => {
-      if (error instanceof Refusal && error.code === 'item-not-found') return undefined;
-      throw error;
-    });
+    const shown = await store.readItem(container, item, partitionKey).catch(unlessMissing);
     const nowMs = store.nowMs();
     const { standing, open } = entry;
     if (open !== undefined) counts.open += 1;
