@@ -153,7 +153,7 @@ export class Engine {
   text(value: QuickJSHandle): string | undefined {
     return this.#guard(() => {
       if (this.#context.typeof(value) !== 'string') return undefined;
-      const length = this.#context.getNumber(this.#context.getProp(value, 'length'));
+      const length = this.#context.getProp(value, 'length').consume((handle) => this.#context.getNumber(handle));
       if (length > MAX_SAID) throw new EngineStopped('out-of-memory');
       return this.#context.getString(value);
     });

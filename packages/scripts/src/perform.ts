@@ -42,7 +42,7 @@ const SCRIPT_COMPILE_ERROR = 0xffff;
 /** QuickJS on a declaration without one. */
 const NAME_EXPECTED = 'function name expected';
 
-/** Functions in the engine that take texts and give texts. */
+/** Functions in the engine that take texts and give texts. What they are given is theirs: nobody else has it afterwards. */
 type Members = (member: string, ...args: QuickJSHandle[]) => string;
 
 /** An engine with its prelude. */
@@ -64,7 +64,14 @@ export class World {
 
   members(settings: object = {}): Members {
     const made = this.engine.call(this.#define, this.#basics, this.engine.given(JSON.stringify(settings)));
-    return (member, ...args) => this.engine.text(this.engine.call(this.engine.member(made, member), ...args)) ?? '';
+    return (member, ...args) => {
+      const f = this.engine.member(made, member);
+      const value = this.engine.call(f, ...args);
+      const text = this.engine.text(value);
+      // What has a handle stays in the engine's memory. One that has failed is not used any more.
+      for (const handle of [f, value, ...args]) handle.dispose();
+      return text ?? '';
+    };
   }
 
   setTime(nowMs: number): void {

@@ -68,6 +68,20 @@ describe('A runner', () => {
     await runner.close();
   });
 
+  it('has scripts read more than their memory, which keep nothing of it', async () => {
+    // With what the engine is made for, some 17 MB.
+    const runner = new ScriptRunner({ threads: 1, memoryBytes: 1024 * 1024 });
+    const host = new Recorder(() => ({ kind: 'done', body: JSON.stringify({ text: 'x'.repeat(1024 * 1024) }) }));
+    const source = `function f(left) {
+      const next = () => {
+        if (left-- > 0) __.readDocument(__.getSelfLink() + 'docs/1', (error, { text }) => { __.response.setBody(text.length); next(); });
+      };
+      next();
+    }`;
+    expect(await bodyOf(runner, source, host, { args: '[20]' })).toBe(1024 * 1024);
+    await runner.close();
+  });
+
   it('tells the time that it is told', async () => {
     const NOW = Date.UTC(2026, 0, 1);
     const runner = new ScriptRunner({ threads: 1, now: () => NOW });
