@@ -90,6 +90,11 @@ export class ScriptRunner {
     }
   }
 
+  /** Refuses scripts that wait and that come, as `busy`. Those that run go on, and may have functions called. */
+  refuse(): void {
+    this.#scripts.refuse();
+  }
+
   /** Ends what runs, as `busy`, and all threads. */
   async close(): Promise<void> {
     await Promise.all([this.#scripts.close(), this.#functions.close()]);

@@ -91,9 +91,14 @@ export class ThreadPool {
     }
   }
 
-  async close(): Promise<void> {
+  /** Refuses what waits and what comes. What runs goes on. */
+  refuse(): void {
     this.#isClosed = true;
     for (let next = this.#next(); next !== undefined; next = this.#next()) next.take(BUSY);
+  }
+
+  async close(): Promise<void> {
+    this.refuse();
     for (const thread of this.#busy) thread.stop({ kind: 'busy', workedMs: 0 });
     await Promise.all([...this.#busy, ...this.#idle].map((thread) => thread.end()));
   }

@@ -3,7 +3,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { type FunctionCall, ScriptRunner } from '@epitaph/scripts';
 import { TURN } from './run.ts';
 
-const runner = new ScriptRunner();
+const runner = new ScriptRunner({ timeMs: 60_000 });
 afterAll(() => runner.close());
 
 const evaluate = (sources: Readonly<Record<string, string>>, calls: readonly FunctionCall[]) =>

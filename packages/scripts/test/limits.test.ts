@@ -58,6 +58,20 @@ describe('A runner', () => {
     await runner.close();
   });
 
+  it('lets what runs come to its end, and refuses the rest, before it is closed', async () => {
+    const runner = new ScriptRunner({ threads: 1 });
+    const { host, asked, answer } = holding();
+    const running = run(runner, ASKING, host, { args: '["a"]' });
+    const waiting = run(runner, ASKING);
+    await asked();
+    runner.refuse();
+    expect(await waiting).toMatchObject({ kind: 'busy' });
+    expect(await run(runner, '() => {}')).toMatchObject({ kind: 'busy' });
+    answer();
+    expect(await running).toMatchObject({ kind: 'done' });
+    await runner.close();
+  });
+
   it('starts another thread for one that it had to end', async () => {
     const runner = new ScriptRunner({ threads: 1, timeMs: 100 });
     const [ended, next] = await Promise.all([

@@ -346,6 +346,10 @@ describe('a stored procedure', () => {
         c.replaceDocument(counter._self, counter, (error) => { if (error) throw error; r.setBody(counter.n); });
       });`);
     await container.scripts.storedProcedures.create({ id: 'count', body: count });
+    const make = answering(`c.createDocument(c.getSelfLink(), { id: 'counter', customer: 'ann', n: 0 }, (error) => {
+      r.setBody(error ? 'there' : 'made');
+    });`);
+    await container.scripts.storedProcedures.create({ id: 'make', body: make });
     const procedure = container.scripts.storedProcedure('count');
     await Promise.all(Array.from({ length: 8 }, () => procedure.execute('ann')));
     expect((await container.item('counter', 'ann').read()).resource).toMatchObject({ n: 8 });
@@ -355,13 +359,19 @@ describe('a stored procedure', () => {
     let reads = 0;
     const overtaking = (times: number) =>
       vi.spyOn(store, 'readItem').mockImplementation(async (...asked) => {
-        const found = await read(...asked);
+        const found = await read(...asked).catch((error: Error) => error);
         if (++reads <= times) await container.items.upsert({ id: 'counter', customer: 'ann', n: 100 });
+        if (found instanceof Error) throw found;
         return found;
       });
     const overtaken = overtaking(2);
     try {
       expect((await procedure.execute('ann')).resource).toBe(101);
+      // By who has made meanwhile what was not there.
+      await container.item('counter', 'ann').delete();
+      reads = 0;
+      overtaking(1);
+      expect((await container.scripts.storedProcedure('make').execute('ann')).resource).toBe('there');
       overtaking(Number.POSITIVE_INFINITY);
       expect((await refusalOf(procedure.execute('ann'))).code).toBe(449);
     } finally {
@@ -523,6 +533,10 @@ describe('a trigger', () => {
     expect(resource).toMatchObject({ id: 'a', stamped: 'Create' });
     expect((await container.item('a', 'ann').read()).resource).toEqual(resource);
     expect((await container.item('count', 'ann').read()).resource).toMatchObject({ n: 1, last: 'a' });
+    // What a trigger has written comes of it, and what the request has asked for of the request.
+    const { resource: counting } = await container.scripts.trigger('count').read();
+    const causeOf = async (id: string) => (await world.history(container.id, id)).at(-1)!.causationId;
+    expect([await causeOf('a'), `"${await causeOf('count')}"`]).toEqual([undefined, counting!._etag]);
     const replaced = await container
       .item('a', 'ann')
       .replace({ id: 'a', customer: 'ann', n: 2 }, { preTriggerInclude: ['stamp'] });
@@ -618,6 +632,39 @@ describe('a trigger', () => {
     const deleting = container.item('there', 'ann').delete({ postTriggerInclude: ['count'] });
     expect((await refusalOf(deleting)).message).toMatch(/is for create/i);
     expect(await idsOf()).toEqual(['there']);
+    const many = Array.from({ length: 11 }, () => 'count');
+    expect((await creating({ postTriggerInclude: many })).message).toMatch(/10 triggers of a type at most/);
+  });
+
+  test('is for what it says it is for', async () => {
+    const all = ['All', 'Create', 'Update', 'Replace', 'Upsert', 'Delete'];
+    for (const triggerOperation of all as unknown as TriggerOperation[]) {
+      const body = 'function () {}';
+      await container.scripts.triggers.create({
+        id: triggerOperation,
+        body,
+        triggerType: TriggerType.Pre,
+        triggerOperation,
+      });
+    }
+    const item = container.item('a', 'ann');
+    const body = { id: 'a', customer: 'ann' };
+    const runsFor = async (does: (options: { preTriggerInclude: string[] }) => Promise<unknown>) => {
+      const found: string[] = [];
+      for (const id of all) {
+        await container.items.upsert(body);
+        await does({ preTriggerInclude: [id] }).then(
+          () => found.push(id),
+          ({ code }: { code: unknown }) => expect(code).toBe(400),
+        );
+      }
+      return found.join();
+    };
+    expect(await runsFor((options) => item.delete(options))).toBe('All,Delete');
+    expect(await runsFor((options) => item.replace(body, options))).toBe('All,Update,Replace');
+    expect(await runsFor((options) => container.items.upsert(body, options))).toBe('All,Create,Update,Replace,Upsert');
+    const another = (options: object) => container.items.create({ id: crypto.randomUUID(), customer: 'ann' }, options);
+    expect(await runsFor(another)).toBe('All,Create');
   });
 
   test('is not left out of a batch or a patch', async () => {

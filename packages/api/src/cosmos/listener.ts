@@ -46,6 +46,8 @@ export interface CosmosOptions {
 export interface DataPlane {
   readonly overHttp: RequestListener;
   readonly direct: AnswerDirect;
+  /** Refuses scripts that have not begun: the server is being stopped. */
+  readonly stopping: () => void;
   /** Ends the scripts that run. */
   readonly close: () => Promise<void>;
 }
@@ -173,7 +175,7 @@ export function cosmosPlane({
       return refuse(error);
     }
   };
-  return { overHttp, direct, close: async () => scripts?.close() };
+  return { overHttp, direct, stopping: () => scripts?.refuse(), close: async () => scripts?.close() };
 }
 
 const begun = (request: Asked, response: Reply, isDirect: boolean): Exchange => ({

@@ -157,6 +157,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   });
   app.addHook('preClose', (done) => {
     isClosing = true;
+    dataPlane.stopping();
     done();
   });
   app.addHook('onClose', () => dataPlane.close());
