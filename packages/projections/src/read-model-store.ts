@@ -76,8 +76,8 @@ export interface DisappearanceRow extends LifeName {
 }
 
 /**
- * What databases have besides containers, and containers besides items: whole states, few enough to be held in memory. The number is the position of
- * the creation in the log.
+ * What databases have besides containers, and containers besides items: whole states, few enough to be held in memory. The
+ * number is the position of the creation in the log.
  */
 export type CatalogEntry =
   | { readonly kind: 'user'; readonly number: number; readonly state: UserState }
