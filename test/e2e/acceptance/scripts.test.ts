@@ -1,7 +1,7 @@
 import { type Container, TriggerOperation, TriggerType } from '@azure/cosmos';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { keyHeader, raw } from '../support/raw.ts';
-import { CALLER, refusalOf, World } from '../support/world.ts';
+import { READ_ONLY_KEY, CALLER, refusalOf, World } from '../support/world.ts';
 
 let world: World;
 let container: Container;
@@ -463,6 +463,53 @@ describe('a stored procedure', () => {
     } finally {
       await hasty.end();
     }
+  });
+
+  test('is upserted by clients that do so, and not run by who may only read', async () => {
+    const scripts = `/dbs/shop/colls/${container.id}/sprocs`;
+    const body = JSON.stringify({ id: 'p', body: 'function () { getContext().getResponse().setBody(1); }' });
+    const upsert = () =>
+      raw(world.endpoint, 'POST', scripts, { headers: { 'x-ms-documentdb-is-upsert': 'true' }, body });
+    expect([(await upsert()).status, (await upsert()).status]).toEqual([201, 200]);
+    expect((await raw(world.endpoint, 'POST', scripts, { body })).status).toBe(409);
+    const asQuery = { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true' };
+    const call = async (headers: Record<string, string>, key: string) =>
+      (await raw(world.endpoint, 'POST', `${scripts}/p`, { headers, body: '[]', key })).status;
+    expect(await call(keyHeader('ann'), READ_ONLY_KEY)).toBe(403);
+    expect(await call(asQuery, READ_ONLY_KEY)).toBe(405);
+  });
+
+  test('may write 16 MB of documents, and hears when it is more', async () => {
+    const { resource } = await run(
+      answering(`
+        const text = 'x'.repeat(1.9 * 1024 * 1024);
+        let made = 0;
+        for (let n = 0; n < 9; n++) {
+          c.createDocument(c.getSelfLink(), { id: 'large ' + n, customer: 'ann', text }, (error) => {
+            r.setBody(error ? { made, number: error.number } : ++made);
+          });
+        }`),
+    );
+    expect(resource).toEqual({ made: 8, number: 413 });
+    expect(await idsOf()).toHaveLength(8);
+  });
+
+  test('does not take for an item what another has of it, and deletes none that it can’t write under another id', async () => {
+    await put('there');
+    const { resource: there } = await container.item('there', 'ann').read();
+    await put('copy', { of: { id: 'there', _etag: '"another"', _rid: there!._rid } });
+    const { resource } = await run(
+      answering(`
+        c.queryDocuments(c.getSelfLink(), 'SELECT VALUE c.of FROM c WHERE IS_DEFINED(c.of)', (error, found) => {
+          if (error) throw error;
+          c.readDocument(c.getAltLink() + '/docs/there', (error, read) => {
+            if (error) throw error;
+            c.replaceDocument(read._self, { id: 'moved', customer: 'bob' }, (error) => r.setBody([found[0].id, read.id, error.number]));
+          });
+        });`),
+    );
+    expect(resource).toEqual(['there', 'there', 400]);
+    expect(await idsOf()).toEqual(['copy', 'there']);
   });
 
   test('is counted by what came of it', async () => {
