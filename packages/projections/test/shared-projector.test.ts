@@ -33,21 +33,26 @@ class Shared {
   asked: Promise<void> = Promise.resolve();
   /** Waited for before a batch is applied. */
   applies: Promise<void> = Promise.resolve();
-  /** How often the catalog was loaded. */
+  /** How often the catalog was loaded, and what is waited for meanwhile. */
   loads = 0;
+  loading: Promise<void> = Promise.resolve();
   #onLost: (() => void) | undefined;
   #onNews: ((news: ReadModelNews) => void) | undefined;
   /** Of what the node has been told. */
   readonly news: ReadModelNews[] = [];
   /** The batches that were applied: to which version, and up to where. */
   readonly applied: { readonly version: number; readonly checkpoint: number }[] = [];
-  readonly projector = new SharedProjector({
-    log: this.log,
-    readModels: this.#readModels(),
-    mayProject: true,
-    onApplied: () => {},
-    onNews: (news: ReadModelNews) => this.news.push(news),
-  } as unknown as SharedProjectorOptions);
+  readonly projector: SharedProjector;
+
+  constructor(mayProject = true) {
+    this.projector = new SharedProjector({
+      log: this.log,
+      readModels: this.#readModels(),
+      mayProject,
+      onApplied: () => {},
+      onNews: (news: ReadModelNews) => this.news.push(news),
+    } as unknown as SharedProjectorOptions);
+  }
 
   /** Whether the node has the right to write. */
   get isLed(): boolean {
@@ -81,8 +86,9 @@ class Shared {
 
   #store(version: number): ReadModelStore {
     const store: Partial<ReadModelStore> = {
-      databases: () => {
+      databases: async () => {
         this.loads += 1;
+        await this.loading;
         return [];
       },
       containers: () => [],
@@ -167,6 +173,35 @@ describe('a node that goes on to project after a rebuild', () => {
     } finally {
       await shared.projector.close();
     }
+  });
+
+  it.each([
+    { what: 'of one that projects', mayProject: true },
+    { what: 'of one that does not', mayProject: false },
+  ])('takes nothing for gone that is not in them yet: $what', async ({ mayProject }) => {
+    const shared = new Shared(mayProject);
+    await shared.append();
+    if (!mayProject) shared.checkpoints.set(1, 1);
+    await shared.projector.start();
+    await expect.poll(() => shared.projector.position).toBe(1);
+    const { promise, resolve: goOn } = Promise.withResolvers<void>();
+    shared.asked = promise;
+    shared.loading = promise;
+    shared.checkpoints.set(2, 0);
+    shared.used = 2;
+    await expect.poll(() => shared.seen, { timeout: 3_000 }).toBe(2);
+    await turns();
+    // Readers find the others by now, and wait.
+    expect(shared.projector.position).toBe(0);
+    const waited = shared.projector.waitFor(1);
+    goOn();
+    if (!mayProject) {
+      shared.checkpoints.set(2, 1);
+      shared.hears(ANYTHING);
+    }
+    await waited;
+    expect(shared.projector.position).toBe(1);
+    await shared.projector.close();
   });
 
   it('stands still when it is told to, also in the midst of going on with others that a node has made', async () => {
