@@ -99,7 +99,7 @@ export class ThreadPool {
 
   async close(): Promise<void> {
     this.refuse();
-    for (const thread of this.#busy) thread.stop({ kind: 'busy', workedMs: 0 });
+    for (const thread of this.#busy) thread.stop(BUSY);
     await Promise.all([...this.#busy, ...this.#idle].map((thread) => thread.end()));
   }
 

@@ -6,6 +6,7 @@ import type { Caller } from '../store/api/common.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
 import { storeOf } from './granted.ts';
+import { isRunOfScript } from './request.ts';
 
 /** @source the service's own words, by which tools tell that a role is missing: https://github.com/microsoft/vscode-cosmosdb/pull/2289 */
 const blocked = (kind: 'notAssigned' | 'notForIdentities', why: string): WireError =>
@@ -59,10 +60,9 @@ export function checkTargetAssigned(
 ): void {
   const { hasAny, reaches, covers } = reachOf(principal);
   if (!hasAny) throw notAssigned(principal, METADATA, '/');
-  const isRun = method === 'POST' && segments.length === 6;
   const isOfItems =
     segments[2] === 'colls' &&
-    (segments[4] === 'docs' || segments[4] === 'operations' || (segments[4] === 'sprocs' && isRun));
+    (segments[4] === 'docs' || segments[4] === 'operations' || isRunOfScript(method, segments));
   const isMetadata = segments[0] !== 'offers' && segments[2] !== 'users';
   if (isRead ? isMetadata : isOfItems) {
     const [root, database, kind, container] = segments;

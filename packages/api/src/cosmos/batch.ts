@@ -5,7 +5,7 @@ import type { BatchOperation } from '../store/api/items-api.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 import { Places } from '@epitaph/core/places.ts';
 import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
-import { charge } from '../request-units/charge.ts';
+import { charge, rounded } from '../request-units/charge.ts';
 import { containerHeaders, sessionHeaders } from './containers.ts';
 import { badRequest, tooManyRequests, WireError, wireShapes } from './errors.ts';
 import { type Asked, readOperations, type SentOperation, toStore } from './batch-operations.ts';
@@ -60,7 +60,7 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
   return {
     status: results.every(({ statusCode }) => statusCode < 300) ? 200 : 207,
     body,
-    charge: Math.round(results.reduce((sum, { requestCharge }) => sum + requestCharge, 0) * 100) / 100,
+    charge: rounded(results.reduce((sum, { requestCharge }) => sum + requestCharge, 0)),
     // A batch that failed for want of an item names no path, like the operation alone.
     headers:
       isAtomic && results.some(({ statusCode }) => statusCode === 404)

@@ -1,9 +1,18 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { workUntil } from '../store/queries/query-places.ts';
 import type { UserKind } from '../request-units/request-units.ts';
-import { charge } from '../request-units/charge.ts';
+import { charge, rounded } from '../request-units/charge.ts';
 import { tooManyRequests } from './errors.ts';
-import { containerOf, headerFlag, isBatch, isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
+import {
+  containerOf,
+  headerFlag,
+  isBatch,
+  isQuery,
+  isQueryPlan,
+  isRunOfScript,
+  type Answer,
+  type CosmosRequest,
+} from './request.ts';
 import { isRead, route } from './router.ts';
 import { spentUntil } from './scripts/transaction.ts';
 
@@ -37,7 +46,7 @@ export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' 
   const worked = error instanceof Error ? workUntil.get(error) : undefined;
   if (worked !== undefined) return charge.refusedQuery(worked.examined, worked.extraWork);
   const spent = error instanceof Error ? spentUntil.get(error) : undefined;
-  if (spent !== undefined) return Math.round((charge.refusedWrite + spent) * 100) / 100;
+  if (spent !== undefined) return rounded(charge.refusedWrite + spent);
   return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
 }
 
@@ -64,8 +73,7 @@ function kindOf({
 
 /** What a request is counted and traced as. */
 export function operationOf(request: Pick<CosmosRequest, 'method' | 'segments' | 'headers'>): string {
-  const { method, segments } = request;
-  if (method === 'POST' && segments[4] === 'sprocs' && segments.length === 6) return 'script';
+  if (isRunOfScript(request.method, request.segments)) return 'script';
   const kind = kindOf(request);
   if (kind === 'changeFeed') return 'change-feed';
   if (kind !== undefined) return kind;

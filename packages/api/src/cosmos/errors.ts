@@ -125,12 +125,6 @@ export class WireError extends Error {
   }
 }
 
-/** A script has failed by an error of its own. The number that it gave the error is the substatus: clients tell errors apart by it. */
-export function scriptThrew(what: string, { message, number }: { readonly message: string; readonly number?: number }) {
-  const substatus = number !== undefined && number > 0 && number < 2 ** 31 ? number : undefined;
-  return new WireError('badRequest', wrappedErrors(`Encountered exception while ${what}. ${message}`), { substatus });
-}
-
 /** Over the budget: nothing was done, and after so many milliseconds there is something to spend again. */
 export const tooManyRequests = (retryAfterMs: number): WireError =>
   new WireError(

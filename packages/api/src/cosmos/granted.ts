@@ -10,6 +10,7 @@ import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { Grant } from '../store/api/users-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
+import { isRunOfScript } from './request.ts';
 
 /** What every refusal of a token says that is valid, but not for this. */
 const notGranted = (): WireError =>
@@ -42,8 +43,7 @@ export function checkTargetGranted(
   if (length === 6 && segments[4] === 'addresses') return;
   if (length === 5 && segments[4] === 'docs' && item === undefined) return;
   if (length === 6 && segments[4] === 'docs') return;
-  // To run it.
-  if (length === 6 && segments[4] === 'sprocs' && method === 'POST' && item === undefined) return;
+  if (isRunOfScript(method, segments) && item === undefined) return;
   throw notGranted();
 }
 

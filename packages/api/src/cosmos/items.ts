@@ -25,7 +25,7 @@ import {
   type QueryBody,
 } from './feed.ts';
 import { checkItemId, readItemBody } from './item-body.ts';
-import { otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
+import { namedKey, otherKey, readPartitionKeyHeader, wholeKeyOf } from './partition-key.ts';
 import { parseExactJson } from './json.ts';
 import { afterReading } from './long-texts.ts';
 import { readPatch } from './patch.ts';
@@ -235,11 +235,7 @@ function itemAddress(request: CosmosRequest, container: ContainerState): MaybePr
 
 function namedItem(request: CosmosRequest, container: ContainerState, name: string): ItemName {
   const id = checkItemId(name);
-  const { definition } = container;
-  const header = partitionKeyHeader(request.headers);
-  // Clients from before partition keys were required send none.
-  const given = definition.partitionKey['systemKey'] === true ? (header ?? '[]') : header;
-  return { id, partitionKey: wholeKeyOf(readPartitionKeyHeader(definition, given)) };
+  return { id, partitionKey: namedKey(container.definition, partitionKeyHeader(request.headers)) };
 }
 
 /** The partition key that the header names, with all of its components. */

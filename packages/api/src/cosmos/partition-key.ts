@@ -51,6 +51,17 @@ export function wholeKeyOf(given: ReturnType<typeof readPartitionKeyHeader>): st
   );
 }
 
+/**
+ * The key that a header names where one item, or a script, is asked for. Clients from before partition keys were required
+ * send none.
+ *
+ * @throws WireError 400
+ */
+export function namedKey(definition: ContainerDefinition, header: string | undefined): string {
+  const given = definition.partitionKey['systemKey'] === true ? (header ?? '[]') : header;
+  return wholeKeyOf(readPartitionKeyHeader(definition, given));
+}
+
 /** What a document is refused with whose key is another than the request names. */
 export const otherKey = (): WireError =>
   new WireError(

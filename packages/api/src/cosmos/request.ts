@@ -213,6 +213,10 @@ export const isFeed = ({ method, headers }: Pick<CosmosRequest, 'method' | 'head
 export const methodNotAllowed = (): WireError =>
   new WireError('methodNotAllowed', 'The requested verb is not supported.');
 
+/** Whether a target is a stored procedure that is to be run. */
+export const isRunOfScript = (method: string, segments: readonly string[]): boolean =>
+  method === 'POST' && segments.length === 6 && segments[4] === 'sprocs';
+
 /** @throws WireError 400 where no scripts are run */
 export function scriptRunner({ scripts }: Pick<CosmosRequest, 'scripts'>): ScriptRunner {
   if (scripts === undefined) throw badRequest('Scripts are not run by this server: it was started with --scripts off.');

@@ -7,6 +7,7 @@ import { isPseudonym } from '@epitaph/core/item/pseudonym.ts';
 import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import type { RecordedBackup } from '@epitaph/projections/purge/vault-copies.ts';
 import { jsonText, parseJson } from '@epitaph/query';
+import { rounded } from '../request-units/charge.ts';
 import type { RequestUnitStatus } from '../request-units/request-units.ts';
 import type { TtlPreview } from '../store/api/catalog-api.ts';
 import type {
@@ -292,7 +293,7 @@ export function purgeShape(status: PurgeStatus): Shape {
 }
 
 export function requestUnitsShape(status: RequestUnitStatus, container: ContainerState): Shape {
-  const units = (amount: number | null): number | null => (amount === null ? null : Math.round(amount * 100) / 100);
+  const units = (amount: number | null): number | null => (amount === null ? null : rounded(amount));
   const consumed = Object.entries(status.consumed).map(
     ([kind, { operations, requestUnits, throttled }]) =>
       [kind, { operations, requestUnits: units(requestUnits), throttled }] as const,

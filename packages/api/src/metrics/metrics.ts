@@ -1,6 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Scavenge } from '@epitaph/core/log/event-log.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
+import { rounded } from '../request-units/charge.ts';
 import { requestUnitKinds } from '../request-units/request-units.ts';
 import type { ContainerBacklog, ProjectionStatus, PurgeStatus } from '../store/api/operations-api.ts';
 import type { StoreApi } from '../store/store-api.ts';
@@ -234,7 +235,7 @@ function writeRequestUnits(text: MetricsText, store: StoreApi): void {
   text.counter(
     'epitaph_request_units_total',
     'Request units that were spent.',
-    samples(({ requestUnits }) => Math.round(requestUnits * 100) / 100),
+    samples(({ requestUnits }) => rounded(requestUnits)),
   );
   text.counter(
     'epitaph_throttled_operations_total',

@@ -8,7 +8,8 @@ import { countIndexedPaths } from './indexed-paths.ts';
  */
 const kilobytes = (bytes: number): number => Math.max(1, Math.ceil(bytes / 1024));
 
-const rounded = (units: number): number => Math.round(units * 100) / 100;
+/** Request units as they are told: to a hundredth. */
+export const rounded = (units: number): number => Math.round(units * 100) / 100;
 
 /** Units of work on documents, of which a million take some milliseconds. */
 const WORK_PER_UNIT = 50_000;

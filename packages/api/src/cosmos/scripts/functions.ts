@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { QueryRequest } from '../../store/api/queries-api.ts';
-import { badRequest, overloaded, scriptThrew, WireError, wrappedErrors } from '../errors.ts';
 import { type CosmosRequest, scriptRunner } from '../request.ts';
+import { failureOf } from './failures.ts';
 
 /** Whether a query may call user-defined functions. */
 const callsFunctions = (sql: string): boolean => /\budf\s*\./i.test(sql);
@@ -36,25 +36,8 @@ export function functionsFor(
     call: async (calls, signal) => {
       const outcome = await runner.evaluate(sources, calls, { of: container.rid, signal });
       workedMs += outcome.workedMs;
-      switch (outcome.kind) {
-        case 'done':
-          return outcome.results;
-        case 'threw':
-          throw scriptThrew(`executing 'udf.${outcome.name}'`, outcome);
-        case 'out-of-time':
-          throw new WireError(
-            'requestTimeout',
-            wrappedErrors('A user-defined function did not come to its end in time.'),
-          );
-        case 'out-of-memory':
-          throw badRequest(wrappedErrors('A user-defined function took more memory than a script may.'));
-        case 'stopped':
-          throw outcome.error;
-        case 'busy':
-          throw overloaded(1_000);
-        default:
-          return outcome satisfies never;
-      }
+      if (outcome.kind === 'done') return outcome.results;
+      throw failureOf('A user-defined function', outcome);
     },
   };
 }

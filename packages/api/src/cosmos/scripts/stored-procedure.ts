@@ -1,7 +1,7 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { containerHeaders } from '../containers.ts';
-import { readPartitionKeyHeader, wholeKeyOf } from '../partition-key.ts';
+import { namedKey } from '../partition-key.ts';
 import { rangeIdOf } from '../ranges.ts';
 import { badRequest } from '../errors.ts';
 import { headerFlag, jsonOf, partitionKeyHeader, type Answer, type CosmosRequest } from '../request.ts';
@@ -17,11 +17,7 @@ export async function runStoredProcedure(
   script: ScriptState,
 ): Promise<Answer> {
   const { headers } = request;
-  const { definition } = container;
-  const header = partitionKeyHeader(headers);
-  // Clients from before partition keys were required send none.
-  const given = definition.partitionKey['systemKey'] === true ? (header ?? '[]') : header;
-  const partitionKey = wholeKeyOf(readPartitionKeyHeader(definition, given));
+  const partitionKey = namedKey(container.definition, partitionKeyHeader(headers));
   const args = argumentsOf(request);
   const logs = headerFlag(headers, 'x-ms-documentdb-script-enable-logging');
   const done = await inTransaction(request, container, partitionKey, (transaction) =>

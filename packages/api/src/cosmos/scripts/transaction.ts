@@ -7,16 +7,17 @@ import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { type Json, parseJson, parseQuery } from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
-import { charge, chargeOfWrite, workOfText } from '../../request-units/charge.ts';
+import { charge, chargeOfWrite, rounded, workOfText } from '../../request-units/charge.ts';
 import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
 import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../store/items/system-properties.ts';
 import { birthOfItemRid, itemRid } from '../../store/rids.ts';
 import { decodeContinuation, encodeContinuation } from '../continuation.ts';
-import { badRequest, describeError, overloaded, scriptThrew, tooLarge, WireError, wrappedErrors } from '../errors.ts';
+import { badRequest, describeError, tooLarge, WireError } from '../errors.ts';
 import { itemOf } from '../item-body.ts';
 import { isJsonObject, parseExactText } from '../json.ts';
 import { type CosmosRequest, databaseOf, scriptRunner } from '../request.ts';
 import type { QueryBody } from '../feed.ts';
+import { failureOf } from './failures.ts';
 import { functionsFor } from './functions.ts';
 import { type Found, rowsOver } from './rows-over.ts';
 
@@ -66,7 +67,7 @@ export function inTransaction<Result>(
         const result = await work(transaction);
         const recorded = await transaction.record();
         spent += transaction.charge;
-        if (recorded !== undefined) return { result, charge: Math.round(spent * 100) / 100, ...recorded };
+        if (recorded !== undefined) return { result, charge: rounded(spent), ...recorded };
       } catch (error) {
         spent += transaction.charge;
         if (error instanceof Overtaken) continue;
@@ -149,8 +150,7 @@ export class Transaction implements ScriptHost {
     this.#causationId = undefined;
     this.#charge += charge.script(outcome.workedMs);
     if (outcome.kind === 'done') return outcome;
-    if (outcome.kind === 'stopped') throw outcome.error;
-    throw failureOf(name, outcome);
+    throw failureOf(`The script '${name}'`, outcome);
   }
 
   /** Carries out what the script asks for. Expected refusals are for the script to hear; nothing else is. */
@@ -503,19 +503,4 @@ function parametersIn(value: unknown): QueryBody['parameters'] {
     return value as QueryBody['parameters'];
   }
   throw badRequest("The query's parameters are not an array of objects with a name.");
-}
-
-function failureOf(name: string, outcome: Exclude<ScriptOutcome, { kind: 'done' | 'stopped' }>): WireError {
-  switch (outcome.kind) {
-    case 'threw':
-      return scriptThrew('executing Javascript', outcome);
-    case 'out-of-time':
-      return new WireError('requestTimeout', wrappedErrors(`The script '${name}' did not come to its end in time.`));
-    case 'out-of-memory':
-      return badRequest(wrappedErrors(`The script '${name}' took more memory than a script may.`));
-    case 'busy':
-      return overloaded(1_000);
-    default:
-      return outcome satisfies never;
-  }
 }

@@ -1,0 +1,32 @@
+import type { FunctionsOutcome, ScriptOutcome } from '@epitaph/scripts';
+import { badRequest, overloaded, WireError, wrappedErrors } from '../errors.ts';
+
+type Failed = Exclude<ScriptOutcome | FunctionsOutcome, { readonly kind: 'done' }>;
+
+/**
+ * What is to be thrown for a script or function that has not come to its end.
+ *
+ * @param subject what it was, for who has called it
+ */
+export function failureOf(subject: string, outcome: Failed): unknown {
+  switch (outcome.kind) {
+    case 'threw': {
+      const { message, number } = outcome;
+      const what = 'name' in outcome ? `'udf.${outcome.name}'` : 'Javascript';
+      // The number that it gave its error is the substatus: clients tell errors apart by it.
+      const substatus = number !== undefined && number > 0 && number < 2 ** 31 ? number : undefined;
+      const told = wrappedErrors(`Encountered exception while executing ${what}. ${message}`);
+      return new WireError('badRequest', told, { substatus });
+    }
+    case 'out-of-time':
+      return new WireError('requestTimeout', wrappedErrors(`${subject} did not come to its end in time.`));
+    case 'out-of-memory':
+      return badRequest(wrappedErrors(`${subject} took more memory than a script may.`));
+    case 'stopped':
+      return outcome.error;
+    case 'busy':
+      return overloaded(1_000);
+    default:
+      return outcome satisfies never;
+  }
+}
