@@ -96,7 +96,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   if (namesTriggers(request)) {
     if (precondition?.ifNoneMatch !== undefined) refuseTriggers(request, 'an upsert with If-None-Match');
     const done = await withTriggers(request, container, { operation, item, ifMatch: precondition?.ifMatch });
-    return answerTriggered(request, container, done, done.created ? 201 : 200);
+    return answerLeft(request, container, done, done.created ? 201 : 200);
   }
   const written = await request.store.writeItem(request.caller, container, operation, item, precondition);
   return answerWritten(request, container, written, written.created ? 201 : 200, item);
@@ -143,7 +143,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       if (namesTriggers(request)) {
         const { ifMatch } = precondition ?? {};
         const done = await withTriggers(request, container, { operation: 'replace', id, item, ifMatch });
-        return answerTriggered(request, container, done, 200);
+        return answerLeft(request, container, done, 200);
       }
       const written =
         item.id === id
@@ -158,18 +158,20 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
       return answerWritten(request, container, written, 200);
     }
     case 'DELETE': {
-      if (namesTriggers(request)) {
-        const { ifMatch } = preconditionOf(headers) ?? {};
-        const done = await withTriggers(request, container, { operation: 'delete', id, partitionKey, ifMatch });
-        return answerTriggered(request, container, done, 204);
-      }
-      const { position, bytes } = await store.deleteItem(caller, container, id, partitionKey, preconditionOf(headers));
-      return {
+      const precondition = preconditionOf(headers);
+      const answer = (position: number, units: number): Answer => ({
         status: 204,
         body: null,
-        charge: charge.delete(bytes),
+        charge: units,
         headers: answerHeaders(request, container, position, partitionKey),
-      };
+      });
+      if (namesTriggers(request)) {
+        const asked = { operation: 'delete', id, partitionKey, ...precondition } as const;
+        const done = await withTriggers(request, container, asked);
+        return answer(done.position, done.charge);
+      }
+      const { position, bytes } = await store.deleteItem(caller, container, id, partitionKey, precondition);
+      return answer(position, charge.delete(bytes));
     }
     default:
       throw methodNotAllowed();
@@ -255,35 +257,27 @@ export async function findByRid(
 function answerWritten(
   request: CosmosRequest,
   container: ContainerState,
-  { resource, position }: Written<ShownItem>,
+  { resource: item, position }: Written<ShownItem>,
   status: number,
   sent?: ItemToWrite,
 ): Answer {
-  const units = chargeOfWrite(container.definition, resource.json, sent?.document);
-  const headers = { etag: resource.etag, ...answerHeaders(request, container, position, resource.partitionKey) };
+  const units = chargeOfWrite(container.definition, item.json, sent?.document);
+  return answerLeft(request, container, { item, position, charge: units, body: undefined }, status);
+}
+
+/** The answer to a write that left an item, in place of which a trigger may have put another body. */
+function answerLeft(
+  request: CosmosRequest,
+  container: ContainerState,
+  { item, body, position, charge: units }: Pick<Outcome, 'item' | 'body' | 'position' | 'charge'>,
+  status: number,
+): Answer {
+  const headers = { etag: item.etag, ...answerHeaders(request, container, position, item.partitionKey) };
   if (request.headers['prefer'] === 'return=minimal') {
     // An empty body is no error for clients as long as the status says that there is none.
     return { status, body: null, charge: units, headers };
   }
-  return { status, body: withSystemProperties(container, resource), charge: units, headers };
-}
-
-/** The answer to an operation with triggers, one of which may have put another body in its place. */
-function answerTriggered(
-  request: CosmosRequest,
-  container: ContainerState,
-  { item, body, position, charge: units }: Outcome,
-  status: number,
-): Answer {
-  const headers = answerHeaders(request, container, position, item.partitionKey);
-  if (status === 204) return { status, body: null, charge: units, headers };
-  const isMinimal = request.headers['prefer'] === 'return=minimal';
-  return {
-    status,
-    body: isMinimal ? null : (body ?? withSystemProperties(container, item)),
-    charge: units,
-    headers: { etag: item.etag, ...headers },
-  };
+  return { status, body: body ?? withSystemProperties(container, item), charge: units, headers };
 }
 
 const answerHeaders = (

@@ -1,20 +1,17 @@
 import type { ClientEncryptionKeyCommand } from '@epitaph/core/client-encryption-key/commands.ts';
-import {
-  decideClientEncryptionKey,
-  type ClientEncryptionKeyDecision,
-} from '@epitaph/core/client-encryption-key/decide.ts';
+import { decideClientEncryptionKey } from '@epitaph/core/client-encryption-key/decide.ts';
 import { evolveClientEncryptionKey } from '@epitaph/core/client-encryption-key/evolve.ts';
 import type { ClientEncryptionKeyState } from '@epitaph/core/client-encryption-key/state.ts';
 import { clientEncryptionKeyStream } from '@epitaph/core/client-encryption-key/stream-name.ts';
 import { clientEncryptionKeyEventVersions } from '@epitaph/core/client-encryption-key/upcast.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { assertEndNotLost } from '@epitaph/core/item/read-life.ts';
 import type { CatalogApi } from '../api/catalog-api.ts';
 import type { Caller } from '../api/common.ts';
 import type { StoreParts } from '../parts.ts';
 import { clientEncryptionKeyRid } from '../rids.ts';
+import { onEntry } from './on-entry.ts';
 
 /** Commands on client encryption keys. */
 export class ClientEncryptionKeys {
@@ -62,30 +59,12 @@ export class ClientEncryptionKeys {
     throw new Refusal('precondition-failed');
   };
 
-  async #on(
-    caller: Caller,
-    rid: string,
-    command: ClientEncryptionKeyCommand,
-  ): Promise<{
-    readonly decision: ClientEncryptionKeyDecision;
-    readonly state: ClientEncryptionKeyState | undefined;
-    readonly position: number;
-  }> {
-    const context = this.#parts.command(caller);
-    const { decision, state, position } = await handleCommand<
-      ClientEncryptionKeyState | undefined,
-      ClientEncryptionKeyDecision
-    >(this.#parts.ports.log, {
+  #on(caller: Caller, rid: string, command: ClientEncryptionKeyCommand) {
+    return onEntry(this.#parts, this.#parts.command(caller), {
       stream: clientEncryptionKeyStream(rid),
-      load: 'all',
-      initial: undefined,
       evolve: evolveClientEncryptionKey,
-      decide: (before) => decideClientEncryptionKey(before, command),
-      record: (decided) =>
-        decided.kind === 'accepted'
-          ? { events: newEvents(context, decided.events, clientEncryptionKeyEventVersions) }
-          : undefined,
+      decide: (state: ClientEncryptionKeyState | undefined) => decideClientEncryptionKey(state, command),
+      versions: clientEncryptionKeyEventVersions,
     });
-    return { decision, state, position: await this.#parts.shown(position) };
   }
 }

@@ -1,10 +1,9 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type { ScriptCommand } from '@epitaph/core/script/commands.ts';
-import { decideScript, type ScriptDecision, type ScriptRefusal } from '@epitaph/core/script/decide.ts';
+import { decideScript, type ScriptRefusal } from '@epitaph/core/script/decide.ts';
 import type { ScriptKind } from '@epitaph/core/script/events.ts';
 import { evolveScript } from '@epitaph/core/script/evolve.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
@@ -14,12 +13,7 @@ import type { Caller, Written } from '../api/common.ts';
 import { MAX_SCRIPTS, type ScriptsApi } from '../api/scripts-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { scriptRid } from '../rids.ts';
-
-interface Done {
-  readonly decision: ScriptDecision;
-  readonly state: ScriptState | undefined;
-  readonly position: number;
-}
+import { onEntry } from './on-entry.ts';
 
 /** Commands on scripts. */
 export class Scripts {
@@ -86,26 +80,15 @@ export class Scripts {
     return { resource: state!, position, created: false };
   }
 
-  async #on(caller: Caller, rid: string, command: ScriptCommand): Promise<Done> {
-    const context = this.#parts.command(caller);
-    // One at a time: a loser would only decide again.
-    const decide = () =>
-      handleCommand<ScriptState | undefined, ScriptDecision>(this.#parts.ports.log, {
-        stream: scriptStream(rid),
-        load: 'all',
-        initial: undefined,
-        evolve: evolveScript,
-        // Where the log has lost some of it, what the read models have can be taken away all the same.
-        otherwise: async (position) => {
-          await this.#parts.projected(position);
-          return this.#parts.catalog.entry('script', rid)?.state;
-        },
-        decide: (before) => decideScript(before, command),
-        record: (decided) =>
-          decided.kind === 'accepted' ? { events: newEvents(context, decided.events, scriptEventVersions) } : undefined,
-      });
-    const { decision, state, position } = await this.#order.run(rid, decide);
-    return { decision, state, position: await this.#parts.shown(position) };
+  #on(caller: Caller, rid: string, command: ScriptCommand) {
+    return onEntry(this.#parts, this.#parts.command(caller), {
+      stream: scriptStream(rid),
+      evolve: evolveScript,
+      decide: (state: ScriptState | undefined) => decideScript(state, command),
+      versions: scriptEventVersions,
+      known: () => this.#parts.catalog.entry('script', rid)?.state,
+      order: this.#order,
+    });
   }
 }
 

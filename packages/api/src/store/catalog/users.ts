@@ -1,6 +1,6 @@
 import type { CommandContext } from '@epitaph/core/command-context.ts';
 import { Refusal } from '@epitaph/core/errors.ts';
-import { evolved, handleCommand, newEvents, TooMuchContention } from '@epitaph/core/handle-command.ts';
+import { evolved, newEvents, TooMuchContention } from '@epitaph/core/handle-command.ts';
 import { invariant } from '@epitaph/core/invariant.ts';
 import type { UserCommand } from '@epitaph/core/user/commands.ts';
 import { decideUser, MAX_PERMISSIONS, type UserDecision, type UserRefusal } from '@epitaph/core/user/decide.ts';
@@ -14,6 +14,7 @@ import type { Caller } from '../api/common.ts';
 import type { UsersApi } from '../api/users-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { userRid } from '../rids.ts';
+import { onEntry } from './on-entry.ts';
 
 /** How often a renaming that lost a race is tried again. */
 const MAX_ATTEMPTS = 20;
@@ -168,25 +169,15 @@ export class Users {
     return { ...done, events: done.decision.events };
   }
 
-  async #on(context: CommandContext, rid: string, command: UserCommand): Promise<Done> {
-    // One at a time: a loser would only decide again.
-    const decide = () =>
-      handleCommand<UserState | TakenUserName | undefined, UserDecision>(this.#parts.ports.log, {
-        stream: userStream(rid),
-        load: 'all',
-        initial: undefined,
-        evolve: evolveUser,
-        // Where the log has lost some of it, what the read models have can be taken away all the same.
-        otherwise: async (position) => {
-          await this.#parts.projected(position);
-          return this.#parts.catalog.entry('user', rid)?.state;
-        },
-        decide: (state) => decideUser(state, command),
-        record: (decision) =>
-          decision.kind === 'accepted' ? { events: newEvents(context, decision.events, userEventVersions) } : undefined,
-      });
-    const { decision, state, position } = await this.#order.run(rid, decide);
-    return { decision, state, position: await this.#parts.shown(position) };
+  #on(context: CommandContext, rid: string, command: UserCommand): Promise<Done> {
+    return onEntry<UserState | TakenUserName, UserEvent, UserRefusal>(this.#parts, context, {
+      stream: userStream(rid),
+      evolve: evolveUser,
+      decide: (state) => decideUser(state, command),
+      versions: userEventVersions,
+      known: () => this.#parts.catalog.entry('user', rid)?.state,
+      order: this.#order,
+    });
   }
 }
 

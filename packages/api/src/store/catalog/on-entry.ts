@@ -1,0 +1,57 @@
+import type { CommandContext } from '@epitaph/core/command-context.ts';
+import type { Decision } from '@epitaph/core/decision.ts';
+import { handleCommand, newEvents } from '@epitaph/core/handle-command.ts';
+import type { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
+import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { StoreParts } from '../parts.ts';
+
+interface Recordable {
+  readonly type: string;
+  readonly data: object;
+}
+
+/** How a command is decided on what the catalog has an entry of. */
+interface EntryCommand<State, Event extends Recordable, Refusal> {
+  readonly stream: string;
+  readonly evolve: (state: State | undefined, event: RecordedEvent) => State;
+  readonly decide: (state: State | undefined) => Decision<Event, Refusal>;
+  /** Of each type of event, as it is written now. */
+  readonly versions: Readonly<Record<Event['type'], number>>;
+  /** What the read models have: where the log has lost some of it, that can be taken away all the same. */
+  readonly known?: () => State | undefined;
+  /** One at a time: a loser would only decide again. */
+  readonly order?: KeyedMutex;
+}
+
+/** Decides a command on an entry of the catalog, and answers once that shows what was recorded. */
+export async function onEntry<State, Event extends Recordable, Refusal>(
+  parts: StoreParts,
+  context: CommandContext,
+  { stream, evolve, decide, versions, known, order }: EntryCommand<State, Event, Refusal>,
+): Promise<{
+  readonly decision: Decision<Event, Refusal>;
+  /** The entry after the command; as it was, if that was refused. */
+  readonly state: State | undefined;
+  readonly position: number;
+}> {
+  const handle = () =>
+    handleCommand<State | undefined, Decision<Event, Refusal>>(parts.ports.log, {
+      stream,
+      load: 'all',
+      initial: undefined,
+      evolve,
+      otherwise:
+        known &&
+        (async (position) => {
+          await parts.projected(position);
+          return known();
+        }),
+      decide,
+      record: (decided) =>
+        decided.kind === 'accepted'
+          ? { events: newEvents<Event['type']>(context, decided.events, versions) }
+          : undefined,
+    });
+  const { decision, state, position } = await (order === undefined ? handle() : order.run(stream, handle));
+  return { decision, state, position: await parts.shown(position) };
+}
