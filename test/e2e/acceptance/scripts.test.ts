@@ -413,6 +413,66 @@ describe('a stored procedure', () => {
     }
   });
 
+  test('hears of a value of a unique key that another item has, whoever gave it to that', async () => {
+    container = await world.container({ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/name'] }] } });
+    for (const id of ['old', 'kept']) await put(id, { name: id });
+    const body = answering(`
+      const told = [];
+      const steps = getContext().getRequest().getBody()[0];
+      const next = () => {
+        r.setBody(told);
+        if (told.length === steps.length) return;
+        const [id, name, as] = steps[told.length];
+        const hear = (error) => { told.push(error ? error.number : 'done'); next(); };
+        const link = c.getAltLink() + '/docs/' + id;
+        if (name === null) c.deleteDocument(link, hear);
+        else if (as) c.replaceDocument(link, { id: as, customer: 'ann', name }, hear);
+        else c.upsertDocument(c.getSelfLink(), { id, customer: 'ann', name }, hear);
+      };
+      next();`);
+    const { storedProcedures } = container.scripts;
+    await storedProcedures.create({ id: 'names', body });
+    const execute = async (...steps: (readonly [id: string, name: string | null, as?: string])[]) =>
+      (await container.scripts.storedProcedure('names').execute('ann', [steps])).resource as unknown;
+
+    expect(await execute(['a', 'kept'], ['a', 'new'], ['b', 'new'], ['kept', 'kept'])).toEqual([
+      409,
+      'done',
+      409,
+      'done',
+    ]);
+    // What it gives up itself is free, and what it takes is taken until it gives that up.
+    expect(await execute(['b', 'old'], ['old', 'older'], ['b', 'old'], ['old', 'old'])).toEqual([
+      409,
+      'done',
+      'done',
+      409,
+    ]);
+    expect(await execute(['kept', null], ['c', 'kept'], ['c', null], ['kept', 'kept'])).toEqual(Array(4).fill('done'));
+    expect(await idsOf()).toEqual(['a', 'b', 'kept', 'old']);
+    // Under another id it may keep its own, and one that can't be had leaves it as it is.
+    expect(await execute(['kept', 'new', 'x'], ['kept', 'kept', 'x'], ['x', 'old', 'y'], ['x', 'kept', 'y'])).toEqual([
+      409,
+      'done',
+      409,
+      'done',
+    ]);
+    expect(await idsOf()).toEqual(['a', 'b', 'old', 'y']);
+
+    const { store } = world;
+    const decide = store.batchItems;
+    const overtaken = vi.spyOn(store, 'batchItems').mockImplementationOnce(async (...asked) => {
+      const decided = await decide(...asked);
+      await put('other', { name: 'late' });
+      return decided;
+    });
+    try {
+      expect(await execute(['d', 'late'], ['d', 'later'])).toEqual([409, 'done']);
+    } finally {
+      overtaken.mockRestore();
+    }
+  });
+
   test('gets the rest of what it has found over what it wrote, of the queries that it began last', async () => {
     await put('many', { list: Array.from({ length: 9_000 }, (_, n) => n), text: 'x'.repeat(1_000) });
     const body = answering(`

@@ -1,10 +1,11 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import { currentPolicy } from '@epitaph/core/container/decide.ts';
 import type { ContainerState } from '@epitaph/core/container/state.ts';
-import { Refusal } from '@epitaph/core/errors.ts';
+import { type ErrorCode, Refusal } from '@epitaph/core/errors.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { readOwnTtl } from '@epitaph/core/ttl/ttl-value.ts';
+import { hasUniqueKeys } from '@epitaph/core/unique-key/values.ts';
 import { type Json, parseJson, parseQuery } from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
 import { charge, chargeOfWrite, rounded, workOfText } from '../../request-units/charge.ts';
@@ -20,6 +21,7 @@ import type { QueryBody } from '../feed.ts';
 import { failureOf } from './failures.ts';
 import { functionsFor } from './functions.ts';
 import { type Found, rowsOver } from './rows-over.ts';
+import { UniqueValues } from './unique-values.ts';
 
 /** How often a script is run again that others came in the way of, before its client is told to try again. */
 const MAX_ATTEMPTS = 5;
@@ -35,6 +37,14 @@ const order = new KeyedMutex();
 
 /** Births of items that are not recorded yet: no log comes to such a position. */
 const FIRST_STAND_IN = 2 ** 50;
+
+/** Of what a script has heard when it wrote: where it comes up later, another writer came in between. */
+const HEARD: ReadonlySet<ErrorCode> = new Set([
+  'already-exists',
+  'precondition-failed',
+  'item-not-found',
+  'unique-key-taken',
+]);
 
 /** What a script left, once it is recorded. */
 export interface Recorded<Result> {
@@ -104,6 +114,8 @@ export class Transaction implements ScriptHost {
   /** By birth, the id of each item that was seen: so it is known what a link means, also where the item is gone since. */
   readonly #ids = new Map<number, string>();
   readonly #operations: BatchOperation[] = [];
+  /** Undefined for a container without unique keys. */
+  readonly #uniqueValues: UniqueValues | undefined;
   /** For each operation, what the script was shown of what it wrote. */
   readonly #shown: (Seen | undefined)[] = [];
   /** What queries over what was written have found, of which the script has yet to ask for the rest. */
@@ -122,6 +134,12 @@ export class Transaction implements ScriptHost {
     this.#request = request;
     this.#container = container;
     this.#partitionKey = partitionKey;
+    const { store, caller } = request;
+    if (hasUniqueKeys(container.definition)) {
+      this.#uniqueValues = new UniqueValues(container.definition, (operations) =>
+        store.batchItems(caller, container, operations, { dryRun: true }),
+      );
+    }
     this.#signal = AbortSignal.any([request.signal(), this.#ended.signal]);
   }
 
@@ -172,6 +190,11 @@ export class Transaction implements ScriptHost {
     if (operation === 'create' && before !== undefined) throw new Refusal('already-exists');
     if (operation === 'replace' && before === undefined) throw new Refusal('item-not-found');
     this.#checkMatch(before, ifMatch);
+    await this.#uniqueValues?.assertFree(item);
+    return this.#put(item, before);
+  }
+
+  #put(item: ItemToWrite, before: Seen | undefined): Seen {
     this.#bytes += Buffer.byteLength(item.json);
     this.#charge += chargeOfWrite(this.#container.definition, item.json, item.document);
     const seen: Seen = {
@@ -189,6 +212,7 @@ export class Transaction implements ScriptHost {
       precondition: guard,
       causationId: this.#causationId,
     });
+    this.#uniqueValues?.changed(item.id, this.#written.has(item.id) ? undefined : before, item.document);
     this.#shown.push(seen);
     this.#written.set(item.id, seen);
     this.#ids.set(seen.birth, item.id);
@@ -199,21 +223,24 @@ export class Transaction implements ScriptHost {
   async replace(id: string, item: ItemToWrite, ifMatch?: string): Promise<Seen> {
     if (item.id === id) return this.write('replace', item, ifMatch);
     this.#checkItem(item);
-    this.#checkMatch(await this.findExisting(id), ifMatch);
+    const before = await this.findExisting(id);
+    this.#checkMatch(before, ifMatch);
     if ((await this.find(item.id)) !== undefined) throw new Refusal('already-exists');
-    this.#remove(id);
-    return this.write('create', item);
+    await this.#uniqueValues?.assertFree(item, id);
+    this.#remove(id, before);
+    return this.#put(item, undefined);
   }
 
   async delete(id: string, ifMatch?: string): Promise<Seen> {
     const before = await this.findExisting(id);
     this.#checkMatch(before, ifMatch);
     this.#charge += charge.delete(Buffer.byteLength(before.json));
-    this.#remove(id);
+    this.#remove(id, before);
     return before;
   }
 
-  #remove(id: string): void {
+  #remove(id: string, before: Seen): void {
+    this.#uniqueValues?.changed(id, this.#written.has(id) ? undefined : before, undefined);
     this.#operations.push({
       kind: 'delete',
       id,
@@ -233,8 +260,7 @@ export class Transaction implements ScriptHost {
     }
     const outcome = await store.batchItems(caller, this.#container, this.#operations);
     if (outcome.kind === 'refused') {
-      const { code } = outcome.refusal;
-      if (code === 'already-exists' || code === 'precondition-failed' || code === 'item-not-found') return undefined;
+      if (HEARD.has(outcome.refusal.code)) return undefined;
       throw outcome.refusal;
     }
     const { results, position } = outcome;
