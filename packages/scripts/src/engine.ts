@@ -12,10 +12,14 @@ import { MAX_SAID } from './limits.ts';
 
 /** What is used of it here: the types of Node.js have it not. */
 declare const WebAssembly: {
-  readonly Memory: new (pages: { readonly initial: number; readonly maximum: number }) => WasmMemory;
+  readonly Memory: {
+    new (pages: { readonly initial: number; readonly maximum: number }): WasmMemory;
+    readonly prototype: WasmMemory;
+  };
 };
 
 interface WasmMemory {
+  readonly buffer: ArrayBuffer;
   grow: (pages: number) => number;
 }
 
@@ -25,10 +29,14 @@ const variant = importedVariant as unknown as QuickJSSyncVariant;
 /** Of the engine's own stack. The host's, which it uses as well, is met first by texts that are nested deep: an error, too. */
 const STACK_BYTES = 256 * 1024;
 const WASM_PAGE = 64 * 1024;
+const BLANK_PAGE = Buffer.alloc(WASM_PAGE);
 /** What the engine's module is made for at least. */
 const INITIAL_PAGES = 256;
 /** Jobs of promises between two glances at the clock. */
 const JOBS = 1_000;
+
+/** What work in an engine that had just been started has changed in its memory: bytes, and where they are. */
+export type Changes = readonly { readonly at: number; readonly bytes: Uint8Array }[];
 
 /** The engine can't go on: its time is up, or it is broken. */
 export class EngineStopped extends Error {
@@ -59,12 +67,14 @@ export class ScriptError extends Error {
 export class Engine {
   readonly #runtime: QuickJSRuntime;
   readonly #context: QuickJSContext;
+  readonly #memory: WasmMemory;
   #until = Infinity;
   #isInterrupted = false;
   #isFull = false;
   #workedMs = 0;
 
   private constructor(module: QuickJSWASMModule, memory: WasmMemory) {
+    this.#memory = memory;
     this.#runtime = module.newRuntime();
     this.#context = this.#runtime.newContext();
     this.#runtime.setMaxStackSize(STACK_BYTES);
@@ -74,10 +84,10 @@ export class Engine {
     });
     // The engine's own limit counts next to nothing in WebAssembly. And a script can't go on after it has met this one: the calls into
     // the engine have to find memory, too.
-    const grow = memory.grow.bind(memory);
+    const { grow } = WebAssembly.Memory.prototype;
     memory.grow = (pages) => {
       try {
-        return grow(pages);
+        return grow.call(memory, pages);
       } catch (error) {
         this.#isFull = true;
         throw error;
@@ -85,15 +95,49 @@ export class Engine {
     };
   }
 
-  /** @param code of the engine, compiled: an instance of it is made, so that nothing of another run is there */
-  static async start(code: object, memoryBytes: number): Promise<Engine> {
-    const wasmMemory = new WebAssembly.Memory({
-      initial: INITIAL_PAGES,
-      maximum: INITIAL_PAGES + Math.ceil(memoryBytes / WASM_PAGE),
-    });
+  /**
+   * @param code of the engine, compiled: an instance of it is made, so that nothing of another run is there
+   * @param wasmMemory blank
+   * @param changes what some work has come to in another engine, and comes to in this one without being done: all that an engine knows is
+   *   in its memory, and in that all are alike when they have just been started, but for where their random numbers begin
+   */
+  static async start(code: object, wasmMemory: WasmMemory, changes: Changes = []): Promise<Engine> {
     const silent: object = { print: () => {}, printErr: () => {} };
     const options = { wasmModule: code as never, wasmMemory, emscriptenModule: silent };
-    return new Engine(await newQuickJSWASMModuleFromVariant(newVariant(variant, options)), wasmMemory);
+    const engine = new Engine(await newQuickJSWASMModuleFromVariant(newVariant(variant, options)), wasmMemory);
+    const memory = new Uint8Array(wasmMemory.buffer);
+    for (const { at, bytes } of changes) memory.set(bytes, at);
+    return engine;
+  }
+
+  static newMemory(memoryBytes: number): WasmMemory {
+    const maximum = INITIAL_PAGES + Math.ceil(memoryBytes / WASM_PAGE);
+    return new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum });
+  }
+
+  /**
+   * Its memory, blank, for another engine; this one can't be used any more. Memory that is new each time is work for the system, and has
+   * the garbage collected all the time: it took most of what a short script did.
+   *
+   * @returns undefined where it has grown, as it can't become smaller again
+   */
+  leaveMemory(): WasmMemory | undefined {
+    if (this.#memory.buffer.byteLength > INITIAL_PAGES * WASM_PAGE) return undefined;
+    for (const page of this.#pages()) if (!page.equals(BLANK_PAGE)) page.fill(0);
+    return this.#memory;
+  }
+
+  /** What some work in an engine that has just been started changes in its memory, which must not grow by it. */
+  changesBy(work: () => void): Changes {
+    const pages = this.#pages();
+    const before = pages.map((page) => (page.equals(BLANK_PAGE) ? BLANK_PAGE : Buffer.alloc(WASM_PAGE, page)));
+    work();
+    return pages.flatMap((page, index) => (page.equals(before[index]!) ? [] : changesIn(page, before[index]!)));
+  }
+
+  #pages(): Buffer[] {
+    const { buffer } = this.#memory;
+    return Array.from({ length: INITIAL_PAGES }, (_, index) => Buffer.from(buffer, index * WASM_PAGE, WASM_PAGE));
   }
 
   /** Sets its time: after so many milliseconds what runs is ended, at the next loop or call. */
@@ -190,3 +234,21 @@ export class Engine {
     if (this.#isInterrupted) throw new EngineStopped('out-of-time');
   }
 }
+
+/** No more than has changed: what is beside it may be another engine's own. */
+function changesIn(page: Buffer, before: Buffer): { at: number; bytes: Uint8Array }[] {
+  const [now, then] = [wordsOf(page), wordsOf(before)];
+  const changes: { at: number; bytes: Uint8Array }[] = [];
+  for (let word = 0; word < now.length; word++) {
+    const first = word;
+    while (word < now.length && now[word] !== then[word]) word++;
+    if (word === first) continue;
+    const start = first * now.BYTES_PER_ELEMENT;
+    const bytes = Uint8Array.from(page.subarray(start, word * now.BYTES_PER_ELEMENT));
+    changes.push({ at: page.byteOffset + start, bytes });
+  }
+  return changes;
+}
+
+const wordsOf = ({ buffer, byteOffset, byteLength }: Buffer): Uint32Array =>
+  new Uint32Array(buffer, byteOffset, byteLength / Uint32Array.BYTES_PER_ELEMENT);

@@ -1,5 +1,5 @@
 import type { QuickJSHandle } from 'quickjs-emscripten-core';
-import { Engine, EngineStopped, ScriptError } from './engine.ts';
+import { type Changes, Engine, EngineStopped, ScriptError } from './engine.ts';
 import * as limits from './limits.ts';
 import { type Job, readOperation, readScriptOutcome, type Said, type ThreadOptions } from './messages.ts';
 import { basics, functionWorld, scriptWorld } from './prelude.ts';
@@ -11,6 +11,9 @@ const SCRIPT_FILE = 'script.js';
 const PRELUDE_FILE = 'prelude.js';
 
 type Ask = (operation: ScriptOperation) => Promise<ScriptAnswer>;
+
+/** Where it waits in the engine. No script comes to see it there. */
+const TAKE_PRELUDE = '(function () { const { prelude } = globalThis; delete globalThis.prelude; return prelude; })()';
 
 /** What an engine whose time was up gets to say what it has in its log. */
 const LAST_WORDS_MS = 50;
@@ -51,15 +54,28 @@ export class World {
   readonly #basics: QuickJSHandle;
   readonly #define: QuickJSHandle;
 
-  private constructor(engine: Engine, kind: ThreadOptions['kind']) {
+  private constructor(engine: Engine) {
     this.engine = engine;
-    this.#basics = engine.run(`(${basics.toString()})(${JSON.stringify(limits)})`, PRELUDE_FILE);
-    const definition = kind === 'scripts' ? scriptWorld : functionWorld;
-    this.#define = engine.run(`(${definition.toString()})`, PRELUDE_FILE);
+    const prelude = engine.run(TAKE_PRELUDE, PRELUDE_FILE);
+    this.#basics = engine.member(prelude, 'basics');
+    this.#define = engine.member(prelude, 'define');
   }
 
-  static async make({ code, memoryBytes, kind }: ThreadOptions): Promise<World> {
-    return new World(await Engine.start(code, memoryBytes), kind);
+  /**
+   * Makes one world after another. To read the prelude takes longer than all the rest, so that is done in the first alone.
+   *
+   * @returns makes one, of the memory of a former one where it is given that
+   */
+  static maker({ code, memoryBytes, kind }: ThreadOptions): (former?: World) => Promise<World> {
+    const definition = kind === 'scripts' ? scriptWorld : functionWorld;
+    const prelude = `globalThis.prelude = { basics: (${basics.toString()})(${JSON.stringify(limits)}), define: (${definition.toString()}) };`;
+    let changes: Changes | undefined;
+    return async (former) => {
+      const memory = former?.engine.leaveMemory() ?? Engine.newMemory(memoryBytes);
+      const engine = await Engine.start(code, memory, changes);
+      changes ??= engine.changesBy(() => engine.run(prelude, PRELUDE_FILE).dispose());
+      return new World(engine);
+    };
   }
 
   members(settings: object = {}): Members {

@@ -8,10 +8,10 @@ let answered: ((answer: ScriptAnswer) => void) | undefined;
 
 const say = (said: Said): void => port.postMessage(said);
 
-const options = workerData as ThreadOptions;
+const makeWorld = World.maker(workerData as ThreadOptions);
 
 /** For the next job, made before it comes. */
-let world = World.make(options);
+let world = makeWorld();
 
 async function work(job: Job): Promise<void> {
   const made = await world;
@@ -23,7 +23,7 @@ async function work(job: Job): Promise<void> {
     });
   });
   say(outcome);
-  world = World.make(options);
+  world = makeWorld(made);
 }
 
 port.on('message', (message: ToThread) => {

@@ -173,7 +173,7 @@ describe('A script that puts something else in the place of what is used', () =>
 
   it('has nothing of Node.js, nor of the thread', async () => {
     const source = `function f() {
-      const names = ['process', 'require', 'module', 'fetch', 'WebAssembly', 'Buffer', 'setTimeout', 'postMessage', 'std', 'os', 'Atomics', ];
+      const names = ['process', 'require', 'module', 'fetch', 'WebAssembly', 'Buffer', 'setTimeout', 'postMessage', 'prelude', 'std', 'os', 'Atomics', ];
       const make = Function('return this.process || this.require');
       __.response.setBody([names.filter((name) => globalThis[name] !== undefined), make() === undefined]);
     }`;
