@@ -926,7 +926,7 @@ test('what runs for clients that have left is ended, and charged for until then:
       scripts.storedProcedure('endless').execute(customer, [], options),
       items.query('SELECT VALUE udf.endless() FROM c', { partitionKey: 'ann', ...options }).fetchAll(),
     ]);
-    void running.promise.then(() => setTimeout(() => gone.abort(), 200));
+    void running.promise.then(() => setTimeout(() => gone.abort(), 500));
     expect((await Promise.allSettled(left)).map(({ status }) => status)).toEqual(left.map(() => 'rejected'));
     await scripts.storedProcedure('short').execute('ann');
     await scripts.storedProcedures.create({ id: 'another', body: 'function () {}' });
