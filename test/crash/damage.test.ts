@@ -453,7 +453,7 @@ describe('a file that is damaged', () => {
       log.exec('UPDATE events SET body = NULL WHERE position = (SELECT max(position) FROM events)');
       log.close();
     });
-    await expect(read('b')).rejects.toThrow('for what the store has of it is damaged');
+    await expect(read('b')).rejects.toThrow('because its data in the store is damaged');
     expect((await read('a')).id).toBe('a');
   });
 });

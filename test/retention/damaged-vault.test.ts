@@ -334,7 +334,7 @@ it('an item whose id only its content has is not left out by that where its cont
   try {
     const sql = 'SELECT VALUE c.pk FROM c WHERE c.id != "lost"';
     const told = await store.queryItems(container, { sql, parameters: [], maxItemCount: 10 }).then(String, String);
-    expect(told).toContain('can not be read, for what the store has of it is damaged. Deleted, it');
+    expect(told).toContain('can not be read, because its data in the store is damaged. Deleted, it');
   } finally {
     await store.close();
   }

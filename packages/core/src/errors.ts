@@ -3,11 +3,11 @@
  * A test keeps docs/errors.md equal to this list.
  */
 export const errorCodes = {
-  'bad-request': 'The request itself is malformed or contradicts itself.',
+  'bad-request': 'The request is malformed or contradicts itself.',
   'invalid-ttl': 'A ttl or defaultTtl is not -1 or a whole number of seconds from 1 to 2147483647.',
   'database-not-found': 'No database of that name exists.',
   'container-not-found': 'No container of that name exists in the database.',
-  'offer-not-found': 'There is no offer of that id, or what it belongs to has no throughput of its own.',
+  'offer-not-found': 'No offer has that id, or its database or container has no throughput of its own.',
   'item-not-found': 'No visible item has that id and partition key.',
   'user-not-found': 'No user of that name exists in the database.',
   'permission-not-found': 'The user has no permission of that name.',
@@ -18,11 +18,11 @@ export const errorCodes = {
   'precondition-failed': 'The etag given with the request is not the current one.',
   'patch-condition-not-met': 'The condition of the patch does not hold.',
   'ttl-change-braked':
-    'The TTL change would make more items expire at once than the container lets through unconfirmed.',
-  'ttl-change-scheduled': 'A TTL change is scheduled for a later time; it is to be withdrawn before another is made.',
+    'The TTL change would make more items expire at once than the container allows without confirmation.',
+  'ttl-change-scheduled': 'A TTL change is scheduled for a later time; withdraw it before you make another.',
   'no-ttl-change-scheduled': 'No TTL change is scheduled.',
   'not-erased': 'The content has not been erased.',
-  held: 'A hold or a retention floor stands against the erasure.',
+  held: 'A hold or a retention floor forbids the erasure.',
   'hold-not-found': 'No hold of that id was ever placed on the container.',
   'hold-too-wide': 'The query finds more lives than one hold can name.',
   'content-erased': 'The content has been erased.',
@@ -31,12 +31,12 @@ export const errorCodes = {
   'too-large': 'The document is larger than the store takes.',
   'session-not-available': 'The session token is ahead of what this server has.',
   'clock-held':
-    'The clock is held; nothing is stamped or erased until it agrees again or is confirmed (/_epitaph/health/ready says why).',
+    'The clock is held: nothing is written or erased until it is right again or is confirmed (/_epitaph/health/ready says why).',
   busy: 'The store is overloaded or closing; try again.',
   'storage-unavailable':
-    "Where the store keeps its data can't be reached; whether a write was made is not known. Try again.",
-  'backup-failed': 'The backup could not be written, or was cancelled; what was begun of it is removed.',
-  'not-supported': 'The feature is not there.',
+    "The store can't reach its disk or its servers; it is not known whether a write was made. Try again.",
+  'backup-failed': 'The backup could not be written, or was cancelled; its files were removed.',
+  'not-supported': 'The store does not support this.',
 } as const;
 
 export type ErrorCode = keyof typeof errorCodes;

@@ -240,7 +240,7 @@ export function containerPath([database, container]: readonly string[]): string 
 export function partitionKey(flags: FlagValues): string {
   const given = flags['partition-key'];
   const texts = Array.isArray(given) ? given.map(String) : [];
-  if (texts.length === 0) throw new UsageError('An item is named by its id and --partition-key.');
+  if (texts.length === 0) throw new UsageError('Give the partition key of the item as well: --partition-key <value>.');
   const [only] = texts;
   return texts.length === 1 && (isKeyText(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
 }

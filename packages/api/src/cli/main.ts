@@ -99,7 +99,7 @@ export async function run(args: readonly string[], environment: Environment, out
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
     if (command === undefined) {
       throw new UsageError(
-        `There is no command ${JSON.stringify(name)}. There are serve, ${Object.keys(commands).join(', ')}; epitaph --help says what they do.`,
+        `There is no command ${JSON.stringify(name)}. The commands are serve, ${Object.keys(commands).join(', ')}; epitaph --help describes them.`,
       );
     }
     return await runCommand(name, command, rest, withoutEmpty(environment), { print, stderr });
@@ -132,11 +132,12 @@ async function runServe(args: readonly string[], environment: Environment, { pri
     print(serveHelp(SERVE));
     return exitCodes.ok;
   }
-  if (positionals.length > 0) throw new UsageError(`serve takes no ${JSON.stringify(positionals[0])}.`);
+  if (positionals.length > 0) throw new UsageError(`serve takes no argument ${JSON.stringify(positionals[0])}.`);
   const flags = Object.fromEntries(names.map((name) => [name, textFlag(values, name)]));
   // Only now: the commands that ask a server need not wait until all of one is loaded.
   const { serve } = await import('./serve.ts');
-  for (const name of unknownVariables(environment)) stderr.write(`epitaph: ${name} is no option, and is ignored\n`);
+  for (const name of unknownVariables(environment))
+    stderr.write(`epitaph: the variable ${name} is ignored: there is no such option\n`);
   return serve(readConfiguration({ flags, environment }), print);
 }
 
@@ -156,7 +157,7 @@ async function runCommand(
   }
   const [least, most] = command.operandCounts;
   if (positionals.length < least || positionals.length > most) {
-    throw new UsageError(`Use it as: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
+    throw new UsageError(`Usage: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
   }
   if (positionals.includes('')) throw new UsageError(`An operand of ${name} is empty.`);
   // As of a variable that is not set; a folder of that name would be the one that the command is given in.
@@ -237,7 +238,7 @@ function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException
   if (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION') {
     return /^-\d/.test(option)
       ? `A number below zero follows a lone --, as in: epitaph ${command} … -- ${option}`
-      : `${command} has no option ${option}; epitaph ${command} --help lists those there are.`;
+      : `${command} has no option ${option}; epitaph ${command} --help lists its options.`;
   }
   if (message.includes('ambiguous')) return `${option} needs a value; one that begins with a dash as ${option}=-….`;
   return message.includes('does not take an argument') ? `${option} takes no value.` : `${option} needs a value.`;

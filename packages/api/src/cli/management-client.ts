@@ -38,7 +38,7 @@ const PATIENCE: Patience = { silenceMs: 15_000, livenessMs: 15_000 };
 const KEEP_ALIVE_MS = 30_000;
 
 const NO_SUCH_KEY =
-  'The server has no such key. Give one by EPITAPH_KEY or --key. They are in the keys.json of its data folder. Only the primary is another one if the server was started with a key (--key), and the published one of the emulator if it was started without on loopback.';
+  'The server does not accept this key. Give another by EPITAPH_KEY or --key. The keys are in keys.json in the server’s data folder, except for the primary key: a server that was started with --key uses that one, and a server on loopback without --key uses the published key of the emulator.';
 
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {
@@ -162,9 +162,10 @@ export class ManagementClient {
       return `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name its authority with --tls-ca.'}`;
     }
     // OpenSSL's own account of it has lines of numbers.
-    if (code === 'EPROTO') return `What answers at ${this.endpoint} speaks no TLS. Is it http:// there?`;
+    if (code === 'EPROTO')
+      return `The server at ${this.endpoint} does not use TLS. Should --endpoint begin with http://?`;
     const isHangUp = code === 'ECONNRESET' && this.endpoint.startsWith('http:');
-    return `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right${isHangUp ? ', or is it https:// there' : ''}?`;
+    return `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right${isHangUp ? '? Should it begin with https://' : ''}?`;
   }
 
   /** A request on a connection of its own, which tells when that was silent for as long, from before it is there. */

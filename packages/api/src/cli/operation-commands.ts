@@ -172,7 +172,7 @@ function printPurge(status: Answer<'purge'>, print: (line: string) => void): voi
 }
 
 export const clock: Command = {
-  summary: 'Shows the time that the store goes by; confirms it after a jump, or advances a manual clock.',
+  summary: 'Shows the store’s time; confirms it after a jump, or advances a manual clock.',
   operands: '[confirm | advance <milliseconds>]',
   operandCounts: [0, 2],
   flags: {

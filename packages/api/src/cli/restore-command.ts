@@ -12,7 +12,7 @@ import { namesAreLost, PURGE_PAUSED } from './restored-words.ts';
 import type { RestoredStore } from './restore-store.ts';
 
 export const restore: Command = {
-  summary: 'Makes a data folder from a backup, and erases in it again what was erased since.',
+  summary: 'Makes a data folder from a backup, and erases in it again what was erased since the backup.',
   operands: '',
   operandCounts: [0, 0],
   flags: {

@@ -8,7 +8,7 @@ import { containerPath, hintAtValues, partitionKey, partitionKeyFlag, ridFlag } 
 import { pagesOf } from './paged.ts';
 
 export const hold: Command = {
-  summary: 'Places, releases and lists legal holds: what one covers is not erased while it stands.',
+  summary: 'Places, releases and lists legal holds: content that a hold covers is not erased.',
   operands: 'place|release|list <database> <container> [<hold>]',
   operandCounts: [3, 4],
   flags: {
@@ -127,7 +127,7 @@ export const recoveryWindow: Command = setting({
 });
 
 export const policyGrace: Command = setting({
-  summary: 'For how long the content of items is kept that a policy change made expire.',
+  summary: 'How long content is kept of items that expired by a policy change.',
   path: 'policy-grace',
   // Nothing changes the policy of a container that is gone.
   flags: {},
@@ -203,7 +203,7 @@ export const erase: Command = {
 };
 
 export const recover: Command = {
-  summary: 'Brings back an item that has ended and is not erased, or everything that the start of a policy took.',
+  summary: 'Brings back an item that has ended and is not erased, or all items that expired by the start of a policy.',
   operands: '<database> <container> [<id>]',
   operandCounts: [2, 3],
   flags: {

@@ -258,7 +258,7 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
     switch (code) {
       case 'EADDRINUSE':
         throw new BadConfiguration(
-          `Port ${port} on ${host} is in use by another program. Stop that one, or take another (--port; 0 picks one).`,
+          `Port ${port} on ${host} is in use by another program. Stop that program, or use another port (--port; 0 picks a free one).`,
         );
       case 'EACCES':
         throw new BadConfiguration(`This user may not listen on port ${port}. Take one from 1024 on (--port).`);

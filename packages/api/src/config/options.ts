@@ -78,7 +78,7 @@ export const optionSchemas = {
   'max-downtime': wholeNumber(1, 2_147_483_647)
     .default(DEFAULT_MAX_DOWNTIME_SECONDS)
     .describe(
-      'After so many seconds out of use the store asks whether the clock is right, before it writes or erases.',
+      'If the store was not in use for more seconds than this, it writes and erases nothing until you confirm the clock.',
     ),
   key: keyText.optional().describe('Primary key, base64. By default the published emulator key, on loopback only.'),
   identities: z
@@ -86,7 +86,7 @@ export const optionSchemas = {
     .min(1)
     .optional()
     .describe(
-      'File that says whose identity tokens (Entra ID, OpenID Connect) are taken, and who may do what by them. SIGHUP reads it again.',
+      'File that says which identity tokens (Entra ID, OpenID Connect) are accepted, and what they permit. SIGHUP reads it again.',
     ),
   'master-key': z
     .string()
@@ -133,10 +133,10 @@ export const optionSchemas = {
     ),
   drain: wholeNumber(0, 600)
     .default(0)
-    .describe('For so many seconds after a signal to stop, requests are still answered while readiness says no.'),
+    .describe('Seconds after a signal to stop in which requests are still answered, while the readiness check fails.'),
   'policy-grace': wholeNumber(0, 2_147_483_647)
     .default(DEFAULT_POLICY_GRACE_SECONDS)
-    .describe('For so many seconds what a policy change makes expire is hidden but not erased, in new containers.'),
+    .describe('In new containers: seconds for which items that expire by a policy change are hidden but not erased.'),
   consistency: z
     .enum(consistencyLevels)
     .default(defaultConsistency.level)
@@ -159,13 +159,13 @@ export const optionSchemas = {
     })
     .optional()
     .describe(
-      'What containers made without throughput are given and held to, in request units a second; serverless limits none. By default they show 400 and are not held to it.',
+      'Throughput of containers that are created without one, in request units a second. They are limited to it; serverless limits no container. By default they show 400 and are not limited.',
     ),
   scripts: z
     .enum(['on', 'off'])
     .default('on')
     .describe(
-      'off: stored procedures, triggers and user-defined functions are refused, and those that are kept not run.',
+      'off: new stored procedures, triggers and user-defined functions are refused, and stored ones are not run.',
     ),
   'ready-lag': wholeNumber(1, 1_000_000_000)
     .default(DEFAULT_READY_LAG_EVENTS)
@@ -222,7 +222,7 @@ export const configurationSchema = z
   .strictObject(optionSchemas)
   .refine(({ clock, now }) => now === undefined || clock === 'manual', {
     path: ['now'],
-    message: 'is for --clock manual; the system clock has the time it has',
+    message: 'only works with --clock manual',
   })
   .refine(({ 'tls-cert': cert, 'tls-key': key }) => cert === undefined || key !== undefined, {
     path: ['tls-cert'],

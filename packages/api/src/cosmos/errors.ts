@@ -161,7 +161,7 @@ export const missingProperty = (name: string): WireError =>
 /** A message as the service wraps those of its inner parts; some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
 
-const DAMAGED = 'What was asked for is not possible, for the event log or the key vault is damaged.';
+const DAMAGED = 'The request can not be carried out, because the event log or the key vault is damaged.';
 
 /** What an error says on the wire, or undefined for a defect, of which clients learn nothing. */
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {

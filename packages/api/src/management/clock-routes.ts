@@ -15,7 +15,7 @@ export function clockRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'GET',
       url: '/clock',
       access: 'read',
-      summary: 'The time that the store goes by.',
+      summary: 'The store’s time.',
       answers: { json: answers.clock },
     },
     clock,

@@ -87,7 +87,7 @@ export function registerManagement(app: FastifyInstance, options: ManagementOpti
           reply,
           new Problem(
             'route-not-found',
-            `There is no ${request.method} of this path. GET /_epitaph/openapi.json has all that there is.`,
+            `There is no management call with this path and the method ${request.method}. GET /_epitaph/openapi.json lists all calls.`,
           ),
           correlationOf(request),
         ),

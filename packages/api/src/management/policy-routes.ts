@@ -113,7 +113,7 @@ export function policyRoutes(scope: FastifyInstance, store: StoreApi): void {
       method: 'PUT',
       url: `${OF_CONTAINER}/policy-grace`,
       access: 'write',
-      summary: 'Sets how long what a policy change made expire is kept before it is erased.',
+      summary: 'Sets how long content is kept of items that expired by a policy change.',
       body: requests.policyGraceBody,
       answers: { json: answers.policyGrace },
     },

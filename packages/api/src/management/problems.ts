@@ -13,13 +13,13 @@ export const BODY_BYTES = 1024 * 1024;
 export const managementCodes = {
   unauthorized: 'The request carries no key of this store.',
   forbidden: 'The key does not allow this.',
-  'route-not-found': 'There is no such route.',
+  'route-not-found': 'There is no such call.',
   'projection-not-found': 'There is no projection of that name.',
-  'rebuild-not-found': 'No rebuild of this projection was started since the server was.',
+  'rebuild-not-found': 'No rebuild of this projection was started since the start of the server.',
   'purge-fault':
-    'The end or the erasure of a life is not possible, for the event log, the key vault or the read models are damaged.',
+    'A life can not be ended or erased, because the event log, the key vault or the read models are damaged.',
   unreadable:
-    'What is asked for can not be read, for the event log or the key vault is damaged, or the log was written by a newer version.',
+    'The requested data can not be read, because the event log or the key vault is damaged, or the log was written by a newer version.',
   internal: 'An internal error occurred.',
 } as const;
 

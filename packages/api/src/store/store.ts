@@ -527,7 +527,10 @@ export class Store implements StoreApi {
 
   async advanceClock(milliseconds: number): Promise<number> {
     if (!(this.#clock instanceof ManualClock)) {
-      throw new Refusal('not-supported', 'Time can only be turned with the manual clock (--clock manual).');
+      throw new Refusal(
+        'not-supported',
+        'The clock can be advanced only if the store was started with --clock manual.',
+      );
     }
     const nowMs = this.#clock.advance(milliseconds);
     this.#purge.lookAgain();

@@ -77,7 +77,7 @@ describe('the configuration', () => {
     [{}, { EPITAPH_CLOCK: 'sundial' }, 'EPITAPH_CLOCK: must be one of system, manual.'],
     [{ now: 'today', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
     [{ now: '2026', clock: 'manual' }, {}, '--now: must be a time like 2026-11-21T10:00:00Z.'],
-    [{ now: '2026-11-21' }, {}, '--now: is for --clock manual; the system clock has the time it has.'],
+    [{ now: '2026-11-21' }, {}, '--now: only works with --clock manual.'],
     [{ roles: 'none' }, {}, '--roles: goes with --postgres: the one node of a data folder does all there is to do.'],
     [
       { 'policy-delay': '9' },

@@ -397,7 +397,7 @@ function readIfWhole(event: RecordedEvent): ItemEvent | undefined {
 function damaged({ position }: RecordedEvent, error: unknown): PartUnreadable {
   if (!isDamage(error)) throw error;
   return new PartUnreadable(
-    `The change at ${position} can not be shown, for what the store has of it is damaged. To go on without it, continue after "${position}", and read the container for what it may have changed.`,
+    `The change at ${position} can not be shown, because its data in the store is damaged. To skip it, continue after "${position}", and read the container to find what it may have changed.`,
     { cause: error instanceof PartUnreadable ? error.cause : error },
   );
 }

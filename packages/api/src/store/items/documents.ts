@@ -269,7 +269,7 @@ export class Documents {
       if (!isDamage(error)) throw error;
       const { id, partitionKey } = row;
       if (isNameless(row)) throw namelessUnreadable(row, error);
-      const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, for what the store has of it is damaged.`;
+      const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, because its data in the store is damaged.`;
       const hints = [
         // What a pseudonym stands for no query can name.
         ...(isPseudonym(partitionKey)
