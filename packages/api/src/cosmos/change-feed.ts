@@ -86,7 +86,7 @@ function startOf(request: CosmosRequest): FeedStart {
 function positionOf(etag: string): number {
   const position = /^"?(\d{1,16})"?$/.exec(etag)?.[1];
   if (position === undefined || !Number.isSafeInteger(Number(position))) {
-    throw badRequest(`Invalid Continuation Token: '${etag.slice(0, 100)}' is none that this server has given.`);
+    throw badRequest(`Invalid Continuation Token: '${etag.slice(0, 100)}' was not given by this server.`);
   }
   return Number(position);
 }

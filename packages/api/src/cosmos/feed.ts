@@ -79,7 +79,7 @@ function readResumeFilter(filter: unknown): NonNullable<QueryBody['resume']> {
   const keys = value.map((key: unknown) => {
     if (Array.isArray(key) && key.length === 0) return undefined;
     if (typeof key === 'object' && key !== null) {
-      throw badRequest('An ordered query can not go on from an array or an object.');
+      throw badRequest('An ORDER BY query can not be continued after an array or an object.');
     }
     return key;
   });
