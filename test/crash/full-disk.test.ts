@@ -235,7 +235,7 @@ describe('a data folder that can not be written to', () => {
       message: expect.stringMatching(/clock.* permissions/) as unknown,
     });
     // Whoever is woken by it is told, too.
-    const reasons = [expect.stringMatching(/^time can't be put down .* log says why$/)];
+    const reasons = [expect.stringMatching(/^the time can't be stored .* log says why$/)];
     expect(store.health()).toEqual({ ready: false, reasons });
     const metrics = await metricsText(store);
     expect(metrics).toContain('\nepitaph_storage_available 0\n');

@@ -84,7 +84,8 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   }
   if (isQueryPlan(headers)) return afterReading(request, () => answerQueryPlan(request, container));
   // What the query finds among the items would be taken for changes.
-  if (isQuery(headers) && isChangeFeed(request)) throw badRequest('This server does not support a change feed that is filtered by a query.');
+  if (isQuery(headers) && isChangeFeed(request))
+    throw badRequest('This server does not support a change feed that is filtered by a query.');
   if (isQuery(headers)) {
     return inTurn(request, async (standAside) =>
       afterReading(request, () => queryItems(request, container, standAside), standAside),

@@ -8,8 +8,8 @@ type Json = Readonly<Record<string, unknown>>;
 export const accessInWords: Readonly<Record<Access, string>> = {
   anyone: 'Needs no key.',
   audit: 'Any key will do.',
-  read: 'It takes the primary, the secondary or the read-only key.',
-  write: 'It takes the primary or the secondary key.',
+  read: 'It needs the primary, the secondary or the read-only key.',
+  write: 'It needs the primary or the secondary key.',
 };
 
 /** What parameters of a path are; there is no more to say of a name. */

@@ -213,10 +213,10 @@ function holderOf({ actor, assignments }: Principal): Holder {
 }
 
 const NO_KEY =
-  'The request carries no key of this store. Send one in the header "Authorization: Bearer <key>"; the keys are in the keys.json of the data folder.';
+  'The request has no key of this store. Send one in the header "Authorization: Bearer <key>". The keys are in keys.json in the data folder.';
 
 const inWords: Readonly<Record<KeyRole, string>> = {
-  audit: 'The auditor key, or role, which is for history alone,',
+  audit: 'The auditor key or role, which is only for history,',
   read: 'The read-only key',
   write: 'The key',
 };

@@ -11,7 +11,7 @@ export const BODY_BYTES = 1024 * 1024;
 
 /** What the management plane says "no" with besides the core's own codes. */
 export const managementCodes = {
-  unauthorized: 'The request carries no key of this store.',
+  unauthorized: 'The request has no key of this store.',
   forbidden: 'The key does not allow this.',
   'route-not-found': 'There is no such call.',
   'projection-not-found': 'There is no projection of that name.',

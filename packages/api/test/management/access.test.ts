@@ -175,7 +175,7 @@ describe('a "no"', () => {
       /^to in the query must be later than from\.$/,
     ],
     ['GET', `${ORDERS}/bundle?from=2026-01-01&to=2026-01-01`, undefined, /^to in the query must be later than from\.$/],
-    ['GET', '/nothing', undefined, /openapi\.json has all/],
+    ['GET', '/nothing', undefined, /method GET\. GET \/_epitaph\/openapi\.json lists all calls\.$/],
   ] as const)('says of %s %s with %j what should be there', async (method, url, body, detail) => {
     const response = await world.ask(method, url, body === undefined ? {} : { body });
     expect(response.json<{ detail: string }>().detail).toMatch(detail);
@@ -186,7 +186,7 @@ describe('a "no"', () => {
       (await world.ask(method, url, { key })).json<{ detail: string }>().detail;
     expect(await detail(null, 'GET', '/purge')).toMatch(/header "Authorization: Bearer <key>".*keys\.json/);
     expect(await detail(AUDITOR_KEY, 'GET', '/clock')).toMatch(
-      /It takes the primary, the secondary or the read-only key\.$/,
+      /It needs the primary, the secondary or the read-only key\.$/,
     );
     expect(await detail(READ_ONLY_KEY, 'POST', '/fsck')).toMatch(
       /^The read-only key .* the primary or the secondary key\.$/,

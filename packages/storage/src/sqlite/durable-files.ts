@@ -70,7 +70,7 @@ export function overwriteDurably(file: string, text: string): void {
     }
   } catch (error) {
     throw new StorageFault({
-      fault: `time can't go on, for it can't be put down in ${file}: ${(error as Error).message}. Check its disk and its permissions.`,
+      fault: `the time can't be stored in ${file}, so the store can't use a new time: ${(error as Error).message}. Check its disk and its permissions.`,
     });
   }
 }

@@ -214,7 +214,7 @@ export class Operations {
     } catch (error) {
       if (!(error instanceof StorageUnavailable)) throw error;
       // The fault names folders.
-      reasons.push("time can't be put down on the disk of the data folder: the server's log says why");
+      reasons.push("the time can't be stored on the disk of the data folder: the server's log says why");
     }
     return { ready: reasons.length === 0, reasons };
   }
