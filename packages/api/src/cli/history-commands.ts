@@ -162,7 +162,7 @@ export const disappearances: Command = {
       ['from', 'to', 'cause', 'continuation', 'rid'].map((name) => [name, textFlag(flags, name)]),
     );
     if (!json && (flags['limit'] !== undefined || flags['continuation'] !== undefined)) {
-      throw new UsageError('--limit and --continuation are for pages, with --json; without it there are all rows.');
+      throw new UsageError('--limit and --continuation need --json; without --json all rows are printed.');
     }
     if (format !== undefined) {
       const type = { csv: 'text/csv', ndjson: 'application/x-ndjson' }[format];

@@ -132,13 +132,15 @@ async function logElsewhereOf(invocation: Invocation, folder: string): Promise<O
 async function exportMaster(invocation: Invocation, file: string): Promise<number> {
   const { flags, environment, print } = invocation;
   if (postgresOf(invocation) !== undefined) {
-    throw new UsageError('The master key of keys in PostgreSQL is the one given to the nodes: put that into escrow.');
+    throw new UsageError(
+      'With PostgreSQL, the master key is the one that you give to the nodes: put that into escrow.',
+    );
   }
   const folder = dataOf({ flags, environment });
   const source = path.join(folder, 'master.key');
   const given = environment['EPITAPH_MASTER_KEY'];
   if (given === undefined && !existsSync(source)) {
-    throw new UsageError(`${source} is not there: the master key of this store is given to it, in EPITAPH_MASTER_KEY.`);
+    throw new UsageError(`${source} does not exist: this store is given its master key, in EPITAPH_MASTER_KEY.`);
   }
   const text = (given ?? readText(source)).trim();
   const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');

@@ -170,9 +170,7 @@ async function runCommand(
     // A command may ask for many pages.
     if (isPointedBack) return;
     isPointedBack = true;
-    stderr.write(
-      `Deleted containers of that name are others, and left out; they keep their history: --rid ${visible(rids)}\n`,
-    );
+    stderr.write(`Deleted containers of that name are not included; for their history give --rid ${visible(rids)}\n`);
   };
   const ca = authorities(textFlag(values, 'tls-ca') ?? environment['EPITAPH_TLS_CA']);
   return command.run({

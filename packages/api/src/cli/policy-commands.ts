@@ -72,7 +72,7 @@ export const ttl: Command = {
     if (withdraw && policy !== undefined) throw new UsageError('ttl takes a <default-ttl> or --withdraw, not both.');
     const rid = textFlag(flags, 'rid');
     if (rid !== undefined && (withdraw || policy !== undefined)) {
-      throw new UsageError('--rid shows policies, be it of a container that is gone; it changes none.');
+      throw new UsageError('With --rid, ttl only shows policies, also of a deleted container; it can not change them.');
     }
     if (policy === undefined && (from !== undefined || flags['confirm'] === true)) {
       throw new UsageError('--from and --confirm: each goes with a <default-ttl>.');

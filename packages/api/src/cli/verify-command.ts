@@ -294,7 +294,7 @@ const signedText = (note: string): string => note.slice(0, note.indexOf('\n\n') 
 /** Makes the tree anew from exported facts, and compares it with a signed checkpoint. */
 async function verifyFacts({ flags, json, print }: Invocation, file: string): Promise<number> {
   const given = textFlag(flags, 'checkpoint');
-  if (given === undefined) throw new UsageError('Facts are checked against a --checkpoint.');
+  if (given === undefined) throw new UsageError('To verify exported facts, give a checkpoint: --checkpoint <file>.');
   const checkpoint = signedCheckpoint(given, publicKey(flags));
   const tree = new CompactTree(sha256);
   for await (const line of linesOf(file)) {

@@ -63,7 +63,7 @@ describe('the command line', () => {
     const { rid } = store.container('shop', 'again');
     await store.deleteContainer(WRITER, 'shop', 'again');
     await store.createContainer(WRITER, 'shop', 'again', definition, null);
-    const hint = `Deleted containers of that name are others, and left out; they keep their history: --rid ${rid}\n`;
+    const hint = `Deleted containers of that name are not included; for their history give --rid ${rid}\n`;
     expect(await ask('disappearances', 'shop', 'again')).toMatchObject({ code: 0, stderr: hint });
     expect(await ask('history', 'shop', 'again')).toMatchObject({ code: 0, stderr: hint });
     expect(await ask('history', 'shop', 'again', '--rid', rid)).toMatchObject({
@@ -83,7 +83,7 @@ describe('the command line', () => {
     );
     expect(await ask('ttl', 'shop', 'again', '60', '--rid', rid)).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('it changes none') as string,
+      stderr: expect.stringContaining('it can not change them') as string,
     });
   });
 
@@ -289,7 +289,7 @@ describe('the command line', () => {
     [['ttl', 'shop', 'orders', '2147483648'], /a whole number of seconds from 1 to 2147483647/],
     [['brake', 'shop', 'orders', '1.5'], /a whole number of items/],
     [['brake', 'shop', 'orders', '101%'], /a share of them/],
-    [['disappearances', 'shop', 'orders', '--limit', '5'], /with --json/],
+    [['disappearances', 'shop', 'orders', '--limit', '5'], /need --json/],
     [['explain', 'shop', 'orders', '', '--partition-key', 'a'], /operand of explain is empty/],
     [['restore', '--to', ''], /The value of --to is empty/],
     [['erase', 'shop', 'orders', 'a', '--partition-key', '', '--reason', ''], /The value of --reason is empty/],
