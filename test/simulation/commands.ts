@@ -1,5 +1,7 @@
 import type { TakenBackup } from '@epitaph/api/store/api/operations-api.ts';
+import type { Document } from './documents.ts';
 import type { ModelBrake, Policy } from './model.ts';
+import type { EarlierItems } from './script-plan.ts';
 
 /** A write, patch or delete of one item. */
 export type ItemCommand =
@@ -20,6 +22,29 @@ export type ItemCommand =
       readonly remove?: string;
     }
   | { readonly kind: 'delete'; readonly container: string; readonly item: string; readonly ifMatch?: string };
+
+/** One thing that a script asks for. What it writes may be in another partition than its own, which is refused. */
+export type ScriptStep =
+  | { readonly kind: 'create' | 'upsert'; readonly document: Document }
+  /** By a document of another id it becomes another item. */
+  | (OfItem & { readonly kind: 'replace'; readonly document: Document; readonly guard?: ScriptGuard })
+  | (OfItem & { readonly kind: 'delete'; readonly guard?: ScriptGuard })
+  | (OfItem & { readonly kind: 'read' })
+  | { readonly kind: 'list'; readonly pageSize: number }
+  /** Of all items whose `v` is at least so much. */
+  | { readonly kind: 'query'; readonly least: number; readonly pageSize: number };
+
+interface OfItem {
+  readonly item: string;
+  /** By the `_self` that the item has when the script is called, if it is there then. */
+  readonly bySelf: boolean;
+}
+
+/** The etag that it gives with a write: what it was last shown of the item, if anything, or one that the item never had. */
+export type ScriptGuard = 'shown' | 'unknown';
+
+/** What a step came to: a status of failure, or the `v` of what it found, sorted. */
+export type Told = number | readonly unknown[];
 
 /** What somebody wants held, before it is known what that comes to. */
 export type WantedScope =
@@ -56,6 +81,17 @@ export type Command =
   | RetentionCommand
   /** All of its steps or none; they are about items of one partition of the container. */
   | { readonly kind: 'batch'; readonly container: string; readonly steps: readonly ItemCommand[] }
+  /** Its writes are recorded together, or none. */
+  | {
+      readonly kind: 'script';
+      readonly container: string;
+      readonly partition: string;
+      readonly steps: readonly ScriptStep[];
+      /** It ends in an error when all is done. */
+      readonly fails: boolean;
+      /** Where something else went on beside it: what it had found before that. */
+      readonly earlier?: EarlierItems;
+    }
   | { readonly kind: 'delete-partition'; readonly container: string; readonly partition: string }
   | { readonly kind: 'policy'; readonly container: string; readonly policy: Policy }
   /** Through the management call: at an instant to come, or past the brake. */
@@ -89,8 +125,12 @@ export type StoreCommand =
 export interface Outcome {
   readonly code: string;
   readonly etag?: string;
-  /** Of a batch: what each step made; absent for a delete. */
+  /** Of a batch or a script: what each write made; absent for a delete. */
   readonly etags?: readonly (string | undefined)[];
+  /** Of a script: what it heard of each step. */
+  readonly told?: readonly Told[];
+  /** Of a script: what its writes are to be on record as coming of. */
+  readonly cause?: string;
   readonly rid?: string;
   readonly created?: boolean;
   /** Of a recovery by policy: the etags of the lives that it began, by item. */

@@ -30,7 +30,11 @@ import {
   runOut,
   uniqueValue,
   visibleLife,
+  type WriteFact,
 } from './model.ts';
+import { planOf, type ScriptPlan, standingItems } from './script-plan.ts';
+
+type ScriptCommand = Extract<Command, { readonly kind: 'script' }>;
 
 /** The name under which containers have a unique key, at `/u`. */
 export const WITH_UNIQUE_KEY = 'c2';
@@ -64,8 +68,17 @@ export function expectOutcome(model: Model, command: Command, nowMs: number, act
     // A change that was put off by a millisecond is judged by what is there then.
     if (!POSTPONED.has(command.kind) || codeOf(model, command, ++atMs) !== actual.code) return expected;
   }
-  if (actual.code === 'ok') apply(model, command, atMs, actual);
+  if (actual.code !== 'ok') return undefined;
+  if (command.kind === 'script') {
+    const { told } = scriptPlan(model, command, nowMs);
+    if (JSON.stringify(told) !== JSON.stringify(actual.told)) return `one that heard ${JSON.stringify(told)}`;
+  }
+  apply(model, command, atMs, actual);
   return undefined;
+}
+
+function scriptPlan(model: Model, command: ScriptCommand, nowMs: number): ScriptPlan {
+  return planOf(liveContainer(model, command.container)!, command, nowMs);
 }
 
 /** The codes with which a command may be answered that is to change nothing. */
@@ -101,6 +114,8 @@ function codeOf(model: Model, command: Command, nowMs: number): string {
       }
       return 'ok';
     }
+    case 'script':
+      return codeOfScript(model, command, nowMs);
     case 'write':
     case 'patch':
     case 'delete':
@@ -132,6 +147,26 @@ function codeOfItem(model: Model, container: ModelContainer, command: ItemComman
     }
   }
   return isTaken(container, command.item, document, nowMs) ? 'unique-key-taken' : 'ok';
+}
+
+/** True for a script that records nothing. */
+export function writesNothing(model: Model, command: ScriptCommand, nowMs: number): boolean {
+  return command.fails || scriptPlan(model, command, nowMs).writes.length === 0;
+}
+
+function codeOfScript(model: Model, command: ScriptCommand, nowMs: number): string {
+  const { writes, found } = scriptPlan(model, command, nowMs);
+  if (command.fails) return 'script-failed';
+  const changed = structuredClone(model);
+  const container = liveContainer(changed, command.container)!;
+  for (const [item, etag] of found) {
+    if (visibleLife(container, item, nowMs)?.writes.at(-1)?.etag !== etag) return 'overtaken';
+  }
+  for (const { item, document } of writes) {
+    if (document !== undefined && isTaken(container, item, document, nowMs)) return 'overtaken';
+    applyWrite(container, item, nowMs, document === undefined ? undefined : { document, etag: '' });
+  }
+  return 'ok';
 }
 
 function codeOfPolicy(
@@ -262,12 +297,20 @@ function resolved(container: ModelContainer, scope: WantedScope, nowMs: number):
   return { kind: 'query', lives };
 }
 
-/** The same command, decided after something else by what it had found before: it comes too late for some of that. */
-export function withFound(model: Model, command: Command, nowMs: number): Command {
-  if (command.kind !== 'place-hold' || command.scope.kind !== 'query') return command;
-  const container = liveContainer(model, command.container);
-  const scope = container === undefined ? undefined : resolved(container, command.scope, nowMs);
-  return scope?.kind === 'query' ? { ...command, scope: { ...command.scope, found: scope.lives } } : command;
+/**
+ * The same command, decided after something else by what it had found before. A hold comes too late for some of that; a script
+ * may have found it in any of its steps up to one.
+ */
+export function withFound(model: Model, command: Command, nowMs: number): Command[] {
+  const container = 'container' in command ? liveContainer(model, command.container) : undefined;
+  if (container === undefined) return [];
+  if (command.kind === 'script') {
+    const items = standingItems(container, command.partition, nowMs);
+    return [...command.steps.keys(), command.steps.length].map((steps) => ({ ...command, earlier: { items, steps } }));
+  }
+  if (command.kind !== 'place-hold' || command.scope.kind !== 'query') return [];
+  const scope = resolved(container, command.scope, nowMs);
+  return scope.kind === 'query' ? [{ ...command, scope: { ...command.scope, found: scope.lives } }] : [];
 }
 
 const sameScope = (left: ModelScope, right: ModelScope): boolean => JSON.stringify(left) === JSON.stringify(right);
@@ -418,20 +461,39 @@ function apply(model: Model, command: Command, nowMs: number, outcome: Outcome):
         if (life !== undefined) life.deletedAtMs = nowMs;
       }
       return;
+    case 'script':
+      for (const [index, { item, document }] of scriptPlan(model, command, nowMs).writes.entries()) {
+        const { cause = '' } = outcome;
+        applyWrite(container, item, nowMs, document && { document, etag: etags?.[index] ?? '' }, cause);
+      }
+      return;
     case 'delete':
-      visibleLife(container, command.item, nowMs)!.deletedAtMs = nowMs;
+      applyWrite(container, command.item, nowMs, undefined);
       return;
     case 'write':
-    case 'patch': {
-      const write = { atMs: nowMs, document: documentAfter(model, command, nowMs), etag };
-      const life = visibleLife(container, command.item, nowMs);
-      if (life !== undefined) life.writes.push(write);
-      else {
-        const lives = container.items.get(command.item) ?? [];
-        lives.push(newLife(write));
-        container.items.set(command.item, lives);
-      }
-    }
+    case 'patch':
+      applyWrite(container, command.item, nowMs, { document: documentAfter(model, command, nowMs), etag });
+  }
+}
+
+/** Writes an item, or deletes it where nothing is given. */
+function applyWrite(
+  container: ModelContainer,
+  item: string,
+  atMs: number,
+  written: Pick<WriteFact, 'document' | 'etag'> | undefined,
+  cause?: string,
+): void {
+  const life = visibleLife(container, item, atMs);
+  const caused = cause === undefined ? {} : { cause };
+  if (written === undefined) {
+    life!.deletedAtMs = atMs;
+    if (cause !== undefined) life!.deleteCause = cause;
+  } else if (life !== undefined) life.writes.push({ ...written, atMs, ...caused });
+  else {
+    const lives = container.items.get(item) ?? [];
+    lives.push(newLife({ ...written, atMs, ...caused }));
+    container.items.set(item, lives);
   }
 }
 

@@ -21,6 +21,8 @@ export interface WriteFact {
   readonly atMs: number;
   readonly document: Readonly<Record<string, unknown>>;
   readonly etag: string;
+  /** What it is on record as coming of, other than a request: empty where that is a script, and its event is not known. */
+  readonly cause?: string;
 }
 
 export interface ModelLife {
@@ -28,6 +30,8 @@ export interface ModelLife {
   /** The life whose content it began with, if it is one that was brought back. */
   readonly recoveredFrom: number | null;
   deletedAtMs: number | null;
+  /** As of a write, of the delete. */
+  deleteCause?: string;
   /** When an erasure on request ended it, if it was visible until then. */
   erasedAtMs: number | null;
   /** Whether the content is gone. `maybe` after a purge whose outcome is unknown. */

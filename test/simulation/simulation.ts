@@ -1,4 +1,11 @@
-import { type Command, type ItemCommand, nameOf, type RetentionCommand, type WantedScope } from './commands.ts';
+import {
+  type Command,
+  type ItemCommand,
+  nameOf,
+  type RetentionCommand,
+  type ScriptStep,
+  type WantedScope,
+} from './commands.ts';
 import { anyValue, fieldsOf, markOf } from './documents.ts';
 import { liveContainer, WITH_UNIQUE_KEY } from './expected.ts';
 import { deadline, endingAt, type ModelContainer, type ModelLife, visibleLife } from './model.ts';
@@ -97,6 +104,7 @@ class Run {
     const what = random.weighted({
       command: 32,
       batch: 4,
+      script: 5,
       partition: 1,
       retention: 8,
       advance: 14,
@@ -117,6 +125,8 @@ class Run {
         return this.#do(this.#itemCommand());
       case 'batch':
         return this.#do(this.#batch());
+      case 'script':
+        return this.#do(this.#script());
       case 'partition':
         return this.#do(this.#deletePartition());
       case 'retention': {
@@ -137,7 +147,9 @@ class Run {
         const same =
           'item' in first && 'item' in second && random.chance(0.8)
             ? { ...second, container: first.container, item: first.item, ...sameDocument(first.item, second) }
-            : second;
+            : 'item' in first && second.kind === 'script' && random.chance(0.8)
+              ? this.#script(first.container, nameOf(first.item).partition, first.item)
+              : second;
         // How many lives a policy's recovery brought back is counted by what is there, which another would add to.
         const recoveries = [first, same].filter(({ kind }) => kind === 'recover' || kind === 'recover-policy');
         return recoveries.length === 2 ? this.#do(first) : this.#do(first, same);
@@ -226,6 +238,7 @@ class Run {
       policy: 2,
       rebuild: 1,
       batch: 3,
+      script: 3,
       partition: 1,
       retention: 4,
       keeping: 2,
@@ -235,6 +248,7 @@ class Run {
     if (what === 'keeping') return [this.#retention(), { kind: 'purge' }];
     if (what === 'backup') return [this.#backup(), ...this.#besideBackup()];
     if (what === 'batch') return [this.#batch()];
+    if (what === 'script') return [this.#script()];
     if (what === 'partition') return [this.#deletePartition()];
     if (what === 'purge' || what === 'rebuild') return [{ kind: what }];
     if (what === 'policy') {
@@ -458,6 +472,41 @@ class Run {
     return { kind: 'batch', container, steps };
   }
 
+  /** @param about the item that most of it is about */
+  #script(
+    container = this.#random.pick(CONTAINERS),
+    partition = this.#random.pick(PARTITIONS),
+    about?: string,
+  ): Command {
+    const random = this.#random;
+    const own = ITEMS.filter((item) => nameOf(item).partition === partition);
+    const oneOf = () => (about !== undefined && random.chance(0.7) ? about : random.pick(own));
+    const steps = Array.from({ length: random.int(1, 6) }, () => this.#scriptStep(container, oneOf));
+    return { kind: 'script', container, partition, steps, fails: random.chance(0.1) };
+  }
+
+  #scriptStep(container: string, oneOf: () => string): ScriptStep {
+    const random = this.#random;
+    const what = random.weighted({ create: 3, upsert: 4, replace: 4, delete: 3, read: 3, list: 1, query: 1 });
+    const pageSize = random.pick([1, 2, 100]);
+    if (what === 'list') return { kind: what, pageSize };
+    if (what === 'query') return { kind: what, pageSize, least: random.int(0, this.#value) };
+    const item = oneOf();
+    const ofItem = { item, bySelf: random.chance(0.3) };
+    if (what === 'read') return { kind: what, ...ofItem };
+    const guard = random.pick([undefined, undefined, 'shown', 'shown', 'unknown'] as const);
+    const guarded = guard === undefined ? {} : { guard };
+    if (what === 'delete') return { kind: what, ...ofItem, ...guarded };
+    // Now and then it becomes another item, or would leave the partition.
+    const written = random.chance(0.2) ? (random.chance(0.1) ? random.pick(ITEMS) : oneOf()) : item;
+    const document = {
+      ...documentOf(written, random.chance(0.4) ? this.#ttl() : undefined),
+      ...fieldsOf(random, ++this.#value),
+      ...this.#unique(container, 0.95),
+    };
+    return what === 'replace' ? { kind: what, ...ofItem, document, ...guarded } : { kind: what, document };
+  }
+
   #deletePartition(): Command {
     return {
       kind: 'delete-partition',
@@ -467,8 +516,9 @@ class Run {
   }
 
   #besideItem(): Command {
-    const what = this.#random.weighted({ batch: 1, partition: 1, retention: 2 });
+    const what = this.#random.weighted({ batch: 1, script: 2, partition: 1, retention: 2 });
     if (what === 'retention') return this.#retention();
+    if (what === 'script') return this.#script();
     return what === 'batch' ? this.#batch() : this.#deletePartition();
   }
 

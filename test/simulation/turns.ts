@@ -4,6 +4,11 @@ import { Random } from './random.ts';
 /** Milliseconds after which long work gives way to others. */
 const LONG_MS = 10;
 const SHORT_MS = 0.01;
+/** Longer than any work. */
+const APART_MS = 1e9;
+
+/** When the next work begins: after all that others have left behind which goes by time, so that it is as for the first. */
+let beginsMs = APART_MS;
 
 /**
  * Does work whose turns come as a seed says: which of several things that wait goes on first, and after which of its steps
@@ -13,7 +18,8 @@ export async function withTurnsOf<Result>(seed: number, work: () => Promise<Resu
   const random = new Random(seed);
   const { setImmediate } = globalThis;
   const { monotonicMs } = systemClocks;
-  let nowMs = 0;
+  let nowMs = beginsMs;
+  beginsMs += APART_MS;
   const later = (callback: () => void, ...values: []): NodeJS.Immediate => {
     const wait = (left: number): NodeJS.Immediate =>
       setImmediate(() => (left === 0 ? callback(...values) : void wait(left - 1)));

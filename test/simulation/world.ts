@@ -33,6 +33,7 @@ import {
   tooLateFor,
   withFound,
   WITH_UNIQUE_KEY,
+  writesNothing,
 } from './expected.ts';
 import {
   applyPurge,
@@ -50,6 +51,7 @@ import {
   visibleLife,
 } from './model.ts';
 import type { Random } from './random.ts';
+import { runScript } from './scripts.ts';
 
 export const DATABASE = 'db';
 const REASON = 'simulated';
@@ -221,7 +223,7 @@ export class World {
     const nowMs = this.now();
     const before = this.model;
     const tooLate = new Map(this.#tooLate);
-    const outcomes = await Promise.all(commands.map((command) => this.#perform(command)));
+    const outcomes = await Promise.all(commands.map((command) => this.#performAmong(commands, command)));
     await this.#account(commands, outcomes, nowMs);
     const isErased = commands.length === 1 && commands[0]!.kind === 'erase' && outcomes[0]!.code === 'ok';
     if (isErased && !this.#unfinished) this.#checkFiles();
@@ -354,9 +356,10 @@ export class World {
     const reasons: string[] = [];
     const fitting: Model[] = [];
     const besidePurge = commands.length > 1 && commands.some(({ kind }) => kind === 'purge');
-    // A hold by a query may have looked before what goes on beside it, and be placed after that.
-    const looked = commands.length === 1 ? commands : commands.map((command) => withFound(this.model, command, nowMs));
-    const readings = looked.some((command, index) => command !== commands[index]) ? [commands, looked] : [commands];
+    // A hold by a query or a script may have looked before what goes on beside it, and be carried out after that.
+    const readings = commands
+      .map((command) => [command, ...(commands.length === 1 ? [] : withFound(this.model, command, nowMs))])
+      .reduce<Command[][]>((all, some) => all.flatMap((one) => some.map((command) => [...one, command])), [[]]);
     const orders = permutations(commands.map((_, index) => index));
     for (const [asked, order] of readings.flatMap((reading) => orders.map((order) => [reading, order] as const))) {
       const changed = structuredClone(this.model);
@@ -364,7 +367,7 @@ export class World {
         const expected = expectOutcome(changed, asked[index]!, nowMs, outcomes[index]!);
         return expected === undefined
           ? []
-          : [`${told(commands[index]!)} came to ${outcomes[index]!.code}, not ${expected}`];
+          : [`${told(commands[index]!)} came to ${outcomes[index]!.code}${heard(outcomes[index]!)}, not ${expected}`];
       });
       // Of these "ok" does not tell what was there before and what came after.
       if (wrong.length === 0 && commands.length > 1 && commands.some(({ kind }) => AMBIGUOUS.has(kind))) {
@@ -373,6 +376,7 @@ export class World {
       }
       if (wrong.length === 0) fitting.push(changed);
       reasons.push(...wrong);
+      if (fitting.length > 0 && !besidePurge) break;
     }
     const [first] = fitting;
     if (first === undefined) throw new Divergence(`at ${nowMs}: ${reasons.join('; or ')}`);
@@ -409,6 +413,10 @@ export class World {
         : isRetentionCommand(command)
           ? ['clock-held', ...expectRefusal(this.model, command, nowMs)]
           : [missing ? 'container-not-found' : 'clock-held'];
+      // What records nothing comes to its end.
+      if (command.kind === 'script' && !missing && writesNothing(this.model, command, nowMs)) {
+        allowed.push(command.fails ? 'script-failed' : 'ok');
+      }
       if (!allowed.includes(code)) {
         throw new Divergence(`while time is held ${told(command)} came to ${code}, not ${allowed.join(' or ')}`);
       }
@@ -436,6 +444,13 @@ export class World {
     const { id, partitionKey } = nameOf(item);
     const recorded = await store.history(store.containerByRid(rid)!, id, partitionKey);
     return recorded.some(({ life, type }) => life === number && type === 'ItemPurged');
+  }
+
+  /** The same for one of several: what goes on beside a script may come in the midst of it. */
+  async #performAmong(commands: readonly Command[], command: Command): Promise<Outcome> {
+    const isLater = command.kind !== 'script' && commands.some(({ kind }) => kind === 'script');
+    for (let turns = isLater ? this.#random.int(0, 12) : 0; turns > 0; turns--) await turn();
+    return this.#perform(command);
   }
 
   /** Does one command and says what came of it. A fault of the log passes through. */
@@ -503,6 +518,8 @@ export class World {
             etags: outcome.results.map((result) => (result.kind === 'written' ? result.item.etag : undefined)),
           };
         }
+        case 'script':
+          return await runScript(store, caller, DATABASE, command);
         case 'write':
         case 'patch':
         case 'delete': {
@@ -733,7 +750,8 @@ export class World {
       for (const [revision, write] of writes.entries()) {
         if (write.etag !== '') continue;
         const entry = recorded.find((one) => one.life === life && one.revision === revision)!;
-        writes[revision] = { ...write, etag: recordedEtag(entry) };
+        const cause = write.cause === '' && entry.causationId !== undefined ? { cause: entry.causationId } : {};
+        writes[revision] = { ...write, etag: recordedEtag(entry), ...cause };
       }
     }
     return undefined;
@@ -1279,6 +1297,7 @@ function operationOf(command: ItemCommand): Exclude<BatchOperation, { readonly k
 /** Commands whose outcome does not tell which of two that went off together was first. */
 const AMBIGUOUS: ReadonlySet<string> = new Set<Command['kind']>([
   'delete',
+  'script',
   'delete-partition',
   'place-hold',
   'erase',
@@ -1291,8 +1310,17 @@ function itemsOf(command: Command, container: ModelContainer): readonly string[]
   if ('item' in command) return [command.item];
   if (command.kind === 'batch') return [...new Set(command.steps.map(({ item }) => item))];
   if (command.kind === 'recover-policy') return [...container.items.keys()];
+  if (command.kind === 'script') return itemsOfScript(command);
   if (command.kind !== 'delete-partition') return [];
   return [...container.items.keys()].filter((item) => nameOf(item).partition === command.partition);
+}
+
+function itemsOfScript({ partition, steps }: Extract<Command, { readonly kind: 'script' }>): readonly string[] {
+  const named = steps.flatMap((step) => [
+    ...('item' in step ? [step.item] : []),
+    ...('document' in step ? [`${String(step.document['pk'])}/${String(step.document['id'])}`] : []),
+  ]);
+  return [...new Set(named)].filter((item) => nameOf(item).partition === partition);
 }
 
 const byNumber = (left: unknown, right: unknown): number => Number(left) - Number(right);
@@ -1300,6 +1328,8 @@ const byNumber = (left: unknown, right: unknown): number => Number(left) - Numbe
 function told(command: Command): string {
   return JSON.stringify(command);
 }
+
+const heard = ({ told: steps }: Outcome): string => (steps === undefined ? '' : ` and heard ${JSON.stringify(steps)}`);
 
 function wasDone(result: PromiseSettledResult<Outcome>): boolean {
   return result.status === 'fulfilled' && result.value.code === 'ok';
@@ -1403,6 +1433,10 @@ function historyDiffers(
       const entry = writes[index]!;
       if (entry.occurredAtMs !== write.atMs) return `write ${index} of life ${number} was at ${entry.occurredAtMs}`;
       const etag = recordedEtag(entry);
+      // A ledger does not keep what a write came of.
+      if (entry.fromLedger !== true && !isCausedBy(entry, write.cause)) {
+        return `write ${index} of life ${number} is on record as coming of ${entry.causationId ?? 'a request'}`;
+      }
       if (write.etag !== '' && etag !== write.etag) return `write ${index} of life ${number} has etag ${etag}`;
     }
     const types = entries.map((entry) => entry.type);
@@ -1423,6 +1457,9 @@ function historyDiffers(
     if (left !== undefined && leftAtMs(left) !== life.deletedAtMs) {
       return `life ${number} was deleted at ${leftAtMs(left)}, not ${life.deletedAtMs}`;
     }
+    if (left?.type === 'ItemDeleted' && !isCausedBy(left, life.deleteCause)) {
+      return `the delete of life ${number} is on record as coming of ${left.causationId ?? 'a request'}`;
+    }
     if (count('ItemExpired') + count('ItemDeleted') > 1) return `life ${number} ended twice`;
     if (count('ItemPurged') > 1) return `life ${number} was purged twice`;
     if (count('ItemPurged') === 1 && types.at(-1) !== 'ItemPurged')
@@ -1430,6 +1467,10 @@ function historyDiffers(
   }
   return undefined;
 }
+
+/** Whether an entry is on record as coming of a script's event, of any where that is empty, or of the request alone. */
+const isCausedBy = ({ causationId }: HistoryEntry, cause: string | undefined): boolean =>
+  cause === '' ? causationId !== undefined : causationId === cause;
 
 /** When a life left by a delete, of its own or of its partition key. */
 function leftAtMs({ occurredAtMs, data }: HistoryEntry): number {

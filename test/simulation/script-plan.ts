@@ -1,0 +1,109 @@
+import { nameOf, type ScriptStep, type Told } from './commands.ts';
+import type { Document } from './documents.ts';
+import { isValidTtl, type ModelContainer, policyInForce, uniqueValue, visibleLife } from './model.ts';
+
+/** What a script comes to, if nothing that it writes is changed by others meanwhile. */
+export interface ScriptPlan {
+  readonly told: readonly Told[];
+  /** Without a document it is a delete. */
+  readonly writes: readonly { readonly item: string; readonly document?: Document }[];
+  /** By item that it writes, the etag that it found; undefined for none. */
+  readonly found: ReadonlyMap<string, string | undefined>;
+}
+
+/** Items of a partition as they stood when a script was called, and how many of its steps saw them so. */
+export interface EarlierItems {
+  readonly items: StandingItems;
+  readonly steps: number;
+}
+
+type StandingItems = ReadonlyMap<string, Seen & { readonly etag: string }>;
+
+interface Seen {
+  readonly document: Document;
+  /** Tells its life from others of the item: the etag with which it began, or a step's index. */
+  readonly birth: string | number;
+}
+
+export function standingItems(container: ModelContainer, partition: string, nowMs: number): StandingItems {
+  const standing = new Map<string, Seen & { readonly etag: string }>();
+  for (const item of container.items.keys()) {
+    const life = nameOf(item).partition === partition ? visibleLife(container, item, nowMs) : undefined;
+    if (life === undefined) continue;
+    const { document, etag } = life.writes.at(-1)!;
+    standing.set(item, { document, etag, birth: life.writes[0]!.etag });
+  }
+  return standing;
+}
+
+/** Does a script's steps over the documents that are there. */
+export function planOf(
+  container: ModelContainer,
+  {
+    partition,
+    steps,
+    earlier,
+  }: { partition: string; steps: readonly ScriptStep[]; earlier?: EarlierItems | undefined },
+  nowMs: number,
+): ScriptPlan {
+  const now = standingItems(container, partition, nowMs);
+  const atCall = earlier?.items ?? now;
+  let standing = now;
+  const written = new Map<string, Seen | undefined>();
+  const writes: { item: string; document?: Document }[] = [];
+  const found = new Map<string, string | undefined>();
+  const hasTtl = policyInForce(container, nowMs) !== null;
+  const seen = (item: string) => (written.has(item) ? written.get(item) : standing.get(item));
+  const names = () => [...new Set([...standing.keys(), ...written.keys()])];
+  const write = (item: string, as: Seen | undefined) => {
+    if (!written.has(item)) found.set(item, standing.get(item)?.etag);
+    written.set(item, as);
+    writes.push(as === undefined ? { item } : { item, document: as.document });
+  };
+  const isTaken = (document: Document, item: string) =>
+    container.hasUniqueKey &&
+    names().some((other) => {
+      const standingThere = other === item ? undefined : seen(other);
+      return standingThere !== undefined && uniqueValue(standingThere.document) === uniqueValue(document);
+    });
+  const put = (item: string, document: Document, birth: Seen['birth']): Told => {
+    if (isTaken(document, item)) return 409;
+    write(item, { document, birth });
+    return [document['v']];
+  };
+  const many = (least: number) =>
+    names()
+      .flatMap((item) => seen(item)?.document['v'] ?? [])
+      .filter((v) => Number(v) >= least)
+      .toSorted((left, right) => Number(left) - Number(right));
+  const perform = (step: ScriptStep, index: number): Told => {
+    standing = index < (earlier?.steps ?? 0) ? atCall : now;
+    if (step.kind === 'list') return many(0);
+    if (step.kind === 'query') return many(step.least);
+    const document = 'document' in step ? step.document : undefined;
+    const item = document === undefined ? undefined : `${String(document['pk'])}/${String(document['id'])}`;
+    const ttl = document?.['ttl'];
+    const isMisplaced = document !== undefined && document['pk'] !== partition;
+    const isRefused = isMisplaced || (hasTtl && ttl !== undefined && !isValidTtl(ttl));
+    if (!('item' in step)) {
+      if (isRefused) return 400;
+      const before = seen(item!);
+      if (step.kind === 'create' && before !== undefined) return 409;
+      return put(item!, document!, before?.birth ?? index);
+    }
+    const current = seen(step.item);
+    // What is at a link of rids that was deleted is another item, though it has the name.
+    const linked = step.bySelf ? atCall.get(step.item) : undefined;
+    if (linked !== undefined && current?.birth !== linked.birth) return 404;
+    if (isRefused) return 400;
+    if (current === undefined) return 404;
+    if (step.kind === 'read') return [current.document['v']];
+    if (step.guard === 'unknown') return 412;
+    if (item === step.item) return put(item, document!, current.birth);
+    if (item !== undefined && seen(item) !== undefined) return 409;
+    if (document !== undefined && isTaken(document, step.item)) return 409;
+    write(step.item, undefined);
+    return item === undefined ? 200 : put(item, document!, index);
+  };
+  return { told: steps.map(perform), writes, found };
+}
