@@ -4,14 +4,20 @@ import { TailSubscription } from '@epitaph/core/log/tail-subscription.ts';
 import { turns } from '@epitaph/core/testing/test-framework.ts';
 import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
-const event = (position: number): RecordedEvent =>
-  recordedEvent('counter', { type: 'Counted', data: {} }, { position, revision: position - 1 });
+const event = (position: number, request = position): RecordedEvent =>
+  recordedEvent(
+    'counter',
+    { type: 'Counted', data: {} },
+    { position, revision: position - 1, correlationId: String(request) },
+  );
 
 /** A log that is asked over a network: what was appended while it reads may be in its answer and in the tail. */
 class SlowLog {
   readonly events: RecordedEvent[] = [];
   readonly reads: (() => void)[] = [];
   readonly delivered: number[] = [];
+  /** How many came together. */
+  readonly lengths: number[] = [];
   readonly caughtUp: number[] = [];
   readonly subscription: TailSubscription;
 
@@ -23,6 +29,7 @@ class SlowLog {
       {
         onEvents: (events) => {
           this.delivered.push(...events.map((one) => one.position));
+          this.lengths.push(events.length);
           return Promise.resolve();
         },
         onCaughtUp: (position) => this.caughtUp.push(position),
@@ -33,7 +40,22 @@ class SlowLog {
   }
 
   append(count: number, deliver = true): void {
-    const events = Array.from({ length: count }, (_, index) => event(this.events.length + index + 1));
+    this.#add(
+      Array.from({ length: count }, (_, index) => event(this.events.length + index + 1)),
+      deliver,
+    );
+  }
+
+  /** The same, all at once. */
+  appendTogether(count: number): void {
+    const first = this.events.length + 1;
+    this.#add(
+      Array.from({ length: count }, (_, index) => event(first + index, first)),
+      true,
+    );
+  }
+
+  #add(events: readonly RecordedEvent[], deliver: boolean): void {
     this.events.push(...events);
     if (deliver) this.subscription.deliver(events);
   }
@@ -78,6 +100,21 @@ describe('a subscription to a log that answers late', () => {
     log.append(10);
     await log.answerRead();
     expect(log.delivered).toEqual(numbers(1_520));
+    await log.subscription.unsubscribe();
+  });
+
+  it('delivers whole what was appended at once, however much that is', async () => {
+    const log = new SlowLog(0);
+    await turns(2);
+    await log.answerRead();
+    // More than it keeps, so that it reads it again.
+    log.append(10);
+    log.appendTogether(5_500);
+    log.append(10);
+    for (let page = 0; page < 12 && log.delivered.length < 5_520; page++) await log.answerRead();
+    expect(log.delivered).toEqual(numbers(5_520));
+    expect(log.lengths).toEqual([10, 5_510]);
+    await log.answerRead();
     await log.subscription.unsubscribe();
   });
 

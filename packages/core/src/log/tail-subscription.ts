@@ -4,6 +4,8 @@ import type { RecordedEvent } from './recorded-event.ts';
 const PAGE_SIZE = 1_000;
 /** Appended events kept for a listener that is busy; past this it reads them from the log again. */
 const TAIL_LIMIT = 4_096;
+/** Events of which an append is taken to have no more: ten thousand writes of a script, each with some values of unique keys. */
+const LONGEST_APPEND = 50_000;
 
 /**
  * A subscription for logs that live in this process: it reads pages until it has caught up, then takes appended
@@ -93,7 +95,7 @@ export class TailSubscription implements LogSubscription {
           this.#tail = [];
           this.#tailOverflowed = true;
         }
-        await this.#send(events.length === PAGE_SIZE ? wholeAppends(events) : events);
+        await this.#send(events.length === PAGE_SIZE ? await this.#wholeAppends(events) : events);
       }
       if (!this.#tailOverflowed) {
         // Positions of truncated events leave gaps at the end, so the head counts as reached.
@@ -103,17 +105,26 @@ export class TailSubscription implements LogSubscription {
     }
   }
 
+  /**
+   * A full page without what may be the beginning of an append that goes on behind it: the events of one have a request in common.
+   * Where all of it may be one, to its end: a script writes more than a page has.
+   */
+  async #wholeAppends(page: readonly RecordedEvent[]): Promise<readonly RecordedEvent[]> {
+    const events = [...page];
+    for (;;) {
+      const { correlationId, position } = events.at(-1)!;
+      const whole = events.findLastIndex((event) => event.correlationId !== correlationId) + 1;
+      if (whole > 0) return events.slice(0, whole);
+      const more = await this.#log.readAll(position, PAGE_SIZE, { withBodies: false });
+      events.push(...more);
+      if (more.length < PAGE_SIZE || events.length >= LONGEST_APPEND) return events;
+    }
+  }
+
   async #send(events: readonly RecordedEvent[]): Promise<void> {
     const fresh = events[0]!.position > this.#position ? events : events.filter((e) => e.position > this.#position);
     if (fresh.length === 0 || this.#ended) return;
     await this.#listener.onEvents(fresh);
     this.#position = fresh.at(-1)!.position;
   }
-}
-
-/** A page without what may be the beginning of an append that goes on behind it: the events of one have a request in common. */
-function wholeAppends(page: readonly RecordedEvent[]): readonly RecordedEvent[] {
-  const { correlationId } = page.at(-1)!;
-  const whole = page.slice(0, page.findLastIndex((event) => event.correlationId !== correlationId) + 1);
-  return whole.length === 0 ? page : whole;
 }
