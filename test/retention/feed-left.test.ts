@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { ChangeFeedPage } from '@epitaph/api/store/api/change-feed-api.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
@@ -18,7 +19,9 @@ describe('what is left of a feed, for who reads one change at a time', () => {
   const write = async (container: string, count: number) => {
     for (let n = 0; n < count; n += 1) {
       const item = itemToWrite({ id: `i${n}`, pk: 'p' });
-      await store.writeItem(CALLER, store.container('d', container), 'upsert', item);
+      // Each by a request of its own: of what one has written no page has a part.
+      const caller = { ...CALLER, correlationId: randomUUID() };
+      await store.writeItem(caller, store.container('d', container), 'upsert', item);
     }
   };
   const read = async (position: number): Promise<ChangeFeedPage> =>

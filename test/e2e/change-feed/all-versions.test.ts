@@ -227,6 +227,38 @@ describe('all versions and deletes', () => {
     expect(paged).toEqual(whole);
   });
 
+  test('come together where they were written together, and one by one where they expired together', async () => {
+    const container = await world.container({ defaultTtl: -1, ...keeping(10) });
+    const { continuationToken } = await readOn(container, now);
+    await container.items.batch(
+      [
+        ...['a', 'b'].map(
+          (id) => ({ operationType: 'Create', resourceBody: { id, customer: 'ann', ttl: 10 } }) as const,
+        ),
+        { operationType: 'Create', resourceBody: { id: 'c', customer: 'ann' } },
+        { operationType: 'Delete', id: 'c' },
+      ],
+      'ann',
+    );
+    await world.advance(10_000);
+    await world.purge();
+    const pages: string[][] = [];
+    const iterator = container.items.getChangeFeedIterator<Version>({
+      changeFeedStartFrom: from(continuationToken),
+      changeFeedMode: ALL_VERSIONS,
+      maxItemCount: 1,
+    });
+    for await (const { result = [] } of iterator.getAsyncIterator()) {
+      if (result.length === 0) break;
+      pages.push(told(result));
+    }
+    expect(pages).toEqual([
+      ['create a', 'create b', 'create c', 'delete c'],
+      ['delete a (expired)'],
+      ['delete b (expired)'],
+    ]);
+  });
+
   test('of a container that was deleted are no reason to keep anything', async () => {
     const container = await world.container({ defaultTtl: -1, ...keeping(1000) });
     await container.items.create({ id: 'a', customer: 'ann' });

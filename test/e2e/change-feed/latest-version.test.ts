@@ -43,6 +43,39 @@ describe('the latest version of each item', () => {
     expect(pages).toBeGreaterThanOrEqual(Math.ceil(7 / maxItemCount));
   });
 
+  test.for([1, 2, 100])('comes together where it was written together, in pages of %i', async (maxItemCount) => {
+    const container = await world.container();
+    const { items } = container;
+    await items.create({ id: 'alone', customer: 'ann' });
+    const together = (...those: string[]) =>
+      items.batch(
+        those.map((id) => ({ operationType: 'Create', resourceBody: { id, customer: 'ann' } }) as const),
+        'ann',
+      );
+    await together('a', 'b', 'c');
+    await items.create({ id: 'bob', customer: 'bob' });
+    await together('d', 'e');
+    const pages: string[][] = [];
+    const iterator = items.getChangeFeedIterator<LatestItem>({ changeFeedStartFrom: beginning, maxItemCount });
+    for await (const { result = [] } of iterator.getAsyncIterator()) {
+      if (result.length === 0) break;
+      pages.push(ids(result));
+    }
+    const expected = {
+      1: [['alone'], ['a', 'b', 'c'], ['bob'], ['d', 'e']],
+      2: [
+        ['alone', 'a', 'b', 'c'],
+        ['bob', 'd', 'e'],
+      ],
+      100: [['alone', 'a', 'b', 'c', 'bob', 'd', 'e']],
+    };
+    expect(pages).toEqual(expected[maxItemCount as keyof typeof expected]);
+    // For an estimator each change counts, also where it is given several.
+    const { changes } = await readOn(container, { changeFeedStartFrom: beginning });
+    const behindFirst = { 'if-none-match': `"${changes[0]!._lsn}"`, 'x-ms-max-item-count': '1' };
+    expect(estimated(await page(world, container.id, behindFirst))).toBe(6);
+  });
+
   test('goes on from a continuation, after a restart too, with what was written meanwhile', async () => {
     let container = await world.container();
     await container.items.create({ id: 'a', customer: 'ann' });

@@ -53,14 +53,15 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
 }
 
 /**
- * The position that the session of an answer has come to. Behind a single change it is as far as changes are left: estimators take
- * the one from the other, and would count what is written to other containers and ranges. Whoever has read that change
- * reads it in that session, too; clients go by the furthest that they have been told.
+ * The position that the session of an answer has come to. Of a page of a single change it is as far behind that as changes are left:
+ * estimators take the one from the other, and would count what is written to other containers and ranges. Whoever has read that
+ * change reads it in that session, too; clients go by the furthest that they have been told.
  *
  * @source `ChangeFeedEstimatorIterator` of the .NET client, `IncrementalChangeFeedProcessorImpl.getEstimatedLag` of the Java client
  */
-const sessionPosition = ({ position, left }: ChangeFeedPage, head: number): number =>
-  left === undefined ? head : position + left;
+const sessionPosition = ({ changes, left }: ChangeFeedPage, head: number): number =>
+  // It has those too that were written together with the one which was asked for.
+  left === undefined ? head : changes[0]!.position + changes.length - 1 + left;
 
 function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {
   const text = headerText(headers, 'a-im') ?? '';

@@ -21,7 +21,7 @@ export interface ChangeFeedRequest {
   /** Leaves out what happened before this time, in milliseconds, wherever the reading begins. */
   readonly notBeforeMs?: number | undefined;
   readonly scope: Scope;
-  /** The most changes of a page. */
+  /** The most changes of a page, but for those that were written together with the last of them. */
   readonly maxItemCount: number;
   /** Asks for {@link ChangeFeedPage.left}. */
   readonly countsLeft?: boolean | undefined;

@@ -164,9 +164,11 @@ export class ChangeFeeds {
       examined,
       quietUpTo: quietUpTo ?? position,
     });
+    // Of a page that is full: it takes what was written together with that, too.
+    let last: RecordedEvent | undefined;
     // A full page takes at least this many events; where most are of other containers, more and more are looked at in
     // one go.
-    let scanned = Math.min(SCAN_SIZE, Math.max(AT_ONCE, maxItemCount));
+    let scanned = Math.min(SCAN_SIZE, Math.max(AT_ONCE, maxItemCount + 1));
     while (position < upTo && examined < MAX_EXAMINED && monotonicMs() < untilMs) {
       signal?.throwIfAborted();
       // A truncated write is of a life that was purged, so it is no item's latest.
@@ -174,8 +176,11 @@ export class ChangeFeeds {
       examined += scanned;
       scanned = Math.min(SCAN_SIZE, scanned * 2);
       const events = part.events.filter((event) => event.position <= upTo);
+      if (last !== undefined && events.length === 0) return look(false);
       for (let next = 0; next < events.length;) {
-        const group = events.slice(next, next + Math.min(AT_ONCE, maxItemCount - changes.length));
+        if (last !== undefined && !areOfOneRequest(last, events[next]!)) return look(false);
+        const room = last === undefined ? maxItemCount - changes.length : 1;
+        const group = events.slice(next, next + Math.min(AT_ONCE, room));
         next += group.length;
         const made = await Promise.all(
           group.map((event) => this.#change(moment, request, event).catch((error: unknown) => damaged(event, error))),
@@ -191,9 +196,8 @@ export class ChangeFeeds {
           if (change === undefined) continue;
           changes.push(change);
           characters += sizeOf(change);
-          if (changes.length >= maxItemCount || characters >= MAX_PAGE_CHARACTERS || monotonicMs() > untilMs) {
-            return look(false);
-          }
+          if (characters >= MAX_PAGE_CHARACTERS || monotonicMs() > untilMs) return look(false);
+          if (changes.length >= maxItemCount) last = group[index]!;
         }
       }
       // The read models may have more by another node, of which this one's log has not heard: that is for the next page.
@@ -201,7 +205,7 @@ export class ChangeFeeds {
       position = Math.min(upTo, Math.max(position, part.position));
       await turn();
     }
-    return look(position >= upTo);
+    return look(last === undefined && position >= upTo);
   }
 
   async #change(
@@ -380,6 +384,15 @@ export class ChangeFeeds {
 /** From when on all is kept at an instant, in milliseconds. */
 const startOf = ({ sinceMs, retentionSeconds }: KeptVersions, nowMs: number): number =>
   Math.max(sinceMs, nowMs - retentionSeconds * 1000);
+
+/**
+ * Whether two events that follow each other were recorded together, as those of a batch or a script are, or by a request that
+ * wrote them one by one in the same millisecond, as bulk does. What expires together was not written together.
+ */
+const areOfOneRequest = (one: RecordedEvent, next: RecordedEvent): boolean =>
+  one.correlationId === next.correlationId &&
+  one.occurredAtMs === next.occurredAtMs &&
+  !one.actor.startsWith('system:');
 
 function readIfWhole(event: RecordedEvent): ItemEvent | undefined {
   try {
