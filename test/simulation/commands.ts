@@ -75,23 +75,25 @@ export type RetentionCommand =
   | { readonly kind: 'recover'; readonly container: string; readonly item: string; readonly life?: number }
   | { readonly kind: 'recover-policy'; readonly container: string; readonly version: number };
 
+/** A stored procedure is called. Its writes are recorded together, or none. */
+export interface ScriptCommand {
+  readonly kind: 'script';
+  readonly container: string;
+  readonly partition: string;
+  readonly steps: readonly ScriptStep[];
+  /** It ends in an error when all is done. */
+  readonly fails: boolean;
+  /** Where something else went on beside it: what it had found before that. */
+  readonly earlier?: EarlierItems;
+}
+
 /** One thing that a client or operator asks for. Plain data, so that a run can be told and repeated. */
 export type Command =
   | ItemCommand
   | RetentionCommand
   /** All of its steps or none; they are about items of one partition of the container. */
   | { readonly kind: 'batch'; readonly container: string; readonly steps: readonly ItemCommand[] }
-  /** Its writes are recorded together, or none. */
-  | {
-      readonly kind: 'script';
-      readonly container: string;
-      readonly partition: string;
-      readonly steps: readonly ScriptStep[];
-      /** It ends in an error when all is done. */
-      readonly fails: boolean;
-      /** Where something else went on beside it: what it had found before that. */
-      readonly earlier?: EarlierItems;
-    }
+  | ScriptCommand
   | { readonly kind: 'delete-partition'; readonly container: string; readonly partition: string }
   | { readonly kind: 'policy'; readonly container: string; readonly policy: Policy }
   /** Through the management call: at an instant to come, or past the brake. */

@@ -6,6 +6,7 @@ import {
   nameOf,
   type Outcome,
   type RetentionCommand,
+  type ScriptCommand,
   type WantedScope,
 } from './commands.ts';
 import {
@@ -33,8 +34,6 @@ import {
   type WriteFact,
 } from './model.ts';
 import { planOf, type ScriptPlan, standingItems } from './script-plan.ts';
-
-type ScriptCommand = Extract<Command, { readonly kind: 'script' }>;
 
 /** The name under which containers have a unique key, at `/u`. */
 export const WITH_UNIQUE_KEY = 'c2';
@@ -155,7 +154,8 @@ export function writesNothing(model: Model, command: ScriptCommand, nowMs: numbe
 }
 
 function codeOfScript(model: Model, command: ScriptCommand, nowMs: number): string {
-  const { writes, found } = scriptPlan(model, command, nowMs);
+  const { writes, found, isTorn } = scriptPlan(model, command, nowMs);
+  if (isTorn) return 'overtaken';
   if (command.fails) return 'script-failed';
   const changed = structuredClone(model);
   const container = liveContainer(changed, command.container)!;

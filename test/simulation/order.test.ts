@@ -4,8 +4,10 @@ import type { Store } from '@epitaph/api/store/store.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from '../retention/inline-store.ts';
+import type { ScriptStep } from './commands.ts';
 import { Order } from './order.ts';
 import { Random } from './random.ts';
+import { runScript } from './scripts.ts';
 
 const SEEDS = 60;
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -17,6 +19,15 @@ const container = (store: Store) => store.container('d', 'c');
 const write = (store: Store, operation: 'create' | 'upsert' | 'replace', id: string) =>
   store.writeItem(CALLER, container(store), operation, itemToWrite({ id, pk: 'p' }));
 
+const SCRIPT = { kind: 'script', container: 'c', partition: 'p', fails: false } as const;
+const steps = (id: string): readonly ScriptStep[] => [
+  { kind: 'read', item: `p/${id}`, bySelf: true },
+  { kind: 'upsert', document: { id, pk: 'p' } },
+  { kind: 'delete', item: 'p/b', bySelf: false, guard: 'shown' },
+  { kind: 'list', pageSize: 1 },
+  { kind: 'create', document: { id: 'b', pk: 'p' } },
+];
+
 /** What is asked of a store side by side. */
 const COMMANDS: Readonly<Record<string, (store: Store, id: string, seed: number) => Promise<unknown>>> = {
   create: (store, id) => write(store, 'create', id),
@@ -24,6 +35,7 @@ const COMMANDS: Readonly<Record<string, (store: Store, id: string, seed: number)
   replace: (store, id) => write(store, 'replace', id),
   delete: (store, id) => store.deleteItem(CALLER, container(store), id, PK),
   read: (store, id) => store.readItem(container(store), id, PK),
+  script: (store, id) => runScript(store, CALLER, 'd', { ...SCRIPT, steps: steps(id) }),
   'delete partition key': (store) => store.deletePartitionKey(CALLER, container(store), PK),
   erase: (store, id) => store.eraseItem(CALLER, container(store), id, PK, WHY),
   recover: (store, id) => store.recoverItem(CALLER, container(store), id, PK, WHY),

@@ -9,6 +9,8 @@ export interface ScriptPlan {
   readonly writes: readonly { readonly item: string; readonly document?: Document }[];
   /** By item that it writes, the etag that it found; undefined for none. */
   readonly found: ReadonlyMap<string, string | undefined>;
+  /** It saw an item in two versions of which it wrote none: then it is not recorded, but run again. */
+  readonly isTorn: boolean;
 }
 
 /** Items of a partition as they stood when a script was called, and how many of its steps saw them so. */
@@ -53,7 +55,18 @@ export function planOf(
   const writes: { item: string; document?: Document }[] = [];
   const found = new Map<string, string | undefined>();
   const hasTtl = policyInForce(container, nowMs) !== null;
+  const firstSeen = new Map<string, string | undefined>();
+  let isTorn = false;
   const seen = (item: string) => (written.has(item) ? written.get(item) : standing.get(item));
+  /** The same of who is to see the item so until the end. */
+  const look = (item: string) => {
+    const etag = standing.get(item)?.etag;
+    if (!written.has(item)) {
+      isTorn ||= firstSeen.has(item) && firstSeen.get(item) !== etag;
+      if (!firstSeen.has(item)) firstSeen.set(item, etag);
+    }
+    return seen(item);
+  };
   const names = () => [...new Set([...standing.keys(), ...written.keys()])];
   const write = (item: string, as: Seen | undefined) => {
     if (!written.has(item)) found.set(item, standing.get(item)?.etag);
@@ -78,7 +91,10 @@ export function planOf(
       .toSorted((left, right) => Number(left) - Number(right));
   const perform = (step: ScriptStep, index: number): Told => {
     standing = index < (earlier?.steps ?? 0) ? atCall : now;
-    if (step.kind === 'list') return many(0);
+    if (step.kind === 'list') {
+      for (const item of standing.keys()) look(item);
+      return many(0);
+    }
     if (step.kind === 'query') return many(step.least);
     const document = 'document' in step ? step.document : undefined;
     const item = document === undefined ? undefined : `${String(document['pk'])}/${String(document['id'])}`;
@@ -87,23 +103,24 @@ export function planOf(
     const isRefused = isMisplaced || (hasTtl && ttl !== undefined && !isValidTtl(ttl));
     if (!('item' in step)) {
       if (isRefused) return 400;
-      const before = seen(item!);
+      const before = look(item!);
       if (step.kind === 'create' && before !== undefined) return 409;
       return put(item!, document!, before?.birth ?? index);
     }
-    const current = seen(step.item);
     // What is at a link of rids that was deleted is another item, though it has the name.
     const linked = step.bySelf ? atCall.get(step.item) : undefined;
-    if (linked !== undefined && current?.birth !== linked.birth) return 404;
+    if (linked !== undefined && seen(step.item)?.birth !== linked.birth) return 404;
     if (isRefused) return 400;
+    const current = look(step.item);
     if (current === undefined) return 404;
     if (step.kind === 'read') return [current.document['v']];
     if (step.guard === 'unknown') return 412;
     if (item === step.item) return put(item, document!, current.birth);
-    if (item !== undefined && seen(item) !== undefined) return 409;
+    if (item !== undefined && look(item) !== undefined) return 409;
     if (document !== undefined && isTaken(document, step.item)) return 409;
     write(step.item, undefined);
     return item === undefined ? 200 : put(item, document!, index);
   };
-  return { told: steps.map(perform), writes, found };
+  const told = steps.map(perform);
+  return { told, writes, found, isTorn };
 }

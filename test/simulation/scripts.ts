@@ -9,7 +9,7 @@ import { defaultLimits } from '@epitaph/api/http/limits.ts';
 import type { Caller } from '@epitaph/api/store/api/common.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { itemRid } from '@epitaph/api/store/rids.ts';
-import { type Command, nameOf, type Outcome, type ScriptStep, type Told } from './commands.ts';
+import { nameOf, type Outcome, type ScriptCommand, type ScriptStep, type Told } from './commands.ts';
 import type { Document } from './documents.ts';
 
 type Runner = NonNullable<CosmosRequest['scripts']>;
@@ -17,8 +17,6 @@ type Script = Parameters<Runner['run']>[0];
 type ScriptHost = Parameters<Runner['run']>[1];
 type ScriptOutcome = Awaited<ReturnType<Runner['run']>>;
 type ScriptOperation = Parameters<ScriptHost['operate']>[0];
-type ScriptCommand = Extract<Command, { readonly kind: 'script' }>;
-
 const PROCEDURE = 'steps';
 const FAILURE = 'as it is to';
 const UNKNOWN_ETAG = '"00000000-0000-4000-8000-000000000000"';

@@ -3,6 +3,7 @@ import {
   type ItemCommand,
   nameOf,
   type RetentionCommand,
+  type ScriptCommand,
   type ScriptStep,
   type WantedScope,
 } from './commands.ts';
@@ -104,7 +105,8 @@ class Run {
     const what = random.weighted({
       command: 32,
       batch: 4,
-      script: 5,
+      script: 4,
+      overtake: 3,
       partition: 1,
       retention: 8,
       advance: 14,
@@ -127,6 +129,13 @@ class Run {
         return this.#do(this.#batch());
       case 'script':
         return this.#do(this.#script());
+      case 'overtake': {
+        const command = this.#itemCommand();
+        const { container, item } = command;
+        const script = this.#script(container, nameOf(item).partition, item);
+        const look = { kind: 'read', item, bySelf: false } as const;
+        return this.#do({ ...script, steps: [look, ...script.steps] }, command);
+      }
       case 'partition':
         return this.#do(this.#deletePartition());
       case 'retention': {
@@ -147,9 +156,7 @@ class Run {
         const same =
           'item' in first && 'item' in second && random.chance(0.8)
             ? { ...second, container: first.container, item: first.item, ...sameDocument(first.item, second) }
-            : 'item' in first && second.kind === 'script' && random.chance(0.8)
-              ? this.#script(first.container, nameOf(first.item).partition, first.item)
-              : second;
+            : second;
         // How many lives a policy's recovery brought back is counted by what is there, which another would add to.
         const recoveries = [first, same].filter(({ kind }) => kind === 'recover' || kind === 'recover-policy');
         return recoveries.length === 2 ? this.#do(first) : this.#do(first, same);
@@ -477,7 +484,7 @@ class Run {
     container = this.#random.pick(CONTAINERS),
     partition = this.#random.pick(PARTITIONS),
     about?: string,
-  ): Command {
+  ): ScriptCommand {
     const random = this.#random;
     const own = ITEMS.filter((item) => nameOf(item).partition === partition);
     const oneOf = () => (about !== undefined && random.chance(0.7) ? about : random.pick(own));
@@ -516,7 +523,7 @@ class Run {
   }
 
   #besideItem(): Command {
-    const what = this.#random.weighted({ batch: 1, script: 2, partition: 1, retention: 2 });
+    const what = this.#random.weighted({ batch: 1, script: 1, partition: 1, retention: 2 });
     if (what === 'retention') return this.#retention();
     if (what === 'script') return this.#script();
     return what === 'batch' ? this.#batch() : this.#deletePartition();

@@ -7,6 +7,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { RecordedHold } from '@epitaph/core/retention/hold-register.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { restoreStore } from '@epitaph/api/cli/restore-store.ts';
+import type { FeedStart } from '@epitaph/api/store/api/change-feed-api.ts';
 import type { Disappearance, HistoryEntry } from '@epitaph/api/store/api/history-api.ts';
 import type { BatchOperation, ShownItem } from '@epitaph/api/store/api/items-api.ts';
 import type { TakenBackup, DifferingPart } from '@epitaph/api/store/api/operations-api.ts';
@@ -21,6 +22,7 @@ import {
   nameOf,
   type Outcome,
   type RetentionCommand,
+  type ScriptCommand,
   type WantedScope,
 } from './commands.ts';
 import { anyCondition, CLEAR_PATHS, clearValues, type Document, marksIn, matches, toSql } from './documents.ts';
@@ -772,6 +774,7 @@ export class World {
         if (difference !== undefined) throw new Divergence(difference);
         await this.#checkReads(container, state, nowMs);
         await this.#checkQueries(container, state, nowMs);
+        await this.#checkFeed(container, state, nowMs);
         await this.#checkPreviews(container, state, nowMs);
       }
       await this.#checkHistories(container, state, nowMs);
@@ -967,6 +970,28 @@ export class World {
         documents.flatMap((document) => (matches(condition, document) ? [document['v']] : [])).toSorted(byNumber),
       );
     }
+  }
+
+  /** The feed of latest versions, read in pages from the beginning: each visible item once, in order of last writes. */
+  async #checkFeed(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
+    const where = `${container.name} at ${nowMs}`;
+    const maxItemCount = this.#random.int(1, 4);
+    const found: string[] = [];
+    let last = 0;
+    for (let start: FeedStart = { kind: 'beginning' }; ;) {
+      const request = { mode: 'latest', start, scope: {}, maxItemCount } as const;
+      const { changes, position, reachedEnd } = await this.#embedded.store.readChangeFeed(state, request);
+      for (const change of changes) {
+        if (change.kind !== 'written' || change.position <= last) throw new Divergence(`the feed of ${where} is wrong`);
+        last = change.position;
+        found.push(change.item.etag);
+      }
+      start = { kind: 'after', position };
+      if (changes.length === 0 && reachedEnd) break;
+    }
+    const visible = [...container.items.keys()].flatMap((item) => visibleLife(container, item, nowMs) ?? []);
+    const expected = visible.map(({ writes }) => writes.at(-1)!.etag);
+    expectSame(`the feed of ${where}`, found.toSorted(), expected.toSorted());
   }
 
   async #checkHistories(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
@@ -1315,7 +1340,7 @@ function itemsOf(command: Command, container: ModelContainer): readonly string[]
   return [...container.items.keys()].filter((item) => nameOf(item).partition === command.partition);
 }
 
-function itemsOfScript({ partition, steps }: Extract<Command, { readonly kind: 'script' }>): readonly string[] {
+function itemsOfScript({ partition, steps }: ScriptCommand): readonly string[] {
   const named = steps.flatMap((step) => [
     ...('item' in step ? [step.item] : []),
     ...('document' in step ? [`${String(step.document['pk'])}/${String(step.document['id'])}`] : []),
