@@ -467,6 +467,11 @@ describe('what a client has to be able to do', () => {
       dCountInfo: { dCountAlias: 'k' },
       hasSelectValue: false,
     });
+    expect(plan('SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE null)', 'DCount').queryInfo).toMatchObject({
+      distinctType: 'Unordered',
+      dCountInfo: { dCountAlias: '' },
+      rewrittenQuery: 'SELECT DISTINCT VALUE null',
+    });
     expect(() => plan(sql)).toThrow("can't be put together");
     for (const other of [
       'SELECT VALUE COUNT(d.n) FROM (SELECT DISTINCT c.n FROM c) d',

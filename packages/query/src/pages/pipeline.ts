@@ -162,7 +162,9 @@ function isGroupedByClient({ query, derivedFrom }: QueryPlan): boolean {
 
 /** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range gives what is distinct in it. */
 function distinctCount({ query, derivedFrom }: QueryPlan): Partial<PipelineInfo> | undefined {
-  if (derivedFrom === undefined || !derivedFrom.query.distinct || !derivedFrom.asOffered) return undefined;
+  if (derivedFrom === undefined || !derivedFrom.query.distinct) return undefined;
+  // Without FROM there is one row; every range has it, and the client drops all but one.
+  if (derivedFrom.readsDocuments && !derivedFrom.asOffered) return undefined;
   if (derivedFrom.derivedFrom !== undefined || query.from.length > 1) return undefined;
   const { selection, where, distinct, groupBy, orderBy, orderByRank, top, offset, limit } = query;
   const clauses = [where, orderByRank, top, offset, limit, groupBy[0], orderBy[0]];
