@@ -437,6 +437,9 @@ function nothingOf({ rid }: ContainerState): Answer {
 
 const milliseconds = (value: number): string => Math.max(0, value).toFixed(2);
 
+/** Of what may have taken less than is told: 0 would say that it wasn't done. */
+const millisecondsTaken = (value: number): string => milliseconds(value > 0 ? Math.max(0.01, value) : 0);
+
 /**
  * Without a `;` at the end, over which the JavaScript client throws. What is not told apart here is 0:
  * evaluating and writing the answer are part of executing.
@@ -449,13 +452,13 @@ function queryMetricsHeader(
   if (!headerFlag(headers, 'x-ms-documentdb-populatequerymetrics')) return {};
   const { totalMs, compileMs, planMs, lookupMs, loadMs } = metrics;
   const values = {
-    totalExecutionTimeInMs: milliseconds(totalMs),
-    queryCompileTimeInMs: milliseconds(compileMs),
-    queryLogicalPlanBuildTimeInMs: milliseconds(planMs),
+    totalExecutionTimeInMs: millisecondsTaken(totalMs),
+    queryCompileTimeInMs: millisecondsTaken(compileMs),
+    queryLogicalPlanBuildTimeInMs: millisecondsTaken(planMs),
     queryPhysicalPlanBuildTimeInMs: milliseconds(0),
     queryOptimizationTimeInMs: milliseconds(0),
     // With looking up and loading, which clients take off again for the time of the engine itself.
-    VMExecutionTimeInMs: milliseconds(totalMs - compileMs - planMs),
+    VMExecutionTimeInMs: millisecondsTaken(totalMs - compileMs - planMs),
     indexLookupTimeInMs: milliseconds(lookupMs),
     documentLoadTimeInMs: milliseconds(loadMs),
     systemFunctionExecuteTimeInMs: milliseconds(0),

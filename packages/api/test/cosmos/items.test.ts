@@ -416,6 +416,23 @@ describe('a feed of items', () => {
     expect(metrics).toContain('documentLoadTimeInMs=6.00');
   });
 
+  test('tells no time of 0 for what was done, however quick it was', async () => {
+    const inner = fakeStore();
+    const queryItems: StoreApi['queryItems'] = async (...given) => ({
+      ...(await inner.queryItems(...given)),
+      metrics: { totalMs: 0.004, compileMs: 0.002, planMs: 0.001, lookupMs: 0, loadMs: 0 },
+    });
+    const app = await shop({ store: { ...inner, queryItems } });
+    const headers = { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' };
+    const reply = await call(app, 'POST', DOCS, { headers, body: { query: 'SELECT * FROM c' } });
+    const metrics = String(reply.headers['x-ms-documentdb-query-metrics']).split(';');
+    expect(metrics).toContain('totalExecutionTimeInMs=0.01');
+    expect(metrics).toContain('queryCompileTimeInMs=0.01');
+    expect(metrics).toContain('queryLogicalPlanBuildTimeInMs=0.01');
+    expect(metrics).toContain('VMExecutionTimeInMs=0.01');
+    expect(metrics).toContain('indexLookupTimeInMs=0.00');
+  });
+
   test('tells which parts of a filter were decided before documents were read', async () => {
     const app = await fill();
     const utilized = async (where: string, headers: Record<string, string>) => {
