@@ -92,11 +92,11 @@ describe('a patch', () => {
 
   test.each<[string, PatchOperation]>([
     [
-      "Add Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: 'gone'.",
+      "Add Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: 'gone'. Learn more: https://aka.ms/cosmosdbpatchdocs",
       { op: 'add', path: '/a/gone/b', value: 1 },
     ],
     [
-      "Given Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: 'n'.",
+      "Given Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: 'n'. Learn more: https://aka.ms/cosmosdbpatchdocs",
       { op: 'set', path: '/n/b/c', value: 1 },
     ],
     ['Index(3) to operate on is out of array bounds.', { op: 'add', path: '/list/3', value: 1 }],

@@ -80,13 +80,17 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'not-supported': wireShapes.badRequest,
 };
 
+/** What Cosmos DB says of it in gateway mode and in direct mode, together: clients' tests look for the one or the other. */
+const NOT_FOUND =
+  'Entity with the specified id does not exist in the system. Resource Not Found. Learn more: https://aka.ms/cosmosdb-tsg-not-found';
+
 /** Messages that clients and their tests look for, in place of the store's own words. */
 const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
-  'item-not-found': 'Entity with the specified id does not exist in the system.',
-  'user-not-found': 'Entity with the specified id does not exist in the system.',
-  'permission-not-found': 'Entity with the specified id does not exist in the system.',
-  'client-encryption-key-not-found': 'Entity with the specified id does not exist in the system.',
-  'script-not-found': 'Entity with the specified id does not exist in the system.',
+  'item-not-found': NOT_FOUND,
+  'user-not-found': NOT_FOUND,
+  'permission-not-found': NOT_FOUND,
+  'client-encryption-key-not-found': NOT_FOUND,
+  'script-not-found': NOT_FOUND,
   'already-exists': 'Entity with the specified id already exists in the system.',
   'unique-key-taken': 'Unique index constraint violation.',
   'precondition-failed': 'One of the specified pre-condition is not met.',

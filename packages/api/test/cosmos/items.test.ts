@@ -230,7 +230,11 @@ describe('an item', () => {
     expect((await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': etag } })).status).toBe(412);
     const deleted = await call(app, 'DELETE', `${DOCS}/o1`, { headers: { ...ann, 'if-match': '*' } });
     expect(deleted).toMatchObject({ status: 204, text: '', headers: { 'content-type': 'application/json' } });
-    expect((await call(app, 'GET', `${DOCS}/o1`, { headers: ann })).status).toBe(404);
+    const missing = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
+    expect(missing.status).toBe(404);
+    // Clients and their tests look for either.
+    expect(missing.json['message']).toContain('Entity with the specified id does not exist in the system.');
+    expect(missing.json['message']).toContain('Resource Not Found. Learn more: https://aka.ms/cosmosdb-tsg-not-found');
   });
 
   test('is patched without a content type', async () => {

@@ -116,7 +116,7 @@ function change(
     if (typeof at !== 'object' || at === null) {
       throw cannot(
         place,
-        `${op === 'add' ? 'Add' : 'Given'} Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: '${shown(path[depth - 1]!)}'.`,
+        `${op === 'add' ? 'Add' : 'Given'} Operation can only create a child object of an existing node(array or object) and cannot create path recursively, no path found beyond: '${shown(path[depth - 1]!)}'. Learn more: https://aka.ms/cosmosdbpatchdocs`,
       );
     }
     const name = path[depth]!;
