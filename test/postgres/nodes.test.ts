@@ -1735,10 +1735,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         };
         const run = () => post('sprocs/s', []);
         const create = () => post('docs', { id: 'b', pk: 'p' }, { 'x-ms-documentdb-pre-trigger-include': 's' });
-        const query = () =>
+        const query = (word: string) =>
           post(
             'docs',
-            { query: 'SELECT VALUE udf.s() FROM c', parameters: [] },
+            { query: `SELECT VALUE ${word}.s() FROM c`, parameters: [] },
             { 'x-ms-documentdb-isquery': 'True', 'content-type': 'application/query+json' },
           );
         const answering = (n: number) => `function () { getContext().getResponse().setBody(${n}); }`;
@@ -1753,9 +1753,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await store('trigger', 'function () {}', { type: 'Pre', operation: 'All' });
         expect((await create()).status).toBe(201);
         await store('user-defined-function', '() => 1');
-        expect((await query()).text).toContain('"Documents":[1,1]');
+        expect((await query('udf')).text).toContain('"Documents":[1,1]');
         await store('user-defined-function', '() => 2');
-        expect((await query()).text).toContain('"Documents":[2,2]');
+        expect((await query('Udf')).text).toContain('"Documents":[2,2]');
       });
     }));
 

@@ -8,6 +8,5 @@ export function goesByScripts(
   body: Buffer | undefined,
 ): boolean {
   if (isScripts(segments[4]) || namesTriggers({ headers })) return true;
-  const isOfQuery = body !== undefined && (isQuery(headers) || isQueryPlan(headers));
-  return isOfQuery && (body.includes('udf') || body.includes('UDF'));
+  return body !== undefined && (isQuery(headers) || isQueryPlan(headers)) && /udf/i.test(body.toString('latin1'));
 }
