@@ -884,16 +884,23 @@ test('where scripts are turned off, none is stored or run, and what names one is
   const folder = world.folder;
   const { id } = container;
   await container.scripts.storedProcedures.create({ id: 'p', body: 'function () {}' });
+  await container.scripts.userDefinedFunctions.create({ id: 'f', body: '() => true' });
+  await put('one', { udf: { f: 1 } });
   await world.stop();
   const without = await World.open({ folder, scripts: false });
   try {
     container = without.of(id);
-    for (const asked of [
-      container.scripts.storedProcedure('p').execute('ann'),
-      container.scripts.storedProcedures.create({ id: 'q', body: 'function () {}' }),
+    for (const ask of [
+      () => container.scripts.storedProcedure('p').execute('ann'),
+      () => container.scripts.storedProcedures.create({ id: 'q', body: 'function () {}' }),
+      () => container.items.query('SELECT * FROM c WHERE udf.f()', { partitionKey: 'ann' }).fetchAll(),
     ]) {
-      expect(await refusalOf(asked)).toMatchObject({ code: 400, message: expect.stringContaining('--scripts off') });
+      const refused = { code: 400, message: expect.stringContaining('--scripts off') };
+      expect(await refusalOf(ask())).toMatchObject(refused);
     }
+    // That is no call.
+    const other = container.items.query("SELECT VALUE c.udf.f FROM c WHERE c.id != 'udf.f'", { partitionKey: 'ann' });
+    expect((await other.fetchAll()).resources).toEqual([1]);
     expect((await container.scripts.storedProcedures.readAll().fetchAll()).resources).toHaveLength(1);
     await container.scripts.storedProcedure('p').delete();
   } finally {

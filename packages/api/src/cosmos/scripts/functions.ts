@@ -14,9 +14,7 @@ export const functionNames = ({ store }: Pick<CosmosRequest, 'store'>, container
 
 /**
  * The user-defined functions that a query may call, as they are stored now, and what calls them; undefined for one that calls
- * none.
- *
- * @throws WireError 400 where no scripts are run
+ * none. Where no scripts are run, a call is refused, and not a query that has the word otherwise.
  */
 export function functionsFor(
   request: Pick<CosmosRequest, 'store' | 'scripts'>,
@@ -24,7 +22,6 @@ export function functionsFor(
   sql: string,
 ): QueryRequest['userFunctions'] {
   if (!callsFunctions(sql)) return undefined;
-  const runner = scriptRunner(request);
   const stored = request.store.listScripts(container, 'user-defined-function');
   const sources = new Map(stored.map(({ name, body }) => [name, body]));
   let workedMs = 0;
@@ -34,7 +31,7 @@ export function functionsFor(
       return workedMs;
     },
     call: async (calls, signal) => {
-      const outcome = await runner.evaluate(sources, calls, { of: container.rid, signal });
+      const outcome = await scriptRunner(request).evaluate(sources, calls, { of: container.rid, signal });
       workedMs += outcome.workedMs;
       if (outcome.kind === 'done') return outcome.results;
       throw failureOf('A user-defined function', outcome);
