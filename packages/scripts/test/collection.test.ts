@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { ScriptRunner } from '@epitaph/scripts';
-import { bodyOf, failureOf, pages, Recorder, run, SELF } from './run.ts';
+import { ALT, bodyOf, failureOf, pages, Recorder, run, SELF } from './run.ts';
 
 const runner = new ScriptRunner();
 afterAll(() => runner.close());
@@ -136,6 +136,28 @@ describe('The collection', () => {
       '__.deleteDocument(__.getSelfLink() + "docs/1", { etag: 1 })',
       '400 Exception = Error: The option "etag" must be a string',
     ],
+    [
+      '__.deleteDocument(__.getSelfLink() + "docs/" + "x".repeat(8 * 1024))',
+      '400 Exception = Error: This is not the link of a document',
+    ],
+    [
+      '__.readDocuments(__.getSelfLink(), { continuation: "x".repeat(512 * 1024 + 1) })',
+      '400 Exception = Error: The option "continuation" must be a string',
+    ],
+    ['__.readDocuments("dbs/other")', '400 Exception = Error: This is not the link of the collection'],
+    ['__.queryDocuments("dbs/other", "")', '400 Exception = Error: This is not the link of the collection'],
+    [
+      '__.queryDocuments(__.getSelfLink(), "x".repeat(512 * 1024 + 1))',
+      '400 Exception = Error: A query must be a string',
+    ],
+    [
+      '__.queryDocuments(__.getSelfLink(), { query: "", parameters: ["x".repeat(2 * 1024 * 1024)] })',
+      '413 Exception = Error: The parameters of the query are too large',
+    ],
+    [
+      '__.queryDocuments(__.getSelfLink(), { query: "", parameters: { toJSON() {} } })',
+      '400 Exception = Error: A query must be',
+    ],
     ['__.queryDocuments(__.getSelfLink(), 1)', '400 Exception = Error: A query must be a string'],
     ['__.queryDocuments(__.getSelfLink(), { query: "", parameters: {} })', '400 Exception = Error: A query must be'],
     ['__.createAttachment("", {})', '400 Exception = Error: createAttachment is not supported'],
@@ -153,17 +175,54 @@ describe('The collection', () => {
     expect(host.operations).toEqual([]);
   });
 
+  it('is asked for pages and by etags that the store knows, whatever the script has for them', async () => {
+    const host = new Recorder(() => ({ kind: 'failed', status: 304, message: 'as it was' }));
+    const source = `function f() {
+      const self = __.getSelfLink(), link = '/' + __.getAltLink() + '/docs/1', heard = () => {};
+      for (const pageSize of [1, 2.7, 0, -1, '5', NaN, Infinity]) __.readDocuments(self, { pageSize }, heard);
+      __.queryDocuments(self, { query: 'Q', parameters: null }, { pageSize: 1e9, continuation: '' }, heard);
+      __.readDocument(link, { ifNoneMatch: null });
+      __.deleteDocument(link, null, heard);
+      __.replaceDocument(link, {}, { etag: '' }, heard);
+    }`;
+    expect(await run(runner, source, host)).toMatchObject({ kind: 'done' });
+    const link = `/${ALT}/docs/1`;
+    expect(host.operations).toEqual([
+      ...[1, 2, 100, 100, 100, 100, 10_000].map((pageSize) => ({ kind: 'list', pageSize })),
+      { kind: 'query', query: 'Q', parameters: '[]', pageSize: 10_000 },
+      { kind: 'read', link },
+      { kind: 'delete', link },
+      { kind: 'replace', link, body: '{}' },
+    ]);
+  });
+
+  it('gives the callback of a deletion its options second and third, as scripts have been written for either', async () => {
+    const source = `function f() {
+      __.deleteDocument(__.getSelfLink() + 'docs/1', (...heard) => __.response.setBody(heard.map((one) => one && one.notModified)));
+    }`;
+    expect(await bodyOf(runner, source)).toEqual([null, false, false]);
+  });
+
+  it('takes nothing more while the answer is made, and says so', async () => {
+    const host = new Recorder();
+    const source = `function f() { __.response.setBody({ toJSON: () => __.createDocument(__.getSelfLink(), {}) }); }`;
+    expect(await bodyOf(runner, source, host)).toBe(false);
+    expect(host.operations).toEqual([]);
+  });
+
   it('takes no more when four fifths of the time are over', async () => {
-    const hasty = new ScriptRunner({ timeMs: 2_000, threads: 1 });
+    const hasty = new ScriptRunner({ timeMs: 2_000, threads: 3 });
     const host = new Recorder(async () => {
       await new Promise((resolve) => setTimeout(resolve, 1_650));
-      return { kind: 'done', body: '{}' };
+      return { kind: 'done', body: '[1]', continuation: 'more' };
     });
-    const source = `function f() {
-      const link = __.getSelfLink() + 'docs/1';
-      __.readDocument(link, () => __.response.setBody([__.readDocument(link), __.filter(() => true).isAccepted]));
-    }`;
-    expect(await bodyOf(hasty, source, host)).toEqual([false, false]);
+    const read = `const link = __.getSelfLink() + 'docs/1';
+      __.readDocument(link, () => __.response.setBody([__.readDocument(link), __.filter(() => true).isAccepted]));`;
+    const answer = '(e, rows, o) => __.response.setBody(e ? e.number : { rows, next: o.continuation })';
+    const scripts = [read, `__.filter(() => true, ${answer});`, `__.sortBy((d) => d, ${answer});`];
+    const bodies = await Promise.all(scripts.map((does) => bodyOf(hasty, `function f() { ${does} }`, host)));
+    // What is filtered can be gone on with; what is to be sorted can't.
+    expect(bodies).toEqual([[false, false], { rows: [1], next: '0:more' }, 408]);
     await hasty.close();
   });
 
@@ -233,6 +292,26 @@ describe('Queries by functions', () => {
     expect(await asked(`__.chain().unwind((d) => d.kids).pluck('name').value({ pageSize: 2 }, ${answer});`)).toEqual({
       rows: ['k0', 'l0'],
       next: '1:',
+    });
+  });
+
+  it('may be led by the collection, and go on from one chain to several', async () => {
+    const two = () => pages([{ id: 'a' }, { id: 'b' }], 100);
+    for (const led of ['__', 'getContext().getCollection()']) {
+      expect(await asked(`__.filter(${led}, (d) => d.id === 'b', ${answer});`, two())).toEqual({ rows: [{ id: 'b' }] });
+    }
+    const each = '(e, rows) => __.response.appendBody(JSON.stringify(rows))';
+    const source = `const b = __.chain().filter((d) => d.id === 'b'); b.map(() => 1).value(${each}); b.value(${each});`;
+    expect(await asked(source, two())).toBe('[1][{"id":"b"}]');
+  });
+
+  it('unwind what is a list, and flatten what is none', async () => {
+    const mixed = pages([{ v: [1, [2, [3]]] }, { v: { length: 1, 0: 'x' } }, { v: 4 }], 100);
+    expect(await asked(`__.chain().unwind((d) => d.v).value(${answer});`, mixed)).toEqual({
+      rows: [1, [2, [3]]],
+    });
+    expect(await asked(`__.chain().pluck('v').flatten().value(${answer});`, mixed)).toEqual({
+      rows: [1, 2, 3, { length: 1, 0: 'x' }, 4],
     });
   });
 

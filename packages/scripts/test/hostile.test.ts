@@ -1,4 +1,5 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { Worker } from 'node:worker_threads';
+import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { ScriptRunner } from '@epitaph/scripts';
 import { bodyOf, failureOf, pages, Recorder, run, TURN } from './run.ts';
 
@@ -224,5 +225,57 @@ describe('A script that has left no memory', () => {
     expect(await failureOf(runner, `function f() { __.readDocument(__.getAltLink() + '/docs/1'); }`, host)).toBe(
       'out-of-memory',
     );
+  });
+});
+
+describe('A thread that does not keep to what it is to say', () => {
+  afterEach(() => void vi.restoreAllMocks());
+
+  const BEGUN = { kind: 'begun' };
+  const READ = { kind: 'operation', operation: { kind: 'read', link: 'l' } };
+  const DONE = { kind: 'script', outcome: { kind: 'done', body: '1', log: '', workedMs: 0 } };
+  const RESULTS = { kind: 'functions', outcome: { kind: 'done', results: ['1'], workedMs: 0 } };
+  const BROKEN = { kind: 'threw', message: 'the engine is broken' };
+
+  /** Threads say the first when they are given something to do, and the others when they are answered. */
+  function saying(first: readonly unknown[], then: readonly unknown[] = []) {
+    vi.spyOn(Worker.prototype, 'postMessage').mockImplementation(function (this: Worker, message: object) {
+      for (const said of 'task' in message ? first : then) this.emit('message', said);
+    });
+    return vi.spyOn(Worker.prototype, 'terminate');
+  }
+
+  it.each([
+    ['what nobody knows', [BEGUN, { kind: 'other' }], 0],
+    ['that it begins, once more', [BEGUN, BEGUN], 0],
+    ['what it wants, before it is answered', [BEGUN, READ, READ], 1],
+    ['that it is over, before it is answered', [BEGUN, READ, DONE], 1],
+    ['what functions have come to', [BEGUN, RESULTS], 0],
+  ])('is ended where it says %s', async (_, said, operations) => {
+    const ended = saying(said);
+    const host = new Recorder();
+    expect(await run(runner, '() => {}', host)).toMatchObject(BROKEN);
+    expect(host.operations).toHaveLength(operations);
+    expect(ended).toHaveBeenCalled();
+    vi.restoreAllMocks();
+    expect(await bodyOf(runner, '() => __.response.setBody(1)')).toBe(1);
+  });
+
+  it('is ended where it wants more than scripts can, and more for functions than their results', async () => {
+    saying([BEGUN, READ], [READ]);
+    const host = new Recorder();
+    expect(await run(runner, '() => {}', host)).toMatchObject(BROKEN);
+    expect(host.operations).toHaveLength(20_000);
+    for (const said of [READ, DONE]) {
+      saying([BEGUN, said]);
+      expect(await runner.evaluate(new Map([['f', '']]), [{ name: 'f', args: [] }], TURN)).toMatchObject(BROKEN);
+    }
+  });
+
+  it('is not heard once it has said that it is over', async () => {
+    saying([BEGUN, DONE, READ, { kind: 'other' }]);
+    const host = new Recorder();
+    expect(await run(runner, '() => {}', host)).toMatchObject({ kind: 'done', body: '1' });
+    expect(host.operations).toEqual([]);
   });
 });

@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest';
+import { Worker } from 'node:worker_threads';
+import { describe, expect, it, vi } from 'vitest';
 import { ScriptRunner, type ScriptAnswer } from '@epitaph/scripts';
 import { bodyOf, Recorder, run, TURN } from './run.ts';
 
@@ -80,6 +81,39 @@ describe('A runner', () => {
     ]);
     expect([ended.kind, next]).toEqual(['out-of-time', 'next']);
     await runner.close();
+  });
+
+  it('lets go of a thread that nobody has needed for half a minute, and holds no process open by it', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const terminate = vi.spyOn(Worker.prototype, 'terminate');
+    const openPorts = () => process.getActiveResourcesInfo().filter((name) => name === 'MessagePort').length;
+    const before = openPorts();
+    const runner = new ScriptRunner({ threads: 1 });
+    try {
+      let beside = 0;
+      const host = new Recorder(async () => {
+        expect(++beside).toBe(1);
+        expect(openPorts()).toBe(before + 1);
+        await new Promise((resolve) => setImmediate(resolve));
+        beside--;
+        return { kind: 'done', body: '{}' };
+      });
+      const ask = async () => (await run(runner, ASKING, host, { args: '["a"]' })).kind;
+      for (let times = 0; times < 2; times++) {
+        expect(await ask()).toBe('done');
+        expect(openPorts()).toBe(before);
+        vi.advanceTimersByTime(29_999);
+      }
+      expect(terminate).not.toHaveBeenCalled();
+      vi.advanceTimersByTime(1);
+      expect(terminate).toHaveBeenCalledTimes(1);
+      // There is one thread at most, as before.
+      expect(await Promise.all([ask(), ask()])).toEqual(['done', 'done']);
+    } finally {
+      vi.useRealTimers();
+      terminate.mockRestore();
+      await runner.close();
+    }
   });
 
   it('has scripts read more than their memory, which keep nothing of it', async () => {

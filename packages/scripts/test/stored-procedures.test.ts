@@ -99,6 +99,20 @@ describe('A stored procedure', () => {
     );
   });
 
+  it('has no values in its request and its response but the body', async () => {
+    const source = `function f() {
+      const { request, response } = __;
+      response.setValue('body', null);
+      response.appendValue('Body', [request.getValue('toString'), request.getValue('body'), response.getMaxResourceQuota()]);
+      const refused = (does) => { try { does(); } catch (error) { response.getBody().push(error.number); } };
+      refused(() => response.setValue('x', 1));
+      refused(() => response.appendValue('x', 1));
+      refused(() => request.setValue('body', 1));
+      refused(() => request.setValue('x', 1));
+    }`;
+    expect(await bodyOf(runner, source, undefined, { args: '[7]' })).toEqual([null, [7], '', 400, 400, 403, 400]);
+  });
+
   it('finds its arguments in the request, which it cannot change', async () => {
     const source = 'function f() { __.response.setBody(__.request.getBody()); __.request.setBody(1); }';
     expect(await failureOf(runner, source, undefined, { args: '[1,2]' })).toContain(
@@ -152,6 +166,11 @@ describe('A stored procedure', () => {
     expect(outcome).toMatchObject({
       kind: 'threw',
       message: 'Exception = Error: no\r\nStack trace: Error: no\n    at g (script.js:5:18)\n    at f (script.js:2:4)',
+    });
+    expect(
+      await run(runner, 'function f() { __.readDocument(__.getAltLink() + "/docs/1", () => null.x); }'),
+    ).toMatchObject({
+      message: expect.stringMatching(/\r\nStack trace: TypeError: [^\n]*\n {4}at <anonymous> \(script\.js:1:\d+\)$/),
     });
   });
 

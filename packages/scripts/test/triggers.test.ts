@@ -43,6 +43,9 @@ describe('A pre-trigger', () => {
       '400 Exception = Error: The body of a document',
     );
     expect(await failure('function f() { __.request.setValue("x-ms-date", 1); }')).toContain('403 Exception');
+    expect(await failure('function f() { throw [typeof __.request.getValue("toString")]; }')).toContain(
+      '["undefined"]',
+    );
     expect(await failure('function f() { __.request.setValue("x-ms-new", 1); }')).toContain('400 Exception');
     expect(await failure('function f() { __.filter(() => true); }')).toContain(
       '400 Exception = Error: A pre-trigger has no',
@@ -64,6 +67,8 @@ describe('A post-trigger', () => {
   it('may give the response another body, and not the request', async () => {
     expect(await bodyOf(runner, 'function f() { __.response.setBody({ b: 1 }); }', undefined, POST)).toEqual({ b: 1 });
     expect(await failureOf(runner, 'function f() { __.request.setBody({}); }', undefined, POST)).toContain('403');
+    const large = 'function f() { __.response.setBody(["x".repeat(4 * 1024 * 1024)]); }';
+    expect(await failureOf(runner, large, undefined, POST)).toContain('413 Exception');
   });
 
   it('has no body for a delete', async () => {

@@ -1,5 +1,5 @@
 import { afterAll, beforeEach, expect, it } from 'vitest';
-import { ScriptRunner } from '@epitaph/scripts';
+import { type ScriptAnswer, ScriptRunner } from '@epitaph/scripts';
 import { Recorder, script } from './run.ts';
 
 const runner = new ScriptRunner({ threads: 1 });
@@ -7,6 +7,7 @@ afterAll(() => runner.close());
 
 const ENDLESS = 'function f() { for (;;); }';
 const ASKING = 'function f() { __.readDocument(__.getAltLink() + "/docs/1", () => { for (;;); }); }';
+const READING = 'function f() { __.readDocument(__.getAltLink() + "/docs/1"); }';
 const SHORT = 'function f() {}';
 
 /** Runs a script, and keeps its name when it is over. */
@@ -47,6 +48,25 @@ it('A script that nobody waits for any more is ended, and so is one that waits f
   expect(waited).toMatchObject({ ...stopped, workedMs: 0 });
   expect(await next).toBe('done');
   expect(await start(SHORT)).toMatchObject(stopped);
+});
+
+it('Who goes away while it waits is told at once, and its place is for others', async () => {
+  const small = new ScriptRunner({ threads: 1, waiting: 1 });
+  const answered = Promise.withResolvers<ScriptAnswer>();
+  const gone = new AbortController();
+  let isOver = false;
+  const reading = script(READING);
+  const first = small.run(reading, new Recorder(() => answered.promise), { of: 'a' }).finally(() => (isOver = true));
+  const leaving = small.run(reading, new Recorder(), { of: 'b', signal: gone.signal });
+  expect(await run('refused', 'b', small)).toBe('busy');
+  gone.abort(new Error('gone'));
+  expect(await leaving).toMatchObject({ kind: 'stopped', error: { message: 'gone' }, workedMs: 0 });
+  const next = run('next', 'a', small);
+  expect(await run('refused', 'a', small)).toBe('busy');
+  expect(isOver).toBe(false);
+  answered.resolve({ kind: 'done', body: '{}' });
+  expect([(await first).kind, await next]).toEqual(['done', 'done']);
+  await small.close();
 });
 
 it('Functions that nobody waits for any more are ended', async () => {
