@@ -711,6 +711,12 @@ describe('a trigger', () => {
     const body = `{ "id": "t", "body" :\n"${escaped}", "triggerOperation" : "All", "triggerType" : "Pre" }`;
     const { status, json } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/triggers`, { body });
     expect([status, json?.['body']]).toEqual([201, text]);
+    // Where a string has no end, nobody has to wait until that is found out.
+    const cut = `{"id":"t","body":"${'\\"'.repeat(120_000)}`;
+    for (const body of [cut, `${cut}\\`]) {
+      const answer = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/triggers`, { body });
+      expect(answer.status).toBe(400);
+    }
   });
 
   test('says what it lacks', async () => {

@@ -146,8 +146,8 @@ function readScript(
  */
 function withBreaksEscaped(json: Buffer): Buffer {
   if (isBinaryJson(json)) return json;
-  // As bytes, of which these are the same in UTF-8.
-  const escaped = json.toString('latin1').replaceAll(/"[^"\\]*(?:\\[^][^"\\]*)*"/g, (string) =>
+  // As bytes, of which these are the same in UTF-8. A string without an end is one, too: else each quote in it would be tried for its begin.
+  const escaped = json.toString('latin1').replaceAll(/"[^"\\]*(?:\\[^]?[^"\\]*)*"?/g, (string) =>
     // oxlint-disable-next-line no-control-regex -- They are what is looked for.
     string.replaceAll(/[\u0000-\u001f]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
