@@ -272,6 +272,29 @@ describe('A thread that does not keep to what it is to say', () => {
     }
   });
 
+  it.each([
+    [
+      'its heap is full',
+      Object.assign(new Error('heap'), { code: 'ERR_WORKER_OUT_OF_MEMORY' }),
+      { kind: 'out-of-memory' },
+    ],
+    ['it fails', new Error('no such file'), { kind: 'threw', message: 'no such file' }],
+  ])('has what it was at ended where %s', async (_, error, outcome) => {
+    vi.spyOn(Worker.prototype, 'postMessage').mockImplementation(function (this: Worker) {
+      this.emit('error', error);
+    });
+    expect(await run(runner, '() => {}')).toMatchObject({ ...outcome, log: '' });
+    vi.restoreAllMocks();
+    expect(await bodyOf(runner, '() => __.response.setBody(1)')).toBe(1);
+  });
+
+  it('has what it was at ended where it is gone', async () => {
+    vi.spyOn(Worker.prototype, 'postMessage').mockImplementation(function (this: Worker) {
+      void this.terminate();
+    });
+    expect(await run(runner, '() => {}')).toMatchObject({ kind: 'threw', message: 'the thread ended' });
+  });
+
   it('is not heard once it has said that it is over', async () => {
     saying([BEGUN, DONE, READ, { kind: 'other' }]);
     const host = new Recorder();

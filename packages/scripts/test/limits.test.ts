@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads';
 import { describe, expect, it, vi } from 'vitest';
 import { ScriptRunner, type ScriptAnswer } from '@epitaph/scripts';
-import { bodyOf, Recorder, run, TURN } from './run.ts';
+import { bodyOf, Recorder, run, script, TURN } from './run.ts';
 
 const ASKING =
   'function f(name) { __.readDocument(__.getSelfLink() + "docs/" + name, () => __.response.setBody(name)); }';
@@ -80,6 +80,32 @@ describe('A runner', () => {
       bodyOf(runner, '() => __.response.setBody("next")'),
     ]);
     expect([ended.kind, next]).toEqual(['out-of-time', 'next']);
+    await runner.close();
+  });
+
+  it('has no thread more while one that it had to end is on its way out', async () => {
+    const gone = new AbortController();
+    const isOut = Promise.withResolvers<number>();
+    const { terminate } = Worker.prototype;
+    const slowly = vi.spyOn(Worker.prototype, 'terminate').mockImplementation(async function (this: Worker) {
+      await terminate.call(this);
+      return isOut.promise;
+    });
+    const runner = new ScriptRunner({ threads: 1 });
+    const host = new Recorder(() => {
+      gone.abort();
+      return { kind: 'done' };
+    });
+    const ended = runner.run(script(ASKING, { args: '["a"]' }), host, { ...TURN, signal: gone.signal });
+    const next = run(runner, '() => {}');
+    let isOver = false;
+    void Promise.race([ended, next]).then(() => (isOver = true));
+    await vi.waitFor(() => expect(slowly).toHaveBeenCalled());
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(isOver).toBe(false);
+    isOut.resolve(0);
+    expect([(await ended).kind, (await next).kind]).toEqual(['stopped', 'done']);
+    slowly.mockRestore();
     await runner.close();
   });
 

@@ -17,6 +17,11 @@ describe('What a thread says', () => {
       kind: 'script',
       outcome: { kind: 'threw', message: 'm', log: '', workedMs: 1 },
     });
+    const largest = { kind: 'create', body: 'x'.repeat(MAX_BODY), makesId: false };
+    expect(operation(largest)).toEqual({ kind: 'operation', operation: largest });
+    expect(outcome({ kind: 'out-of-time', workedMs: 0 })).toMatchObject({
+      outcome: { kind: 'out-of-time', workedMs: 0 },
+    });
     expect(results(['1', undefined])).toMatchObject({ outcome: { results: ['1', undefined] } });
   });
 
@@ -27,6 +32,10 @@ describe('What a thread says', () => {
     ['another kind', { kind: 'other' }],
     ['an operation of no kind', { kind: 'operation', operation: { kind: 'drop' } }],
     ['no operation', { kind: 'operation' }],
+    ['an operation that is null', { kind: 'operation', operation: null }],
+    ['no outcome', { kind: 'script' }],
+    ['an outcome that is null', { kind: 'script', outcome: null }],
+    ['no results', { kind: 'functions' }],
     ['an outcome that is the runner to say', { kind: 'script', outcome: { kind: 'busy', log: '', workedMs: 1 } }],
   ])('is not believed: %s', (_, value) => {
     expect(said(value)).toBe(undefined);
