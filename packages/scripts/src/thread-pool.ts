@@ -186,10 +186,7 @@ export class ThreadPool {
     }
     this.#busy.delete(thread);
     this.#idle.push(thread);
-    thread.idle(IDLE_MS, () => {
-      this.#idle.splice(this.#idle.indexOf(thread), 1);
-      this.#threads--;
-    });
+    thread.idle();
   }
 }
 
@@ -263,18 +260,14 @@ class Thread {
   }
 
   async end(): Promise<void> {
-    clearTimeout(this.#idleTimer);
     this.#ended ??= this.#worker.terminate();
     await this.#ended;
   }
 
-  /** Holds no process open until it is used again. */
-  idle(forMs: number, onEnd: () => void): void {
+  /** Holds no process open until it is used again, and ends if that takes long. */
+  idle(): void {
     this.#worker.unref();
-    this.#idleTimer = setTimeout(() => {
-      onEnd();
-      void this.end();
-    }, forMs).unref();
+    this.#idleTimer = setTimeout(() => void this.end(), IDLE_MS).unref();
   }
 }
 

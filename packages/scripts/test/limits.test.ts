@@ -59,6 +59,19 @@ describe('A runner', () => {
     await runner.close();
   });
 
+  it('that is closed ends what is about to run, and a thread that has nothing to do', async () => {
+    const runner = new ScriptRunner({ threads: 1 });
+    const begun = run(runner, '() => {}');
+    await runner.close();
+    expect(await begun).toEqual({ kind: 'busy', log: '', workedMs: 0 });
+    const another = new ScriptRunner({ threads: 1 });
+    await run(another, '() => {}');
+    const terminate = vi.spyOn(Worker.prototype, 'terminate');
+    await another.close();
+    expect(terminate.mock.settledResults).toMatchObject([{ type: 'fulfilled' }]);
+    terminate.mockRestore();
+  });
+
   it('lets what runs come to its end, and refuses the rest, before it is closed', async () => {
     const runner = new ScriptRunner({ threads: 1 });
     const { host, asked, answer } = holding();
@@ -125,7 +138,7 @@ describe('A runner', () => {
         return { kind: 'done', body: '{}' };
       });
       const ask = async () => (await run(runner, ASKING, host, { args: '["a"]' })).kind;
-      for (let times = 0; times < 2; times++) {
+      for (let times = 0; times < 3; times++) {
         expect(await ask()).toBe('done');
         expect(openPorts()).toBe(before);
         vi.advanceTimersByTime(29_999);

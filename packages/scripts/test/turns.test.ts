@@ -69,6 +69,16 @@ it('Who goes away while it waits is told at once, and its place is for others', 
   await small.close();
 });
 
+it('Who goes away when its script is over ends no other', async () => {
+  const gone = new AbortController();
+  await runner.run(script(SHORT), new Recorder(), { of: 'a', signal: gone.signal });
+  const host = new Recorder(() => {
+    gone.abort(new Error('gone'));
+    return { kind: 'done', body: '{}' };
+  });
+  expect(await runner.run(script(READING), host, { of: 'b' })).toMatchObject({ kind: 'done' });
+});
+
 it('Functions that nobody waits for any more are ended', async () => {
   const gone = new AbortController();
   const call = (source: string, signal?: AbortSignal) =>
