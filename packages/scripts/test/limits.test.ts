@@ -98,6 +98,7 @@ describe('A runner', () => {
 
   it('has no thread more while one that it had to end is on its way out', async () => {
     const gone = new AbortController();
+    const isAborted = Promise.withResolvers<void>();
     const isOut = Promise.withResolvers<number>();
     const { terminate } = Worker.prototype;
     const slowly = vi.spyOn(Worker.prototype, 'terminate').mockImplementation(async function (this: Worker) {
@@ -107,13 +108,15 @@ describe('A runner', () => {
     const runner = new ScriptRunner({ threads: 1 });
     const host = new Recorder(() => {
       gone.abort();
+      isAborted.resolve();
       return { kind: 'done' };
     });
     const ended = runner.run(script(ASKING, { args: '["a"]' }), host, { ...TURN, signal: gone.signal });
     const next = run(runner, '() => {}');
     let isOver = false;
     void Promise.race([ended, next]).then(() => (isOver = true));
-    await vi.waitFor(() => expect(slowly).toHaveBeenCalled());
+    await isAborted.promise;
+    expect(slowly).toHaveBeenCalled();
     await new Promise((resolve) => setTimeout(resolve, 20));
     expect(isOver).toBe(false);
     isOut.resolve(0);
