@@ -138,6 +138,9 @@ describe('A stored procedure', () => {
     expect(await thrown('new (class Mine extends Error { name = "Mine"; })("no")')).toBe('Exception = Mine: no');
     expect(await thrown('new Error(409, "no")')).toBe('409 Exception = Error: no');
     expect(await thrown('Error(409, "no")')).toBe('409 Exception = Error: no');
+    expect(await thrown('new (new TypeError("no").__proto__.__proto__.constructor)(409, "no")')).toBe(
+      '409 Exception = Error: no',
+    );
     expect(await thrown('new Error(1e300, "no")')).toBe('Exception = Error: no');
     expect(await thrown('"text"')).toBe('Exception = text');
     expect(await thrown('null')).toBe('Exception = null');
