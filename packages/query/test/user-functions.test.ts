@@ -340,6 +340,37 @@ describe('a query that calls functions', () => {
     expect(() => startEvaluation(plan, context).offer(all, 0)).toThrow(QueryError);
   });
 
+  it('is not held back by what it does on several documents, or rows, together', async () => {
+    const host = simple();
+    const rowsOf = async (sql: string, all: readonly Json[], tickMs: number) => {
+      let nowMs = 0;
+      const plan = planQuery(parseQuery(sql), [], { userFunctions: host.names });
+      const calls = new FunctionCalls(host);
+      const context = { calls, monotonicMs: () => (nowMs += tickMs), maxDocumentMs: 50 };
+      const ready = tryDocuments(plan, context);
+      const evaluation = startEvaluation(plan, context);
+      const found: Json[] = [];
+      for (let from = 0; from < all.length;) {
+        const to = ready(all, from, all.length);
+        if (to === from) await calls.settle();
+        for (; from < to; found.push(...evaluation.takeRows())) from = evaluation.offer(all.slice(0, to), from);
+      }
+      return found;
+    };
+    const list = Array.from({ length: 1_000 }, (_, index) => index);
+    const long = 'SELECT VALUE COUNT(1) FROM x IN c.list WHERE udf.same(x) < 0';
+    expect(
+      await rowsOf(
+        `SELECT VALUE (${long}) FROM c`,
+        many(10, (n) => ({ list: list.map((one) => one + 1_000 * n) })),
+        1,
+      ),
+    ).toEqual(Array(10).fill(0));
+    const large = 'SELECT UPPER(c.text) AS text, udf.same(x) AS x FROM c JOIN x IN c.list';
+    const text = 'x'.repeat(1024 * 1024);
+    expect(await rowsOf(large, of({ text, list: list.slice(0, 40) }), 0)).toHaveLength(40);
+  });
+
   it.each([
     ['large arguments', 20_000, 10],
     ['large results', 10, 50_000],
