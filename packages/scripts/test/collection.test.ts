@@ -263,6 +263,10 @@ describe('Queries by functions', () => {
       if (next === undefined) break;
     }
     expect(ids).toEqual(people.filter(({ age }) => age < 30).map(({ id }) => id));
+    expect(await asked(`__.pluck('id', { pageSize: 100 }, ${answer});`)).toMatchObject({
+      rows: { length: 100 },
+      next: '0:100',
+    });
   });
 
   it('sort all documents, and give them in pages', async () => {

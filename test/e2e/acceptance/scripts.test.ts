@@ -48,6 +48,8 @@ describe('a stored procedure', () => {
       .replace({ id: 'p', body: 'function (a) {}' });
     expect(changed).toMatchObject({ body: 'function (a) {}', _rid: made!._rid });
     expect(changed!._etag).not.toBe(made!._etag);
+    const asAnother = container.scripts.storedProcedure('p').replace({ id: 'other', body: 'function () {}' });
+    expect((await refusalOf(asAnother)).code).toBe(400);
     await storedProcedures.create({ id: 'q', body: 'function () {}' });
     const query = 'SELECT VALUE s.id FROM s WHERE s.id > "p"';
     expect((await storedProcedures.query<string>({ query, parameters: [] }).fetchAll()).resources).toEqual(['q']);
@@ -749,8 +751,9 @@ describe('a trigger', () => {
     const deleting = container.item('there', 'ann').delete({ postTriggerInclude: ['count'] });
     expect((await refusalOf(deleting)).message).toMatch(/is for create/i);
     expect(await idsOf()).toEqual(['there']);
-    const many = Array.from({ length: 11 }, () => 'count');
+    const many = Array.from({ length: 11 }, () => 'none');
     expect((await creating({ postTriggerInclude: many })).message).toMatch(/10 triggers of a type at most/);
+    expect((await creating({ postTriggerInclude: many.slice(1) })).message).toMatch(/no post-trigger 'none'/);
   });
 
   test('is for what it says it is for', async () => {
