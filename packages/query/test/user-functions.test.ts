@@ -193,7 +193,7 @@ describe('user-defined functions', () => {
         'SELECT VALUE 1 FROM c JOIN a IN c.list JOIN (SELECT VALUE udf.same(y) FROM y IN c.list) b WHERE udf.isBig(a) AND b = 1',
         [15, 15],
       ],
-      ['SELECT VALUE udf.count([udf.same(c.n % 2)]) FROM c', [2, 2]],
+      ['SELECT VALUE udf.count(d) FROM (SELECT udf.same(c.n % 2) AS a, udf.twice(c.n % 2) AS b FROM c) d', [4, 2]],
       ['SELECT c.n, udf.twice(SUM(c.n)) AS s FROM c GROUP BY c.n', [16, 29]],
     ] as const) {
       const host = simple();

@@ -103,7 +103,7 @@ describe('a stored procedure', () => {
 
   test('writes, sees what it wrote, and tells its client the etags and rids that the items have', async () => {
     await put('old', { n: 1 });
-    const { resource } = await run(
+    const { resource, requestCharge } = await run(
       answering(`
         c.createDocument(c.getSelfLink(), { id: 'new', customer: 'ann', n: 2 }, (error, made) => {
           if (error) throw error;
@@ -120,6 +120,7 @@ describe('a stored procedure', () => {
           });
         });`),
     );
+    expect(requestCharge).toBeGreaterThan(10);
     expect(resource.ids).toEqual(['old', 'new']);
     const { resource: made } = await container.item('new', 'ann').read();
     const { resource: old } = await container.item('old', 'ann').read();
