@@ -328,6 +328,9 @@ describe('Queries by functions', () => {
     expect(
       await asked(`__.map((d) => d.no.no, (e, rows) => __.response.setBody([e.message, rows === undefined]));`),
     ).toEqual(["cannot read property 'no' of undefined", true]);
+    expect(await failureOf(runner, 'function f() { __.map((d) => d.no.no); }', pages(people, 100))).toBe(
+      "Exception = TypeError: cannot read property 'no' of undefined",
+    );
     const host = pages(people, 100);
     const source = `function f() { __.filter((d) => true, (e) => { console.log('called'); throw new Error('mine'); }); }`;
     const outcome = await run(runner, source, host, { logs: true });

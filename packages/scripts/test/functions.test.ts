@@ -49,8 +49,8 @@ describe('User-defined functions', () => {
   });
 
   it('end at the first that throws, which is named', async () => {
-    const calls = ['good', 'bad', 'good'].map((name) => ({ name, args: ['1'] }));
-    const sources = { good: '(x) => x', bad: 'function bad(x) { throw new Error("not " + x); }' };
+    const calls = ['good', 'bad', 'other'].map((name) => ({ name, args: ['1'] }));
+    const sources = { good: '(x) => x', other: '() => 2', bad: 'function bad(x) { throw new Error("not " + x); }' };
     expect(await evaluate(sources, calls)).toMatchObject({
       kind: 'threw',
       name: 'bad',

@@ -867,14 +867,17 @@ describe('a user-defined function', () => {
     await put('one', { n: 1 });
     await define('twice', 'n => 2 * n');
     const asking = answering(`
-      const ask = (next) => c.queryDocuments(c.getSelfLink(), 'SELECT VALUE udf.twice(c.n) FROM c WHERE udf.twice(c.n) > 0', (error, found) => {
+      const each = 'SELECT VALUE udf.twice(c.n) FROM c WHERE udf.twice(c.n) > 0', all = 'SELECT VALUE udf.twice(SUM(c.n)) FROM c';
+      const ask = (sql, next) => c.queryDocuments(c.getSelfLink(), sql, (error, found) => {
         if (error) throw error;
         next(found);
       });
-      ask((before) => {
-        c.createDocument(c.getSelfLink(), { id: 'two', customer: 'ann', n: 2 }, () => ask((after) => r.setBody({ before, after })));
+      ask(each, (before) => {
+        c.createDocument(c.getSelfLink(), { id: 'two', customer: 'ann', n: 2 }, () => {
+          ask(each, (after) => ask(all, (sum) => r.setBody({ before, after, sum })));
+        });
       });`);
-    expect((await run(asking)).resource).toEqual({ before: [2], after: [2, 4] });
+    expect((await run(asking)).resource).toEqual({ before: [2], after: [2, 4], sum: [6] });
   });
 });
 
