@@ -657,6 +657,8 @@ describe('a trigger', () => {
     expect(replaced.resource).toMatchObject({ n: 2, stamped: 'Replace' });
     const upserted = await container.items.upsert({ id: 'b', customer: 'ann' }, { preTriggerInclude: ['stamp'] });
     expect(upserted).toMatchObject({ statusCode: 201, resource: { stamped: 'Upsert' } });
+    const again = await container.items.upsert({ id: 'b', customer: 'ann' }, { preTriggerInclude: ['stamp'] });
+    expect(again.statusCode).toBe(200);
     await container.item('b', 'ann').delete({ preTriggerInclude: [] });
   });
 
