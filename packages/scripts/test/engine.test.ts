@@ -40,7 +40,7 @@ test('What work has changed in one engine comes to the same in another, where it
 test('The memory that an engine leaves is blank, and another works in it as in its own', async () => {
   const first = await Engine.start(code, Engine.newMemory(MEMORY_BYTES));
   const changes = first.changesBy(() => work(first));
-  first.run('globalThis.secret = "x".repeat(1e6); globalThis.told = undefined', 'test.js');
+  first.run('globalThis.secret = "x".repeat(1e7); globalThis.told = undefined', 'test.js');
   const left = first.leaveMemory()!;
   expect(Buffer.from(left.buffer).equals(Buffer.alloc(left.buffer.byteLength))).toBe(true);
   const next = await Engine.start(code, left, changes);
