@@ -314,6 +314,7 @@ describe('Queries by functions', () => {
     expect(await asked(`__.chain().unwind((d) => d.v).value(${answer});`, mixed)).toEqual({
       rows: [1, [2, [3]]],
     });
+    expect(await asked(`__.unwind((d) => d.v, { pageSize: 1 }, ${answer});`, mixed)).toMatchObject({ next: '1:' });
     expect(await asked(`__.chain().pluck('v').flatten().value(${answer});`, mixed)).toEqual({
       rows: [1, 2, 3, { length: 1, 0: 'x' }, 4],
     });

@@ -94,6 +94,12 @@ describe('A script that takes too much', () => {
     expect(await failureOf(runner, `function f() { ${does} }`)).toBe('out-of-memory');
   });
 
+  it('memory at once is ended, and not for what it may have', async () => {
+    const holding = (bytes: number) => failureOf(runner, `function f() { new ArrayBuffer(${bytes}); throw 'held'; }`);
+    expect(await holding(MEMORY_BYTES * 0.9)).toBe('Exception = held');
+    expect(await holding(MEMORY_BYTES * 1.8)).toBe('out-of-memory');
+  });
+
   it.each(Object.entries(DEEP))('of the stack, by %s, is ended', async (_, does) => {
     expect(await failureOf(runner, `function f() { ${does} }`)).toMatch(/stack overflow|too many|nested/i);
   });

@@ -539,6 +539,7 @@ describe('a stored procedure', () => {
       raw(world.endpoint, 'POST', scripts, { headers: { 'x-ms-documentdb-is-upsert': 'true' }, body });
     expect([(await upsert()).status, (await upsert()).status]).toEqual([201, 200]);
     expect((await raw(world.endpoint, 'POST', scripts, { body })).status).toBe(409);
+    expect((await raw(world.endpoint, 'PUT', scripts, { body })).status).toBe(405);
     const asQuery = { ...keyHeader('ann'), 'x-ms-documentdb-isquery': 'true' };
     const call = async (headers: Record<string, string>, key: string) =>
       (await raw(world.endpoint, 'POST', `${scripts}/p`, { headers, body: '[]', key })).status;
@@ -702,16 +703,21 @@ describe('a trigger', () => {
     }`;
     const post = { id: 'tell', body, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.All };
     await container.scripts.triggers.create(post);
+    // Which says nothing, and leaves the answer as it is.
+    await container.scripts.triggers.create({ ...post, id: 'quiet', body: 'function () {}' });
     const { resource } = await container.items.create<Record<string, unknown>>(
       { id: 'a', customer: 'ann' },
-      { postTriggerInclude: ['tell'] },
+      { postTriggerInclude: ['tell', 'quiet'] },
     );
     expect(resource?.['quota']).toEqual([
       expect.stringContaining('collectionSize=10485760'),
-      expect.stringMatching(/triggers=1;/),
+      expect.stringMatching(/triggers=2;/),
     ]);
     const { resource: item } = await container.item('a', 'ann').read();
     expect({ ...item, quota: resource?.['quota'] }).toEqual(resource);
+    // A deletion has no answer that could be taken up.
+    const deleting = container.item('a', 'ann').delete({ postTriggerInclude: ['tell'] });
+    expect((await refusalOf(deleting)).message).toContain('TypeError');
   });
 
   test('may come with its lines as they are, as a client for PowerShell sends them', async () => {
@@ -868,6 +874,7 @@ describe('a user-defined function', () => {
   test('is called by what a stored procedure asks, before and after it has written', async () => {
     await put('one', { n: 1 });
     await define('twice', 'n => 2 * n');
+    await define('fails', "() => { throw new Error('no'); }");
     const asking = answering(`
       const each = 'SELECT VALUE udf.twice(c.n) FROM c WHERE udf.twice(c.n) > 0', all = 'SELECT VALUE udf.twice(SUM(c.n)) FROM c';
       const ask = (sql, next) => c.queryDocuments(c.getSelfLink(), sql, (error, found) => {
@@ -876,10 +883,14 @@ describe('a user-defined function', () => {
       });
       ask(each, (before) => {
         c.createDocument(c.getSelfLink(), { id: 'two', customer: 'ann', n: 2 }, () => {
-          ask(each, (after) => ask(all, (sum) => r.setBody({ before, after, sum })));
+          ask(each, (after) => ask(all, (sum) => {
+            c.queryDocuments(c.getSelfLink(), 'SELECT VALUE udf.fails(COUNT(1)) FROM c', (error) => {
+              r.setBody({ before, after, sum, failed: error.number });
+            });
+          }));
         });
       });`);
-    expect((await run(asking)).resource).toEqual({ before: [2], after: [2, 4], sum: [6] });
+    expect((await run(asking)).resource).toEqual({ before: [2], after: [2, 4], sum: [6], failed: 400 });
   });
 });
 
