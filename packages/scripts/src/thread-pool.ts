@@ -240,9 +240,17 @@ class Thread {
       if (this.isEnding) return BUSY;
       this.#send(job);
       const end = await task.end;
-      if (!('workedMs' in end) || end.kind === 'busy') return end;
+      if (end.kind === 'busy') return end;
       const workedMs = startedAt === undefined ? 0 : performance.now() - startedAt - task.operatedMs;
-      return { ...end, workedMs };
+      if ('workedMs' in end) return { ...end, workedMs };
+      // The thread measures more exactly, without its waits. But it is not believed that it has worked longer than it had.
+      const bounded = <Outcome extends { readonly workedMs: number }>(outcome: Outcome): Outcome => ({
+        ...outcome,
+        workedMs: Math.min(outcome.workedMs, workedMs),
+      });
+      return end.kind === 'script'
+        ? { ...end, outcome: bounded(end.outcome) }
+        : { ...end, outcome: bounded(end.outcome) };
     } finally {
       clearTimeout(timer);
       this.#task = undefined;
@@ -310,7 +318,7 @@ class RunningTask {
       this.#hasBegun = true;
       this.#thread.begun();
     } else if (said?.kind === 'operation' && this.#mayOperate()) void this.#operate(this.#host!, said.operation);
-    else if (said?.kind === this.#task.kind && !this.#isOperating) this.finish(said);
+    else if (said?.kind === this.#task.kind && this.#hasBegun && !this.#isOperating) this.finish(said);
     else this.#thread.stop();
   }
 

@@ -258,6 +258,7 @@ describe('A thread that does not keep to what it is to say', () => {
     ['what it wants, before it is answered', [BEGUN, READ, READ], 1],
     ['that it is over, before it is answered', [BEGUN, READ, DONE], 1],
     ['what functions have come to', [BEGUN, RESULTS], 0],
+    ['that it is over, before it has begun', [DONE], 0],
   ])('is ended where it says %s', async (_, said, operations) => {
     const ended = saying(said);
     const host = new Recorder();
@@ -300,6 +301,16 @@ describe('A thread that does not keep to what it is to say', () => {
       void this.terminate();
     });
     expect(await run(runner, '() => {}')).toMatchObject({ kind: 'threw', message: 'the thread ended' });
+  });
+
+  it('is not believed that it has worked for longer than it had', async () => {
+    for (const workedMs of [1e9, Number.POSITIVE_INFINITY]) {
+      saying([BEGUN, { ...DONE, outcome: { ...DONE.outcome, workedMs } }]);
+      expect((await run(runner, '() => {}')).workedMs).toBeLessThan(60_000);
+      saying([BEGUN, { ...RESULTS, outcome: { ...RESULTS.outcome, workedMs } }]);
+      const { workedMs: told } = await runner.evaluate(new Map([['f', '']]), [{ name: 'f', args: [] }], TURN);
+      expect(told).toBeLessThan(60_000);
+    }
   });
 
   it('is not heard once it has said that it is over', async () => {
