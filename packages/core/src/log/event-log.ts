@@ -1,7 +1,7 @@
 import type { MaybePromise } from '../maybe-promise.ts';
 import type { NewEvent, RecordedBody, RecordedEvent } from './recorded-event.ts';
 
-/** The revision a stream must have for an append: its last event's, or that it has never been written. */
+/** The revision that a stream must be at for an append: that of its last event, or `no-stream` if it was never written. */
 export type ExpectedRevision = number | 'no-stream';
 
 export interface StreamAppend {
@@ -29,12 +29,12 @@ export type AppendResult =
 export interface AppendOptions {
   /** What must be durable first, such as the keys of lives that begin. */
   readonly after?: readonly Promise<unknown>[] | undefined;
-  /** Nobody waits for this append: others may be written first. A hint, which an adapter may ignore. */
+  /** Nobody waits for this append, so the log may write others first. A hint, which an adapter may ignore. */
   readonly background?: boolean | undefined;
   /**
-   * The last instant at which the log may take this, in milliseconds since the epoch. One that comes to the log later, by
-   * the log's own clock, is not made, and fails with `DecidedTooLate`. Where nothing can come late, between one process
-   * and itself, it has no meaning.
+   * The last instant, in milliseconds since the epoch, at which the log may take this append. If the append reaches the
+   * log later, by the log's own clock, the log does not make it and the call fails with `DecidedTooLate`. A log inside
+   * this process ignores this, because an append can't reach it late.
    */
   readonly notAfterMs?: number | undefined;
 }
@@ -51,84 +51,83 @@ export interface LogScan {
   /** The events that matched, without bodies, in order of position. */
   readonly events: readonly RecordedEvent[];
   /**
-   * Nothing at or before this position is left to find; the next look goes on from here. The same as the position
-   * that was given when nothing stands behind it.
+   * The position that the scan has reached: there is nothing left to find at or before it, and the next scan starts
+   * from here. The same as the position that was given when there is nothing after that.
    */
   readonly position: number;
 }
 
 export interface LogListener {
   /**
-   * Events in order of position, never empty, those of one append together: a reader must not see half of it. The log
-   * waits for the returned promise before it sends more.
+   * Called with events in order of position, at least one. All events of one append come in the same call, because a
+   * reader must not see half of it. The log waits for the returned promise before it sends more.
    */
   onEvents(events: readonly RecordedEvent[]): Promise<void>;
-  /** Everything that the log held when it was asked has been delivered. May be called again after each wait. */
+  /** Everything that was in the log when the log's head was read has been delivered. May be called again after each wait. */
   onCaughtUp?(position: number): void;
-  /** The subscription has ended by a fault. It is not called after `unsubscribe`. */
+  /** The subscription has ended with an error. Not called after `unsubscribe`. */
   onError?(error: unknown): void;
 }
 
 export interface LogSubscription {
-  /** Ends the subscription; resolves when no call to the listener is under way any more. */
+  /** Ends the subscription. Resolves when no call to the listener is running any more. */
   unsubscribe(): Promise<void>;
 }
 
-/** For readers of everything who come to the same end with truncated events and without. */
+/** An option of readers of the whole log whose result is the same with truncated events and without them. */
 export interface Leniency {
   /**
-   * True for: truncated events may come, too, all of a stream or some, where telling them takes asking for each
-   * stream. The last event of a stream comes always.
+   * True allows the log to return truncated events too, some or all of a stream's, where it would have to ask for each
+   * stream to tell which they are. The last event of a stream is always returned.
    */
   readonly mayBeTruncated?: boolean | undefined;
 }
 
-/** A run in which a server gives back the space of truncated events. */
+/** A run in which a server reclaims the space of truncated events. */
 export interface Scavenge {
   /** The server's name for the run. */
   readonly id: string;
-  /** `unknown` where the server tells it to nobody, or no longer. */
+  /** `unknown` if the server does not, or no longer, say what became of the run. */
   readonly state: 'running' | 'done' | 'failed' | 'unknown';
 }
 
-/** For logs that keep truncated events, out of everybody's reach, until they are told to give the space back. */
+/** For logs that keep truncated events, which nobody can read, until they are told to reclaim the space. */
 export interface Scavenging {
-  /** Starts a run, and answers the server's name for it; or for the one that is under way. */
+  /** Starts a run and returns the server's name for it. If a run is in progress already, returns the name of that one. */
   start(): Promise<string>;
   find(id: string): Promise<Scavenge>;
 }
 
 /**
- * Where every fact is kept. This comment is the contract; `core/testing/event-log-contract.ts` tests it on every
- * adapter.
+ * The store of all facts. This comment is the contract; `core/testing/event-log-contract.ts` tests it on every adapter.
  *
  * An adapter MUST
  * - make an append durable, whole, before it answers `appended`, or change nothing and answer `conflict`;
  * - answer a conflict as a value, naming the first stream that did not have its expected revision;
- * - reject an append that names no stream, one stream twice, or no events for one (`assertWellFormed`);
- * - answer an append whose event ids already stand at the place given as `appended`, with the first positions;
- * - not let any part of an append become durable before `options.after` has resolved, and fail it if that fails;
- * - give every event a position greater than those of all earlier events, and deliver to every reader and
+ * - reject an append that names no stream, or the same stream twice, or a stream without events (`assertWellFormed`);
+ * - answer `appended`, with the first positions, if events with the same ids are already at the place of the append;
+ * - let no part of an append become durable before `options.after` has resolved, and fail the append if that fails;
+ * - give every event a position greater than those of all earlier events, and deliver events to every reader and
  *   subscriber in that order, never an event before one of a smaller position;
- * - keep a stream's revision after truncation, so that an ended stream never takes "no-stream" again.
+ * - keep a stream's revision after truncation, so that a stream that has ended never accepts "no-stream" again.
  *
  * A caller MUST NOT assume
- * - that positions are without gaps, or that two logs number alike;
- * - that a rejected append wrote nothing: after a fault the outcome is unknown and is found by reading, where
- *   `mayAppendLate` is set not at once.
+ * - that positions have no gaps, or that two logs give the same positions;
+ * - that a rejected append wrote nothing: after a fault the outcome is unknown, and is found by reading the log; if
+ *   `mayAppendLate` is set, not by reading it at once.
  */
 export interface EventLog {
-  /** True when an append may span several streams. Where it may not, such an append is rejected. */
+  /** True when an append may span several streams. Otherwise such an append is rejected. */
   readonly spansStreams: boolean;
 
-  /** Set where a server may still make an append a while after it has failed here. */
+  /** Set if a server may still make an append some time after the append has failed here. */
   readonly mayAppendLate?: true | undefined;
 
   append(appends: readonly StreamAppend[], options?: AppendOptions): Promise<AppendResult>;
 
   /**
-   * Events of a stream that were not truncated, oldest first. Empty for an unknown stream.
-   * `fromRevision` leaves out those before it, `toRevision` those behind it, `withBodies: false` the sealed bodies.
+   * The events of a stream that were not truncated, oldest first. Empty for an unknown stream. `fromRevision` leaves
+   * out earlier events, `toRevision` later ones, `withBodies: false` the sealed bodies.
    */
   readStream(stream: string, options?: StreamRead): MaybePromise<RecordedEvent[]>;
 
@@ -136,25 +135,28 @@ export interface EventLog {
   readLast(stream: string): MaybePromise<RecordedEvent | undefined>;
 
   /**
-   * True of a stream of which the log has lost the last event: {@link readLast} finds none, and what was written must not pass
-   * for what never was. Absent where a log can't tell.
+   * True if the log has lost the last event of a stream. {@link readLast} finds nothing then, and without this check a
+   * stream that was written would look as if it had never been. Absent if a log can't tell.
    */
   readonly hasLostEnd?: (stream: string) => MaybePromise<boolean>;
-  /** All such streams that have lost what stood after a position. Absent where a log could only ask for each stream. */
+  /** All streams that have lost an event after a position in this way. Absent if a log could only ask for each stream. */
   readonly lostEnds?: (afterPosition: number) => AsyncIterable<string>;
 
-  /** The event before one in its stream, without its body; undefined for the first, or if it was truncated. */
+  /** The event before this one in its stream, without its body. Undefined if there is none or it was truncated. */
   readBefore(event: Pick<RecordedEvent, 'stream' | 'revision' | 'position'>): MaybePromise<RecordedEvent | undefined>;
 
   /** The event at a position, or undefined if there is none or it was truncated. */
   readAt(position: number): MaybePromise<RecordedEvent | undefined>;
 
-  /** The body of that event without its facts, which is what most reads are after; undefined also if it has none. */
+  /**
+   * The body of the event at a position, without its other fields, which most reads don't need. Undefined if there is
+   * no body.
+   */
   readBody(position: number): MaybePromise<RecordedBody | undefined>;
 
   /**
-   * Up to `maxCount` events after a position (0 for the start), in order of position.
-   * `withBodies: false` leaves the sealed bodies out, for readers of facts alone.
+   * Up to `maxCount` events after a position (0 for the start), in order of position. `withBodies: false` leaves out
+   * the sealed bodies.
    */
   readAll(
     afterPosition: number,
@@ -163,39 +165,39 @@ export interface EventLog {
   ): MaybePromise<RecordedEvent[]>;
 
   /**
-   * Looks through a part of the log after a position, about `maxCount` events long, for those whose stream's name
-   * begins with a prefix.
+   * Scans a part of the log after a position, about `maxCount` events long, for events of streams whose name begins
+   * with a prefix.
    */
   scan(afterPosition: number, maxCount: number, streamPrefix: string, options?: Leniency): MaybePromise<LogScan>;
 
-  /** A stream whose name begins with a prefix, or undefined if there is none. Absent where names are not in order. */
+  /** A stream whose name begins with a prefix, or undefined if there is none. Absent if the log has no index ordered by name. */
   readonly findStream?: (prefix: string) => MaybePromise<string | undefined>;
 
   /** The highest position written, 0 for an empty log. */
   head(): MaybePromise<number>;
 
   /**
-   * The highest position that is known here without asking anybody, of what was read of a stream among them. Absent where
-   * {@link head} answers at once.
+   * The highest position that this process knows of without asking the server; reading a stream raises it too. Absent
+   * where {@link head} answers at once.
    */
   readonly knownHead?: number | undefined;
 
-  /** How far apart the positions of two events are, about, for who tells events by positions. 1 where absent. */
+  /** About how far apart the positions of two consecutive events are, for estimating numbers of events. 1 if absent. */
   readonly positionsPerEvent?: number | undefined;
 
-  /** Delivers everything after a position, then whatever is appended. Bodies may be left out. */
+  /** Delivers everything after a position, then whatever is appended. The bodies may be left out. */
   subscribe(afterPosition: number, listener: LogListener, options?: Leniency): LogSubscription;
 
   /**
-   * Removes the events of a stream before a revision. Their bytes are gone from the log's reach at once; when the
-   * space comes back is the adapter's affair. Events before the revision that are gone already are no error, and nor is an unknown
-   * stream. The last event always stays: a revision past it is rejected.
+   * Removes the events of a stream before a revision. Nobody can read them from the log any more; when their space is
+   * reclaimed is up to the adapter. An unknown stream, or events that are already gone, is no error. The last event
+   * always stays: a revision after it is rejected.
    */
   truncateStream(stream: string, beforeRevision: number): Promise<void>;
 
-  /** Absent where truncating gives the space back by itself. */
+  /** Absent if truncation reclaims the space by itself. */
   readonly scavenging?: Scavenging | undefined;
 
-  /** Waits for what is under way and lets go of the files or connections. */
+  /** Waits for the operations in progress and releases files and connections. */
   close(): Promise<void>;
 }
