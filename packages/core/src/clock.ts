@@ -1,16 +1,16 @@
-/** The one source of time. Deciding and projecting never read it: they get the time in their command. */
+/** The only source of time. Deciders and projections never read it: their commands and events carry the time. */
 export interface Clock {
   /** Milliseconds since the Unix epoch. Never goes backwards within a process. */
   now(): number;
 }
 
-/** Reads the system's clocks; the only place in the project that does. */
+/** Reads the system's clocks. Nothing else in the project does. */
 export const systemClocks = {
   /** Wall clock, milliseconds since the Unix epoch. May jump either way. */
   wallMs: (): number => Date.now(),
   /** Monotonic clock, milliseconds from an arbitrary start. Never jumps. */
   monotonicMs: (): number => performance.now(),
-  /** What this thread has worked, in milliseconds: stands still while others have the processor. Takes some 2 µs to ask. */
+  /** CPU time of this thread in milliseconds: stands still while other threads have the processor. A call takes about 2 µs. */
   workedMs: (): number => {
     const { user, system } = process.threadCpuUsage();
     return (user + system) / 1_000;
@@ -23,60 +23,62 @@ export interface ClockSources {
   monotonicMs(): number;
 }
 
-/** Keeps the highest time ever used, so that a restart on an earlier clock takes nothing back. */
+/** Stores the highest time ever used, so that time never goes back when the process restarts with an earlier system clock. */
 export interface HighWaterMark {
   /** The mark of the last run, in milliseconds; 0 for a new folder. */
   readonly initialMs: number;
   /** Makes a mark durable before it returns. */
   save(markMs: number): void;
   /**
-   * Puts a mark down before it returns, and resolves when that is durable. What is saved after it stands, whichever is
-   * durable first.
+   * Writes a mark before it returns, and resolves when the mark is durable. A mark that is saved later wins, whichever
+   * of the two becomes durable first.
    */
   saveSoon?(markMs: number): Promise<void>;
 }
 
-/** Why a guarded clock holds: what it saw, in milliseconds. */
+/** Why a guarded clock holds time, and what it saw, in milliseconds. */
 export interface ClockJump {
   readonly reason: 'wall-clock-jumped' | 'recorded-time-ahead' | 'stopped-for-long' | 'clocks-differ';
   readonly wallMs: number;
   readonly expectedMs: number;
 }
 
-/** Drift between wall and monotonic clock from which on time is held, in milliseconds. */
+/** Time is held if wall clock and monotonic clock drift apart by more than this, in milliseconds. */
 const TOLERANCE_MS = 5_000;
 
-/** Leases last so many times as long as the disk takes for a mark: they are renewed when half of one is over. */
+/** A lease lasts this many times as long as the disk takes to save a mark: it is renewed when half of it is over. */
 const DISK_TIMES_A_LEASE = 4;
-/** The longest lease: after a crash time stands still for what is left of it, and isn't held. */
+/** The longest lease. After a crash, time stands still for the rest of a lease. Up to this length it is not held as a jump. */
 const MAX_LEASE_MS = TOLERANCE_MS;
-/** What is left of the longest time that the disk took, with each mark that takes less. */
+/** Each faster save lowers the remembered disk time to this share of it, so that it falls slowly after a slow save. */
 const FORGOTTEN_TO = 0.9;
 
 export interface GuardedClockOptions {
   readonly sources: ClockSources;
   readonly mark: HighWaterMark;
-  /** How far ahead of the time used the mark is persisted, while the disk is quick; 1,000 ms by default. */
+  /** How far the saved mark is ahead of the time used while the disk is fast; 1,000 ms by default. */
   readonly leaseMs?: number;
-  /** How far a start may be from the time last used, in milliseconds; any time by default. */
+  /** How far a start may be from the last time used, in milliseconds; unlimited by default. */
   readonly maxDowntimeMs?: number;
-  /** How far the wall clock may be from the one that several nodes have in common, in milliseconds; 5,000 at most. */
+  /** How far the wall clock may differ from the common clock of several nodes, in milliseconds; 5,000 at most. */
   readonly mayDifferMs?: number;
 }
 
-/** What a clock on another machine was found to say: it took a moment to come here. */
+/** What a clock on another machine said: its time at present is between these two, as the answer took a moment to arrive. */
 export interface CommonTime {
   readonly earliestMs: number;
   readonly latestMs: number;
 }
 
 /**
- * Time that was once used never comes back, and a jump stops the irreversible.
+ * A clock that never gives out a time again that lies before one it gave out, and that detects jumps, so that nothing
+ * irreversible is done at a wrong time.
  *
- * `now()` answers max(system clock, highest time used before). When the wall clock leaves the monotonic one by
- * more than the tolerance, `now()` goes on along the monotonic clock and `jump()` tells it: the caller must
- * then neither stamp nor erase, until the clocks agree again or an operator confirms the new time. A start far from
- * the time last used is held likewise, for a wall clock that runs ahead looks the same as a long stop.
+ * `now()` returns max(system clock, highest time used before). When the wall clock departs from the monotonic clock by
+ * more than the tolerance, `now()` follows the monotonic clock and `jump()` reports the jump. The caller must then
+ * neither stamp writes nor erase anything until the clocks agree again or an operator confirms the new time. A start
+ * far from the last time used is held in the same way, because a wall clock that runs ahead looks the same as a long
+ * stop.
  */
 export class GuardedClock implements Clock {
   readonly #sources: ClockSources;
@@ -85,7 +87,7 @@ export class GuardedClock implements Clock {
   readonly #maxDowntimeMs: number;
   readonly #mayDifferMs: number;
   #savedMs: number;
-  /** How long the disk took for a mark lately. */
+  /** How long the disk took lately to save a mark. */
   #diskMs = 0;
   /** The mark that is on its way to the disk. */
   #renewing: Promise<void> | undefined;
@@ -93,9 +95,12 @@ export class GuardedClock implements Clock {
   #anchorWallMs: number;
   #anchorMonotonicMs: number;
   #jump: ClockJump | undefined;
-  /** By how much the wall clock is ahead of the common one and right for all that, as an operator says. */
+  /** How far the wall clock is ahead of the common clock although it is right, as an operator has confirmed. */
   #acceptedAheadMs = 0;
-  /** What the common clock said last that went with this node's, or with what it had said before that. */
+  /**
+   * The last time of the common clock that was trusted: it agreed with the wall clock, or with the common clock's time
+   * before.
+   */
   #commonKnown: { readonly atMs: number; readonly monotonicMs: number } | undefined;
 
   constructor(options: GuardedClockOptions) {
@@ -116,7 +121,7 @@ export class GuardedClock implements Clock {
     }
   }
 
-  /** Time is held where it was used last, as the wall clock may be wrong. */
+  /** Holds time at the last time used, because the wall clock may be wrong. */
   #goOnFrom(usedMs: number, wallMs: number): void {
     this.#jump = { reason: 'stopped-for-long', wallMs, expectedMs: usedMs };
     this.#anchor(usedMs);
@@ -126,13 +131,13 @@ export class GuardedClock implements Clock {
     return this.#anchorWallMs + (this.#sources.monotonicMs() - this.#anchorMonotonicMs);
   }
 
-  /** What the common clock says by now unless it has jumped; undefined before it was asked. */
+  /** The common clock's present time unless it has jumped. Undefined if it was never asked. */
   #commonExpectedMs(): number | undefined {
     const known = this.#commonKnown;
     return known && known.atMs + (this.#sources.monotonicMs() - known.monotonicMs);
   }
 
-  /** From here on the wall clock is expected to go on from that time. */
+  /** Sets the time from which the wall clock is expected to go on. */
   #anchor(atMs: number): void {
     this.#anchorWallMs = atMs;
     this.#anchorMonotonicMs = this.#sources.monotonicMs();
@@ -146,7 +151,7 @@ export class GuardedClock implements Clock {
     const mayBeAheadMs = this.#jump?.reason === 'stopped-for-long' ? this.#maxDowntimeMs : toleranceMs;
     if (aheadMs > mayBeAheadMs || -aheadMs > toleranceMs) {
       this.#jump ??= { reason: 'wall-clock-jumped', wallMs, expectedMs: Math.floor(expectedMs) };
-      // It may be the common clock that has jumped, and what is used once never comes back.
+      // The common clock itself may have jumped ahead, and a time once used can't be taken back, so the lower of the two is used.
       const commonMs = this.#jump.reason === 'clocks-differ' ? this.#commonExpectedMs() : undefined;
       this.#use(Math.floor(Math.min(expectedMs, commonMs ?? expectedMs)));
       return this.#usedMs;
@@ -165,15 +170,15 @@ export class GuardedClock implements Clock {
     return this.#usedMs;
   }
 
-  /** What holds time at present, or undefined while all is well. Reads the clocks. */
+  /** Why time is held at present, or undefined if it isn't. Reads the clocks. */
   jump(): ClockJump | undefined {
     this.now();
     return this.#jump;
   }
 
   /**
-   * For how long time stands still if nothing is changed, in milliseconds: until the wall clock has come to what was used
-   * before. 0 while time goes on, held or not.
+   * How long time will stand still if nothing changes, in milliseconds: until the wall clock reaches the highest time
+   * used before. 0 while time moves, held or not.
    */
   standsStillMs(): number {
     this.now();
@@ -181,27 +186,27 @@ export class GuardedClock implements Clock {
   }
 
   /**
-   * Tells the clock of a time found in the log. Recorded time beyond the tolerance ahead of the wall clock holds
-   * the clock as a jump does; anything else only raises the high-water mark.
+   * Tells the clock a time found in the log. If it is ahead of the wall clock by more than the tolerance, the clock is
+   * held as after a jump. Otherwise it only raises the high-water mark.
    */
   observeRecorded(atMs: number): void {
     const wallMs = this.#sources.wallMs();
     if (atMs > wallMs + this.#leaseMs + TOLERANCE_MS) {
       this.#jump ??= { reason: 'recorded-time-ahead', wallMs, expectedMs: atMs };
     } else if (this.#jump?.reason === 'stopped-for-long' && atMs > this.#usedMs) {
-      // Other nodes were at work meanwhile.
+      // Other nodes were working during this node's long stop.
       this.#goOnFrom(atMs, wallMs);
     }
     this.#use(atMs);
   }
 
   /**
-   * Tells the clock what the one says that all nodes ask. Where the wall clock is too far from that, time is held and goes
-   * on along the common one, as far as that itself has not jumped since it was right: what this node records and erases is
-   * recorded and erased for all of them. A long stop is another question, which only an operator can answer.
+   * Tells the clock the time of the common clock, which all nodes ask. If the wall clock is too far from it, time is
+   * held and follows the common clock, unless the common clock itself has jumped since it was last right: what this
+   * node records and erases takes effect for all nodes. A long stop is different: only an operator can end it.
    */
   observeCommon({ earliestMs, latestMs }: CommonTime): void {
-    // Nobody is given the wall clock's time before it is known to be near the common one.
+    // Reads the wall clock directly: `now()` must not give out its time before it is known to be near the common clock.
     const wallMs = this.#sources.wallMs();
     const isLongStop = this.#jump?.reason === 'stopped-for-long';
     if (isLongStop && wallMs - this.#expectedMs() > this.#maxDowntimeMs) return;
@@ -217,28 +222,28 @@ export class GuardedClock implements Clock {
     } else if (this.#jump?.reason === 'clocks-differ') this.#anchor(wallMs);
   }
 
-  /** Time is at least this from now on; see {@link ManualClock.raise}. */
+  /** From now on `now()` returns at least this time; see {@link ManualClock.raise}. */
   raise(atMs: number): void {
     this.#use(atMs);
   }
 
-  /** An operator says that the wall clock is right as it is now. What was used before is still never taken back. */
+  /** An operator confirms that the wall clock is right as it is now. The highest time used before is still never taken back. */
   confirm(): void {
     const wallMs = this.#sources.wallMs();
-    // It is the common clock that is wrong, and may be so by as much from now on.
+    // The common clock is the wrong one, and may stay wrong by this much.
     if (this.#jump?.reason === 'clocks-differ') this.#acceptedAheadMs = wallMs - this.#expectedMs();
     this.#anchor(wallMs);
     this.#jump = undefined;
   }
 
-  /** At a clean stop: persists the exact mark, without the lease. */
+  /** For a clean stop: saves the exact time used as the mark, without a lease. */
   close(): void {
     this.#save(this.#usedMs);
   }
 
   #use(atMs: number): void {
     if (atMs <= this.#usedMs) return;
-    // Durable first: when saving fails, this time was not given to anybody, and the next reading saves again.
+    // The mark is made durable first: if saving fails, nobody was given this time, and the next reading saves again.
     const leaseMs = this.#presentLeaseMs();
     if (atMs > this.#savedMs) this.#save(atMs + leaseMs);
     else if (atMs > this.#savedMs - leaseMs / 2) this.#renew(atMs + leaseMs);
@@ -246,8 +251,8 @@ export class GuardedClock implements Clock {
   }
 
   /**
-   * Longer where the disk is slow. A mark that is over when the disk has it would make every reading wait for another, and
-   * with it all that this thread does, down to saying that it is alive.
+   * The lease is longer while the disk is slow. If the lease ended before the disk had the next mark, every reading
+   * would wait for the disk, and so would everything else on this thread, even saying that the process is alive.
    */
   #presentLeaseMs(): number {
     const needed = Math.ceil(Math.min(this.#diskMs * DISK_TIMES_A_LEASE, MAX_LEASE_MS));
@@ -266,20 +271,20 @@ export class GuardedClock implements Clock {
     this.#renewing = undefined;
   }
 
-  /** Ahead of need, so that nobody has to wait for the disk. */
+  /** Saves the next mark before it is needed, so that no reading waits for the disk. */
   #renew(markMs: number): void {
     if (this.#renewing !== undefined) return;
     const begunMs = this.#sources.monotonicMs();
     const renewing: Promise<void> | undefined = this.#mark.saveSoon?.(markMs).then(
       () => {
         this.#tookSince(begunMs);
-        // What was saved since is what counts.
+        // A mark saved since then replaces this one.
         if (this.#renewing !== renewing) return;
         this.#savedMs = markMs;
         this.#renewing = undefined;
       },
       () => {
-        // Whoever comes after the lease saves a mark himself, and is told.
+        // The first reading after the lease saves a mark itself and gets the error.
         if (this.#renewing === renewing) this.#renewing = undefined;
       },
     );
@@ -287,7 +292,7 @@ export class GuardedClock implements Clock {
   }
 }
 
-/** A clock that stands still until it is told to move, for tests of retention rules. Its time is persisted at every step. */
+/** A clock that stands still until it is told to move, for tests of retention rules. Saves its time at every step. */
 export class ManualClock implements Clock {
   #nowMs: number;
   readonly #mark: HighWaterMark | undefined;
@@ -302,12 +307,15 @@ export class ManualClock implements Clock {
     return this.#nowMs;
   }
 
-  /** Time is at least this from now on. For a command that must come after an instant which was already answered for. */
+  /**
+   * From now on the time is at least this. For a command that must come after an instant for which an answer was
+   * already given.
+   */
   raise(atMs: number): void {
     if (atMs > this.#nowMs) this.advance(atMs - this.#nowMs);
   }
 
-  /** Turns time forward by whole milliseconds; never back. */
+  /** Moves time forward by whole milliseconds, never back. */
   advance(milliseconds: number): number {
     if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
       throw new RangeError('a manual clock is turned forward by a whole number of milliseconds, 0 or more');
@@ -320,7 +328,7 @@ export class ManualClock implements Clock {
   }
 }
 
-/** The last millisecond of the year 9999, the end of what ISO dates of four digits can say. */
+/** The last millisecond of the year 9999, which is the last that an ISO date with a four-digit year can express. */
 export const MAX_TIME_MS = 253_402_300_799_999;
 
 /** `2026-11-21T10:00:00.000Z` for milliseconds since the epoch. */
@@ -328,7 +336,7 @@ export function isoTime(atMs: number): string {
   return new Date(atMs).toISOString();
 }
 
-/** A time as headers of HTTP have it. */
+/** A time in the format of HTTP headers. */
 export function httpTime(atMs: number): string {
   return new Date(atMs).toUTCString();
 }

@@ -16,8 +16,8 @@ export class TooMuchContention extends Error {
 }
 
 /**
- * Why a command is given up: others were at work at the same time, or the log told it the same conflict again and again, for
- * what stands at the stream's end is none of the store's events.
+ * The error with which a command is given up. Either other writers were faster each time, or the log reported the same
+ * conflict again and again, because the event at the stream's end is not one of this store's.
  */
 export function givenUp(what: string, conflicts: readonly Conflict[]): Error {
   const [last, before] = conflicts.slice(-2).toReversed();
@@ -36,25 +36,25 @@ const isSame = (one: Conflict, other: Conflict): boolean =>
   one.expectedRevision === other.expectedRevision &&
   one.actualRevision === other.actualRevision;
 
-/** One command on one stream: how to see it, what to answer, what to append. */
+/** One command on one stream: how to load the state, how to decide, and what to append. */
 export type CommandRun<State, Decision> = CommandSteps<State, Decision> & (ByLastEvent<State> | ByWholeStream<State>);
 
-/** A command for which the last event is enough. */
+/** A command for which the stream's last event is enough. */
 interface ByLastEvent<State> {
   readonly load: 'last';
-  /** The state from the last event; from none for a stream that was never written. */
+  /** The state after the last event. Gets an empty list for a stream that was never written. */
   readonly fold: (loaded: readonly RecordedEvent[]) => State;
   /**
    * The last event as it was read a moment ago, or 'none' if the stream is likely to be new. The first decision is made
-   * on that, without a look at the stream. If the stream turns out to have gone on, or nothing is appended, it is made
-   * again on what is loaded.
+   * on it without reading the stream. If the stream has changed since, or nothing is to be appended, the command is
+   * decided again on what is then read.
    */
   readonly known?: RecordedEvent | 'none' | undefined;
 }
 
 /**
- * A command that takes the whole stream. The state that the stream comes to is remembered for this function, so it must
- * not change a state in place.
+ * A command that needs the whole stream. The folded state is cached with this function, so `evolve` must not change a
+ * state in place.
  */
 interface ByWholeStream<State> {
   readonly load: 'all';
@@ -62,8 +62,8 @@ interface ByWholeStream<State> {
   readonly initial: State;
   readonly evolve: (state: State, event: RecordedEvent) => State;
   /**
-   * What the stream comes to by what else is known of it up to a position, where it can't be folded, or the log has lost its end;
-   * undefined for nothing.
+   * The stream's state up to a position from another source, such as the read models. Used if the stream can't be
+   * folded, or the log has lost its end. Returns undefined if that source knows nothing of it.
    */
   readonly otherwise?: ((position: number) => Promise<State | undefined>) | undefined;
 }
@@ -72,9 +72,9 @@ interface CommandSteps<State, Decision> {
   readonly stream: string;
   /** See {@link CommandContext.background}. */
   readonly background?: true | undefined;
-  /** May look things up (open a body to patch it) but must not write anything. */
+  /** May read things (open a body to patch it) but must not write anything. */
   readonly decide: (state: State) => MaybePromise<Decision>;
-  /** What a decision appends, ready to be recorded; undefined or empty for nothing. */
+  /** The events to append for a decision, ready to be recorded. Undefined or empty for none. */
   readonly record: (decision: Decision, nextRevision: number) => MaybePromise<Recording | undefined>;
 }
 
@@ -86,24 +86,26 @@ export interface Recording {
 
 export interface Handled<Decision> {
   readonly decision: Decision;
-  /** Position of the last event appended; undefined when nothing was. */
+  /** Position of the last event appended. Undefined if nothing was appended. */
   readonly position?: number;
   readonly recorded: readonly NewEvent[];
-  /** Revision of the first of them. */
+  /** Revision of the first of these events. */
   readonly firstRevision: number;
   readonly firstPosition?: number;
 }
 
 export interface HandledWhole<State, Decision> extends Handled<Decision> {
-  /** What the stream comes to with what was appended, whatever others have appended since. */
+  /** The state of the stream after the appended events, even if others have appended more since. */
   readonly state: State;
 }
 
 /**
- * The one loop: load, fold, decide, append; on a conflict reload and decide again, a bounded number of times.
+ * The loop that every command goes through: load, fold, decide, append. On a conflict it loads and decides again, a
+ * bounded number of times.
  *
- * @throws {TooMuchContention} when the bound is reached; {UnreadableEvent} where nobody was in the way but the stream's end.
- * Whatever the log throws passes through, and then the outcome is unknown.
+ * @throws {TooMuchContention} when the bound is reached; {UnreadableEvent} if instead every attempt failed on the same
+ *   event at the stream's end; see {@link givenUp}. Whatever the log throws passes through, and then the outcome is
+ *   unknown.
  */
 export function handleCommand<State, Decision>(
   log: EventLog,
@@ -122,7 +124,7 @@ export async function handleCommand<State, Decision>(
     const end = conflicts.at(-1)?.actualRevision;
     const known = run.load === 'last' && attempt === 0 ? run.known : undefined;
     const folding = run.load === 'all' ? foldWhole(log, run, end) : foldLast(log, run, known);
-    // Most commands wait for nothing until they are appended.
+    // Most commands have nothing to wait for before the append, so awaits are skipped where there is no promise.
     const { state, revision } = folding instanceof Promise ? await folding : folding;
     const nextRevision = (revision ?? -1) + 1;
     const deciding = run.decide(state);
@@ -130,7 +132,7 @@ export async function handleCommand<State, Decision>(
     const preparing = run.record(decision, nextRevision);
     const recording = preparing instanceof Promise ? await preparing : preparing;
     if (recording === undefined || recording.events.length === 0) {
-      // The log would have found out what is not so any more.
+      // `known` may be outdated. An append would have failed on that; without one, the decision is made again on what is read.
       if (known !== undefined) continue;
       return { decision, state, recorded: [], firstRevision: nextRevision };
     }
@@ -151,13 +153,13 @@ export async function handleCommand<State, Decision>(
   throw givenUp(`on ${run.stream}`, conflicts);
 }
 
-/** The state that a stream comes to, up to a revision; undefined for a stream that was never written. */
+/** The state of a stream up to a revision, which is undefined for a stream that was never written. */
 interface Folded<State> {
   readonly state: State;
   readonly revision: number | undefined;
 }
 
-/** The state that events lead to which were just appended to a stream. */
+/** The state after events that were just appended to a stream. */
 export function evolved<State>(
   { stream, evolve }: { readonly stream: string; readonly evolve: (state: State, event: RecordedEvent) => State },
   before: State,
@@ -184,21 +186,24 @@ function foldLast<State>(
   return last instanceof Promise ? last.then(folded) : folded(last);
 }
 
-/** The most streams of a log whose states are remembered. */
+/** How many streams of a log have their state cached, at most. */
 const REMEMBERED = 200;
 /**
- * Events that are folded before others get their turn: those of a container with thousands of holds take some
+ * How many events are folded before other work gets its turn: folding a container with thousands of holds takes some
  * milliseconds.
  */
 const FOLDED_AT_ONCE = 200;
 
 /**
- * A container's stream grows for years. What was read of a stream stays true, so its state is remembered and only what
- * has come since is read.
+ * The cached states. A container's stream grows for years, and what was read of a stream never changes, so only the
+ * events after the cached state are read.
  */
 const remembered = new WeakMap<EventLog, GenerationCache<string, Folded<unknown> & { readonly by: unknown }>>();
 
-/** @param end where the log says that the stream ends, if it was asked: of one whose end is lost nothing else tells */
+/**
+ * @param end the stream's end as the log reported it in a conflict, if it did: if the log has lost the end, nothing
+ *   else tells it
+ */
 async function foldWhole<State>(
   log: EventLog,
   run: Pick<CommandRun<State, unknown>, 'stream'> & ByWholeStream<State>,
@@ -229,7 +234,7 @@ async function foldStream<State>(
   const events = await log.readStream(stream, { fromRevision: (folded.revision ?? -1) + 1 });
   for (const [index, event] of events.entries()) {
     if (index > 0 && index % FOLDED_AT_ONCE === 0) await turn();
-    // What it comes to without those that are lost nobody has decided.
+    // The events before this one are lost, and nobody ever decided on a state without them.
     if (otherwise !== undefined && event.revision !== (folded.revision ?? -1) + 1) throw eventsLost(event);
     folded = { state: evolve(folded.state, event), revision: event.revision };
   }
@@ -238,11 +243,12 @@ async function foldStream<State>(
 }
 
 /**
- * Appends one event to a stream, chosen by the stream's last event. If somebody else appends meanwhile, it is chosen
- * again by what is last then. What another program has appended is gone on behind.
+ * Appends one event to a stream, chosen by the stream's last event. If somebody else appends in the meantime, the event
+ * is chosen again by the new last event. Events that another program has appended count for nothing: this one is
+ * appended after them.
  *
  * @param next the event that follows the last one; undefined when there is nothing to add
- * @returns its position; undefined when nothing was appended
+ * @returns the event's position; undefined when nothing was appended
  * @throws whatever the log throws, and then the outcome is unknown
  */
 export async function appendNext(
@@ -259,15 +265,15 @@ export async function appendNext(
     const expectedRevision = isBehind ? end : (last?.revision ?? 'no-stream');
     const result = await log.append([{ stream, expectedRevision, events: [event] }]);
     if (result.kind === 'appended') return result.position;
-    // None of our events, where the last of these stands before it when it is read after this.
+    // If the last event read next is still before this revision, the stream ends with another program's events.
     end = result.actualRevision;
   }
 }
 
 /**
- * What a command has decided, ready to be recorded.
+ * The events that a command has decided, ready to be recorded.
  *
- * @param versions of each type of event, as it is written now
+ * @param versions the version in which each type of event is written now
  */
 export function newEvents<Type extends string>(
   context: CommandContext,
@@ -277,7 +283,7 @@ export function newEvents<Type extends string>(
   return events.map((event) => newEvent(context, event, versions[event.type]));
 }
 
-/** An event with what its command says of time, actor and request. */
+/** An event with the time, actor and request of its command. */
 export function newEvent(
   context: CommandContext,
   event: { readonly type: string; readonly data: object },

@@ -18,55 +18,57 @@ import { foldItem, lifeAfter, recorded, sealedWrite, type ItemPorts, type ItemRe
 import { initialItemState, type ItemState } from './state.ts';
 import { itemStream, parseItemStream } from './stream-name.ts';
 
-/** Commands on several items, or several on one, that are recorded together or not at all. */
+/** Several commands, on one item or on several, that are recorded together or not at all. */
 export interface ItemsRequest {
-  /** In order: a step sees what those before it have decided. */
+  /** In order: a step sees what the steps before it have decided. */
   readonly steps: readonly ItemRequest[];
-  /** Decide only: finds out what would be refused, and records nothing. */
+  /** Only decides: finds out what would be refused, and records nothing. */
   readonly dryRun?: boolean;
-  /** Told before an expiry is put on record. */
+  /** Called before an expiry is recorded. */
   readonly onExpiry?: () => void;
   /**
-   * The facts by which it is decided whether the life that holds a unique key's value has ended; needed if writes have
-   * such values.
+   * The facts that decide whether the life that holds a unique key's value has ended. Required if writes have such
+   * values.
    *
-   * @param last the holder's last event on record; undefined when its state goes beyond that
+   * @param last the holder's last event on record; undefined if the steps have already changed the holder's state
    */
   readonly holderFacts?: (partitionKey: string, last: RecordedEvent | undefined) => MaybePromise<OnLife>;
 }
 
-/** What came of one step. */
+/** The result of one step. */
 export interface StepHandled {
   readonly life: number;
   readonly stream: string;
-  /** What the step recorded; absent when it found its own answer. */
+  /** The event that the step recorded. Absent for a step that only reads. */
   readonly event?: NewEvent;
   /** Revision of that event. */
   readonly revision?: number;
-  /** Position of that event, told by the log for the first one of each life in the append. */
+  /** Position of that event. The log reports it only for the first event of each life in the append. */
   readonly position?: number;
-  /** Position of the life's first event, when the life began in this append. */
+  /** Position of the life's first event, if the life began in this append. */
   readonly birth?: number;
 }
 
 export type ItemsHandled =
-  /** `position` is the last event's; undefined when there was nothing to record. */
+  /** `position` is that of the last event. Undefined if there was nothing to record. */
   | { readonly kind: 'done'; readonly steps: readonly StepHandled[]; readonly position?: number }
-  /** The first step that can't be done. Nothing of any step is recorded. */
+  /** The first step that can't be done. No step is recorded. */
   | { readonly kind: 'refused'; readonly step: number; readonly refusal: ItemRefusal; readonly endedAt?: number }
-  /** A step was made for a time that is over, or it is no longer known whether it is. Nothing is recorded. */
+  /** A step was prepared for a time that is over, or it is not known any more whether it is over. Nothing is recorded. */
   | { readonly kind: 'again' }
-  /** The steps touch several streams, and this log can't append to several at once. Nothing of any step is recorded. */
+  /** The steps write to several streams, and this log can't append to several at once. No step is recorded. */
   | { readonly kind: 'spans-streams'; readonly endedAt?: number };
 
 /**
- * The counterpart of `handleItem` for several commands: load, decide one after the other, append once; on a conflict
- * all of it again, a bounded number of times. If a step meets a life that has ended without a record of it, overdue for
- * example, that end is recorded in the same append or, if the log can't do that, in one of its own before: it is true
- * whatever becomes of the rest. A refusal tells the position of the last end that was recorded so.
+ * As `handleItem`, but for several commands: load, decide one after the other, append once. On a conflict all of it is
+ * done again, a bounded number of times.
  *
- * @throws {TooMuchContention} when the bound is reached; see {@link givenUp}. Whatever a step, the vault or the log throws passes through,
- *   `DecidedTooLate` among it
+ * A step may meet a life that has ended without a record of its end, for example because it is overdue. Then that end
+ * is recorded in the same append or, if the log can't append to several streams, in an append of its own before: it is
+ * true whatever becomes of the steps. A refusal reports the position of the last end that was recorded in this way.
+ *
+ * @throws {TooMuchContention} when the bound is reached; see {@link givenUp}. Whatever a step, the vault or the log
+ *   throws passes through, `DecidedTooLate` for example
  */
 export async function handleItems(
   ports: ItemPorts,
@@ -96,8 +98,8 @@ export async function handleItems(
       background: context.background,
       notAfterMs: drafts.notAfterMs,
     });
-    // Taking a unique key's value ends its overdue holder: whoever lost a race against that must not go on at an
-    // earlier time.
+    // Taking a unique key's value may have ended its overdue holder. A request that lost a race for it must not go on
+    // with its earlier time.
     if (result.kind === 'conflict' && request.holderFacts !== undefined) return { kind: 'again' };
     if (result.kind === 'conflict') {
       conflicts.push(result);
@@ -135,7 +137,7 @@ async function decideAll(
   steps: readonly ItemRequest[],
 ): Promise<Exclude<ItemsHandled, { kind: 'spans-streams' }> | Conflict> {
   const done: StepHandled[] = [];
-  // A script may have thousands.
+  // A script may have thousands of steps.
   const pace = new Pace();
   for (const [index, step] of steps.entries()) {
     const pause = pace.step();
@@ -180,13 +182,13 @@ async function decideAll(
 const earlier = (one: number | undefined, other: number | undefined): number | undefined =>
   one === undefined || other === undefined ? (one ?? other) : Math.min(one, other);
 
-/** What a write's event is sealed from. */
+/** The data and plain body that a write's event is made of when it is sealed. */
 interface DraftWrite {
   readonly data: ItemWritten;
   readonly body: string | undefined;
 }
 
-/** One life as the steps have left it so far: what was loaded, and what is to be appended to it. */
+/** One life after the steps so far: what was loaded, and what is to be appended. */
 interface Draft {
   readonly prefix: string;
   readonly life: number;
@@ -200,7 +202,7 @@ interface Draft {
   body: string | undefined;
 }
 
-/** A unique key's value as the steps have left it so far. */
+/** One value of a unique key after the steps so far. */
 interface UniqueKeyDraft {
   readonly expectedRevision: ExpectedRevision;
   state: UniqueKeyState;
@@ -208,7 +210,7 @@ interface UniqueKeyDraft {
 }
 
 interface DraftsRequest extends Pick<ItemsRequest, 'onExpiry' | 'holderFacts'> {
-  /** Told where an end was put on record by itself. */
+  /** Called with the position of an end that was recorded in an append of its own. */
   readonly onEnd: (position: number) => void;
 }
 
@@ -222,7 +224,7 @@ class Drafts {
   /** Lives with something to append, in the order in which they were first changed. */
   readonly #changed: Draft[] = [];
   readonly #uniqueKeys = new Map<string, UniqueKeyDraft>();
-  /** Until when all of it may come to the log. */
+  /** The last instant at which the log may take the whole append. */
   notAfterMs: number | undefined;
 
   constructor(ports: ItemPorts, context: CommandContext, newKeys: Map<string, NewLifeKey>, request: DraftsRequest) {
@@ -232,14 +234,14 @@ class Drafts {
     this.#request = request;
   }
 
-  /** The newest life of an item, as far as this attempt has looked. */
+  /** The newest life of an item that this attempt has seen. */
   async current({ prefix }: ItemRequest): Promise<Draft> {
     return this.#current.get(prefix) ?? this.#load(prefix, 0);
   }
 
-  /** The life to go on with when one has ended, on record or in this draft. */
+  /** The next life after one that has ended, in the log or in this draft. */
   async next(ended: Draft, { prefix, lifeHint }: ItemRequest): Promise<Draft> {
-    // A life that ends just now has no successor: the append expects none.
+    // A life that ends in this attempt has no successor yet: the append expects that there is none.
     if (ended.events.length > 0 || (ended.last !== undefined && !hasEnded(foldItem([ended.last])))) {
       return this.#keep(this.#blank(prefix, ended.life + 1));
     }
@@ -247,7 +249,7 @@ class Drafts {
     return this.#load(prefix, await lifeAfter(this.#ports.log, prefix, ended.life, hint));
   }
 
-  /** Adds an event to what is to be appended to a life. */
+  /** Adds an event to those to be appended to a life. */
   add(draft: Draft, event: ItemEvent, body?: string, causationId?: string): NewEvent {
     const own = recorded(this.#context, event);
     const added = causationId === undefined ? own : { ...own, causationId };
@@ -258,7 +260,7 @@ class Drafts {
     return added;
   }
 
-  /** Records an end that came before. @returns what the log says when the life has changed meanwhile */
+  /** Records an end that has come already. @returns the conflict if the life has changed in the meantime */
   async end(draft: Draft, event: ItemEvent): Promise<Conflict | undefined> {
     if (event.type === 'ItemExpired') this.#request.onExpiry?.();
     if (this.#ports.log.spansStreams) {
@@ -277,7 +279,7 @@ class Drafts {
   /**
    * Takes the values of unique keys that a life did not have before this write.
    *
-   * @returns false when an item that clients see has one of them
+   * @returns false if an item that clients can see has one of them
    */
   async takeUniqueKeys(draft: Draft, { uniqueKeys = [] }: ItemWritten): Promise<boolean> {
     for (const stream of uniqueKeys) {
@@ -286,7 +288,7 @@ class Drafts {
       const isKept = value.state.holder !== undefined && (await this.#isKept(stream, value.state.holder));
       const decision = decideUniqueKey(value.state, { type: 'TakeUniqueKey', by: draft.stream, isKept });
       if (decision.kind === 'refused') return false;
-      // An append has one event for each value: only the last holder counts.
+      // An append has one event for each value, so only the last holder is recorded.
       const [event] = decision.events;
       value.state = evolveUniqueKey(value.state, event!);
       value.event = newEvent(this.#context, event!, uniqueKeyEventVersions[event!.type]);
@@ -294,11 +296,11 @@ class Drafts {
     return true;
   }
 
-  /** True while the life that took a value still has it: clients see the life, and its last write names the value. */
+  /** True if the life that took a value still has it: clients can see the life, and its last write names the value. */
   async #isKept(uniqueKey: string, holder: string): Promise<boolean> {
     const { prefix, life } = parseItemStream(holder)!;
     let draft = this.#current.get(prefix);
-    // A later life of the same item: this one has ended.
+    // The item has a later life, so this one has ended.
     if (draft !== undefined && draft.life > life) return false;
     if (draft?.stream !== holder) draft = await this.#load(prefix, life);
     if (draft.state.status !== 'live' || !has(draft, uniqueKey)) return false;
@@ -307,7 +309,7 @@ class Drafts {
     const facts = await this.#request.holderFacts(draft.state.lastWrite.partitionKey, last);
     const end = unrecordedEnd(draft.state, facts);
     if (end === undefined) return true;
-    // The end is recorded together with the value's new holder, so that the log lets only one of two writers have it.
+    // The end is recorded together with the value's new holder, so that only one of two concurrent writers gets the value.
     if (end.type === 'ItemExpired') this.#request.onExpiry?.();
     this.add(draft, end);
     return false;
@@ -324,10 +326,7 @@ class Drafts {
     return draft;
   }
 
-  /**
-   * Seals everything that was decided. Only now, when nothing can be refused any more, are keys made for the lives that
-   * begin.
-   */
+  /** Seals everything that was decided. Keys for the lives that begin are made only now, when nothing can be refused any more. */
   async appends(): Promise<StreamAppend[]> {
     const appends: StreamAppend[] = [];
     const pace = new Pace();
@@ -348,7 +347,7 @@ class Drafts {
     return appends;
   }
 
-  /** Each resolves when the key of a life that begins here is durable. */
+  /** One promise for each life that begins here. Each resolves when the life's key is durable. */
   keysStored(): Promise<unknown>[] {
     return this.#changed.flatMap(({ stream }) => this.#newKeys.get(stream)?.stored ?? []);
   }

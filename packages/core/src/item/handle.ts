@@ -20,25 +20,22 @@ export interface ItemPorts {
   readonly sealer: BodySealer;
 }
 
-/** What a client wants with an item, decided on whichever life is the current one. */
+/** A client's command on an item. It is decided on whichever life is the current one. */
 export interface ItemRequest {
-  /** All lives of the item: the stream name without the number of the life. */
+  /** The stream name that all lives of the item share, without the number of the life. */
   readonly prefix: string;
   /**
-   * Asked when life 0 has ended: which life to look at next. Any number gives the right result, a good one gives it
-   * fast; the read model's row has one.
+   * Called if life 0 has ended: the life to look at next. Any number gives the right result, a good one gives it fast.
+   * The read model's row has a good one.
    */
   readonly lifeHint: () => MaybePromise<number>;
-  /**
-   * There is likely no such item yet: its first life is begun without a look at the log, which refuses that if there is
-   * one.
-   */
+  /** The item probably does not exist yet. Its first life is begun without reading the log; if there is one, the append fails. */
   readonly isLikelyNew?: boolean | undefined;
-  /** Id of the event that the command comes of; its request by default. For several commands at once alone. */
+  /** Id of the event that causes the command; the request by default. Only used for several commands at once. */
   readonly causationId?: string | undefined;
   /**
-   * The command and, for a write, the plain body; made from the state it will be decided on, because a patch
-   * needs the current document. Undefined sealed content means the life holds none yet.
+   * Returns the command and, for a write, the plain body. It gets the state that the command will be decided on,
+   * because a patch needs the current document.
    */
   readonly command: (state: ItemState, at: LifeAt) => ItemIntent | Promise<ItemIntent>;
 }
@@ -47,9 +44,9 @@ export interface ItemRequest {
 export interface LifeAt {
   readonly stream: string;
   readonly life: number;
-  /** The last event on record; undefined when there is none, or when the state already goes beyond it. */
+  /** The last event on record. Undefined if there is none, or if the state already goes beyond it. */
   readonly last: RecordedEvent | undefined;
-  /** The plain body of the state's last write where that was decided just now and is not recorded yet. */
+  /** The plain body of the state's last write, if that was decided just now and is not recorded yet. */
   readonly body?: string | undefined;
 }
 
@@ -58,12 +55,12 @@ export type ItemIntent =
       readonly kind: 'command';
       readonly command: ItemCommand;
       readonly body?: string;
-      /** The last instant at which what is decided may come to the log; see {@link AppendOptions.notAfterMs}. */
+      /** The last instant at which the decided events may reach the log; see {@link AppendOptions.notAfterMs}. */
       readonly notAfterMs?: AppendOptions['notAfterMs'];
     }
-  /** The request has found its own answer, a read for example. */
+  /** The request needs no command: it only reads, for example. */
   | { readonly kind: 'answer' }
-  /** The request was made for a time that is over: nothing of it may be recorded, and the caller makes it anew. */
+  /** The request was prepared for a time that is over. Nothing may be recorded, and the caller prepares it again. */
   | { readonly kind: 'again' };
 
 export type ItemOutcome = ItemDecision | { readonly kind: 'answered' } | { readonly kind: 'again' };
@@ -74,10 +71,10 @@ export interface ItemHandled extends Handled<ItemOutcome> {
 }
 
 /**
- * Carries a client's command to the current life of an item. If that life is overdue, or left with its partition key,
- * its end is recorded first. If it has ended, the command goes on to the next life.
+ * Applies a client's command to the current life of an item. If that life is overdue, or left with its partition key,
+ * its end is recorded first. If the life has ended, the command goes on to the next life.
  *
- * @returns the position is that of a recorded end, if the command itself recorded nothing
+ * @returns `position` is that of a recorded end, if the command itself recorded nothing
  */
 export async function handleItem(
   ports: ItemPorts,
@@ -103,10 +100,10 @@ export async function handleItem(
 }
 
 /**
- * Decides a command on one given life and records what was decided.
+ * Decides a command on one given life and records the decision.
  *
  * @param known see {@link CommandRun.known}
- * @throws {DecidedTooLate} when what was decided came to the log after its time; nothing is recorded then
+ * @throws {DecidedTooLate} when the decision reached the log after its time; nothing is recorded then
  */
 export async function handleLife(
   ports: ItemPorts,
@@ -164,10 +161,10 @@ export async function handleLife(
 }
 
 /**
- * A decided write as it is recorded: with the key's id, and its body sealed for its place in the log.
+ * The event of a decided write as it is recorded: with the key's id, and with its body sealed for its place in the log.
  *
- * @param to.newKey the key of a life that begins with this write or, not yet recorded, just before it
- * @throws {LifeUnreadable} when the key of a life that goes on is not in the vault
+ * @param to.newKey the key of a life that begins with this write, or with an earlier write that is not recorded yet
+ * @throws {LifeUnreadable} when the key of an existing life is not in the vault
  */
 export function sealedWrite(
   ports: ItemPorts,
@@ -194,14 +191,14 @@ export function sealedWrite(
   return found instanceof Promise ? found.then(sealedIfThere) : sealedIfThere(found);
 }
 
-/** By what the vault, or the log, says of it. */
+/** The message by the status that the vault or the log gave. */
 const lacking = {
   unknown: 'the vault does not know its key. Restore the vault from a backup',
   destroyed: 'its key is destroyed, and nothing says why',
   truncated: 'the event log lacks its last write. Restore the event log from a backup',
 } as const;
 
-/** A live item's key is gone or was never in this vault: damage that must be seen, not worked around. */
+/** The key of a live item is destroyed or was never in this vault. This is damage, which must be reported, not worked around. */
 export class LifeUnreadable extends Error {
   override readonly name = 'LifeUnreadable';
   readonly stream: string;
@@ -221,17 +218,17 @@ export function foldItem(events: readonly RecordedEvent[]): ItemState {
   return state;
 }
 
-/** An item's event with what its command says of time, actor and request. */
+/** An item's event with the time, actor and request of its command. */
 export function recorded(context: CommandContext, event: ItemEvent): NewEvent {
   return newEvent(context, event, itemEventVersions[event.type]);
 }
 
 /**
- * Where to go on after a life that has ended: the highest life written since, or the next free number. In one or two
- * looks with a good hint.
+ * The number of the life after one that has ended: the highest life written since, or the next free number. Takes one
+ * or two reads if the hint is good.
  */
 export async function lifeAfter(log: EventLog, prefix: string, ended: number, hint: number): Promise<number> {
-  // A hint beyond what was ever written must not leave a gap in the numbers.
+  // A hint beyond the last life written must not leave a gap in the numbers.
   const known = hint > ended && (await isWritten(log, prefix, hint)) ? hint : ended;
   return Math.max(await lastLife(log, prefix, known), ended + 1);
 }
