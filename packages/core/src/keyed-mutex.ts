@@ -1,11 +1,11 @@
-/** A key that was taken, or is waited for. */
+/** A key that is taken or waited for. */
 interface Hold {
-  /** Over when those are done that came before. */
+  /** Resolves when all earlier holders of the key are done. Undefined if there are none. */
   readonly before: Promise<void> | undefined;
   readonly release: () => void;
 }
 
-/** Lets one at a time through for each key, in order of arrival. Keys that nobody wants take no memory. */
+/** Runs one piece of work at a time for each key, in order of arrival. A key that is not in use takes no memory. */
 export class KeyedMutex {
   readonly #tails = new Map<string, Promise<void>>();
 
@@ -20,8 +20,8 @@ export class KeyedMutex {
   }
 
   /**
-   * The same for several keys at once. They are taken in their order, so that two who want the same ones never wait
-   * for each other.
+   * Runs work that needs several keys at once. Keys are taken in sorted order, so that two callers that need the same
+   * keys can't deadlock.
    */
   async runAll<Result>(keys: Iterable<string>, work: () => Promise<Result>): Promise<Result> {
     const holds: Hold[] = [];

@@ -3,17 +3,17 @@ import type { OwnTtl } from '../ttl/ttl-value.ts';
 import type { ItemPurged, WriteOperation } from './events.ts';
 import type { ItemName } from './pseudonym.ts';
 
-/** What every item command knows of its time and its container; decided with and by nothing else. */
+/** The time and the TTL history of the container, which every item command has. Nothing else enters the decision. */
 interface InContainer {
   readonly nowMs: number;
   readonly timeline: PolicyTimeline;
 }
 
-/** That an item left with its partition key before this command, which its own stream does not say yet. */
+/** The item left with its partition key before this command, and its own stream does not say so yet. */
 export interface LeftWithPartitionKey {
   readonly atMs: number;
   readonly by: string;
-  /** Of the item's last write. */
+  /** Position of the item's last write. */
   readonly position?: number;
 }
 
@@ -31,9 +31,9 @@ export interface WriteItem extends OnLife, Conditional, ItemName {
   readonly operation: WriteOperation;
   readonly ttl: OwnTtl;
   readonly bytes: number;
-  /** Of an upsert: the etag that the item must not have, or `*`: it must not be there. */
+  /** For an upsert: the etag that the item must not have, or `*` if the item must not exist. */
   readonly ifNoneMatch?: string | undefined;
-  /** See ItemUpserted. That they are free is decided on their own streams. */
+  /** See ItemUpserted. Whether the values are free is decided on their own streams. */
   readonly uniqueKeys?: readonly string[] | undefined;
 }
 
@@ -41,28 +41,28 @@ export interface DeleteItem extends OnLife, Conditional {
   readonly type: 'DeleteItem';
 }
 
-/** Begins a new life with the content of one that has ended. */
+/** Begins a new life with the content of a life that has ended. */
 export interface RecoverItem extends OnLife, ItemName {
   readonly type: 'RecoverItem';
   readonly fromLife: number;
   readonly ttl: OwnTtl;
   readonly bytes: number;
-  /** As of {@link WriteItem}. */
+  /** See {@link WriteItem}. */
   readonly uniqueKeys?: readonly string[] | undefined;
 }
 
-/** The purge saga says: by the projection this life is overdue. The decider looks for itself. */
+/** From the purge: according to the read model this life is overdue. The decider checks this itself. */
 export interface RecordExpiry extends InContainer {
   readonly type: 'RecordExpiry';
 }
 
-/** The purge saga says: this life left with its partition key. The decider looks for itself whether it had expired. */
+/** From the purge: this life left with its partition key. The decider checks itself whether it had expired before. */
 export interface RecordPartitionKeyDelete extends Pick<InContainer, 'timeline'> {
   readonly type: 'RecordPartitionKeyDelete';
   readonly leftWithPartitionKey: LeftWithPartitionKey;
 }
 
-/** The content is gone: the key of the life was destroyed. */
+/** The key of the life is destroyed, so its content is gone. */
 export interface RecordPurge extends Omit<ItemPurged, 'erased'> {
   readonly type: 'RecordPurge';
 }

@@ -24,7 +24,7 @@ export type ItemRefusal =
   | { readonly reason: 'invalid-ttl'; readonly value: unknown }
   /** Another item of the partition key has one of the document's values of a unique key. */
   | { readonly reason: 'unique-key-taken' }
-  /** The life is in another state than the saga thought: nothing to do. */
+  /** The life is in another state than the purge assumed. There is nothing to do. */
   | { readonly reason: 'not-due' };
 
 export type ItemDecision =
@@ -37,7 +37,7 @@ export type ItemDecision =
   /** The life has ended: the command is for the next one. */
   | { readonly kind: 'next-life' };
 
-/** Stands in a decided ItemUpserted for the key of a life that begins; the shell puts the real one in when it seals. */
+/** Stands in a decided ItemUpserted for the key of a new life. The caller replaces it by the real key when it seals the body. */
 export const NEW_KEY = 0;
 
 /** Decides a command on one life. Pure: the time and the policies are in the command. */
@@ -63,7 +63,7 @@ export function decideItem(state: ItemState, command: ItemCommand): ItemDecision
 const refuse = (refusal: ItemRefusal): ItemDecision => ({ kind: 'refused', refusal });
 const accept = (event: ItemEvent): ItemDecision => ({ kind: 'accepted', events: [event] });
 
-/** Clients see a life only until its deadline, recorded or not. */
+/** A life ends for clients at its deadline, whether or not the expiry is recorded. */
 function onLife<Command extends WriteItem | RecoverItem | DeleteItem>(
   state: ItemState,
   command: Command,
@@ -76,14 +76,14 @@ function onLife<Command extends WriteItem | RecoverItem | DeleteItem>(
   return end === undefined ? decide(state, command) : { kind: 'end-first', event: end };
 }
 
-/** The end of a life that has come and that its own stream does not say yet. */
+/** The event for an end that has come already and is not in the life's own stream yet. */
 export function unrecordedEnd(state: ItemState, facts: OnLife): ItemEvent | undefined {
   return facts.leftWithPartitionKey === undefined
     ? expiredEvent(state, facts)
     : endWithPartitionKey(state, facts.timeline, facts.leftWithPartitionKey);
 }
 
-/** How a life ended that left with its partition key, unless its deadline had come before. */
+/** The end of a life that left with its partition key: an expiry if its deadline had come before. */
 function endWithPartitionKey(
   state: ItemState,
   timeline: WriteItem['timeline'],
@@ -117,7 +117,7 @@ function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
   if ((command.operation === 'replace' || command.operation === 'patch') && live === undefined) {
     return refuse({ reason: 'not-found' });
   }
-  // What is not there has no etag to match: an upsert creates it, whatever its condition. Source: Cosmos DB's clients.
+  // An item that is not there has no etag to match, so an upsert creates it whatever its condition. Source: Cosmos DB's clients.
   if (live !== undefined && !preconditionsHold(live.etag, command)) return refuse({ reason: 'precondition-failed' });
   return accept({
     type: 'ItemUpserted',
@@ -137,8 +137,8 @@ function decideWrite(state: ItemState, command: WriteItem): ItemDecision {
 }
 
 /**
- * Only where no life is: what was written since is not written over. `_ts` is now, so its countdown begins anew and
- * can't have run out.
+ * Only possible if no life exists, so that nothing written since is overwritten. `_ts` is now, so the countdown begins
+ * anew and can't have run out.
  */
 function decideRecovery(state: ItemState, command: RecoverItem): ItemDecision {
   if (state.status !== 'none') return refuse({ reason: 'already-exists' });
@@ -174,7 +174,7 @@ function decideExpiry(state: ItemState, command: RecordExpiry): ItemDecision {
 
 function decidePurge(state: ItemState, command: RecordPurge): ItemDecision {
   if (state.status === 'none' || state.status === 'purged') return refuse({ reason: 'not-due' });
-  // A life of a deleted container, or one erased on request, ends by its purge; every other has ended before.
+  // A life of a deleted container, or one erased on request, ends with its purge. Any other life must have ended before.
   const endsHere = command.cause === 'container-deleted' || command.cause === 'erasure';
   if (state.status === 'live' && !endsHere) return refuse({ reason: 'not-due' });
   const { type: _, ...facts } = command;
@@ -196,7 +196,7 @@ function expiredEvent(
   };
 }
 
-/** Whether an item of an etag may be written as far as the conditions of the request go. */
+/** Whether the conditions of a request allow a write to an item with this etag. */
 export function preconditionsHold(
   etag: string,
   { ifMatch, ifNoneMatch }: { readonly ifMatch?: string | undefined; readonly ifNoneMatch?: string | undefined },

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { EventOf } from '../upcast.ts';
 import { ttlValueSchema } from '../ttl/ttl-value.ts';
 
-/** What every item event repeats, so that each can be read alone. */
+/** Every item event repeats these, so that it can be read alone. */
 const identity = {
   id: z.string(),
   /** The partition key as canonical JSON: an array of components, `{}` for an undefined one. */
@@ -27,19 +27,19 @@ const itemUpsertedSchema = z.object({
   key: z.int(),
   /** Size of the document in bytes, as JSON before sealing. */
   bytes: z.int(),
-  /** The streams of the values that the document has of its container's unique keys, where there are any. */
+  /** The streams of the document's values of its container's unique keys, if the container has any. */
   uniqueKeys: z.array(z.string()).optional(),
 });
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;
 
-/** First event of a life: the content of an ended life of the same item, whose key still existed, written anew. */
+/** First event of a life that begins with the content of an ended life of the same item. The key of that life still existed. */
 const itemRecoveredSchema = itemUpsertedSchema.omit({ operation: true }).extend({
-  /** The life whose content it is. */
+  /** The ended life that the content comes from. */
   fromLife: z.int(),
 });
 export type ItemRecovered = z.infer<typeof itemRecoveredSchema>;
 
-/** What every write of an item says, whatever brought it about. */
+/** The part that all writes of an item have in common. */
 export type ItemWritten = Omit<ItemUpserted, 'operation'>;
 
 export const itemDeletedSchema = z.object({
@@ -53,8 +53,8 @@ export const itemDeletedSchema = z.object({
       /** Who asked for it. */
       by: z.string(),
       /**
-       * Of the life's last write, at which it was taken out of the read models. Projections are built again from this
-       * event when that write is gone.
+       * Position of the life's last write. The read models have the delete at this position, and are rebuilt from this
+       * event when the write is truncated.
        */
       position: z.int().optional(),
     })
@@ -78,30 +78,33 @@ export type ItemExpired = z.infer<typeof itemExpiredSchema>;
 export const purgeCauses = ['expired', 'deleted', 'container-deleted', 'erasure'] as const;
 export type PurgeCause = (typeof purgeCauses)[number];
 
-/** A write in a ledger's times; see ledger.ts for the code. */
+/** One write in a ledger's times; see ledger.ts for the code. */
 const LEDGER_TIME = /^-?\d+(?:\.\d+)?(?:t(?:-|-?\d+))?$/;
 
 export const ledgerSchema = z
   .object({
     /** How many writes the life had. */
     writes: z.int(),
-    /** When each was and which ttl it had, but for those left out; see ledger.ts for the code. */
+    /** Time and ttl of each write, except those left out; see ledger.ts for the code. */
     times: z.string(),
-    /** How many writes after the first one are left out, because the event store takes no event with all of them. */
+    /**
+     * How many writes after the first one are left out, because an event with all of them would be too large for the
+     * event store.
+     */
     omitted: z.int().optional(),
-    /** A letter a write: c(reate), u(psert), r(eplace), p(atch), b(rought back). At most a thousand. */
+    /** One letter for each write: c(reate), u(psert), r(eplace), p(atch), b(rought back). Only for up to a thousand writes. */
     operations: z.string().optional(),
-    /** The etags' UUIDs, 32 hexadecimal digits each. At most a thousand. */
+    /** The UUIDs of the etags, 32 hexadecimal digits each. Only for up to a thousand writes. */
     etags: z.string().optional(),
-    /** SHA-256 of each sealed body, base64url, 43 characters each. At most a thousand. */
+    /** SHA-256 of each sealed body, base64url, 43 characters each. Only for up to a thousand writes. */
     digests: z.string().optional(),
-    /** For lives of more than a thousand writes: one SHA-256 over operation, etag and body digest of them all. */
+    /** For lives of more than a thousand writes: one SHA-256 over operation, etag and body digest of all writes. */
     digest: z.string().optional(),
   })
   .refine(hasTimesOfItsWrites, { path: ['times'], message: 'not those of its writes' });
 export type Ledger = z.infer<typeof ledgerSchema>;
 
-/** Otherwise a life would be taken for one that never began, or began at another time. */
+/** Without this check a life could seem never to have begun, or to have begun at another time. */
 function hasTimesOfItsWrites(ledger: {
   readonly writes: number;
   readonly times: string;
@@ -117,41 +120,41 @@ export const itemPurgedSchema = z.object({
   /** How the content was erased. */
   erased: z.literal('key-destroyed'),
   key: z.int(),
-  /** Until when a copy of the vault from before could still open the content; null when there is none. */
+  /** Until when an older copy of the vault could still open the content. Null if there is no such copy. */
   recoverableUntilMs: z.int().nullable(),
   ledger: ledgerSchema,
   /**
-   * Position of the life's first event, under which lists have a life that left with its container: they had it before
-   * this event, and that write is truncated. Absent in older records and for every other cause.
+   * Position of the life's first event. Lists show a life that left with its container at this position, as they did
+   * before this event; the write itself is truncated. Absent in older records and for every other cause.
    */
   firstPosition: z.int().optional(),
-  /** What stood in the way of the erasure no more when the key went; absent where a crash came in between. */
+  /** What was checked before the key was destroyed. Absent if a crash came between the destruction and this record. */
   checks: z
     .object({
-      /** Holds over the life: none, or the vault would have refused. */
+      /** Holds on the life. Always 0, because otherwise the vault would have refused. */
       holds: z.literal(0),
-      /** The container's retention floor, passed by then. */
+      /** The container's retention floor, which had passed. */
       floorSeconds: z.int(),
-      /** What was waited after the life's end, besides. */
+      /** The waiting time after the life's end besides the floor. */
       graceSeconds: z.int(),
     })
     .optional(),
-  /** What the key's end left in the log: bytes that nothing opens any more. Absent in older records. */
+  /** What was left in the log when the key was destroyed: bytes that nothing can open any more. Absent in older records. */
   remains: z
     .object({
-      /** Of the life's sealed bodies as the log held them then. */
+      /** Size of the life's sealed bodies in the log at that time. */
       sealedBytes: z.int(),
-      /** What takes them away: the truncation that follows this record, or the event store's next scavenge. */
+      /** What removes them: the truncation that follows this record, or the event store's next scavenge. */
       removedBy: z.enum(['truncation', 'scavenge']),
     })
     .optional(),
 });
 export type ItemPurged = z.infer<typeof itemPurgedSchema>;
 
-/** Facts that hold no content and are never truncated. */
+/** Events without content, which are never truncated. */
 export const permanentItemFacts: ReadonlySet<string> = new Set(['ItemDeleted', 'ItemExpired', 'ItemPurged']);
 
-/** True for an event with content: it is there until its life is purged. All others are {@link permanentItemFacts}. */
+/** True for an event with content, which stays until its life is purged. All other events are {@link permanentItemFacts}. */
 export function isItemWrite<Event extends { readonly type: string }>(
   event: Event,
 ): event is Event & { readonly type: 'ItemUpserted' | 'ItemRecovered' } {

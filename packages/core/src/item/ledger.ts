@@ -2,7 +2,7 @@ import { invariant } from '../invariant.ts';
 import type { GrowingDigest } from '../vault/body-sealer.ts';
 import { etagOf, type Ledger, type WriteOperation } from './events.ts';
 
-/** What a write was: an operation of a client's, or that somebody brought the item back. */
+/** The kind of a write: an operation of a client, or the recovery of the item. */
 export type LedgerOperation = WriteOperation | 'recover';
 
 const letters: Readonly<Record<LedgerOperation, string>> = {
@@ -24,11 +24,11 @@ export interface LedgerWrite {
   readonly etag?: string;
   /** SHA-256 of the sealed body, base64url. */
   readonly digest?: string;
-  /** How many writes came after it, and before the next one here, of which nothing else is known. */
+  /** How many writes between this one and the next in the list are left out. Nothing else is known of them. */
   readonly omittedAfter?: number;
 }
 
-/** What a ledger is made of: the writes with everything known of them. */
+/** One write with everything that goes into a ledger. */
 export interface LedgerEntry {
   readonly atMs: number;
   readonly ttl: number | null;
@@ -45,20 +45,20 @@ const ETAG_LENGTH = 32;
 const DIGEST_LENGTH = 43;
 
 /**
- * Takes the writes of a life, oldest first, and makes its ledger of them. It keeps little of each, for there may be
- * millions.
+ * Builds the ledger of a life from its writes, which are added oldest first. It keeps little of each, because there may
+ * be millions.
  *
- * Times are coded as text: each write is its distance to the one before in milliseconds (the first one from the
- * epoch), followed by `t` and its ttl when that differs from the write before (`t-` for none; it starts at none).
+ * Times are coded as text: each write is its distance to the write before in milliseconds (for the first one, to the
+ * epoch), followed by `t` and its ttl if that differs from the write before (`t-` for none; the code begins with none).
  * Writes are separated by blanks. A life of one write with ttl 60: `1763722800123t60`.
  */
 export class LedgerBuilder {
   readonly #beginDigest: () => GrowingDigest;
   readonly #timesMs: number[] = [];
   readonly #ttls: (number | null)[] = [];
-  /** The first ones with all that is told of them, while there are no more. */
+  /** The details of each write, as long as there are no more than {@link LEDGER_DETAIL_LIMIT}. */
   #details: Omit<LedgerEntry, 'atMs' | 'ttl'>[] = [];
-  /** Of all of them, once there are more. */
+  /** One digest over the details of all writes, once there are more. */
   #growing: GrowingDigest | undefined;
   #digest: string | undefined;
 
@@ -82,9 +82,9 @@ export class LedgerBuilder {
   }
 
   /**
-   * The ledger of what was added; nothing can be added after.
+   * The ledger of the writes that were added. Nothing can be added after this.
    *
-   * @param most how many times are listed at most, two or more: the first one, and as many of the last as there is room for
+   * @param most how many times are listed at most, two or more: that of the first write, and those of the last ones
    */
   encode(most = Number.POSITIVE_INFINITY): Ledger {
     const writes = this.#timesMs.length;
@@ -129,7 +129,7 @@ const lineOf = ({ operation, eventId, digest }: Omit<LedgerEntry, 'atMs' | 'ttl'
 /** When the life began, in milliseconds. */
 export const firstWriteMs = ({ times }: Ledger): number => Number.parseInt(times, 10);
 
-/** The writes that a ledger tells of, oldest first: all, unless one says how many are left out after it. */
+/** The writes in a ledger, oldest first. A write with `omittedAfter` is followed by writes that were left out. */
 export function decodeLedger(ledger: Ledger): LedgerWrite[] {
   const { etags, digests, omitted = 0 } = ledger;
   let atMs = 0;
@@ -156,7 +156,7 @@ function piece(text: string, index: number, length: number): string {
   return text.slice(index * length, (index + 1) * length);
 }
 
-/** The UUID that 32 hexadecimal digits are. */
+/** A UUID with dashes, from 32 hexadecimal digits. */
 function dashed(hex: string): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
 }

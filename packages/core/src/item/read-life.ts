@@ -7,19 +7,17 @@ import { UnreadableEvent, WHEN_DAMAGED } from '../upcast.ts';
 import { isItemWrite } from './events.ts';
 import { itemStream } from './stream-name.ts';
 
-/** Events of a life that are read at once. */
+/** How many events of a life are read in one call. */
 const PAGE_EVENTS = 256;
-/** More events than are left of a life whose writes are truncated. */
+/** More than the number of events that are left of a life after its writes are truncated. */
 const FACTS_LEFT = 8;
 
 /**
- * Goes through all events of a life that there are, oldest first and without their bodies, a page at a time: it may have
- * been written a million times.
+ * Reads all events of a life that are in the log, oldest first, without their bodies, one page at a time: the life may
+ * have been written a million times. If the log has lost events of the life, the remaining ones are read.
  *
- * Of a life of which the log has lost events it goes through what is left.
- *
- * @param begin makes what takes the pages; called anew where the life is truncated in the middle of it
- * @returns what took all of them; undefined for a life that never was
+ * @param begin makes the reading that `take` adds the pages to; called again if the life is truncated while it is read
+ * @returns the reading after the last page; undefined for a life that was never written
  */
 export async function readLife<Reading>(
   log: Pick<EventLog, 'readLast' | 'readStream'>,
@@ -32,7 +30,8 @@ export async function readLife<Reading>(
     const last = await log.readLast(stream);
     if (last === undefined) return undefined;
     const reading = begin();
-    // What has come to nothing yet, and no purge has come since, is no truncation: more will never be there.
+    // If the last event is the same as in the attempt before, no purge has truncated the life in between: what is
+    // missing is lost, and this attempt reads what is there.
     if (await readThrough(last, reading, last.position === known)) return reading;
     known = last.position;
     await pace.step();
@@ -57,7 +56,8 @@ export async function readLife<Reading>(
         continue;
       }
       const goesOn = events[0]?.revision === fromRevision;
-      // Of a short life that was truncated the first page is all that is left; of any other it is gone in the middle of it.
+      // All that is left of a short truncated life is in the first page. Otherwise a gap means that it was truncated
+      // while it was read.
       if (!goesOn && (fromRevision > 0 || revision >= PAGE_EVENTS)) return fromRevision > revision;
       await take(reading, events);
       if (events.length < PAGE_EVENTS) return (events.at(-1)?.revision ?? -1) >= revision;
@@ -66,7 +66,7 @@ export async function readLife<Reading>(
   }
 }
 
-/** The write of a revision, without its body; undefined where that is no write, or is not there. */
+/** The write at a revision, without its body. Undefined if that event is no write, or is not in the log. */
 export async function writeOf(
   log: Pick<EventLog, 'readStream'>,
   stream: string,
@@ -79,7 +79,7 @@ export async function writeOf(
 /**
  * The last of a life's writes at or before an instant, among those up to a revision.
  *
- * @returns undefined where all of them came later; 'truncated' where the life was, in the middle of it
+ * @returns undefined if all of them came later; 'truncated' if the search met a truncated event
  */
 export const writeBy = (
   log: Pick<EventLog, 'readStream'>,
@@ -90,8 +90,8 @@ export const writeBy = (
   lastBy(log, stream, upToRevision, ({ occurredAtMs }) => occurredAtMs <= atMs);
 
 /**
- * The end of a life's stream as it is by now: the last write, if that is left, and whatever is on record after it;
- * oldest first and without bodies. Empty for a life that never was.
+ * The end of a life's stream at present: its last write, if that is still there, and the events after it. Oldest first
+ * and without bodies. Empty for a life that was never written.
  */
 export async function lifeTail(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
@@ -104,29 +104,29 @@ export async function lifeTail(
       if (isItemWrite(event)) return tail.reverse();
     }
     const last = tail[0];
-    // A life without a write and without a purge was truncated while it was read, and ends with its purge now.
+    // Neither a write nor a purge: the life was truncated while it was read, so it is read again, to end with its purge.
     if (last === undefined || last.type === 'ItemPurged' || last.position === known) return tail.reverse();
     known = last.position;
   }
 }
 
-/** What is to be told of a life that is not erased, and whose writes the log has lost. */
+/** The error for a life that is not erased and whose writes the log has lost. */
 export const writesLost = ({ stream, type, position }: RecordedEvent): UnreadableEvent =>
   new UnreadableEvent(
     `the event log has nothing of ${stream} before ${type} at ${position}: it is damaged, for a life begins with a write. ${WHEN_DAMAGED}`,
   );
 
-/** What is to be told of a life that is not erased, and of which the log has lost some events. */
+/** The error for a life that is not erased and of which the log has lost some events. */
 export const eventsLost = ({ stream, type, position }: RecordedEvent): UnreadableEvent =>
   new UnreadableEvent(
     `the event log lacks events of ${stream} before ${type} at ${position}: it is damaged. ${WHEN_DAMAGED}`,
   );
 
-/** What is to be told of a stream that was written, and of which the log finds nothing because its last event is lost. */
+/** The error for a stream that was written but that the log reads as empty, because its last event is lost. */
 export const endLost = (stream: string): UnreadableEvent =>
   new UnreadableEvent(`the event log has lost the last event of ${stream}: it is damaged. ${WHEN_DAMAGED}`);
 
-/** @throws {UnreadableEvent} for such a stream */
+/** @throws {UnreadableEvent} if the log has lost the stream's last event */
 export async function assertEndNotLost(log: Pick<EventLog, 'hasLostEnd'>, stream: string): Promise<void> {
   if ((await log.hasLostEnd?.(stream)) === true) throw endLost(stream);
 }
@@ -139,8 +139,8 @@ export async function isWritten(log: LifeEnds, prefix: string, life: number): Pr
 }
 
 /**
- * The number of an item's last life. Lives are without gaps, so doubling steps from a life that is known to have been
- * written find it in O(log lives) looks.
+ * The number of an item's last life. The numbers have no gaps, so a search in doubling steps, from a life that is known
+ * to have been written, finds it in O(log lives) reads.
  */
 export async function lastLife(log: LifeEnds, prefix: string, known: number): Promise<number> {
   let low = known;

@@ -3,10 +3,10 @@ import type { ContainerState } from '../container/state.ts';
 import type { RecordExpiry, RecordPartitionKeyDelete } from './commands.ts';
 
 /**
- * What puts on record how a life has ended that is live by its own stream: with its partition key, or by its deadline. The
- * decider looks for itself whether it has.
+ * The command that records how a life has ended that is live by its own stream: with its partition key, or by its
+ * deadline. The decider checks itself whether it has ended.
  *
- * @param life where its last write stands, undefined for one without; and the partition key of that
+ * @param life the position of its last write, undefined for a life without one; and the partition key of that write
  */
 export function recordOfEnd(
   container: Pick<ContainerState, 'timeline' | 'partitionKeyDeletes'>,

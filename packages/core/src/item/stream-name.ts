@@ -5,7 +5,7 @@ export function itemStream(prefix: string, life: number): string {
   return `${prefix}.${life}`;
 }
 
-/** What the names of the streams of all items of a container begin with. */
+/** The common beginning of the names of all item streams of a container. */
 export const containerPrefix = (containerRid: string): string => `item-${containerRid}.`;
 
 /** The parts of an item's stream name, or undefined for a stream of another kind. */

@@ -1,4 +1,4 @@
-/** So much time has passed since a command was given its own that nothing may be recorded by it. */
+/** So much time has passed between a command's own time and its append that nothing may be recorded for it. */
 export class DecidedTooLate extends Error {
   override readonly name = 'DecidedTooLate';
 }

@@ -2,10 +2,12 @@ import type { EventLog } from './event-log.ts';
 import type { RecordedEvent } from './recorded-event.ts';
 
 /**
- * The last event of a stream, among those up to a revision, of which something is true that is true of all before it:
- * found by halves, so that a long stream costs little more than a short one.
+ * The last event of a stream, up to a revision, that fulfils a condition. The condition must be true of all events
+ * before one of which it is true, so that a binary search finds the event: a long stream costs little more than a short
+ * one.
  *
- * @returns the event without its body; undefined where it is true of none, 'truncated' where the stream has lost some
+ * @returns the event without its body; undefined if no event fulfils the condition, 'truncated' if the stream lacks
+ *   events
  */
 export async function lastBy(
   log: Pick<EventLog, 'readStream'>,

@@ -1,6 +1,6 @@
-/** An event as a decider's shell hands it to the log. */
+/** An event as it is given to the log. */
 export interface NewEvent {
-  /** A UUID. Appending the same ids again at the same place is a retry, not a second fact. */
+  /** A UUID. Appending the same ids again at the same place is a retry and not a second fact. */
   readonly id: string;
   readonly type: string;
   /** Schema version of `data`, from 1. */
@@ -14,22 +14,22 @@ export interface NewEvent {
   readonly actor: string;
   /** UUID shared by everything that one request led to. */
   readonly correlationId: string;
-  /** UUID of what directly caused this event: the request, or another event. */
+  /** UUID of the direct cause of this event: the request, or another event. */
   readonly causationId: string;
 }
 
-/** An event as the log gives it back. To ask for `data` that are damaged throws an `UnreadableEvent`. */
+/** An event as the log returns it. If its `data` are damaged, reading the property throws an `UnreadableEvent`. */
 export interface RecordedEvent extends NewEvent {
   readonly stream: string;
   /** Counts from 0 within the stream, without gaps; truncation keeps the numbers. */
   readonly revision: number;
   /** Grows through the whole log; gaps are possible. */
   readonly position: number;
-  /** Of the last event of a stream: another program has written behind it, on a server that both use. */
+  /** On the last event of a stream: another program has appended events after it, on a server that both use. */
   readonly othersBehind?: true;
 }
 
-/** A recorded event's sealed body, with the place that it is bound to and the id that tells versions apart. */
+/** The sealed body of a recorded event, with the place that the seal binds it to, and the id that tells versions apart. */
 export interface RecordedBody extends Pick<RecordedEvent, 'id' | 'stream' | 'revision'> {
   readonly body: Uint8Array;
 }

@@ -2,15 +2,15 @@ import type { EventLog, LogListener, LogSubscription } from './event-log.ts';
 import type { RecordedEvent } from './recorded-event.ts';
 
 const PAGE_SIZE = 1_000;
-/** Appended events kept for a listener that is busy; past this it reads them from the log again. */
+/** Appended events kept for a listener that is busy. When there are more, it reads them from the log instead. */
 const TAIL_LIMIT = 4_096;
 /** Events of which an append is taken to have no more: ten thousand writes of a script, each with some values of unique keys. */
 const LONGEST_APPEND = 50_000;
 
 /**
- * A subscription for logs that live in this process: it reads pages until it has caught up, then takes appended
- * events straight from the writer, and falls back to reading when it could not keep up. Shared by the memory and
- * the SQLite log, so that both deliver alike.
+ * A subscription for logs in this process. It reads pages until it has caught up, then takes appended events directly
+ * from the writer, and reads pages again if the listener is too slow. The memory log and the SQLite log share it, so
+ * that both deliver in the same way.
  */
 export class TailSubscription implements LogSubscription {
   readonly #log: Pick<EventLog, 'readAll' | 'head'>;
@@ -39,7 +39,7 @@ export class TailSubscription implements LogSubscription {
     this.#running = this.#run();
   }
 
-  /** Called by the log with what was just appended, in order of position. */
+  /** Called by the log with events that were just appended, in order of position. */
   deliver(events: readonly RecordedEvent[]): void {
     if (this.#ended) return;
     if (this.#tail.length + events.length > TAIL_LIMIT) {
@@ -68,7 +68,7 @@ export class TailSubscription implements LogSubscription {
           await this.#send(events);
         } else {
           this.#listener.onCaughtUp?.(this.#position);
-          // The listener may have unsubscribed, or led to an append, before there was anything to wake.
+          // The listener may have unsubscribed, or caused an append, before `#wake` was set.
           if (this.#ended || this.#tailOverflowed || this.#tail.length > 0) continue;
           await new Promise<void>((resolve) => {
             this.#wake = resolve;
@@ -86,7 +86,7 @@ export class TailSubscription implements LogSubscription {
 
   async #catchUp(): Promise<void> {
     while (!this.#ended) {
-      // From here on the writer may fill the tail; what it brings twice is dropped by position.
+      // From here on the writer may fill the tail. Events that arrive twice are dropped by their position.
       const head = await this.#log.head();
       this.#tailOverflowed = false;
       const events = await this.#log.readAll(this.#position, PAGE_SIZE, { withBodies: false });
@@ -98,7 +98,7 @@ export class TailSubscription implements LogSubscription {
         await this.#send(events.length === PAGE_SIZE ? await this.#wholeAppends(events) : events);
       }
       if (!this.#tailOverflowed) {
-        // Positions of truncated events leave gaps at the end, so the head counts as reached.
+        // Truncated events may be the last ones, so the head counts as reached although no event was read there.
         this.#position = Math.max(this.#position, events.length < PAGE_SIZE ? head : 0);
         return;
       }

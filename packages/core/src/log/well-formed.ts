@@ -2,10 +2,10 @@ import { invariant } from '../invariant.ts';
 import type { StreamAppend } from './event-log.ts';
 
 /**
- * What every adapter asks of an append before it looks at anything else: at least one stream, none of them twice, and
- * at least one event for each.
+ * What every adapter checks of an append before anything else: at least one stream, no stream twice, and at least one
+ * event for each stream.
  *
- * @throws {InvariantViolation} for a mistake of the caller; nothing may have been written by then.
+ * @throws {InvariantViolation} for a mistake of the caller. The log must not have written anything by then.
  */
 export function assertWellFormed(appends: readonly StreamAppend[]): void {
   invariant(appends.length > 0, 'an append names at least one stream');

@@ -13,7 +13,7 @@ import type { RecordedBody, RecordedEvent } from '../recorded-event.ts';
 import { TailSubscription } from '../tail-subscription.ts';
 import { assertWellFormed } from '../well-formed.ts';
 
-/** The log in memory: for tests, and the plainest statement of the contract. Nothing survives the process. */
+/** The log in memory, for tests. Also the simplest implementation of the contract. Nothing survives the process. */
 export class MemoryEventLog implements EventLog {
   readonly spansStreams = true;
   readonly #all: (RecordedEvent | undefined)[] = [];
@@ -46,7 +46,7 @@ export class MemoryEventLog implements EventLog {
       for (const event of events) {
         const revision = (this.#revisions.get(stream) ?? -1) + 1;
         const place = { stream, revision, position: this.#all.length + 1 };
-        // The giver may go on to use its buffer; the log's bytes are its own.
+        // The caller may reuse its buffer, so the log copies the bytes.
         const entry = { ...event, ...(event.body === undefined ? {} : { body: event.body.slice() }), ...place };
         this.#all.push(entry);
         this.#revisions.set(stream, revision);
