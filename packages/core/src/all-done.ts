@@ -1,4 +1,4 @@
-/** What all of them come to. When one fails, that is thrown once none of the others is under way any more. */
+/** Like `Promise.all`, but if one promise rejects, the error is thrown only when all others have settled. */
 export async function allDone<Promises extends readonly Promise<unknown>[]>(
   promises: Promises,
 ): Promise<{ -readonly [Index in keyof Promises]: Awaited<Promises[Index]> }> {

@@ -1,16 +1,16 @@
 /**
- * JSON with the properties of every object in order of their names and nothing between: one text for one value.
- * As RFC 8785 has it, for values that JSON.parse gives; a bigint has all of its digits.
+ * JSON with the properties of every object sorted by name and no blanks, so that equal values have the same text. As
+ * RFC 8785 defines it, for values that JSON.parse returns; a bigint is written with all its digits.
  */
 export function canonicalJson(value: unknown): string {
-  // One call for the whole is several times as fast as putting the text together.
+  // One call of JSON.stringify is several times as fast as building the text piece by piece.
   const ordered = inOrder(value);
   return ordered === unordered ? spelledOut(value) : JSON.stringify(ordered);
 }
 
 const unordered = Symbol('JSON.stringify can not write it in that order');
 
-/** A copy with all properties in order of their names, where objects can have that. */
+/** A copy with all properties sorted by name, if objects can keep them in that order. */
 function inOrder(value: unknown): unknown {
   if (typeof value === 'bigint') return unordered;
   if (typeof value !== 'object' || value === null) return value;
@@ -20,7 +20,7 @@ function inOrder(value: unknown): unknown {
   }
   const copy: Record<string, unknown> = {};
   for (const name of Object.keys(value).sort()) {
-    // Objects have names that are numbers before all others, and can't be given this one by assignment.
+    // An object always puts names that are numbers first, and `__proto__` can't be set by assignment.
     if ((name >= '0' && name < ':') || name === '__proto__') return unordered;
     const member = inOrder((value as Readonly<Record<string, unknown>>)[name]);
     if (member === unordered) return unordered;

@@ -1,8 +1,8 @@
-/** What a command carries besides its content: when, by whom, for which request. */
+/** What every command carries besides its content: the time, the actor and the request. */
 export interface CommandContext {
   /** The time of the command, read once, in milliseconds since the epoch. */
   readonly nowMs: number;
-  /** Which key or system part acts: `key:primary`, `system:purge`, … Never a secret, never a person's data. */
+  /** Which key or part of the system acts: `key:primary`, `system:purge`, … Never a secret, never a person's data. */
   readonly actor: string;
   /** UUID of the request. */
   readonly correlationId: string;

@@ -3,7 +3,7 @@ export type DocumentPath = readonly string[];
 
 const PLAIN_SEGMENT = /^[\p{L}\p{N}_$]+$/u;
 
-/** @returns the names along a path as containers are defined by, or undefined when it isn't a valid one */
+/** @returns the names along a path in the notation of container definitions; undefined if it isn't a valid path */
 export function parseDocumentPath(path: string): DocumentPath | undefined {
   if (path.length > 1024 || !path.startsWith('/')) return undefined;
   const names: string[] = [];
@@ -36,7 +36,7 @@ export function parseDocumentPath(path: string): DocumentPath | undefined {
   return names.length === 0 ? undefined : names;
 }
 
-/** What a document has at a path; undefined where it has nothing. A path does not lead into arrays. */
+/** The value of a document at a path. Undefined if there is none. A path does not lead into arrays. */
 export function valueAt(document: unknown, path: DocumentPath): unknown {
   let value = document;
   for (const name of path) {

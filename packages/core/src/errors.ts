@@ -1,6 +1,6 @@
 /**
- * The project's catalogue of expected "no"s. HTTP numbers are given to them in packages/api alone.
- * A test keeps docs/errors.md equal to this list.
+ * The project's catalogue of expected errors. Only packages/api maps them to HTTP status codes. A test keeps
+ * docs/errors.md equal to this list.
  */
 export const errorCodes = {
   'bad-request': 'The request is malformed or contradicts itself.',
@@ -41,14 +41,14 @@ export const errorCodes = {
 
 export type ErrorCode = keyof typeof errorCodes;
 
-/** An expected "no" that ends a request. Everything else that is thrown is a defect or a fault of the machine. */
+/** An expected error that ends a request. Everything else that is thrown is a defect, or a fault of the machine. */
 export class Refusal extends Error {
   override readonly name = 'Refusal';
   readonly code: ErrorCode;
-  /** What programs may want to know besides; part of the answer on management calls. */
+  /** More facts for programs; part of the answer on management calls. */
   readonly details: Readonly<Record<string, unknown>> | undefined;
 
-  /** @param options the cause, which is for the log and not for whoever asked */
+  /** @param options the cause, which is for the server's log and not for the client */
   constructor(
     code: ErrorCode,
     message: string = errorCodes[code],

@@ -1,17 +1,17 @@
 /**
- * A bounded cache in two generations: what is used stays in the young one, and when that is full the old one is
- * dropped whole. Evicting the oldest entry of a Map one by one costs tens of microseconds each once the Map is
- * large, because it walks over the slots of those deleted before.
+ * A bounded cache in two generations. Entries in use stay in the young one; when that is full, the old one is dropped
+ * as a whole. Evicting the oldest entries of a Map one by one costs tens of microseconds each once the Map is large,
+ * because the Map walks over the slots of all entries deleted before.
  *
- * What is in the young generation hides what the old one still has under the same key: to take that out as well
- * would be another look-up for each write, and it goes with its generation anyway.
+ * An entry of the young generation hides an entry of the old one under the same key. The hidden entry is not removed,
+ * because that would cost each write another look-up, and it is dropped with its generation anyway.
  */
 export class GenerationCache<Key, Value> {
   readonly #limit: number;
   readonly #weigh: ((value: Value) => number) | undefined;
   #young = new Map<Key, Value>();
   #old = new Map<Key, Value>();
-  /** Of the young generation, where entries are weighed. */
+  /** Weight of the young generation, if entries are weighed. */
   #weight = 0;
 
   /** @param limit how much both generations may weigh together; each entry weighs 1 unless `weigh` says otherwise */

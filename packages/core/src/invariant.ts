@@ -1,13 +1,13 @@
-/** A rule of this code itself was broken. Nothing a client sends can cause it. */
+/** A rule of this code itself was broken. No input of a client can cause it. */
 export class InvariantViolation extends Error {
   override readonly name = 'InvariantViolation';
 }
 
 /**
- * Asserts a rule that must hold whatever the input. Assertions stay on in production: a store that has lost
- * its own rules must stop and say so, not go on and erase.
+ * Asserts a rule that must hold whatever the input. Assertions stay on in production: a store that breaks its own rules
+ * must stop and report it, not go on and erase.
  *
- * @throws {InvariantViolation} when the condition is false.
+ * @throws {InvariantViolation} when the condition is false
  */
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw new InvariantViolation(message);

@@ -1,5 +1,5 @@
 /**
- * What a port's look-up answers: at once where the adapter can (SQLite, memory), later where it must ask over a
- * network. Callers await it either way.
+ * The answer of a port's look-up: a value if the adapter can answer at once (SQLite, memory), a promise if it must ask
+ * over a network. Callers await both.
  */
 export type MaybePromise<T> = T | Promise<T>;

@@ -1,4 +1,4 @@
-/** What a text of JSON says; undefined for a text that is none. */
+/** The value of a JSON text. Undefined for a text that is not JSON. */
 export function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -1,4 +1,4 @@
-/** Lets a few in at a time, in order of arrival. */
+/** Limits how many callers work at the same time, in order of arrival. */
 export class Places {
   readonly #atOnce: number;
   readonly #waiting = new Set<() => void>();
@@ -8,7 +8,7 @@ export class Places {
     this.#atOnce = atOnce;
   }
 
-  /** Takes a place, to be given back with {@link giveBack}, if one is free. */
+  /** Takes a place if one is free. The caller gives it back with {@link giveBack}. */
   takeIfFree(): boolean {
     if (this.#taken >= this.#atOnce) return false;
     this.#taken += 1;
@@ -16,9 +16,9 @@ export class Places {
   }
 
   /**
-   * Waits for a place, to be given back with {@link giveBack}.
+   * Waits for a place. The caller gives it back with {@link giveBack}.
    *
-   * @throws what the signal is aborted with, once it is
+   * @throws the signal's reason when the signal is aborted
    */
   async take(signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted();
@@ -34,7 +34,7 @@ export class Places {
     signal?.removeEventListener('abort', giveUp);
   }
 
-  /** Does some work in a place. It begins at once where one is free, so that works keep the order in which they came. */
+  /** Runs work in a place. It starts synchronously if a place is free, so that callers keep their order. */
   async run<Result>(work: () => Promise<Result>): Promise<Result> {
     if (!this.takeIfFree()) await this.take();
     try {

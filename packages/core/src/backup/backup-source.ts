@@ -1,6 +1,6 @@
 import type { LedgerBackup, LedgerHead } from './purge-ledger.ts';
 
-/** How far the copying of one file has come, in pages; or the reading of it once more, in bytes. */
+/** Progress of one file: of its copy, in pages, or of the second reading of it that computes its digest, in bytes. */
 export interface CopyProgress {
   readonly phase: 'log' | 'vault' | 'digest';
   readonly done: number;
@@ -18,45 +18,45 @@ export interface CopiedLog {
   readonly bytes: number;
 }
 
-/** A backup can't be written where it was asked for. The message is for whoever asked. */
+/** A backup can't be written at the place that was asked for. The message is for the user. */
 export class BackupFailed extends Error {
   override readonly name: string = 'BackupFailed';
 }
 
-/** Something is there already, which a backup does not overwrite. */
+/** There are files already at that place, and a backup overwrites nothing. */
 export class BackupFolderTaken extends BackupFailed {
   override readonly name = 'BackupFolderTaken';
 }
 
 /**
- * Copies a store's log and its keys while the store goes on; the keys alone where the log is on a server, which has
- * tools of its own for that.
+ * Copies a store's log and its keys while the store keeps running. If the log is on a server, only the keys are copied:
+ * the server has its own tools for backups of the log.
  *
  * An adapter MUST
- * - copy each as it stood at one instant, and have it on disk before it answers;
- * - put into a copy of the log nothing that opens a body, and into neither copy the master key;
- * - hold no erasure up for longer than it takes to copy the keys, and no write at all;
- * - put the line of {@link record} on disk before it resolves;
- * - throw `BackupFailed` for whatever an operator can put right, and leave a partial copy for {@link discard}.
+ * - copy each of the two as it was at one instant, and have the copy on disk before it answers;
+ * - put nothing into a copy of the log that can open a body, and the master key into neither copy;
+ * - hold up an erasure no longer than it takes to copy the keys, and hold up no write at all;
+ * - have the line of {@link record} on disk before it resolves;
+ * - throw `BackupFailed` for whatever an operator can correct, and leave a partial copy for {@link discard}.
  */
 export interface BackupSource {
-  /** Where the ledger of destroyed keys ends now. */
+  /** The present end of the ledger of destroyed keys. */
   ledgerHead(): Promise<LedgerHead>;
   /**
-   * Reads the ledger from its first line to where it ends now: with one that is damaged no backup can be restored.
+   * Reads the whole ledger up to its present end. No backup could be restored with a damaged ledger.
    *
-   * @returns what is wrong with it; undefined for one that is whole
+   * @returns what is wrong with the ledger; undefined if it is intact
    */
   ledgerDamage(signal?: AbortSignal): Promise<string | undefined>;
-  /** Puts a backup of the keys into the ledger. */
+  /** Records a backup of the keys in the ledger. */
   record(atMs: number, backup: LedgerBackup): Promise<LedgerHead>;
   /**
-   * Makes the folders for the parts, `log` and `vault`, which must not be there yet or be empty.
+   * Makes the folders `log` and `vault` for the two parts. They must not exist yet, or must be empty.
    *
-   * @throws BackupFailed; of these, BackupFolderTaken where something is there
+   * @throws BackupFailed; if files are there already, its subclass BackupFolderTaken
    */
   prepare(folder: string): Promise<void>;
-  /** Absent where the log is not in the store's folder. */
+  /** Absent if the log is not in the store's folder. */
   copyLog?(
     folder: string,
     about: { readonly id: string; readonly takenAtMs: number },
@@ -68,16 +68,18 @@ export interface BackupSource {
       readonly id: string;
       readonly takenAtMs: number;
       readonly lapsesAtMs: number;
-      /** Every key of an event up to there is in the copy. */
+      /** The copy has every key of the events up to this position. */
       readonly logPosition: number;
     },
     follow?: FollowedCopy,
   ): Promise<{ readonly bytes: number }>;
-  /** Removes what was written into the folders of a backup that came to nothing. */
+  /** Removes what was written into the folders of a failed backup. */
   discard(folder: string): Promise<void>;
   /**
-   * Removes copies of keys below a folder whose time has passed, or that a crash has cut short, as far as they still lie
-   * there. @returns how many
+   * Removes copies of keys in a folder that are kept for longer than they may be, or that are incomplete because of a
+   * crash.
+   *
+   * @returns how many were removed
    */
   removeLapsed(root: string, nowMs: number): Promise<number>;
 }

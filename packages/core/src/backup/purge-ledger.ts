@@ -1,39 +1,42 @@
 import { parsedJson } from '../parsed-json.ts';
 
-/** How far a purge ledger goes: its number of lines after the first, and the hash of the last of them. */
+/** How far a purge ledger goes: its number of lines after the first one, and the hash of the last line. */
 export interface LedgerHead {
   readonly lines: number;
-  /** SHA-256 of the last line, base64url. It covers all lines before, because each line names the hash of the one before. */
+  /**
+   * SHA-256 of the last line, base64url. It covers all lines before, because each line contains the hash of the line
+   * before it.
+   */
   readonly hash: string;
 }
 
-/** A vault backup that was begun, as the ledger has it: so that a restored store knows of those taken after its own. */
+/** A vault backup that was begun, as a line of the ledger. It tells a restored store of backups that were made after its own. */
 export interface LedgerBackup {
   readonly id: string;
-  /** When the copy of the keys is to be gone, in milliseconds. */
+  /** When the copy of the keys must be gone, in milliseconds. */
   readonly vaultLapsesAtMs: number;
 }
 
-/** Keys, each with the stream of its life. */
+/** Keys, each with the stream of the life that it belongs to. */
 export type KeysOfLives = readonly (readonly [keyId: number, stream: string])[];
 
-/** What one line of a purge ledger says. */
+/** The content of one line of a purge ledger. */
 export type LedgerEntry =
   /** Keys that were destroyed. A key may be listed more than once. */
   { readonly atMs: number; readonly keys: KeysOfLives } | { readonly atMs: number; readonly backup: LedgerBackup };
 
-/** A head as people hand it on: `12:<hash>`. */
+/** A head as text that people can pass on: `12:<hash>`. */
 export function formatLedgerHead({ lines, hash }: LedgerHead): string {
   return `${lines}:${hash}`;
 }
 
-/** @returns undefined for a text that {@link formatLedgerHead} has not made */
+/** @returns undefined for a text that {@link formatLedgerHead} can't have made */
 export function parseLedgerHead(text: string): LedgerHead | undefined {
   const [, lines, hash] = /^(\d{1,15}):([\w-]{43})$/.exec(text.trim()) ?? [];
   return lines === undefined || hash === undefined ? undefined : { lines: Number(lines), hash };
 }
 
-/** What is written before all else: of which format the ledger is, and of which store. */
+/** The format in the first line, which also names the store. */
 export const LEDGER_FORMAT = 'epitaph-purge-ledger/1';
 
 export interface LedgerFirstLine {
@@ -41,22 +44,22 @@ export interface LedgerFirstLine {
   readonly store: string;
 }
 
-/** An entry with its number, from 1 on, and the hash of the line before. */
+/** An entry with its number, counted from 1, and the hash of the line before it. */
 export interface LedgerLine {
   readonly n: number;
   readonly previous: string;
   readonly entry: LedgerEntry;
 }
 
-// Read by hand: zod for these alone would be half of what the thread that writes loads before a store can start.
+// Checked without zod: only for these lines, zod would double what the writer's thread has to load before the store can start.
 
-/** @returns undefined for a text that is no such line */
+/** @returns undefined for a text that is not such a line */
 export function readLedgerFirstLine(text: string): LedgerFirstLine | undefined {
   const { ledger, store } = propertiesOf(parsedJson(text), ['ledger', 'store']);
   return isText(ledger) && isText(store) ? { ledger, store } : undefined;
 }
 
-/** @returns undefined for a text that is no such line */
+/** @returns undefined for a text that is not such a line */
 export function readLedgerLine(text: string): LedgerLine | undefined {
   const line = parsedJson(text);
   const { n, previous, atMs, keys } = propertiesOf(line, ['n', 'previous', 'atMs', 'keys']);
@@ -73,7 +76,7 @@ function readBackupLine(line: unknown): LedgerLine | undefined {
   return isLine ? { n, previous, entry: { atMs, backup: { id, vaultLapsesAtMs } } } : undefined;
 }
 
-/** Of an object that has these properties and no others; none of anything else. */
+/** The properties of an object that has exactly these. Empty for every other value. */
 function propertiesOf<Name extends string>(value: unknown, names: readonly Name[]): { readonly [N in Name]?: unknown } {
   if (typeof value !== 'object' || value === null) return {};
   const has = Object.keys(value).length === names.length && names.every((name) => Object.hasOwn(value, name));

@@ -8,7 +8,7 @@ export type ClientEncryptionKeyRefusal =
   | { readonly reason: 'not-found' }
   | { readonly reason: 'already-exists' }
   | { readonly reason: 'precondition-failed' }
-  /** The rid was taken by another name: the caller goes on to the next candidate. */
+  /** The rid is taken by another name: the caller tries the next candidate. */
   | { readonly reason: 'rid-taken' };
 
 export type ClientEncryptionKeyDecision = Decision<ClientEncryptionKeyEvent, ClientEncryptionKeyRefusal>;

@@ -2,8 +2,8 @@ import { z } from 'zod';
 import type { EventOf } from '../upcast.ts';
 
 /**
- * What a client keeps of a data encryption key: wrapped by a key that the client alone can reach, so the store holds
- * no secret in it. Properties that the store has no use for are kept and given back as they came.
+ * A client's data encryption key, wrapped by a key that only the client can use, so the store has no secret here.
+ * Properties that the store does not use are kept and returned as they came.
  */
 export const wrappedKeySchema = z.looseObject({
   encryptionAlgorithm: z.string(),
@@ -24,5 +24,5 @@ export const clientEncryptionKeyEventSchemas = {
   ClientEncryptionKeyRewrapped: clientEncryptionKeyRewrappedSchema,
 } as const;
 
-/** The closed union of what can be in a client encryption key's stream. There is no delete: data may need the key. */
+/** The closed union of the events of a client encryption key. There is no delete, because data may still need the key. */
 export type ClientEncryptionKeyEvent = EventOf<typeof clientEncryptionKeyEventSchemas>;

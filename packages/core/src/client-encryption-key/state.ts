@@ -1,6 +1,6 @@
 import type { WrappedKey } from './events.ts';
 
-/** Everything a client encryption key's stream says at a moment. */
+/** The state of a client encryption key, from all events of its stream. */
 export interface ClientEncryptionKeyState {
   readonly rid: string;
   readonly databaseRid: string;

@@ -4,7 +4,7 @@ import { clientEncryptionKeyEventSchemas, type ClientEncryptionKeyEvent } from '
 
 export const clientEncryptionKeyEventVersions = versionsOf(clientEncryptionKeyEventSchemas);
 
-/** Reads a recorded event of a client encryption key's stream, of whatever version. */
+/** Reads a recorded event of a client encryption key's stream, in any version. */
 export function readClientEncryptionKeyEvent(event: RecordedEvent): ClientEncryptionKeyEvent {
   return parseEvent(event, clientEncryptionKeyEventSchemas, clientEncryptionKeyEventVersions);
 }

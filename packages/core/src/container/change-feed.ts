@@ -2,12 +2,12 @@ import type { RecordedEvent } from '../log/recorded-event.ts';
 import type { ContainerDefinition } from './definition.ts';
 import { readContainerEvent } from './upcast.ts';
 
-/** How far two decisions may stand in the log the other way round than their times, in seconds; generously. */
+/** How far, in seconds, the order of two events in the log may differ from the order of their times. A generous bound. */
 export const LOG_TIME_SLACK_SECONDS = 60;
 
 /**
- * Seconds for which a container keeps all versions and deletes for its change feed; 0 for a container that keeps none.
- * `changeFeedPolicy.retentionDuration` is in minutes; what is no number of them counts as absent.
+ * For how many seconds a container keeps all versions and deletes for its change feed; 0 if it does not keep them.
+ * `changeFeedPolicy.retentionDuration` is in minutes. A value that is not a positive whole number counts as absent.
  */
 export function feedRetentionSeconds(definition: ContainerDefinition): number {
   const policy = definition['changeFeedPolicy'];
@@ -17,24 +17,24 @@ export function feedRetentionSeconds(definition: ContainerDefinition): number {
 }
 
 /**
- * Seconds from a life's last event during which its content must stay: the feed's retention, and the slack by which
- * a reader may judge an event younger than it is. 0 without a feed.
+ * For how many seconds after a life's last event its content must stay: the feed's retention, and the slack by which a
+ * reader may take an event for younger than it is. 0 without a feed.
  */
 export function feedFloorSeconds(definition: ContainerDefinition): number {
   const retention = feedRetentionSeconds(definition);
   return retention === 0 ? 0 : retention + LOG_TIME_SLACK_SECONDS;
 }
 
-/** From where on a container's versions and deletes are complete. */
+/** From which point on the container has all versions and deletes. */
 export interface KeptVersions {
   readonly retentionSeconds: number;
-  /** The policy has stood without a break since this log position. */
+  /** The policy has been in force without a break since this log position. */
   readonly sincePosition: number;
-  /** What happened before this was kept for a shorter time, when it happened; milliseconds. */
+  /** Events with a time before this, in milliseconds, were kept for a shorter time. */
   readonly sinceMs: number;
 }
 
-/** What the container's stream says of its feed, or undefined when it keeps no versions now. */
+/** What the container's events say of its feed. Undefined if it keeps no versions now. */
 export function keptVersions(events: readonly RecordedEvent[]): KeptVersions | undefined {
   let kept: KeptVersions | undefined;
   for (const recorded of events) {
@@ -45,7 +45,7 @@ export function keptVersions(events: readonly RecordedEvent[]): KeptVersions | u
     else if (kept === undefined) {
       kept = { retentionSeconds, sincePosition: recorded.position, sinceMs: recorded.occurredAtMs };
     } else {
-      // A longer retention doesn't bring back what a shorter one had let go by then.
+      // A longer retention doesn't bring back what the shorter one had already let go.
       const keptFromMs = recorded.occurredAtMs - kept.retentionSeconds * 1000;
       const sinceMs = retentionSeconds > kept.retentionSeconds ? Math.max(kept.sinceMs, keptFromMs) : kept.sinceMs;
       kept = { ...kept, retentionSeconds, sinceMs };

@@ -12,11 +12,11 @@ export interface CreateContainer {
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
   readonly policyGraceSeconds: number;
-  /** Of its own; none when left out. */
+  /** The container's own throughput. None if left out. */
   readonly throughput?: Throughput | undefined;
 }
 
-/** What a TTL change would make expire at once: so many items of so many that are visible. */
+/** What a TTL change would make expire at once: `items` of the `of` visible items. */
 export interface ExpiringAtOnce {
   readonly items: number;
   readonly of: number;
@@ -26,12 +26,12 @@ export interface ReplaceContainer {
   readonly type: 'ReplaceContainer';
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
-  /** Counted by whoever asks, where the container has a brake, or may have one by the time that it is decided. */
+  /** Counted by the caller if the container has a brake, or may have one by the time the command is decided. */
   readonly expiring?: ExpiringAtOnce | undefined;
   readonly ifMatch?: string | undefined;
 }
 
-/** Changes the TTL alone; also at a later time, and past a brake by confirmation. */
+/** Changes only the TTL. Can take effect at a later time, and can go past a brake if it is confirmed. */
 export interface ChangeTtl {
   readonly type: 'ChangeTtl';
   readonly defaultTtl: DefaultTtl;
@@ -40,11 +40,14 @@ export interface ChangeTtl {
   readonly expiring: ExpiringAtOnce;
   readonly confirmed: boolean;
   readonly reason?: string | undefined;
-  /** The log has lost events of the container, so what held before is not known: confirmed, the change says what holds from now on. */
+  /**
+   * The log has lost events of the container, so its former TTL is not known. A confirmed change says what applies from
+   * now on.
+   */
   readonly afterLoss?: boolean | undefined;
 }
 
-/** Takes back the TTL change that is to take effect later. */
+/** Withdraws the TTL change that is scheduled for later. */
 export interface WithdrawTtl {
   readonly type: 'WithdrawTtl';
   readonly reason?: string | undefined;
@@ -52,7 +55,7 @@ export interface WithdrawTtl {
 
 export interface ChangeTtlBrake {
   readonly type: 'ChangeTtlBrake';
-  /** Null for none. */
+  /** Null for no brake. */
   readonly brake: TtlBrake | null;
   readonly reason?: string | undefined;
 }
@@ -66,7 +69,7 @@ export interface ChangePolicyGrace {
 export interface DeleteContainer {
   readonly type: 'DeleteContainer';
   readonly ifMatch?: string | undefined;
-  /** As of {@link ChangeTtl}: nothing has an end there but by this. */
+  /** As for {@link ChangeTtl}: the items end by this deletion, and not by any earlier policy. */
   readonly afterLoss?: boolean | undefined;
 }
 
@@ -76,7 +79,7 @@ export interface DeletePartitionKey {
   readonly partitionKey: string;
 }
 
-/** The purge saga says: no life is left that has to have this delete put on record. */
+/** From the purge: all lives that left with this delete have it recorded in their own streams. */
 export interface CompletePartitionKeyDelete {
   readonly type: 'CompletePartitionKeyDelete';
   readonly position: number;
@@ -97,8 +100,8 @@ export type ContainerCommand = (
 ) & {
   readonly nowMs: number;
   /**
-   * How long after it is recorded a TTL change takes effect, in milliseconds, so that every node knows of it by then.
-   * 0 when absent: there is one node.
+   * How long after its record a TTL change takes effect, in milliseconds, so that every node knows of it by then. 0 if
+   * absent: there is one node.
    */
   readonly policyDelayMs?: number | undefined;
 };

@@ -21,12 +21,12 @@ export type ContainerRefusal =
   | { readonly reason: 'client-encryption-fixed' }
   | { readonly reason: 'pseudonymous-ids-fixed' }
   | { readonly reason: 'clear-paths-fixed' }
-  /** The rid was taken by another name: the caller goes on to the next candidate. */
+  /** The rid is taken by another name: the caller tries the next candidate. */
   | { readonly reason: 'rid-taken' }
   | { readonly reason: 'ttl-needs-indexing' }
-  /** The change would make more expire at once than the container's brake lets through unconfirmed. */
+  /** The change would make more items expire at once than the container's brake allows without confirmation. */
   | ({ readonly reason: 'braked'; readonly brake: TtlBrake } & ExpiringAtOnce)
-  /** Another TTL change waits for its time; it is to be withdrawn first. */
+  /** Another TTL change is scheduled. It must be withdrawn first. */
   | { readonly reason: 'ttl-change-scheduled'; readonly effectiveFromMs: number }
   | { readonly reason: 'nothing-scheduled' }
   | RetentionRefusal
@@ -59,7 +59,7 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
     return accept({ type: 'ContainerCreated', data }, ...provisioned.events);
   }
   if (state === undefined) return refuse('not-found');
-  // Content may be kept for longer than its container is there, and so may what keeps it.
+  // Content may be kept for longer than its container exists, so holds and floors can be changed on a deleted one.
   if (isRetentionCommand(command)) return decideRetention(state.retention, command);
   if (state.status === 'deleted') return refuse('not-found');
   switch (command.type) {
@@ -71,7 +71,7 @@ export function decideContainer(state: ContainerState | undefined, command: Cont
       return 'kind' in change ? change : accept(...change.events);
     }
     case 'WithdrawTtl': {
-      // One that begins so soon that another node may not hear of this in time is in force already.
+      // A change that begins so soon that another node may not hear of the withdrawal in time counts as in force already.
       const scheduled = scheduledPolicy(state, command.nowMs + (command.policyDelayMs ?? 0));
       if (scheduled === undefined) return refuse('nothing-scheduled');
       return accept({
@@ -130,13 +130,13 @@ function decideReplace(
   if (!sameJson(clientEncryptionOf(state.definition), clientEncryptionOf(command.definition))) {
     return refuse('client-encryption-fixed');
   }
-  // What is on record is never rewritten, so neither kind of name could become the other.
+  // Events are never rewritten, so a container can't change from one kind of name to the other.
   if (hasPseudonymousIds(state.definition) !== hasPseudonymousIds(command.definition)) {
     return refuse('pseudonymous-ids-fixed');
   }
-  // Copies are made as items are written: those of before would be missing, or stay.
+  // Copies are made when items are written. Existing items would lack them, or keep old ones.
   if (!sameJson(clearPathsOf(state.definition), clearPathsOf(command.definition))) return refuse('clear-paths-fixed');
-  // A TTL that waits for its time would come to an index that is not there any more.
+  // A scheduled TTL would otherwise start in a container that has no index any more.
   const ttls = [command.defaultTtl, scheduledPolicy(state, command.nowMs)?.defaultTtl ?? null];
   if (ttls.some((defaultTtl) => ttlWithoutIndex(command.definition, defaultTtl))) return refuse('ttl-needs-indexing');
   const events: ContainerEvent[] = [];
@@ -147,7 +147,10 @@ function decideReplace(
   return 'kind' in ttl ? ttl : accept(...events, ...ttl.events);
 }
 
-/** The change of a TTL, if it is one: not beside one that waits for its time, and not past the brake unconfirmed. */
+/**
+ * The events of a TTL change, if it is one. Refused while another change is scheduled, and past the brake without
+ * confirmation.
+ */
 function decideTtl(
   state: ContainerState,
   command: Pick<ChangeTtl, 'defaultTtl' | 'effectiveFromMs' | 'confirmed' | 'reason' | 'afterLoss'> & {
@@ -180,7 +183,7 @@ function decideTtl(
           from: current.defaultTtl,
           to: defaultTtl,
           policyVersion: nextVersion(state),
-          // Never before the policy it follows, even if a clock stood still in between.
+          // Never before the policy that it follows, even if the clock stood still in between.
           effectiveFromMs: Math.max(
             nowMs + (command.policyDelayMs ?? 0),
             current.fromMs,
@@ -197,7 +200,10 @@ function decideTtl(
   };
 }
 
-/** The policy of a container as it is, at the instant at which all that is there leaves with it: none has an end by one before. */
+/**
+ * Records the present policy again, starting when the container is deleted. So its items end by the deletion, not by an
+ * earlier policy, because what the earlier policies were may be lost.
+ */
 function ttlAfterLoss(state: ContainerState, { nowMs }: Pick<ContainerCommand, 'nowMs'>): ContainerEvent {
   const { defaultTtl } = currentPolicy(state, nowMs);
   const policy = { policyVersion: nextVersion(state), effectiveFromMs: nowMs };
@@ -207,12 +213,12 @@ function ttlAfterLoss(state: ContainerState, { nowMs }: Pick<ContainerCommand, '
 const nextVersion = ({ timeline, withdrawnVersion = 0 }: ContainerState): number =>
   Math.max(timeline.at(-1)!.version, withdrawnVersion) + 1;
 
-/** The newest policy, but for one that waits for its time. */
+/** The newest policy, not counting one that is scheduled for later. */
 export function currentPolicy({ timeline }: ContainerState, nowMs: number): RecordedPolicy {
   return timeline.findLast(({ fromMs, scheduled }) => fromMs <= nowMs || scheduled !== true) ?? timeline[0]!;
 }
 
-/** The TTL policy that is on record and waits for its time. */
+/** The TTL policy that is recorded and scheduled for later. */
 export function scheduledPolicy(state: ContainerState, nowMs: number): RecordedPolicy | undefined {
   const last = state.timeline.at(-1)!;
   return last.scheduled === true && last.fromMs > nowMs ? last : undefined;
@@ -222,11 +228,11 @@ const clearPathsOf = ({ epitaph }: ContainerDefinition) => epitaph?.clearPaths ?
 
 const clientEncryptionOf = ({ clientEncryptionPolicy }: ContainerDefinition) => clientEncryptionPolicy ?? null;
 
-/** A policy without keys is none. */
+/** A unique key policy without keys counts as none. */
 const uniqueKeysOf = ({ uniqueKeyPolicy }: ContainerDefinition) => uniqueKeyPolicy?.uniqueKeys ?? [];
 
 function isAbove({ maxItems, maxShare }: TtlBrake, { items, of }: ExpiringAtOnce): boolean {
-  // Divided: a share like 0.29 of a hundred, multiplied, comes to less than 29.
+  // Divided and not multiplied: in floating point 0.29 × 100 is less than 29.
   return (maxItems !== undefined && items > maxItems) || (maxShare !== undefined && of > 0 && items / of > maxShare);
 }
 
@@ -234,14 +240,15 @@ function reasonOf({ reason }: { readonly reason?: string | undefined }): { reado
   return reason === undefined ? {} : { reason };
 }
 
-/** Expiry looks items up by their times, so Cosmos DB refuses a TTL on a container that keeps no index. */
+/** Expiry looks items up by their times, so Cosmos DB refuses a TTL on a container without an index. */
 function ttlWithoutIndex(definition: ContainerDefinition, defaultTtl: DefaultTtl): boolean {
   return definition.indexingPolicy.indexingMode === 'none' && isTtlOn(defaultTtl);
 }
 
 /**
- * A container's `_etag` at an instant. A scheduled policy changes the `defaultTtl` that is shown without a record of that
- * time, so the etag changes with it: who read the container before must not take the policy back unknowingly.
+ * A container's `_etag` at an instant. When a scheduled policy starts, the `defaultTtl` that clients see changes
+ * without an event at that time. So the etag changes too: a client that read the container before must not undo the
+ * policy unknowingly.
  */
 export function containerEtag(state: ContainerState, nowMs: number): string {
   const { version, fromMs, scheduled } = currentPolicy(state, nowMs);

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 
 /**
- * What a client defines of a container besides its TTL. Properties that the store has no use for yet are kept and
- * given back as they came.
+ * What a client defines of a container besides its TTL. Properties that the store does not use are kept and returned as
+ * they came.
  */
 export const containerDefinitionSchema = z.looseObject({
   partitionKey: z.looseObject({
@@ -13,17 +13,17 @@ export const containerDefinitionSchema = z.looseObject({
   indexingPolicy: z.looseObject({
     indexingMode: z.enum(['consistent', 'lazy', 'none']),
   }),
-  /** Within a partition key no two items have the same values at the paths of one of these. */
+  /** No two items of a partition key may have the same values at the paths of one of these keys. */
   uniqueKeyPolicy: z
     .looseObject({ uniqueKeys: z.array(z.looseObject({ paths: z.array(z.string()) })).optional() })
     .nullish(),
-  /** What this store offers beyond Cosmos DB. */
+  /** Options of this store that Cosmos DB does not have. */
   epitaph: z
     .looseObject({
       /** Fixed when the container is created. */
       pseudonymousIds: z.boolean().optional(),
       /**
-       * Paths whose values the read models keep a copy of in clear, for queries to look up. Fixed when the container
+       * Paths whose values the read models store in clear, so that queries can look them up. Fixed when the container
        * is created.
        */
       clearPaths: z.array(z.string()).optional(),

@@ -10,7 +10,7 @@ const containerCreatedSchema = z.object({
   name: z.string(),
   definition: containerDefinitionSchema,
   defaultTtl: defaultTtlSchema,
-  /** Seconds for which an item that a policy's start made expire is hidden but not yet erased. */
+  /** For how many seconds an item that expired by the start of a policy is hidden but not yet erased. */
   policyGraceSeconds: z.int().min(0),
 });
 export type ContainerCreated = z.infer<typeof containerCreatedSchema>;
@@ -24,28 +24,28 @@ const containerTtlChangedSchema = z.object({
   /** Milliseconds; at or after the time of the record. */
   effectiveFromMs: z.int(),
   reason: z.string().optional(),
-  /** Set when it was asked for to take effect at a later time. */
+  /** Set if the change was requested for a later time. */
   scheduled: z.literal(true).optional(),
-  /** What the change was counted to make expire at once when it was decided; counted under a brake, or to confirm it. */
+  /** How many items the change would make expire at once, counted for the decision: if there was a brake, or a confirmation. */
   expiringAtOnce: z.object({ items: z.int(), of: z.int() }).optional(),
-  /** Set when a brake stood against the change and somebody who may has confirmed it. */
+  /** Set if the change was above the brake and somebody with the right to do so confirmed it. */
   confirmed: z.literal(true).optional(),
-  /** Set when the log had lost events of the container: nothing that held before counts for what is not on record yet. */
+  /** Set if the log had lost events of the container: no earlier policy counts for items whose end is not recorded yet. */
   afterLoss: z.literal(true).optional(),
 });
 
-/** A TTL change that was to take effect later does not. */
+/** A scheduled TTL change was withdrawn and does not take effect. */
 const containerTtlWithdrawnSchema = z.object({
   policyVersion: z.int().min(2),
   effectiveFromMs: z.int(),
   reason: z.string().optional(),
 });
 
-/** How much a change of the TTL may make expire at once before it has to be confirmed. */
+/** How many items a TTL change may make expire at once without confirmation. */
 const ttlBrakeSchema = z.object({
-  /** Items at most. */
+  /** The largest number of items. */
   maxItems: z.int().min(0).optional(),
-  /** Share of the container's visible items at most, from 0 to 1. */
+  /** The largest share of the container's visible items, from 0 to 1. */
   maxShare: z.number().min(0).max(1).optional(),
 });
 export type TtlBrake = z.infer<typeof ttlBrakeSchema>;
@@ -62,10 +62,10 @@ const policyGraceChangedSchema = z.object({
   reason: z.string().optional(),
 });
 
-/** All items of a partition key left at once, with the record of this. */
+/** All items of a partition key left with this event. */
 const partitionKeyDeletedSchema = z.object({ partitionKey: z.string() });
 
-/** Every life that left with a partition key has the end on record in its own stream. */
+/** All lives that left with the partition key have their end recorded in their own streams. */
 const partitionKeyDeleteCompletedSchema = z.object({
   partitionKey: z.string(),
   /** Position of the `PartitionKeyDeleted`. */

@@ -89,7 +89,7 @@ export function evolveContainer(state: ContainerState | undefined, recorded: Rec
   }
 }
 
-/** The policy that a change of the TTL has put on record. */
+/** The policy that a TTL change has recorded. */
 export function policyOf(
   { to, policyVersion, effectiveFromMs, reason, scheduled }: TtlChange,
   { actor, occurredAtMs }: RecordedEvent,

@@ -1,13 +1,13 @@
 import type { DatabaseState } from '../database/state.ts';
 import type { ContainerState } from './state.ts';
 
-/** When a container went, in milliseconds, and who deleted it or its database. */
+/** When a container was deleted, in milliseconds, and who deleted it or its database. */
 export interface Gone {
   readonly atMs: number;
   readonly by: string | null;
 }
 
-/** How a container went, by its own deletion or its database's, whichever was first; undefined while it is there. */
+/** How a container was deleted: itself or with its database, whichever came first. Undefined while it exists. */
 export function goneOf(
   { deletedAtMs, deletedBy }: Pick<ContainerState, 'deletedAtMs' | 'deletedBy'>,
   database: Pick<DatabaseState, 'deletedAtMs' | 'deletedBy'> | undefined,

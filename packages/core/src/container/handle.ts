@@ -12,18 +12,19 @@ import { containerStream } from './stream-name.ts';
 import { containerEventVersions } from './upcast.ts';
 
 /**
- * What the read models have of a container, by its rid, once they have come to a position of the log; undefined for one of which
- * they have nothing.
+ * A container's state according to the read models, once these have reached a position of the log. Undefined if they
+ * have nothing of it.
  */
 export type KnownContainer = (rid: string, position: number) => Promise<ContainerState | undefined>;
 
 /**
- * Decides a command on a container by its whole stream, and records what was decided.
+ * Decides a command on a container on its whole stream, and records the decision.
  *
- * @param known asked where that is damaged, or the log has lost some of it: what is to be kept, or erased, can be asked for
- *   there as well, and the read models have what was whole when they read it
- * @param isLate asked last, before anything is recorded
- * @throws {DecidedTooLate} where it is, or a TTL change or a delete comes to the log that late; nothing is recorded then
+ * @param known called if the stream is damaged, or the log has lost events of it. Holds and erasures must be possible
+ *   then, too, and the read models have what was intact when they read it
+ * @param isLate called last, before anything is recorded
+ * @throws {DecidedTooLate} if `isLate` says so, or a TTL change or a delete reaches the log too late; nothing is
+ *   recorded then
  */
 export function handleContainer(
   log: EventLog,
@@ -58,6 +59,9 @@ const COUNT_FROM_THEIR_TIME = new Set<ContainerEvent['type']>([
   'ContainerDeleted',
 ]);
 
-/** Whether items end at the time of what was decided, or a while after it: what others write must not come between that and its record. */
+/**
+ * Whether items end at the time of the decision, or some time after it. No other node's write may come between that
+ * time and the record.
+ */
 const countsFromItsTime = ({ events }: Extract<ContainerDecision, { readonly kind: 'accepted' }>): boolean =>
   events.some(({ type }) => COUNT_FROM_THEIR_TIME.has(type));

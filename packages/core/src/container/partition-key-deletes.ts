@@ -5,24 +5,25 @@ import type { ContainerState, PartitionKeyDelete } from './state.ts';
 import { containerEvents, type Between } from './read-stream.ts';
 
 /**
- * The delete by partition key with which a life left whose last write stands at a position; undefined when none came
- * after it. Only deletes that are not on record in every life yet are known here, which is where it matters.
+ * The delete by partition key with which a life left, given the position of the life's last write. Undefined if no such
+ * delete came after it. Only deletes that are not yet recorded in every life are known here, and only these matter.
  */
 export function partitionKeyDeleteAfter(
   { partitionKeyDeletes }: Pick<ContainerState, 'partitionKeyDeletes'>,
   partitionKey: string,
   position: number,
 ): PartitionKeyDelete | undefined {
-  // Most containers have none under way, and every write asks.
+  // Every write asks, and most containers have no such delete in progress.
   if (partitionKeyDeletes.length === 0) return undefined;
   return partitionKeyDeletes.find((pending) => pending.partitionKey === partitionKey && pending.position > position);
 }
 
 /**
- * The write that a life stands at, on a log that several nodes write to. One that does not know of a delete yet may append
- * to a life which left with its partition key: that changes nothing, and the life stands where it did when it left.
+ * The last write of a life that counts, on a log that several nodes write to. A node that does not know of a delete by
+ * partition key yet may append a write to a life that has left with it. Such a write changes nothing: the write before
+ * the delete counts.
  *
- * @param last of the life's events, a write
+ * @param last the last of the life's events, a write
  */
 export async function lastBeforeItLeft(
   log: Pick<EventLog, 'readStream' | 'readBefore'>,
@@ -43,8 +44,10 @@ export async function lastBeforeItLeft(
 }
 
 /**
- * The delete by partition key with which a life has left, by the last of its events; undefined where there is none, or its own
- * stream says so.
+ * The delete by partition key with which a life has left. Undefined if there is none, or if it is recorded in the
+ * life's own stream.
+ *
+ * @param last the last of the life's events
  */
 export async function leftWithPartitionKey(
   log: Pick<EventLog, 'readStream' | 'readBefore'>,
@@ -56,7 +59,7 @@ export async function leftWithPartitionKey(
   return partitionKeyDeleteAfter(container, partitionKey, position);
 }
 
-/** What a container's stream has between two positions, of the types that take items away; the last of it first. */
+/** The events of a container between two positions that take items away, last one first. */
 export async function* takenAway(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
   rid: string,

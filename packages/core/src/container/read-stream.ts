@@ -2,13 +2,13 @@ import type { EventLog } from '../log/event-log.ts';
 import type { RecordedEvent } from '../log/recorded-event.ts';
 import { containerStream } from './stream-name.ts';
 
-/** Positions of the log: behind one, and up to another. */
+/** A range of log positions: after one, and up to and including the other. */
 export interface Between {
   readonly after: number;
   readonly before: number;
 }
 
-/** What a container's stream has between two positions; the last of it first. */
+/** The events of a container between two positions, last one first. */
 export async function* containerEvents(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
   rid: string,

@@ -1,6 +1,6 @@
 /**
- * Until when something must be on record that other nodes count on within the policy delay; undefined where they wait for
- * nothing.
+ * The last instant at which the log may take something that other nodes must know within the policy delay. Undefined if
+ * there is no such delay, because there is one node.
  */
 export const recordedByMs = (nowMs: number, policyDelayMs = 0): number | undefined =>
   policyDelayMs === 0 ? undefined : nowMs + policyDelayMs / 4;

@@ -1,4 +1,4 @@
-/** The stream of one container, named by its rid: a container made again under an old name has another. */
+/** The stream of one container, named by its rid. A new container under an old name has another rid and another stream. */
 export function containerStream(rid: string): string {
   return `container-${rid}`;
 }

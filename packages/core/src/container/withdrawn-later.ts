@@ -4,8 +4,8 @@ import type { RecordedPolicy } from './state.ts';
 import { readContainerEvent } from './upcast.ts';
 
 /**
- * The policy that was scheduled at an instant and withdrawn later, which is in no timeline any more; from a container's
- * events, of which it takes no more than it needs.
+ * Finds the policy that was scheduled at an instant and withdrawn later, and so is in no timeline any more. It is given
+ * the container's events one by one and needs no more of them once {@link isKnown} is true.
  */
 export class WithdrawnLater {
   readonly #atMs: number;
@@ -16,7 +16,7 @@ export class WithdrawnLater {
     this.#atMs = atMs;
   }
 
-  /** True as soon as no later event matters. */
+  /** True as soon as no later event can matter. */
   get isKnown(): boolean {
     return this.#isKnown;
   }
@@ -31,7 +31,7 @@ export class WithdrawnLater {
     const wasBy = recorded.occurredAtMs <= this.#atMs;
     if (event.type === 'ContainerTtlChanged') {
       if (wasBy) this.#scheduled = policyOf(event.data, recorded);
-      // Nothing is scheduled before what was is in force or withdrawn.
+      // A later policy is scheduled only after the former has started or was withdrawn.
       else this.#end(undefined);
     } else if (event.type === 'ContainerTtlWithdrawn' && event.data.policyVersion === this.#scheduled?.version) {
       if (wasBy) this.#scheduled = undefined;

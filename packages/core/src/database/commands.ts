@@ -4,7 +4,7 @@ import type { Throughput } from '../throughput/throughput.ts';
 export interface CreateDatabase {
   readonly type: 'CreateDatabase';
   readonly name: string;
-  /** That its containers share; none when left out. */
+  /** The throughput that its containers share. None if left out. */
   readonly throughput?: Throughput | undefined;
 }
 

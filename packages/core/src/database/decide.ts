@@ -9,9 +9,9 @@ export type DatabaseRefusal =
   | { readonly reason: 'not-found' }
   | { readonly reason: 'already-exists' }
   | { readonly reason: 'precondition-failed' }
-  /** Only a database that was made with a throughput has one to change. */
+  /** Only a database that was created with a throughput has one that can be changed. */
   | { readonly reason: 'no-throughput' }
-  /** The rid was taken by another name: the caller goes on to the next candidate. */
+  /** The rid is taken by another name: the caller tries the next candidate. */
   | { readonly reason: 'rid-taken' }
   | ThroughputRefusal;
 

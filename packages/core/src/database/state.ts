@@ -1,6 +1,6 @@
 import type { Provisioning } from '../throughput/provisioning.ts';
 
-/** Everything a database's stream says at a moment. */
+/** The state of a database, from all events of its stream. */
 export interface DatabaseState extends Provisioning {
   readonly status: 'live' | 'deleted';
   readonly rid: string;
@@ -8,6 +8,6 @@ export interface DatabaseState extends Provisioning {
   readonly etag: string;
   readonly createdAtMs: number;
   readonly deletedAtMs: number | null;
-  /** Who deleted it, if anyone. */
+  /** Who deleted it, if it was deleted. */
   readonly deletedBy?: string;
 }

@@ -4,7 +4,7 @@ import { databaseEventSchemas, type DatabaseEvent } from './events.ts';
 
 export const databaseEventVersions = versionsOf(databaseEventSchemas);
 
-/** Reads a recorded event of a database's stream, of whatever version. */
+/** Reads a recorded event of a database's stream, in any version. */
 export function readDatabaseEvent(event: RecordedEvent): DatabaseEvent {
   return parseEvent(event, databaseEventSchemas, databaseEventVersions);
 }

@@ -2,7 +2,7 @@ import type { ContainerDefinition } from '../container/definition.ts';
 import { type DocumentPath, parseDocumentPath, valueAt } from '../document-path.ts';
 import { Refusal } from '../errors.ts';
 
-/** Bytes of a partition key value at most; source: Cosmos DB, "Service quotas" (large partition keys). */
+/** The largest size of a partition key value, in bytes. Source: Cosmos DB, "Service quotas" (large partition keys). */
 const MAX_KEY_BYTES = 2048;
 
 /** One component of a partition key. `{}` stands for "the document has no such property", as on the wire. */
@@ -23,8 +23,8 @@ export function partitionKeyPaths(definition: ContainerDefinition): readonly Doc
 }
 
 /**
- * The canonical partition key of a document: JSON text of the array of its components. Objects and arrays can't be
- * keys and count as missing, as the clients have it.
+ * The canonical partition key of a document: the array of its components as JSON text. Objects and arrays can't be keys
+ * and count as missing, as in Cosmos DB's clients.
  *
  * @throws Refusal bad-request for a key that is too large
  */
@@ -57,7 +57,7 @@ export function canonicalKey(components: readonly KeyComponent[]): string {
   return text;
 }
 
-/** Of the texts themselves: what their JSON has besides, quotes and escapes, doesn't count. */
+/** Only the strings themselves count, without the quotes and escapes of their JSON. */
 function bytesOf(components: readonly KeyComponent[]): number {
   return components.reduce<number>((sum, item) => sum + (typeof item === 'string' ? Buffer.byteLength(item) : 0), 0);
 }

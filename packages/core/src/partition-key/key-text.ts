@@ -1,4 +1,4 @@
-/** True for a partition key as text: a JSON array, whatever is in it. */
+/** True if a text is a partition key: a JSON array, whatever its elements. */
 export function isKeyText(text: string): boolean {
   try {
     return Array.isArray(JSON.parse(text));

@@ -1,6 +1,6 @@
 /**
- * MurmurHash3 with seed 0, in the two variants that Cosmos DB's clients place partition keys with.
- * Source: https://github.com/aappleby/smhasher (public domain).
+ * MurmurHash3 with seed 0, in the two variants that Cosmos DB's clients use to place partition keys. Source:
+ * https://github.com/aappleby/smhasher (public domain).
  */
 
 /** The 32-bit hash (`x86_32`), as an unsigned number. */
@@ -22,11 +22,11 @@ export function murmurHash32(bytes: Uint8Array): number {
 const mixed32 = (word: number): number => Math.imul(rotate32(Math.imul(word, 0xcc9e2d51), 15), 0x1b873593);
 const rotate32 = (word: number, by: number): number => (word << by) | (word >>> (32 - by));
 
-/** Four bytes, little end first; those beyond the end count as zero. */
+/** Four bytes, little-endian. Bytes after the end count as zero. */
 const readWord = (bytes: Uint8Array, at: number): number =>
   (bytes[at] ?? 0) | ((bytes[at + 1] ?? 0) << 8) | ((bytes[at + 2] ?? 0) << 16) | ((bytes[at + 3] ?? 0) << 24);
 
-/** 64 bits in two halves: a BigInt for each step costs several times as much. */
+/** 64 bits in two halves, because a BigInt for each step is several times as slow. */
 interface Long {
   readonly high: number;
   readonly low: number;

@@ -1,12 +1,12 @@
 import type { ContainerDefinition } from '../container/definition.ts';
 import { encodedHashV1, type KeyRange, WHOLE_RANGE } from './effective-partition-key.ts';
 
-/** Request units a second that one range takes part in; with more, a container has more ranges. */
+/** Request units per second of one range. A container with more has more ranges. */
 const UNITS_PER_RANGE = 6000;
 
 /**
- * Lies between the ids of ranges of hashes of version 1 and those of the same parts of all hashes in version 2, beyond any
- * id of either: so no id means other keys in a container that is made anew under its name with another version.
+ * Added to the ids of ranges of version 1, except 0, so that they are beyond any id of version 2. So an id never means
+ * other keys when a container is created again under its name with another version.
  */
 const VERSION_1_IDS = 1000;
 
@@ -15,22 +15,24 @@ type Hashing = Pick<ContainerDefinition['partitionKey'], 'kind' | 'version'>;
 /** One of the ranges that a container's keys are divided into. */
 export interface PartitionKeyRange extends KeyRange {
   readonly id: string;
-  /** The ranges it came from, oldest first; they have split. */
+  /** The ranges that this one came from by splits, oldest first. */
   readonly parents: readonly string[];
 }
 
 /**
- * How many ranges a container has. Ranges split and never merge, so this goes by the highest throughput there ever was.
+ * How many ranges a container has. Ranges split and never merge, so this depends on the highest throughput there ever
+ * was.
  *
- * @param highestThroughput request units a second; 0 for a container that has none of its own
+ * @param highestThroughput request units per second; 0 for a container without throughput of its own
  */
 export const rangeCount = (highestThroughput: number): number =>
   Math.max(1, Math.ceil(highestThroughput / UNITS_PER_RANGE));
 
 /**
- * The ranges in the order of their keys. They are the leaves of a binary tree whose nodes are numbered level by
- * level: 0 splits into 1 and 2, then 1 into 3 and 4, then 2 into 5 and 6. So their number says all: which there are,
- * which there were, and what came from what. In version 1 the ids of all but 0, which is everything, are higher.
+ * The ranges in the order of their keys. They are the leaves of a binary tree whose nodes are numbered level by level:
+ * 0 splits into 1 and 2, then 1 into 3 and 4, then 2 into 5 and 6. So the number of ranges determines which ranges
+ * there are, which there were, and which came from which. In version 1 all ids but 0, which is the whole space, are
+ * higher by {@link VERSION_1_IDS}.
  */
 export function partitionKeyRanges(partitionKey: Hashing, count: number): readonly PartitionKeyRange[] {
   const ranges: PartitionKeyRange[] = [];
@@ -39,8 +41,8 @@ export function partitionKeyRanges(partitionKey: Hashing, count: number): readon
 }
 
 /**
- * A range by its id, undefined for one that never was. One that has split is found too: what it covered is still
- * known, so whoever still asks for it can be answered.
+ * A range by its id. Undefined for one that never existed. Ranges that have split are found, too, because clients may
+ * still ask for them.
  */
 export function partitionKeyRange(partitionKey: Hashing, count: number, id: string): PartitionKeyRange | undefined {
   const number = /^\d{1,9}$/.test(id) ? Number(id) : Number.NaN;
@@ -50,9 +52,7 @@ export function partitionKeyRange(partitionKey: Hashing, count: number, id: stri
     : undefined;
 }
 
-/**
- * The range of a container that is the same part of all hashes as one of the other version is, by the id of that one.
- */
+/** The range that covers the same part of the space of hashes as the range with this id does in the other version. */
 export function rangeOfOtherVersion(partitionKey: Hashing, count: number, id: string): PartitionKeyRange | undefined {
   const other: Hashing = { kind: 'Hash', version: isVersion1(partitionKey) ? 2 : 1 };
   const isThere = partitionKeyRange(other, count, id) !== undefined;
@@ -81,7 +81,7 @@ function rangeOf(partitionKey: Hashing, node: number): PartitionKeyRange {
   };
 }
 
-/** The effective partition key at a part of the space of hashes, given in units of 2^-32 of it. */
+/** The effective partition key at a point of the space of hashes, given in units of 2^-32 of the space. */
 function boundary(partitionKey: Hashing, at: number): string {
   if (at === 0) return WHOLE_RANGE.min;
   if (at === 2 ** 32) return WHOLE_RANGE.max;

@@ -8,13 +8,13 @@ import {
   WHOLE_RANGE,
 } from './effective-partition-key.ts';
 
-/** The part of a container that a reader asks for: all that is given must hold, and nothing given is the whole. */
+/** The part of a container that a reader asks for. All properties that are given must match; none means the whole container. */
 export interface Scope {
-  /** Canonical partition key: that logical partition alone. */
+  /** Canonical partition key: only this logical partition. */
   readonly partitionKey?: string | undefined;
   /** Leading components of a hierarchical key, as canonical text: all keys that begin with them. */
   readonly prefix?: string | undefined;
-  /** Effective partition keys. */
+  /** A range of effective partition keys. */
   readonly range?: KeyRange | undefined;
 }
 
@@ -23,8 +23,8 @@ export const isWhole = ({ partitionKey, prefix, range }: Scope): boolean =>
   partitionKey === undefined && prefix === undefined && range === undefined;
 
 /**
- * The range of canonical keys, as text compared byte by byte, that begin with some leading components: from `from`
- * on, up to but not including `to`. It is exact, since a component's text ends where the comma stands.
+ * The range of canonical keys, compared as text byte by byte, that begin with some leading components: from `from` up
+ * to but not including `to`. It is exact, because a component's text ends at the comma.
  *
  * @param prefix canonical text of the leading components, fewer than the key has
  */
@@ -41,7 +41,7 @@ export function isInScope({ partitionKey: definition }: ContainerDefinition, sco
   return scope.range === undefined || isInRange(rememberedEffectivePartitionKey(definition, key), scope.range);
 }
 
-/** Where the effective partition keys of a scope begin, which is not one of a single key. */
+/** Where the effective partition keys of a scope begin, for a scope that is not a single key. */
 export function startOf(
   { partitionKey: definition }: ContainerDefinition,
   { prefix, range = WHOLE_RANGE }: Scope,
