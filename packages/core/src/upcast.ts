@@ -6,15 +6,15 @@ type Data = Readonly<Record<string, unknown>>;
 
 type EventSchemas = Readonly<Record<string, z.ZodType>>;
 
-/** The closed union of the events that some schemas are of, by their types. */
+/** The closed union of the events of some schemas, by type. */
 export type EventOf<Schemas extends EventSchemas> = {
   [Type in keyof Schemas & string]: { readonly type: Type; readonly data: z.infer<Schemas[Type]> };
 }[keyof Schemas & string];
 
 /**
- * The version that each type of event is written in today.
+ * The version in which each type of event is written at present.
  *
- * @param later those that are not the first one
+ * @param later the versions that are not 1
  */
 export function versionsOf<Schemas extends EventSchemas>(
   schemas: Schemas,
@@ -27,23 +27,29 @@ export function versionsOf<Schemas extends EventSchemas>(
 /** For each event type, step n (from 1) turns data of version n into data of version n + 1. */
 export type Upcasters = Readonly<Record<string, readonly ((data: Data) => Data)[]>>;
 
-/** An event that this version of the store can't read: of an unknown type, from the future, or damaged. Says what to do. */
+/**
+ * An event that this version of the store can't read: of an unknown type, of a newer version, or damaged. The message
+ * says what to do.
+ */
 export class UnreadableEvent extends Error {
   override readonly name = 'UnreadableEvent';
 }
 
-/** One that a newer version has written: nothing is lost, so nothing is gone on with as if it were. */
+/**
+ * An event that a newer version of the store has written. Nothing is lost, so the store must not continue as it may
+ * after a loss.
+ */
 class NewerEvent extends UnreadableEvent {}
 
 export const WHEN_DAMAGED = 'Restore the event log from a backup.';
 
-/** @throws whatever does not say that the log is damaged */
+/** @throws the error, unless it says that the log is damaged */
 export function unlessDamaged(error: unknown): undefined {
   if (error instanceof UnreadableEvent || error instanceof InvariantViolation) return undefined;
   throw error;
 }
 
-/** Has the data of an event that is damaged throw, so that only who asks for them is told. */
+/** Makes reading the data of a damaged event throw, so that only callers that need the data get the error. */
 export function withUnreadableData(event: RecordedEvent, cause: unknown): void {
   const get = (): never => {
     const what = `${event.type} at ${event.position} is damaged: ${(cause as Error).message}`;
@@ -52,12 +58,12 @@ export function withUnreadableData(event: RecordedEvent, cause: unknown): void {
   Object.defineProperty(event, 'data', { get, enumerable: false });
 }
 
-/** @throws whatever is not of an event that is damaged or lost: of one that a newer version has written, too */
+/** @throws the error, unless it says that an event is damaged or lost. An event of a newer version is neither. */
 export function assertLost(error: unknown): asserts error is UnreadableEvent {
   if (!(error instanceof UnreadableEvent) || error instanceof NewerEvent) throw error;
 }
 
-/** Why the log can't give the data of an event; undefined where it can. */
+/** Why the log can't return the data of an event. Undefined if it can. */
 export function whyUnreadable(event: RecordedEvent): string | undefined {
   try {
     const { data: _ } = event;
@@ -69,10 +75,10 @@ export function whyUnreadable(event: RecordedEvent): string | undefined {
 }
 
 /**
- * Brings a recorded event to its current version and checks it against its schema. The log is never rewritten:
- * old events stay as they were recorded and are read through here for ever.
+ * Converts a recorded event to the current version and checks it against its schema. The log is never rewritten: old
+ * events stay as they were recorded and are always read through this function.
  *
- * @throws {UnreadableEvent} for what can't be read; going on without it would falsify history.
+ * @throws {UnreadableEvent} for an event that can't be read; going on without it would falsify history
  */
 export function parseEvent<Schemas extends EventSchemas>(
   event: RecordedEvent,

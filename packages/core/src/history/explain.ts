@@ -14,7 +14,7 @@ export interface Explanation {
   readonly state: ItemStateName;
   readonly sentence: string;
   readonly atMs: number;
-  /** Which life it is about, counted from 0; absent if there was none yet. */
+  /** Number of the life that this is about, counted from 0. Absent if the item had not been created yet. */
   readonly life?: number;
   readonly lastWrite?: { readonly atMs: number; readonly ts: number; readonly ttl: number | null };
   readonly expiredAtMs?: number;
@@ -32,21 +32,21 @@ export interface Explanation {
   readonly deletedAtMs?: number;
   /** Set when the item left with its container or database. */
   readonly containerDeletedAtMs?: number;
-  /** When the end was written down; later than the end itself by `lagMs`. Absent while it is not. */
+  /** When the end was recorded, which is `lagMs` after the end itself. Absent until it is recorded. */
   readonly recordedAtMs?: number;
   readonly purgedAtMs?: number;
-  /** What the erasure left in the log, unreadable, and what takes that away; older records do not say. */
+  /** What the erasure left in the log, unreadable, and what removes it. Absent in older records. */
   readonly remains?: ItemPurged['remains'];
-  /** Until when a copy of its key may exist that is older than the erasure; absent where there is none. */
+  /** Until when a copy of the life's key from before the erasure may exist. Absent if there is none. */
   readonly recoverableUntilMs?: number;
-  /** Who wanted it erased, and why, where that was asked for. */
+  /** Who requested the erasure, and why, if it was requested. */
   readonly erasure?: ErasureRequest;
   readonly lagMs?: number;
   readonly holds: readonly string[];
   /**
-   * Until when the container's retention floor keeps the content of the life, if it does; once that has ended, until
-   * when the change feed, the recovery window or the policy grace does, if one of them is later. The feed's time begins
-   * with the record of the end: before there is one it is the earliest that it can be.
+   * Until when the container's retention floor keeps the content of the life. Once the life has ended: until when the
+   * change feed, the recovery window or the policy grace keeps it, if one of them is later. The feed's time begins when
+   * the end is recorded; before that, this is the earliest time possible.
    */
   readonly keptUntilMs?: number;
 }
@@ -56,28 +56,28 @@ export interface ExplainInput {
   /** As text: the JSON array of its components, or its pseudonym. */
   readonly partitionKey: string;
   readonly container: ContainerState;
-  /** The policy that was scheduled then and withdrawn later, if there was one; it starts after that instant. */
+  /** The policy that was scheduled at that instant and withdrawn later, if there was one. Its start is after that instant. */
   readonly withdrawnLater?: RecordedPolicy | undefined;
-  /** How the container went, if it did. */
+  /** How the container was deleted, if it was. */
   readonly gone: Gone | undefined;
   /** All lives, oldest first. */
   readonly lives: readonly LifeFacts[];
   readonly atMs: number;
-  /** Those that keep the content of the life that there was then, or was last before. */
+  /** Holds that keep the content of the life that existed at that instant, or of the last one before it. */
   readonly holds: readonly string[];
-  /** When the retention floor over it will have passed; null or absent when it has. */
+  /** When the retention floor over that content will have passed. Null or absent if it has passed. */
   readonly floorUntilMs?: number | null;
-  /** For how long after the record of its end the change feed keeps it; absent where there is nothing to keep, or no feed. */
+  /** How long the change feed keeps the content after the record of the life's end. Absent if there is no content, or no feed. */
   readonly feedFloorSeconds?: number | undefined;
-  /** When its end was put on record in its own stream, from which the change feed counts; absent while it is not. */
+  /** When the life's end was recorded in its own stream, from which the change feed counts. Absent until it is recorded. */
   readonly endRecordedAtMs?: number | undefined;
-  /** When it is asked. Without it nothing is said of the recovery window and the policy grace. */
+  /** The present time. Without it the explanation does not mention the recovery window and the policy grace. */
   readonly nowMs?: number;
 }
 
 /**
- * Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. Of an
- * instant to come it says what will be if nothing changes, and says so.
+ * Explains an item at an instant from recorded facts alone, so the answer is the same before and after the purge. For
+ * an instant in the future the explanation tells what will be if nothing changes, and says so.
  */
 export function explainItem(input: ExplainInput): Explanation {
   const explanation = explainAsRecorded(input);
@@ -121,17 +121,17 @@ function explainAsRecorded(input: ExplainInput): Explanation {
           ...(purge.recoverableUntilMs === null ? {} : { recoverableUntilMs: purge.recoverableUntilMs }),
           ...(purge.request === undefined ? {} : { erasure: purge.request }),
         };
-  /** What became of the content of this life, which ended by itself, by a policy's start or with its container. */
+  /** What became of the content of this life. The life ended by itself, by a policy's start or with its container. */
   const contentOf = (end?: EndOfLife) => {
     if (purge !== undefined) {
-      // It may have been erased on request while something kept it after its end.
+      // The content may have been erased on request while something kept it after its end.
       const by = isOnRequest(purge) ? ` by ${purge.recordedBy}` : '';
       return {
         facts: purged,
         words: ` Its content was ${erasedInWords(purge)}${by}${restInWords(purge)}.${requestInWords(purge)}`,
       };
     }
-    // What keeps content is told as of now, and nothing keeps what was erased since.
+    // What keeps the content is told as of now. If the content was erased since, nothing keeps it.
     const keeping: Keeping =
       facts.purge === undefined
         ? {
@@ -161,10 +161,10 @@ function explainAsRecorded(input: ExplainInput): Explanation {
     };
   }
 
-  // What was to come is told as it was known then: by the policies on record at that instant.
+  // What was still to come is told by the policies that were recorded by that instant.
   const known = container.timeline.filter((policy, index) => index === 0 || policy.recordedAtMs <= atMs);
   if (input.withdrawnLater !== undefined) known.push(input.withdrawnLater);
-  // What is on record goes first: a policy that was replaced within its own millisecond is in no timeline any more.
+  // The recorded end counts first: a policy that was replaced within its own millisecond is in no timeline any more.
   const onRecord = facts.end?.expiry;
   const expiry =
     onRecord !== undefined && onRecord.expiredAtMs <= atMs ? onRecord : expiryOf({ ts, ttl: write.ttl }, known);
@@ -221,7 +221,10 @@ function explainAsRecorded(input: ExplainInput): Explanation {
   };
 }
 
-/** Another node may have written to an item that had left with its partition key, which changed nothing any more. */
+/**
+ * The last write that counts. Another node may have written to an item that had left with its partition key; that
+ * changed nothing.
+ */
 function lastWriteOf({ writes, end }: LifeFacts, latest: LifeWrite): NonNullable<Explanation['lastWrite']> {
   const before =
     end?.withPartitionKey === true ? writes.findLast(({ atMs }) => atMs <= Math.min(latest.atMs, end.atMs)) : latest;
@@ -229,7 +232,10 @@ function lastWriteOf({ writes, end }: LifeFacts, latest: LifeWrite): NonNullable
   return { atMs, ts: Math.floor(atMs / 1000), ttl };
 }
 
-/** It was written again later in the same life, so it was there; by which write, the record of its erasure has no room for. */
+/**
+ * The item existed at that instant, because it was written again later in the same life. The ledger leaves out by which
+ * write.
+ */
 function liveBetweenOmitted(
   { id, container, atMs, holds, floorUntilMs }: ExplainInput,
   { life, writes }: LifeFacts,
@@ -275,16 +281,16 @@ interface EndOfLife {
   readonly byPolicyStart: boolean;
 }
 
-/** For which the content of a life that has ended can be brought back, and until when. */
+/** Until when the content of a life that has ended can be brought back, and by which setting. */
 interface Grace {
   readonly untilMs: number;
   readonly by: 'recovery window' | 'policy grace';
 }
 
-/** For which a change feed shows the content of a life that has ended. */
+/** Until when a change feed shows the content of a life that has ended. */
 interface FeedFloor {
   readonly untilMs: number;
-  /** False while it is not known when that time begins; then `untilMs` is the earliest. */
+  /** False if it is not known yet when that time begins. Then `untilMs` is the earliest possible time. */
   readonly hasBegun: boolean;
 }
 
@@ -312,15 +318,15 @@ function graceAfter({ atMs, byPolicyStart }: EndOfLife, { container, nowMs }: Ex
   return { untilMs, by: seconds === container.retention.recoveryWindowSeconds ? 'recovery window' : 'policy grace' };
 }
 
-/** The later of the instants that there are. */
+/** The latest of those instants that are given. */
 function keptUntil(...floors: readonly (number | null | undefined)[]): Pick<Explanation, 'keptUntilMs'> {
   const keptUntilMs = Math.max(0, ...floors.map((untilMs) => untilMs ?? 0));
   return keptUntilMs === 0 ? {} : { keptUntilMs };
 }
 
 /**
- * Why content that nobody sees any more is still there; as of when it is asked, whatever instant it is asked about. Of an
- * instant to come, whether it will be.
+ * Why content that nobody can see any more still exists. Told as of now, whatever instant was asked about; for a future
+ * instant, whether it will exist then.
  */
 function keptInWords(
   { holds, floorUntilMs, feed, grace }: Keeping,
@@ -361,7 +367,7 @@ function neverReason(
   if (current.defaultTtl === null) {
     return `time to live is off in its container, so nothing expires${written.ttl === null ? '' : ' and its own ttl does not count'}`;
   }
-  // One that is scheduled may begin before the time is over that the current one gives.
+  // The next policy may start before the item would expire under the current one.
   const next = known.find((policy) => policy.fromMs > current.fromMs);
   const otherwise = next === undefined ? undefined : expiryOf(written, [current]);
   if (otherwise !== undefined) {
@@ -382,7 +388,7 @@ const requestInWords = ({ request }: LifePurge): string =>
     ? ''
     : ` It was requested by ${JSON.stringify(request.requestedBy)}, for the reason ${JSON.stringify(request.reason)}.`;
 
-/** What is left of content that was erased. A truncation follows at once and needs no mention; a scavenge may be long in coming. */
+/** What is left of erased content. A truncation follows at once and needs no mention; a scavenge may come much later. */
 function restInWords({ remains, recoverableUntilMs }: LifePurge): string {
   const copies =
     recoverableUntilMs === null

@@ -7,20 +7,20 @@ import type { RecordedEvent } from '../log/recorded-event.ts';
 import { expiryOf, type Expiry } from '../ttl/expiry.ts';
 import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 
-/** How and when a life ended, by its own stream. */
+/** How and when a life ended, according to its own stream. */
 export interface LifeEnd {
   readonly kind: 'expired' | 'deleted';
-  /** The deadline of an expired life, the time of the request of a deleted one; in milliseconds. */
+  /** The deadline of an expired life, or the time of the request that deleted it; in milliseconds. */
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly recordedBy: string;
   /** Set when the item left with its whole partition key. */
   readonly withPartitionKey?: true;
-  /** What the record says of an expiry. */
+  /** The recorded expiry. */
   readonly expiry?: Expiry;
 }
 
-/** That somebody wanted all of an item erased. */
+/** A request to erase all of an item. */
 export interface ErasureRequest {
   /** In milliseconds. */
   readonly requestedAtMs: number;
@@ -32,14 +32,14 @@ export interface ErasureRequest {
 export interface LifePurge extends Pick<ItemPurged, 'cause' | 'remains' | 'recoverableUntilMs'> {
   readonly atMs: number;
   readonly recordedBy: string;
-  /** What asked for it; it is in the container's stream, not in the life's. */
+  /** The request for the erasure, if there was one. It is in the container's stream, not in the life's. */
   readonly request?: ErasureRequest;
 }
 
-/** A write as far as it matters for when a life was there. */
+/** What must be known of a write to tell when a life existed. */
 export type LifeWrite = Pick<LedgerWrite, 'atMs' | 'ttl' | 'omittedAfter'>;
 
-/** What is known of one life, from the events that are left and the ledger of those that are not. */
+/** What is known of one life: from the events that are left, and from the ledger of the truncated ones. */
 export interface LifeFacts {
   readonly life: number;
   /** Oldest first. */
@@ -48,13 +48,13 @@ export interface LifeFacts {
   readonly purge?: LifePurge;
 }
 
-/** An end with the partition key, which was on record for the whole key at once when it came. */
+/** The end of a life that left with its partition key. It was recorded for the whole key at the time it happened. */
 function endOf(left: { readonly atMs: number; readonly by: string } | undefined): LifeEnd | undefined {
   if (left === undefined) return undefined;
   return { kind: 'deleted', atMs: left.atMs, recordedAtMs: left.atMs, recordedBy: left.by, withPartitionKey: true };
 }
 
-/** The facts of a life that left with its partition key, as long as its own stream does not say so. */
+/** Adds the end of a life that left with its partition key, if it is not in the life's own stream yet. */
 export function withPartitionKeyEnd(
   facts: LifeFacts,
   left: { readonly atMs: number; readonly by: string } | undefined,
@@ -63,12 +63,12 @@ export function withPartitionKeyEnd(
   if (left === undefined || facts.end !== undefined || facts.purge !== undefined) return facts;
   const { atMs, ttl } = facts.writes.at(-1)!;
   const expiry = expiryOf({ ts: Math.floor(atMs / 1000), ttl }, timeline);
-  // It had expired before, which nobody has written down yet.
+  // The life had expired before that, and its expiry is not recorded yet.
   if (expiry !== undefined && expiry.expiredAtMs <= left.atMs) return facts;
   return { ...facts, end: endOf(left)! };
 }
 
-/** The facts of a life that was erased on request, with that request. */
+/** Adds the request to the facts of a life that was erased on request. */
 export function withErasureRequest(facts: LifeFacts, request: ErasureRequest | undefined): LifeFacts {
   return facts.purge === undefined || request === undefined ? facts : { ...facts, purge: { ...facts.purge, request } };
 }
@@ -80,7 +80,7 @@ export function lifeFacts(life: number, events: readonly RecordedEvent[]): LifeF
   return facts.soFar();
 }
 
-/** The facts of a life whose events come one after the other. */
+/** The facts of a life whose events are added one by one. */
 export class GrowingLifeFacts {
   readonly #life: number;
   #writes: LifeWrite[] = [];
@@ -111,7 +111,7 @@ export class GrowingLifeFacts {
         this.#end = endOf(event.data.withPartitionKey) ?? { kind: 'deleted', atMs: recorded.occurredAtMs, ...record };
         break;
       case 'ItemPurged':
-        // The ledger has every write, whether or not the truncation has reached the events.
+        // The ledger lists the writes, whether or not they are truncated already.
         this.#writes = decodeLedger(event.data.ledger).map(({ atMs, ttl, omittedAfter }) =>
           omittedAfter === undefined ? { atMs, ttl } : { atMs, ttl, omittedAfter },
         );

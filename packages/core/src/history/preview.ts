@@ -2,16 +2,16 @@ import type { PolicyTimeline } from '../ttl/policy-timeline.ts';
 import type { DefaultTtl } from '../ttl/ttl-value.ts';
 import { type ItemTimes, secondBounds, type Watermarks, watermarks } from '../ttl/watermarks.ts';
 
-/** A TTL policy that somebody thinks of. */
+/** A TTL policy that a user considers. */
 export interface ProposedPolicy {
   readonly defaultTtl: DefaultTtl;
-  /** When it would take effect, in milliseconds: now, or later for one that is to be scheduled. */
+  /** When it would take effect, in milliseconds: now, or later if it is to be scheduled. */
   readonly effectiveFromMs: number;
 }
 
 /**
- * Items within a span of times, whole seconds: those without a ttl of their own by `_ts`, the others by `_ts + ttl`.
- * After `after`, up to and with `upTo`. Items whose own ttl is -1 are in none.
+ * The items whose time lies in a span, in whole seconds: after `after`, up to and including `upTo`. The time of an item
+ * without a ttl of its own is `_ts`, that of another is `_ts + ttl`. Items whose own ttl is -1 are in no span.
  */
 export interface TimeSpan {
   readonly by: 'default' | 'own';
@@ -28,7 +28,7 @@ export function isWithin({ ts, ttl }: ItemTimes, { by, after, upTo, writtenAfter
   return time > after && time <= upTo;
 }
 
-/** Until when after the policy's start a bar of the preview's histogram reaches, in seconds. The last has no end. */
+/** How far each bar of the preview's histogram reaches after the policy's start, in seconds. The last bar has no end. */
 export const HISTOGRAM_SECONDS = [
   3_600,
   86_400,
@@ -40,27 +40,27 @@ export const HISTOGRAM_SECONDS = [
   Number.POSITIVE_INFINITY,
 ] as const;
 
-/** Which spans of times a proposed policy would do what with. Counting them is the preview. */
+/** The spans of times that a proposed policy affects in different ways. The preview is the number of items in them. */
 export interface PreviewSpans {
-  /** Visible when the policy takes effect, and expired by it at once. */
+  /** Items that are visible when the policy takes effect, and that it makes expire at once. */
   readonly atOnce: readonly TimeSpan[];
-  /** For each bar of {@link HISTOGRAM_SECONDS} what would expire within it. */
+  /** For each bar of {@link HISTOGRAM_SECONDS}, the items that would expire within it. */
   readonly later: readonly (readonly TimeSpan[])[];
-  /** What would never expire under the policy, besides items whose own ttl is -1. */
+  /** Items that would never expire under the policy, besides those whose own ttl is -1. */
   readonly never: readonly TimeSpan[];
-  /** The watermarks under the policies on record and under the proposed one, when it takes effect. */
+  /** The watermarks when the policy takes effect: under the recorded policies, and under the proposed one. */
   readonly before: Watermarks;
   readonly after: Watermarks;
 }
 
 /**
- * What a proposed policy would do with items by their times alone: the two watermarks move from where the policies
- * on record have them to where the proposed one puts them, and what lies between expires at once.
+ * What a proposed policy would do with items, by their times alone. It moves the two watermarks from where the recorded
+ * policies put them to where it puts them itself, and items in between expire at once.
  *
- * The policies on record end one millisecond before the proposed one starts: whose countdown ends just when it does is
- * its to keep or to take.
+ * The recorded policies end one millisecond before the proposed one starts. So for an item whose countdown ends exactly
+ * at its start, the proposed policy decides.
  *
- * @param toldMs up to when somebody was told what has expired, in milliseconds; no policy brings that back
+ * @param toldMs up to when clients were told what has expired, in milliseconds; no policy brings that back
  */
 export function previewSpans(
   timeline: PolicyTimeline,
@@ -71,7 +71,7 @@ export function previewSpans(
   const kept = timeline.filter(({ fromMs }) => fromMs < effectiveFromMs);
   const version = (timeline.at(-1)?.version ?? 0) + 1;
   const proposed = watermarks([...kept, { fromMs: effectiveFromMs, defaultTtl, version }], effectiveFromMs);
-  // What has expired stays so: a millisecond at the edge between two policies must not seem to bring anything back.
+  // Expired items stay expired: the millisecond between two policies must not seem to bring anything back.
   const after = {
     defaultMs: Math.max(before.defaultMs, proposed.defaultMs),
     itemMs: Math.max(before.itemMs, proposed.itemMs),
@@ -96,7 +96,7 @@ export function previewSpans(
   };
 }
 
-/** Cuts everything after a watermark into the histogram's bars. */
+/** Divides everything after a watermark among the histogram's bars. */
 function bars(later: TimeSpan[][], by: TimeSpan['by'], from: number, ttl: number, effectiveFromMs: number): void {
   let after = from;
   HISTOGRAM_SECONDS.forEach((bar, index) => {

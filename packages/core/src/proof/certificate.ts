@@ -14,28 +14,31 @@ import type { FactLeaf } from './leaf.ts';
 import { leafHash, rootOfProof } from './merkle-tree.ts';
 
 export const CERTIFICATE_FORMAT = 'epitaph.certificate-of-disposal/2';
-/** As {@link CERTIFICATE_FORMAT}, but of what left with its partition key it has when that was recorded, and by whom. */
+/**
+ * The first format: for a life that left with its partition key, the statement had the time and the actor of the life's
+ * own record.
+ */
 const FIRST_FORMAT = 'epitaph.certificate-of-disposal/1';
 
-// Facts of lives as leaves have them, without names. Made once: there are as many certificates as lives.
+// The schemas of facts of lives as they are in leaves, without names. Made once, because there are as many certificates as lives.
 const purgedLeafSchema = itemPurgedSchema.omit({ id: true, partitionKey: true });
 const expiredLeafSchema = itemExpiredSchema.omit({ id: true, partitionKey: true });
 const deletedLeafSchema = itemDeletedSchema.pick({ withPartitionKey: true });
 
-/** What a certificate states of a life whose content was erased. Follows from its facts alone. Times in milliseconds. */
+/** What a certificate states of a life whose content was erased. Everything follows from the facts. Times in milliseconds. */
 export interface DisposalStatement {
   readonly containerRid: string;
-  /** Names the item by a keyed hash: no content, no id, no partition key. */
+  /** Identifies the item by a keyed hash. Contains no content, no id and no partition key. */
   readonly stream: string;
   readonly life: number;
-  /** How many writes the life had, and when the first and the last were. */
+  /** How many writes the life had. The next two are the times of the first and the last one. */
   readonly writes: number;
   readonly firstWriteAtMs: number;
   readonly lastWriteAtMs: number;
-  /** SHA-256 over the ledger as canonical JSON, hexadecimal: what was written, without saying it. */
+  /** SHA-256 of the ledger as canonical JSON, hexadecimal. Commits to what was written without revealing it. */
   readonly ledgerSha256: string;
   readonly cause: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
-  /** When the life ended: its deadline, or the request that deleted it; the erasure itself for any other cause. */
+  /** When the life ended: its deadline, or the request that deleted it. For any other cause, the erasure itself. */
   readonly endedAtMs: number;
   readonly endedBy: string;
   /** For an expired life: the rule, the arithmetic and the policy. */
@@ -50,26 +53,26 @@ export interface DisposalStatement {
   readonly erasedBy: string;
   readonly erasedHow: 'key-destroyed';
   readonly key: number;
-  /** Until when a copy of the key vault made before could still open the content; null when there is none. */
+  /** Until when an older copy of the key vault could still open the content. Null if there is no such copy. */
   readonly recoverableUntilMs: number | null;
-  /** What was in the way of the erasure no more when the key went; older records do not say. */
+  /** What was checked before the key was destroyed. Absent in older records. */
   readonly checks?: NonNullable<ItemPurged['checks']>;
-  /** What was left in the log, unreadable, and what takes that away; older records do not say. */
+  /** What was left in the log, unreadable, and what removes it. Absent in older records. */
   readonly remains?: NonNullable<ItemPurged['remains']>;
 }
 
-/** A fact with the proof that it is on record. Hashes are base64. */
+/** A fact with the proof that it is recorded. Hashes are base64. */
 export interface CertifiedFact {
   readonly fact: FactLeaf;
   readonly leaf: number;
   readonly path: readonly string[];
 }
 
-/** A certificate of disposal. No content is in it, nor anything that names a person to who does not know the item. */
+/** A certificate of disposal. It has no content, and nothing that identifies a person to somebody who does not know the item. */
 export interface DisposalCertificate {
   readonly format: typeof CERTIFICATE_FORMAT | typeof FIRST_FORMAT;
   readonly statement: DisposalStatement;
-  /** The facts that it follows from, oldest first; the last is the erasure. */
+  /** The facts that the statement follows from, oldest first. The last one is the erasure. */
   readonly facts: readonly CertifiedFact[];
   /** A signed checkpoint of the tree that the facts are proven to be in. */
   readonly checkpoint: string;
@@ -77,13 +80,13 @@ export interface DisposalCertificate {
 
 export const UNPROVEN_FORMAT = 'epitaph.unproven/1';
 
-/** Stands in a list where a proof would, of what the log has damaged: so the list says that it lacks one, and goes on. */
+/** Stands in a list in place of a proof that can't be made because the log is damaged, so that the list shows what it lacks. */
 export interface Unproven {
   readonly format: typeof UNPROVEN_FORMAT;
   readonly stream: string;
-  /** Of an erasure: when it was, in milliseconds. */
+  /** For an erasure: its time, in milliseconds. */
   readonly erasedAtMs?: number;
-  /** Of a fact of a container: its place in the stream. */
+  /** For a fact of a container: its revision in the stream. */
   readonly revision?: number;
   readonly reason: string;
 }
@@ -92,9 +95,9 @@ export const isUnproven = (line: unknown): line is Unproven =>
   (line as { readonly format?: unknown } | null)?.format === UNPROVEN_FORMAT;
 
 /**
- * The statement that the facts of one life support, which are all that it has besides its writes.
+ * The statement that follows from the facts of one life. These must be all of the life's events besides its writes.
  *
- * @returns undefined when they are not a life's end and erasure
+ * @returns undefined if the facts are not the end and the erasure of a life
  */
 export function disposalStatement(
   facts: readonly FactLeaf[],
@@ -106,7 +109,7 @@ export function disposalStatement(
   if (purge?.type !== 'ItemPurged' || place === undefined) return undefined;
   const data = purgedLeafSchema.safeParse(purge.data).data;
   if (data === undefined) return undefined;
-  // All that follows the writes: without its end, a life would seem to have ended when it was erased.
+  // All facts after the writes must be there. Without the fact of its end, a life would seem to have ended when it was erased.
   const { writes: written } = data.ledger;
   if (facts.some(({ stream, revision }, index) => stream !== purge.stream || revision !== written + index)) {
     return undefined;
@@ -155,7 +158,7 @@ export type Verdict<Statement> =
   | { readonly ok: true; readonly statement: Statement; readonly treeSize: number }
   | { readonly ok: false; readonly reason: string };
 
-/** Checks a certificate with a public key and nothing else. */
+/** Checks a certificate with nothing but a public key. */
 export function verifyCertificate(
   certificate: DisposalCertificate,
   key: VerifierKey,
@@ -177,9 +180,9 @@ export function verifyStatement<Statement>(
   key: VerifierKey,
   cryptography: CheckpointCryptography,
   from: {
-    /** The statement that facts support; undefined when they support none. */
+    /** The statement that follows from the facts. Undefined if none does. */
     readonly derive: (facts: readonly FactLeaf[]) => Statement | undefined;
-    /** What is to be said then. */
+    /** The reason to give in that case. */
     readonly otherwise: string;
   },
 ): Verdict<Statement> {
@@ -194,7 +197,7 @@ export function verifyStatement<Statement>(
   return { ok: true, statement: derived, treeSize: checkpoint.size };
 }
 
-/** The first of some facts that is not proven to be in a tree; undefined when all are. */
+/** The first fact that is not proven to be in a tree. Undefined if all are. */
 export function unprovenFact(
   facts: readonly CertifiedFact[],
   { size, root }: Pick<Checkpoint, 'size' | 'root'>,

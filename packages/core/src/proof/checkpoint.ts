@@ -1,9 +1,9 @@
 /**
- * A tree's head, signed: how large it was and what it hashed to. Source: C2SP, "tlog-checkpoint" and "signed-note";
+ * The head of a tree, to be signed: its size and its root hash. Source: C2SP, "tlog-checkpoint" and "signed-note";
  * signatures are Ed25519 (signature type 0x01).
  */
 export interface Checkpoint {
-  /** Names the log, without a blank or a plus. */
+  /** The name of the log, without blanks and plus signs. */
   readonly origin: string;
   readonly size: number;
   readonly root: Uint8Array;
@@ -15,7 +15,7 @@ export interface VerifierKey {
   readonly publicKey: Uint8Array;
 }
 
-/** The cryptography, which core has none of. */
+/** The cryptography, as a parameter, because core has none of its own. */
 export interface CheckpointCryptography {
   readonly sha256: (...parts: readonly Uint8Array[]) => Uint8Array;
   /** Ed25519 over the text. */
@@ -55,7 +55,7 @@ export function verifierKeyText(key: VerifierKey, { sha256 }: Pick<CheckpointCry
   return `${key.name}+${hash}+${base64(Uint8Array.of(ED25519, ...key.publicKey))}`;
 }
 
-/** @returns undefined for what is no Ed25519 verifier key, or one whose hash is not its own */
+/** @returns undefined if the text is no Ed25519 verifier key, or its hash is not that of the key */
 export function readVerifierKey(
   text: string,
   cryptography: Pick<CheckpointCryptography, 'sha256'>,
@@ -64,14 +64,14 @@ export function readVerifierKey(
   const bytes = encoded === undefined ? undefined : fromBase64(encoded);
   if (name === undefined || bytes?.length !== 33) return undefined;
   const key = { name, publicKey: bytes.subarray(1) };
-  // Which has the algorithm in it, too.
+  // This compares the algorithm, too, which is part of the text.
   return verifierKeyText(key, cryptography) === text.trim() ? key : undefined;
 }
 
 /**
  * The checkpoint in a signed note.
  *
- * @returns undefined when the note is malformed, or no line of it is this key's good signature
+ * @returns undefined if the note is malformed, or has no valid signature of this key
  */
 export function openCheckpoint(
   note: string,
@@ -111,7 +111,7 @@ export function base64(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes));
 }
 
-/** @returns undefined for what is not base64 in its one canonical form */
+/** @returns undefined if the text is not base64 in its canonical form */
 export function fromBase64(text: string): Uint8Array | undefined {
   try {
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));

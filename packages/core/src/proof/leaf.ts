@@ -4,9 +4,10 @@ import type { RecordedEvent } from '../log/recorded-event.ts';
 import { parseUniqueKeyStream } from '../unique-key/stream-name.ts';
 
 /**
- * A recorded fact as a leaf of the proof tree: everything but its place in one particular log. Of an item it says
- * the stream's name, which is a keyed hash of id and partition key, and neither of these: a proof of what became of an
- * item can be shown to anyone. Facts of a container, among them its deletes by partition key, are as they were recorded.
+ * A recorded fact as a leaf of the proof tree: everything except its position in a particular log. A fact of an item
+ * has the stream's name, which is a keyed hash of id and partition key, but neither of these themselves. So a proof of
+ * what became of an item can be shown to anyone. Facts of a container, such as its deletes by partition key, are as
+ * they were recorded.
  */
 export interface FactLeaf {
   readonly stream: string;
@@ -22,8 +23,8 @@ export interface FactLeaf {
 }
 
 /**
- * True for facts that are never truncated. All are such but an item's writes, which are covered by the ledgers, and
- * who took a unique key's value, which only ever says something of those.
+ * True for facts that are never truncated. These are all events except an item's writes, which the ledgers cover, and
+ * the events of unique keys, which only say something about those writes.
  */
 export function isPermanentFact({ stream, type }: Pick<RecordedEvent, 'stream' | 'type'>): boolean {
   if (parseUniqueKeyStream(stream) !== undefined) return false;

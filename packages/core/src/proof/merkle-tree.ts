@@ -1,6 +1,6 @@
 import { invariant } from '../invariant.ts';
 
-/** SHA-256 over the parts one after the other: 32 bytes. Passed in, because core knows no cryptography of its own. */
+/** SHA-256 of the concatenated parts: 32 bytes. A parameter, because core has no cryptography of its own. */
 export type Sha256 = (...parts: readonly Uint8Array[]) => Uint8Array;
 
 const LEAF = Uint8Array.of(0);
@@ -13,14 +13,11 @@ export const nodeHash = (sha256: Sha256, left: Uint8Array, right: Uint8Array): U
 
 /** Leaf hashes `[from, to)` of a tree, or hashes of complete subtrees of it; see {@link rangeHash}. */
 export interface HashSource {
-  /**
-   * Hash of the complete subtree of 2^level leaves that begins at leaf `index << level`; level 0 are the leaves
-   * themselves.
-   */
+  /** Hash of the complete subtree of 2^level leaves that begins at leaf `index << level`. Level 0 is the leaves themselves. */
   hash(level: number, index: number): Uint8Array;
 }
 
-/** The hash of a tree of so many leaves. Source: RFC 6962, section 2.1; of an empty tree the hash of nothing. */
+/** The hash of a tree with `size` leaves. An empty tree has the hash of no bytes. Source: RFC 6962, section 2.1. */
 export function treeHash(sha256: Sha256, source: HashSource, size: number): Uint8Array {
   return size === 0 ? sha256() : rangeHash(sha256, source, 0, size);
 }
@@ -35,8 +32,8 @@ function rangeHash(sha256: Sha256, source: HashSource, from: number, to: number)
 }
 
 /**
- * The audit path of a leaf: the hashes that, with its own, make the tree's. From the leaf upwards. Source: RFC 6962,
- * section 2.1.1.
+ * The audit path of a leaf, from the leaf upwards: the hashes from which, with the leaf's own, the tree's hash is
+ * computed. Source: RFC 6962, section 2.1.1.
  */
 export function inclusionProof(sha256: Sha256, source: HashSource, leaf: number, size: number): Uint8Array[] {
   invariant(leaf >= 0 && leaf < size, 'a proof is of a leaf in the tree');
@@ -56,7 +53,7 @@ export function inclusionProof(sha256: Sha256, source: HashSource, leaf: number,
   return path;
 }
 
-/** The hash of a tree of `size` leaves that an audit path leads to; undefined for a path of the wrong length. */
+/** The root hash of a tree of `size` leaves that follows from an audit path. Undefined for a path of the wrong length. */
 export function rootOfProof(
   sha256: Sha256,
   hash: Uint8Array,
@@ -83,8 +80,8 @@ function largestPowerBelow(count: number): number {
 }
 
 /**
- * That a smaller tree is the beginning of a larger one: the hashes from which both roots follow. Source: RFC 6962,
- * section 2.1.2.
+ * The proof that a smaller tree is the beginning of a larger one: the hashes from which both roots follow. Source: RFC
+ * 6962, section 2.1.2.
  */
 export function consistencyProof(sha256: Sha256, source: HashSource, from: number, to: number): Uint8Array[] {
   invariant(from > 0 && from <= to, 'a tree is consistent with one that is no smaller');
@@ -107,7 +104,7 @@ export function consistencyProof(sha256: Sha256, source: HashSource, from: numbe
   return path;
 }
 
-/** The roots of both trees that a consistency proof leads to; undefined for a proof of the wrong length. */
+/** The roots of both trees that follow from a consistency proof. Undefined for a proof of the wrong length. */
 export function rootsOfConsistency(
   sha256: Sha256,
   from: number,
@@ -135,10 +132,10 @@ export function rootsOfConsistency(
   return next === path.length ? roots : undefined;
 }
 
-/** A tree that only grows, of which no more is kept than its root needs: the hashes of its largest subtrees. */
+/** A tree that only grows. It keeps only what the root needs: the hashes of its largest complete subtrees. */
 export class CompactTree {
   readonly #sha256: Sha256;
-  /** By level; undefined where the size has no such power of two. */
+  /** By level. Undefined if the size does not contain this power of two. */
   readonly #subtrees: (Uint8Array | undefined)[] = [];
   #size = 0;
 

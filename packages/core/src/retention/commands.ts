@@ -1,6 +1,6 @@
 import type { RecordedScope } from './events.ts';
 
-/** The vault has the hold already: this puts it on record. */
+/** Records a hold that is in the vault already. */
 export interface PlaceHold {
   readonly type: 'PlaceHold';
   readonly holdId: string;
@@ -34,10 +34,10 @@ export interface RequestErasure {
   readonly reason: string;
 }
 
-/** What became of a request: all lives are erased, or something keeps one. */
+/** Records the outcome of a request: all lives are erased, or something keeps one of them. */
 export interface SettleErasure {
   readonly type: 'SettleErasure';
-  /** Position of the request. */
+  /** Position of the request's event. */
   readonly position: number;
   readonly erasedLives: number;
   readonly alreadyErasedLives: number;
@@ -45,7 +45,10 @@ export interface SettleErasure {
     | {
         readonly holds: readonly string[];
         readonly floorUntilMs: number | null;
-        /** True where the vault goes on to keep it without a record that says so; otherwise nothing is recorded then. */
+        /**
+         * True if the vault keeps the content although no hold or floor on record explains it. Otherwise nothing is
+         * recorded when all of them are gone.
+         */
         readonly isUnrecorded?: boolean | undefined;
       }
     | undefined;

@@ -5,11 +5,11 @@ import type { RetentionEvent } from './events.ts';
 import { isStanding } from './hold-register.ts';
 import type { Retention } from './state.ts';
 
-/** Holds that may stand on a container at a time: every node has them in memory. */
+/** How many holds may be in force on a container at a time. Every node has them in memory. */
 export const MAX_STANDING_HOLDS = 20_000;
 
 export type RetentionRefusal =
-  /** That id was given to a hold before, standing or released: an id means one hold for ever. */
+  /** A hold was given that id before, and may be released by now: an id means the same hold for ever. */
   { readonly reason: 'hold-exists' } | { readonly reason: 'hold-not-found' } | { readonly reason: 'too-many-holds' };
 
 export type RetentionDecision = Decision<RetentionEvent, RetentionRefusal>;
@@ -17,7 +17,7 @@ export type RetentionDecision = Decision<RetentionEvent, RetentionRefusal>;
 const accept = (...events: RetentionEvent[]): RetentionDecision => ({ kind: 'accepted', events });
 const refuse = (refusal: RetentionRefusal): RetentionDecision => ({ kind: 'refused', refusal });
 
-/** Decides what is put on record of keeping and erasing content. What may be erased the vault decides, not this. */
+/** Decides what is recorded about keeping and erasing content. What may be erased is decided by the vault, not here. */
 export function decideRetention(state: Retention, command: RetentionCommand): RetentionDecision {
   switch (command.type) {
     case 'PlaceHold': {
@@ -71,14 +71,14 @@ function settleErasure(
   { position, erasedLives, alreadyErasedLives, kept }: SettleErasure,
 ): RetentionDecision {
   const pending = erasures.find((erasure) => erasure.position === position);
-  // Another node, or a start after a crash, has settled it.
+  // Another node, or a start after a crash, has settled the request already.
   if (pending === undefined) return accept();
   const { item } = pending;
   if (kept === undefined) {
     return accept({ type: 'ErasureCompleted', data: { position, item, erasedLives, alreadyErasedLives } });
   }
   const { floorUntilMs, isUnrecorded = false } = kept;
-  // Where all that was in the way is over, another node may have erased it by now.
+  // If nothing that kept the content is in force any more, another node may have erased it by now.
   const isOver = (holdId: string): boolean => {
     const hold = holds.find(holdId);
     return hold !== undefined && !isStanding(hold);

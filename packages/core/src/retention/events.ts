@@ -2,12 +2,12 @@ import { z } from 'zod';
 import type { EventOf } from '../upcast.ts';
 
 /**
- * What a hold covers, as it is on record: names of streams without the `item-<container rid>.` that they all begin
- * with. They are keyed hashes, so who doesn't know an item can't tell it from its name.
+ * What a hold covers, as it is recorded: names of streams without `item-<container rid>.`, with which all of them
+ * begin. The names are keyed hashes, so they don't reveal an item to somebody who doesn't know it.
  */
 const recordedScopeSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('container') }),
-  /** All items of a partition key, now and later, by what their names begin with. */
+  /** All items of a partition key, now and later, by the common beginning of their streams' names. */
   z.object({ kind: z.literal('partition-key'), prefix: z.string() }),
   /** All lives of some items, now and later. */
   z.object({ kind: z.literal('items'), items: z.array(z.string()) }),
@@ -20,7 +20,7 @@ const holdPlacedSchema = z.object({
   holdId: z.string(),
   scope: recordedScopeSchema,
   reason: z.string(),
-  /** Lives in its scope whose content was gone already: for them the hold came too late. */
+  /** Number of lives in its scope whose content was erased already: for them the hold came too late. */
   tooLateFor: z.int(),
 });
 
@@ -28,23 +28,23 @@ export type HoldPlaced = z.infer<typeof holdPlacedSchema>;
 
 const holdReleasedSchema = z.object({ holdId: z.string(), reason: z.string() });
 
-/** Seconds from a life's last write during which its content must not be erased. */
+/** For how many seconds after a life's last write its content must not be erased. */
 const retentionFloorChangedSchema = z.object({
   fromSeconds: z.int().min(0),
   toSeconds: z.int().min(0),
   reason: z.string(),
 });
 
-/** Seconds after a delete or an expiry during which an item can be brought back. */
+/** For how many seconds after a delete or an expiry an item can be brought back. */
 const recoveryWindowChangedSchema = z.object({
   fromSeconds: z.int().min(0),
   toSeconds: z.int().min(0),
   reason: z.string(),
 });
 
-/** Somebody wants every life of an item erased. What became of it follows. */
+/** A request to erase every life of an item. An event with its outcome follows. */
 const erasureRequestedSchema = z.object({
-  /** The item's streams without container and life: a keyed hash. */
+  /** The name of the item's streams without container and life: a keyed hash. */
   item: z.string(),
   requestedBy: z.string(),
   reason: z.string(),
@@ -54,11 +54,11 @@ const erasureRefusedSchema = z.object({
   /** Position of the `ErasureRequested`. */
   position: z.int(),
   item: z.string(),
-  /** Holds that stand against it. */
+  /** Holds that prevent it. */
   holds: z.array(z.string()),
-  /** When the last floor in the way will have passed, in milliseconds; null when only holds are in the way. */
+  /** When the last floor in the way will have passed, in milliseconds. Null if only holds are in the way. */
   floorUntilMs: z.int().nullable(),
-  /** Lives that were erased before one was found to be kept; 0 unless a hold came in between. */
+  /** How many lives were erased before one was found to be kept. 0 unless a hold was placed in between. */
   erasedLives: z.int(),
 });
 
@@ -66,20 +66,20 @@ const erasureCompletedSchema = z.object({
   position: z.int(),
   item: z.string(),
   erasedLives: z.int(),
-  /** Lives whose content was gone before. */
+  /** Number of lives whose content had been erased before. */
   alreadyErasedLives: z.int(),
 });
 
-/** Somebody brings back one item, or all that the start of one policy took; each is an `ItemRecovered` of its own. */
+/** A request to bring back one item, or all items that expired by the start of one policy. Each gets its own `ItemRecovered`. */
 const recoveryRequestedSchema = z.object({
   item: z.string().optional(),
   policyVersion: z.int().optional(),
   reason: z.string(),
 });
 
-/** Content of a life that has ended was read. On record before it was given out. */
+/** Content of a life that has ended was read. Recorded before the content was given out. */
 const heldContentReadSchema = z.object({
-  /** The stream of the life, without the container. */
+  /** The name of the life's stream, without the container. */
   life: z.string(),
   revision: z.int(),
   reason: z.string(),
@@ -97,7 +97,7 @@ export const retentionEventSchemas = {
   HeldContentRead: heldContentReadSchema,
 } as const;
 
-/** What a container's stream says of keeping and erasing content. Closed. */
+/** The closed union of the events about keeping and erasing content, which are in a container's stream. */
 export type RetentionEvent = EventOf<typeof retentionEventSchemas>;
 
 export function isRetentionEvent<Event extends { readonly type: string }>(

@@ -4,7 +4,7 @@ import type { HoldPlaced, RetentionEvent } from './events.ts';
 import type { StandingHold } from './hold-register.ts';
 import type { Retention } from './state.ts';
 
-/** What is known of keeping content after one more event. */
+/** The retention state after one more event. */
 export function evolveRetention(state: Retention, event: RetentionEvent, recorded: RecordedEvent): Retention {
   const { position, actor: by } = recorded;
   switch (event.type) {
@@ -29,7 +29,7 @@ export function evolveRetention(state: Retention, event: RetentionEvent, recorde
   }
 }
 
-/** A hold by the record that it was placed. */
+/** A hold, from the event that recorded it. */
 export function placedHold({ scope, ...facts }: HoldPlaced, recorded: RecordedEvent): StandingHold {
   const { actor: placedBy, occurredAtMs: placedAtMs, position } = recorded;
   const kept = scope.kind === 'query' ? { kind: scope.kind, count: scope.lives.length } : scope;

@@ -1,8 +1,8 @@
 import type { ContainerState } from '../container/state.ts';
 
 /**
- * Seconds after its end for which a life can be brought back, in a container that is there: its recovery window, and the
- * policy grace for one that a policy's start ended.
+ * For how many seconds after its end a life can be brought back while its container exists: the recovery window, and
+ * for a life that ended by a policy's start the policy grace, if that is longer.
  */
 export function graceSeconds(
   state: Pick<ContainerState, 'retention' | 'policyGraceSeconds'>,

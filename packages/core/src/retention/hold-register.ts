@@ -1,27 +1,27 @@
 import type { RecordedScope } from './events.ts';
 
-/** A hold as the container's stream has it; one that was released stays. */
+/** A hold with all that the container's events say of it, also after its release. */
 export interface RecordedHold {
   readonly holdId: string;
-  /** Of a query's result only how many lives it named: the event at `position` has their names. */
+  /** For a query's result only the number of lives. Their names are in the event at `position`. */
   readonly scope: Exclude<RecordedScope, { kind: 'query' }> | { readonly kind: 'query'; readonly count: number };
   readonly reason: string;
   readonly tooLateFor: number;
   readonly placedBy: string;
   readonly placedAtMs: number;
-  /** Of the `HoldPlaced` in the log. */
+  /** Position of the `HoldPlaced`. */
   readonly position: number;
   readonly released?: { readonly by: string; readonly atMs: number; readonly reason: string };
 }
 
 export type StandingHold = Omit<RecordedHold, 'released'>;
 
-/** What is remembered of a hold that was released. The rest is in the log, at these positions: there are more each year. */
+/** What is kept of a released hold, because there are more of these each year. The rest is in the log, at these positions. */
 export interface ReleasedHold {
   readonly holdId: string;
-  /** Of the `HoldPlaced`. */
+  /** Position of the `HoldPlaced`. */
   readonly position: number;
-  /** Of the `HoldReleased`. */
+  /** Position of the `HoldReleased`. */
   readonly releasePosition: number;
 }
 
@@ -29,23 +29,27 @@ export type KnownHold = StandingHold | ReleasedHold;
 
 export const isStanding = (hold: KnownHold): hold is StandingHold => !('releasePosition' in hold);
 
-/** What versions of a register share: each has so many of the first of both lists. */
+/** What all versions of a register share. Each version uses a number of first entries of `placed` and of `releases`. */
 interface Shared {
   readonly placed: KnownHold[];
   readonly places: Map<string, number>;
-  /** Of those that stood when they came into the first list. */
+  /** The releases of holds that were in force when they were added to `placed`. */
   readonly releases: { readonly place: number; readonly position: number }[];
-  /** By the place of the hold. */
+  /** Index in `releases`, by the hold's index in `placed`. */
   readonly releaseOf: Map<number, number>;
 }
 
-/** What released holds said is kept of so many at least, and of one hold in so many, until it is forgotten. */
+/**
+ * The lists are copied, without what released holds said, once there are more than this many releases, and more than
+ * one release for every `HOLDS_PER_RELEASE` holds.
+ */
 const LEAST_RELEASES = 16;
 const HOLDS_PER_RELEASE = 8;
 
 /**
- * The holds of a container in the order in which they were placed, released ones too. There are more of them each year, so
- * a version has what the one before it has and does not copy it: to place or release one takes as long whatever there is.
+ * The holds of a container in the order in which they were placed, with the released ones. An immutable value. There
+ * are more holds each year, so a new version shares the lists of the one before and does not copy them: placing or
+ * releasing a hold takes the same time whatever their number.
  */
 export class HoldRegister implements Iterable<KnownHold> {
   static readonly empty = new HoldRegister(nothing(), 0, 0, 0);
@@ -53,7 +57,7 @@ export class HoldRegister implements Iterable<KnownHold> {
   readonly #shared: Shared;
   readonly #placed: number;
   readonly #releases: number;
-  /** How many are not released. */
+  /** How many holds are in force. */
   readonly standing: number;
 
   private constructor(shared: Shared, placed: number, releases: number, standing: number) {
@@ -86,9 +90,9 @@ export class HoldRegister implements Iterable<KnownHold> {
   }
 
   /**
-   * The same where there is no such hold, or it is released already.
+   * Returns this register if it has no such hold, or the hold is released already.
    *
-   * @param position of the `HoldReleased` in the log
+   * @param position position of the `HoldReleased`
    */
   withReleased(holdId: string, position: number): HoldRegister {
     const known = this.find(holdId);
@@ -99,12 +103,12 @@ export class HoldRegister implements Iterable<KnownHold> {
     releaseOf.set(place, releases.length);
     releases.push({ place, position });
     const register = new HoldRegister(latest.#shared, latest.#placed, latest.#releases + 1, latest.standing - 1);
-    // So seldom that each release pays for the copying of a few holds.
+    // Copies are so rare that each release pays for copying only a few holds.
     const isMuch = releases.length > Math.max(LEAST_RELEASES, latest.#placed / HOLDS_PER_RELEASE);
     return isMuch ? register.#copy() : register;
   }
 
-  /** With these as they are now, which may be there already. */
+  /** Adds these holds, or updates those that are there already. */
   with(holds: Iterable<KnownHold>): HoldRegister {
     let register = this.#latest();
     for (const hold of holds) {
@@ -114,7 +118,7 @@ export class HoldRegister implements Iterable<KnownHold> {
     return register;
   }
 
-  /** Those that were placed after a position of the log. */
+  /** The holds that were placed after a position of the log. */
   *after(position: number): Generator<KnownHold> {
     let from = 0;
     for (let to = this.#placed; from < to;) {
@@ -137,14 +141,14 @@ export class HoldRegister implements Iterable<KnownHold> {
     return { holdId, position, releasePosition: this.#shared.releases[release]!.position };
   }
 
-  /** The same, to be appended to: of all that share their lists only the last may be. */
+  /** A register with the same holds that can be appended to. Of all versions that share their lists only the newest can be. */
   #latest(): HoldRegister {
     const { placed, releases } = this.#shared;
     const isLatest = placed.length === this.#placed && releases.length === this.#releases;
     return isLatest && this.#placed > 0 ? this : this.#copy();
   }
 
-  /** What released holds said is not copied: it is gone when no version before this is in use any more. */
+  /** What released holds said is not copied. It is freed when no version before this one is in use any more. */
   #copy(): HoldRegister {
     const placed = [...this];
     const places = new Map(placed.map(({ holdId }, place) => [holdId, place]));

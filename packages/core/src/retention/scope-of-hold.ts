@@ -4,7 +4,7 @@ import type { EventLog } from '../log/event-log.ts';
 import type { RecordedScope } from './events.ts';
 import type { StandingHold } from './hold-register.ts';
 
-/** All that a hold names: the lives of a query's result are in its record alone. */
+/** The whole scope of a hold. The lives of a query's result are read from the log, where the hold was recorded. */
 export async function scopeOfHold(
   log: Pick<EventLog, 'readAt'>,
   { scope, position }: Pick<StandingHold, 'scope' | 'position'>,

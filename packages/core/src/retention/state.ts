@@ -1,19 +1,19 @@
 import { HoldRegister } from './hold-register.ts';
 
-/** A request of which it is not on record what became of it. */
+/** A request for an erasure whose outcome is not recorded yet. */
 export interface PendingErasure {
-  /** Of the `ErasureRequested` in the log. */
+  /** Position of the `ErasureRequested`. */
   readonly position: number;
   readonly item: string;
   readonly by: string;
 }
 
-/** What a container's stream says of keeping content. */
+/** What the container's events say about keeping content. */
 export interface Retention {
   readonly holds: HoldRegister;
-  /** 0 for none. */
+  /** 0 for no floor. */
   readonly floorSeconds: number;
-  /** 0 for none. */
+  /** 0 for no window. */
   readonly recoveryWindowSeconds: number;
   readonly erasures: readonly PendingErasure[];
 }
@@ -25,6 +25,6 @@ export const initialRetention: Retention = {
   erasures: [],
 };
 
-/** Whether an item's erasure was asked for, and it is not on record yet what became of that. */
+/** Whether the erasure of an item was requested and its outcome is not recorded yet. */
 export const isBeingErased = ({ erasures }: Pick<Retention, 'erasures'>, item: string): boolean =>
   erasures.some((pending) => pending.item === item);

@@ -8,7 +8,7 @@ export type ScriptRefusal =
   | { readonly reason: 'not-found' }
   | { readonly reason: 'already-exists' }
   | { readonly reason: 'precondition-failed' }
-  /** The rid was used up, by another name or by one that is gone: the caller goes on to the next candidate. */
+  /** The rid is used, by another name or by a script that was deleted: the caller tries the next candidate. */
   | { readonly reason: 'rid-taken' };
 
 export type ScriptDecision = Decision<ScriptEvent, ScriptRefusal>;

@@ -1,18 +1,21 @@
 import { z } from 'zod';
 import type { EventOf } from '../upcast.ts';
 
-/** What a container has of JavaScript that clients store in it. */
+/** The kinds of JavaScript that clients store in a container. */
 export type ScriptKind = 'stored-procedure' | 'trigger' | 'user-defined-function';
 
-/** When a trigger runs, and with which operations, in the letters that its client gave both in, and compares them with. */
+/**
+ * When a trigger runs and for which operations. Upper and lower case is kept as the client gave it, because clients
+ * compare it.
+ */
 const triggerSchema = z.object({ type: z.string().regex(/^(?:pre|post)$/i), operation: z.string() });
 export type Trigger = z.infer<typeof triggerSchema>;
 
-/** What a replacement changes. */
+/** The part that a replacement changes. */
 const contentSchema = z.object({
   /** The text of a function. */
   body: z.string(),
-  /** Of triggers alone. */
+  /** Only for triggers. */
   trigger: triggerSchema.optional(),
 });
 export type ScriptContent = z.infer<typeof contentSchema>;

@@ -1,6 +1,6 @@
 import type { ScriptContent, ScriptKind } from './events.ts';
 
-/** Everything a script's stream says at a moment. */
+/** The state of a script, from all events of its stream. */
 export interface ScriptState extends ScriptContent {
   readonly status: 'live' | 'deleted';
   readonly rid: string;

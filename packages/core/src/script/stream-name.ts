@@ -1,4 +1,4 @@
-/** The stream of one script, named by its rid, which begins with its container's. */
+/** The stream of one script, named by its rid, which begins with its container's rid. */
 export function scriptStream(rid: string): string {
   return `script-${rid}`;
 }

@@ -4,7 +4,7 @@ import { type ScriptEvent, scriptEventSchemas } from './events.ts';
 
 export const scriptEventVersions = versionsOf(scriptEventSchemas);
 
-/** Reads a recorded event of a script's stream, of whatever version. */
+/** Reads a recorded event of a script's stream, in any version. */
 export function readScriptEvent(event: RecordedEvent): ScriptEvent {
   return parseEvent(event, scriptEventSchemas, scriptEventVersions);
 }

@@ -2,17 +2,17 @@ import type { AppendResult, EventLog, ExpectedRevision, LogSubscription, StreamR
 import type { NewEvent, RecordedBody, RecordedEvent } from '../log/recorded-event.ts';
 import { rejectionOf, sameBytes, sampleBytes, type TestFramework, turns } from './test-framework.ts';
 
-/** A log under test. It may hold events already (a shared server); the suite uses streams of its own. */
+/** A log under test. It may already have events (a shared server); the suite uses its own streams. */
 export interface EventLogUnderTest {
   readonly log: EventLog;
-  /** Opens the same data anew. The suite has closed the log before. Absent for a log that keeps nothing. */
+  /** Opens the same data again. The suite has closed the log before. Absent for a log that stores nothing. */
   readonly reopen?: () => Promise<EventLog>;
-  /** Closes whatever is still open, reopened logs too, and removes the data. A log may have been closed already. */
+  /** Closes everything that is still open, reopened logs too, and removes the data. A log may have been closed already. */
   readonly dispose: () => Promise<void>;
 }
 
 export interface EventLogContractOptions extends TestFramework {
-  /** What the adapter says of itself in {@link EventLog.spansStreams}. */
+  /** The adapter's {@link EventLog.spansStreams}. */
   readonly spansStreams: boolean;
   /** For each test; 30,000 ms by default. */
   readonly timeoutMs?: number;
@@ -32,7 +32,7 @@ export function describeEventLog(
 ): void {
   const { describe, expect } = options;
 
-  /** A test with a log of its own, disposed of whatever happens. */
+  /** A test with its own log, which is always disposed of. */
   const test = (sentence: string, body: (log: EventLog, under: EventLogUnderTest) => Promise<void>) => {
     options.it(
       sentence,
@@ -47,7 +47,7 @@ export function describeEventLog(
       options.timeoutMs ?? 30_000,
     );
   };
-  /** For logs that can open their data again. On others it passes and its name says so. */
+  /** For logs that can open their data again. On other logs the test passes, and its name says so. */
   const testReopened = (sentence: string, body: (log: EventLog, reopen: () => Promise<EventLog>) => Promise<void>) => {
     test(`${sentence} (where the log can be reopened)`, async (log, { reopen }) => {
       if (reopen === undefined) return;
@@ -58,7 +58,7 @@ export function describeEventLog(
     });
   };
 
-  /** What came back is what was given, at the place it should be. */
+  /** Expects the event that was given, at the given place. */
   const expectRecorded = (actual: RecordedEvent | undefined, given: NewEvent, place: Partial<RecordedEvent>) => {
     expect(actual === undefined).toBe(false);
     const { body: actualBody, ...actualFacts } = actual!;
@@ -75,7 +75,7 @@ export function describeEventLog(
     expectRecorded(actual, facts, place);
   };
 
-  /** The same for a body alone: none where nothing was given, or something without one. */
+  /** The same for a body alone. No body is expected if none was given. */
   const expectBody = (actual: RecordedBody | undefined, given: NewEvent | undefined, place: Partial<RecordedEvent>) => {
     if (actual === undefined || given?.body === undefined) {
       expect([actual, given?.body]).toEqual([undefined, undefined]);
@@ -85,7 +85,7 @@ export function describeEventLog(
     expect(sameBytes(actual.body, given.body), 'the body is the one that was given, byte for byte').toBe(true);
   };
 
-  /** Reads everything after a position page by page, and checks that positions only grow. */
+  /** Reads everything after a position page by page, and checks that positions increase. */
   const readEverything = async (log: EventLog, after: number, pageSize = 7) => {
     const events: RecordedEvent[] = [];
     for (let position = after; ;) {
@@ -132,7 +132,7 @@ export function describeEventLog(
         expect(await log.findStream(stream)).toBe(undefined);
         expectAppended(await append(log, `${stream}.0`, 'no-stream', [newEvent()]));
         expect(await log.findStream(stream)).toBe(`${stream}.0`);
-        // However many came after it.
+        // Whatever number of streams come after it.
         for (let number = 0; number < 3; number++) await append(log, newStream(), 'no-stream', [newEvent()]);
         expect(await log.findStream(stream)).toBe(`${stream}.0`);
         expect(await log.findStream(`${stream}.1`)).toBe(undefined);
@@ -542,7 +542,7 @@ export function describeEventLog(
           new Uint8Array(0),
           Uint8Array.from({ length: 256 }, (_, index) => index),
           sampleBytes(1_048_576),
-          // A view into a larger buffer is its own bytes, not the buffer's.
+          // A view into a larger buffer: only the bytes of the view count.
           sampleBytes(64).subarray(16, 48),
         ];
         for (const body of bodies) {
@@ -629,7 +629,7 @@ export function describeEventLog(
       test('scan finds the streams of a prefix, in parts of any length, and says how far it has looked', async (log) => {
         const start = await log.head();
         const family = newStream();
-        // Neighbours in the order of names on both sides, which are none of the family.
+        // Names just before and after the family's in the order of names, which do not belong to it.
         const others = [family.slice(0, -1), `${family.slice(0, -1)}~`, newStream()];
         const wanted: string[] = [];
         for (let round = 0; round < 6; round++) {
@@ -660,7 +660,7 @@ export function describeEventLog(
             position = part.position;
           }
           expect(found.map((event) => event.id)).toEqual(wanted);
-          // Others may write to a shared log meanwhile; what stood there has been passed.
+          // Others may write to a shared log in the meantime, but the scan has passed what was there.
           expect(position >= head).toBe(true);
           const bare = await log.readStream(family, { withBodies: false });
           expect(found.filter((event) => event.stream === family)).toEqual(bare);
@@ -895,7 +895,7 @@ export function describeEventLog(
         expect(ended).toBe(false);
         gate.resolve();
         await ending;
-        // Another subscriber that has seen the later event witnesses that this one would have.
+        // A second subscriber that has seen the later event proves that the first one would have seen it.
         const witness = new Collector([stream]);
         const witnessing = log.subscribe(start, witness);
         await witness.count(2);
@@ -922,7 +922,7 @@ export function describeEventLog(
         await append(log, stream, 'no-stream', [newEvent()]);
         await seen.called();
         while (ends.length < 2) await turns(1);
-        // First those from within: a second call must not be what wakes a first one that hangs.
+        // The calls from within come first, so that no second call wakes a first one that hangs.
         await Promise.all(ends);
         await inCaughtUp.unsubscribe();
         await inEvents.unsubscribe();
@@ -1178,15 +1178,15 @@ function placeOf({ id, stream, revision, position }: RecordedEvent) {
   return { id, stream, revision, position };
 }
 
-/** A listener that remembers, and can be waited for without a timer. */
+/** A listener that records what it gets, and that can be waited for without a timer. */
 class Collector {
   readonly events: RecordedEvent[] = [];
   readonly errors: unknown[] = [];
-  /** With each catching up, how many events had been delivered by then. */
+  /** For each `onCaughtUp`, how many events had been delivered by then. */
   readonly caughtUps: { readonly position: number; readonly delivered: number }[] = [];
-  /** How often it was called with events that concern it. */
+  /** How often it was called with events of its streams. */
   calls = 0;
-  /** True when it was called while an earlier call was under way. */
+  /** True if it was called during an earlier call. */
   overlapped = false;
   readonly #streams: ReadonlySet<string>;
   readonly #meanwhile: () => Promise<void>;
@@ -1194,8 +1194,8 @@ class Collector {
   #waiting: (() => void)[] = [];
 
   /**
-   * @param streams What concerns it; other streams of a shared log are passed over.
-   * @param meanwhile What each call waits for before it returns.
+   * @param streams the streams whose events it records; other streams of a shared log are ignored
+   * @param meanwhile what each call waits for before it returns
    */
   constructor(streams: readonly string[], meanwhile: () => Promise<void> = () => Promise.resolve()) {
     this.#streams = new Set(streams);

@@ -43,8 +43,8 @@ import { userStream } from '../user/stream-name.ts';
 import { userEventVersions } from '../user/upcast.ts';
 
 /**
- * A decider specified by examples: given these events, when this command, then those events or that refusal. After
- * Emmett's `DeciderSpecification`; the words of the outcomes are this store's.
+ * A decider specified by examples: given these events, when this command comes, then those events or that refusal
+ * follow. After Emmett's `DeciderSpecification`; the names of the outcomes are this store's.
  *
  *     givenItem(created).when(command).then(upserted);
  *     givenItem().when(command).thenRefused('not-found');
@@ -55,11 +55,11 @@ export interface Given<Command, Event> {
 
 /** Each function throws a {@link SpecificationFailure} unless the outcome is the one it names. */
 export interface Outcome<Event> {
-  /** Accepted, with exactly these events in this order; none for a command that changes nothing. */
+  /** Accepted, with exactly these events in this order. None for a command that changes nothing. */
   then(...events: readonly Event[]): void;
-  /** Refused, for this reason; `details` are what else the refusal says. */
+  /** Refused, for this reason. `details` are the other properties of the refusal. */
   thenRefused(reason: string, details?: object): void;
-  /** Items: the life had ended before, and this end of it is recorded first. */
+  /** Items: the life had ended before the command, and this event records the end first. */
   thenEndsFirst(event: Event): void;
   /** Items: the life has ended, and the command is for the next one. */
   thenGoesToNextLife(): void;
@@ -70,14 +70,14 @@ export class SpecificationFailure extends Error {
   override readonly name = 'SpecificationFailure';
 }
 
-/** An event with when and by whom it was recorded, where that matters. */
+/** An event with the time and actor of its record, for tests in which these matter. */
 export interface PastEvent<Event> {
   readonly event: Event;
   readonly atMs: number;
   readonly actor?: string;
 }
 
-/** The etag that the event given at this place (from 0) leaves behind. */
+/** The etag after the event that was given at this index, counted from 0. */
 export function etagOfGiven(index: number): string {
   return etagOf(idOfGiven(index));
 }
@@ -145,7 +145,7 @@ interface AnyEvent {
   readonly data: object;
 }
 
-/** What any of the deciders answers. */
+/** The decision of any of the deciders. */
 type AnyDecision<Event> =
   | { readonly kind: 'accepted'; readonly events: readonly Event[] }
   | { readonly kind: 'refused'; readonly refusal: { readonly reason: string } }
@@ -194,7 +194,7 @@ function idOfGiven(index: number): string {
   return `00000000-0000-4000-8000-${String(index).padStart(12, '0')}`;
 }
 
-/** Where two plain values first differ, in words; undefined where they don't. A property set to undefined is none. */
+/** Where two plain values first differ, in words. Undefined if they are equal. A property that is undefined counts as absent. */
 function differenceOf(expected: unknown, actual: unknown, path: string): string | undefined {
   if (Object.is(expected, actual)) return undefined;
   if (typeof expected !== 'object' || typeof actual !== 'object' || expected === null || actual === null) {

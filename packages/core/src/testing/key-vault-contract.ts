@@ -14,11 +14,11 @@ export interface VaultAndSealer {
   readonly sealer: BodySealer;
 }
 
-/** A vault under test and the sealer that understands its keys. New and empty, or shared and in use: both will do. */
+/** A vault under test, and the sealer that can use its keys. It may be new and empty, or shared and in use. */
 export interface KeyVaultUnderTest extends VaultAndSealer {
-  /** Opens the same vault anew. The suite has closed it before. Absent for a vault that keeps nothing. */
+  /** Opens the same vault again. The suite has closed it before. Absent for a vault that stores nothing. */
   readonly reopen?: () => Promise<VaultAndSealer>;
-  /** Closes whatever is still open, reopened vaults too, and removes the data. A vault may have been closed already. */
+  /** Closes everything that is still open, reopened vaults too, and removes the data. A vault may have been closed already. */
   readonly dispose: () => Promise<void>;
 }
 
@@ -36,7 +36,7 @@ const NOW_MS = TS * 1000 + 500;
 export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnderTest>, options: TestFramework): void {
   const { describe, expect } = options;
 
-  /** A test with a vault of its own, disposed of whatever happens. */
+  /** A test with its own vault, which is always disposed of. */
   const test = (sentence: string, body: (under: KeyVaultUnderTest) => Promise<void>) => {
     options.it(
       sentence,
@@ -51,7 +51,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
       TIMEOUT_MS,
     );
   };
-  /** For vaults that can be opened again. On others it passes and its name says so. */
+  /** For vaults that can be opened again. On other vaults the test passes, and its name says so. */
   const testReopened = (
     sentence: string,
     body: (under: VaultAndSealer, reopen: () => Promise<VaultAndSealer>) => Promise<void>,
@@ -68,11 +68,11 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
   const statusOf = async (vault: KeyVault, keyId: number, stream: string) =>
     (await vault.findKey(keyId, stream)).status;
 
-  /** But for the count of a vault that counts. */
+  /** The outcomes without the count of destructions, which not every vault has. */
   const outcomesOf = async (vault: KeyVault, requests: readonly DestroyRequest[]) =>
     (await vault.destroyKeys(requests)).map((outcome) => ({ ...outcome, destructions: undefined }));
 
-  /** Held, and by which; the key must still be there. */
+  /** Expects a refusal because of these holds, and that the key is still there. */
   const expectRefused = async (
     vault: KeyVault,
     request: DestroyRequest,
@@ -183,7 +183,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
         const attempts: [LifeKey, string, number][] = [
           [key, lifeStream(), 2],
           [key, `${prefix}.2`, 2],
-          // Stream and revision are bound each for itself, not run together.
+          // Stream and revision are bound separately, not as one concatenated text.
           [key, `${prefix}.12`, 2],
           [key, `${prefix}.`, 12],
           [key, stream, 1],
@@ -360,7 +360,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
       test('on a stream prefix refuses what begins with it, taken as it stands', async ({ vault }) => {
         const rid = newRid();
         const hash = crypto.randomUUID();
-        // Characters that a pattern language might read as wildcards are themselves, and case counts.
+        // Characters that are wildcards in pattern languages stand for themselves, and upper and lower case differ.
         for (const [marked, others] of [
           [`${hash}_A`, [`${hash}xA`, `${hash}_a`, `${hash}A`]],
           [`${hash}%A`, [`${hash}xxA`, `${hash}A`]],
@@ -412,7 +412,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
         expect((await vault.holds(rid)).map(({ holdId }) => holdId).toSorted()).toEqual(
           ['a', 'b', 'c'].map((name) => `${name} ${rid}`),
         );
-        // Placed anew it covers what it names now, and nothing else.
+        // After it is placed again the hold covers what it names now, and nothing else.
         await vault.placeHold(hold(rid, { kind: 'stream-prefixes', prefixes: [`${two}.`] }, `b ${rid}`));
         await vault.releaseHold(`c ${rid}`);
         expect(await vault.holdsOn([`${one}.10`, `${two}.0`])).toEqual([[], [`b ${rid}`]]);
@@ -529,7 +529,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
           let destroyed: ReturnType<typeof destroy>;
           if (round % 2 === 0) {
             placed = place();
-            // In some rounds the hold has resolved by now, in others it is under way.
+            // In some rounds the hold has been placed by now, in others it is being placed.
             if (round % 4 === 0) await placed;
             destroyed = destroy();
           } else {
@@ -554,7 +554,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
 
     for (const kind of floorKinds) {
       describe(`a ${kind} floor`, () => {
-        /** A life whose time of counting is `TS` for this kind of floor, and long before it for the other. */
+        /** A life whose time for this kind of floor is `TS`, and for the other kind long before that. */
         const counted = async (vault: KeyVault, stream: string, ts = TS): Promise<DestroyRequest> => ({
           ...(await makeLife(vault, stream)),
           ...(kind === 'retention'
@@ -750,7 +750,7 @@ export function describeKeyVault(name: string, make: () => Promise<KeyVaultUnder
 
       testReopened('the vault gives no id that it gave before, destroyed ones neither', async ({ vault }, reopen) => {
         const lives = await Promise.all(Array.from({ length: 20 }, () => makeLife(vault, lifeStream())));
-        // The highest ones go: a vault that counted on from what is left would give them again.
+        // Destroys the highest ids: a vault that continued from the highest one left would give them out again.
         await vault.destroyKeys(lives.toSorted((left, right) => right.keyId - left.keyId).slice(0, 10));
         const again = await reopen();
         const ids = new Set(lives.map((life) => life.keyId));
@@ -830,14 +830,14 @@ function lifeStream(rid?: string): string {
   return `${itemPrefix(rid)}.0`;
 }
 
-/** A key that is durable. */
+/** A new key, once it is durable. */
 async function newKey(vault: KeyVault, stream: string): Promise<LifeKey> {
   const { key, stored } = await vault.createKey(stream);
   await stored;
   return key;
 }
 
-/** A life with a key, as a request to destroy it. */
+/** A life with a new key, as a request to destroy the key. */
 async function makeLife(vault: KeyVault, stream: string): Promise<DestroyRequest> {
   return destroyRequest(await newKey(vault, stream), stream);
 }

@@ -4,7 +4,7 @@ import { LedgerBuilder, type LedgerEntry } from '../item/ledger.ts';
 import type { GrowingDigest } from '../vault/body-sealer.ts';
 import { sha256Base64url } from './sha256.ts';
 
-/** A SHA-256 of a text that comes in pieces, which are few. Ended once, as that of Node.js. */
+/** A SHA-256 of a text that is added in a few pieces. As with Node.js's hash, it can be ended only once. */
 export function growingSha256(): GrowingDigest {
   let whole: string | undefined = '';
   const taken = (): string => {

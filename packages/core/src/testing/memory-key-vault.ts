@@ -21,7 +21,7 @@ import {
 import { growingSha256 } from './ledger.ts';
 import { sha256, sha256Base64url } from './sha256.ts';
 
-/** What a {@link MemoryKeyVault} keeps. A second vault over the same contents is the first one reopened. */
+/** The contents of a {@link MemoryKeyVault}. A second vault over the same contents is the first one reopened. */
 export interface MemoryVaultContents {
   nextKeyId: number;
   /** The secret is null when the key was destroyed. */
@@ -39,7 +39,7 @@ interface MemoryLifeKey extends LifeKey {
   readonly secret: Uint8Array;
 }
 
-/** The key vault in memory, for tests and simulations only: it wraps nothing and its secrets can be guessed. */
+/** The key vault in memory, only for tests and simulations: it wraps no keys, and its secrets can be guessed. */
 export class MemoryKeyVault implements KeyVault {
   readonly contents: MemoryVaultContents;
   #closed = false;
@@ -138,8 +138,8 @@ const NONCE_BYTES = 8;
 const TAG_BYTES = 32;
 
 /**
- * A toy: it hides nothing from anybody who tries. It is as picky about key, stream, revision and bytes as a real one,
- * and repeats from run to run.
+ * A sealer that only pretends: it hides nothing. It checks key, stream, revision and bytes as strictly as a real one,
+ * and gives the same result in each run.
  */
 export class ToyBodySealer implements BodySealer {
   #sealed = 0;
@@ -176,7 +176,7 @@ function secretOf(key: LifeKey): Uint8Array {
   return key.secret;
 }
 
-/** The content mixed with a stream of bytes that depends on key and nonce; mixed again it is itself. */
+/** The content combined with bytes that depend on key and nonce. Applied twice, it returns the content. */
 function mixed(secret: Uint8Array, nonce: Uint8Array, content: Uint8Array): Uint8Array {
   const pad = sha256(Uint8Array.from([...secret, ...nonce]));
   return content.map((byte, index) => byte ^ pad[index % 32]! ^ (index >> 5));

@@ -1,6 +1,6 @@
 import type { RecordedEvent } from '../log/recorded-event.ts';
 
-/** An event as a log would give it back, for tests that need no log. */
+/** An event as a log would return it, for tests that need no log. */
 export function recordedEvent(
   stream: string,
   event: { readonly type: string; readonly data: object },

@@ -1,6 +1,6 @@
 /**
- * SHA-256 in plain TypeScript, because core imports no `node:crypto` and the Web's is asynchronous. For tests and
- * simulations; slow. Source: FIPS 180-4.
+ * SHA-256 in plain TypeScript, because core imports no `node:crypto` and the Web Cryptography API is asynchronous.
+ * Slow; for tests and simulations. Source: FIPS 180-4.
  */
 export function sha256(bytes: Uint8Array): Uint8Array {
   const padded = new Uint8Array(((bytes.length + 72) >> 6) << 6);
@@ -55,7 +55,7 @@ const PRIMES = ((): number[] => {
   }
   return primes;
 })();
-/** The first 32 bits of the fraction of a number. */
+/** The first 32 bits of a number's fractional part. */
 const fraction = (value: number): number => Math.floor((value - Math.floor(value)) * 0x1_0000_0000) >>> 0;
 const INITIAL = PRIMES.slice(0, 8).map((prime) => fraction(Math.sqrt(prime)));
 const ROUNDS = PRIMES.map((prime) => fraction(Math.cbrt(prime)));

@@ -1,6 +1,6 @@
 /**
- * The few functions of a test framework that the contract suites use. Vitest's fit; the suites take them as an argument,
- * so that core depends on no framework.
+ * The few functions of a test framework that the contract suites use. Vitest provides them. The suites take them as an
+ * argument, so that core depends on no framework.
  */
 export interface TestFramework {
   readonly describe: (name: string, body: () => void) => unknown;
@@ -18,7 +18,7 @@ export interface Matchers {
   toBeInstanceOf(expected: unknown): void;
 }
 
-/** What a promise was rejected with. A promise that resolves is a failure. */
+/** The error that a promise is rejected with. Fails if the promise resolves. */
 export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
   let value: unknown;
   try {
@@ -29,7 +29,7 @@ export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
   throw new Error(`expected a rejection, got ${JSON.stringify(value)}`);
 }
 
-/** Lets the event loop turn so often that whatever does not wait for something has happened. */
+/** Lets the event loop turn so many times that everything that can happen without waiting has happened. */
 export async function turns(count = 20): Promise<void> {
   for (let turn = 0; turn < count; turn++) {
     await new Promise<void>((resolve) => {
@@ -38,13 +38,13 @@ export async function turns(count = 20): Promise<void> {
   }
 }
 
-/** Equal byte for byte, whatever kind of Uint8Array each is. */
+/** True if both have the same bytes, whatever kind of Uint8Array each of them is. */
 export function sameBytes(left: Uint8Array | undefined, right: Uint8Array | undefined): boolean {
   if (left === undefined || right === undefined) return left === right;
   return left.length === right.length && left.every((byte, index) => byte === right[index]);
 }
 
-/** Bytes that repeat from run to run and look like none in particular. */
+/** Bytes that look random and are the same in each run. */
 export function sampleBytes(length: number): Uint8Array {
   const bytes = new Uint8Array(length);
   let state = 1;

@@ -14,19 +14,19 @@ import {
   throughputSchema,
 } from './throughput.ts';
 
-/** In a container's stream or a database's: what it is provisioned with is another from now on. */
+/** In the stream of a container or database: its throughput changes. */
 export const throughputChangedSchema = z.object({ from: throughputSchema, to: throughputSchema });
 export interface ThroughputChanged {
   readonly type: 'ThroughputChanged';
   readonly data: z.infer<typeof throughputChangedSchema>;
 }
 
-/** What a container's or database's stream says of its throughput. */
+/** The throughput of a container or database, according to its stream. */
 export interface Provisioning {
   readonly throughput: Throughput;
-  /** Request units a second that were ever provisioned at most; 0 for none ever. */
+  /** The highest throughput it ever had, in request units per second. 0 if it never had any. */
   readonly highestThroughput: number;
-  /** Of the offer, which changes with every change of the throughput; that of the creation before the first. */
+  /** Etag of the offer, which changes with the throughput. Before the first change, the etag of the creation. */
   readonly throughputEtag: string;
   readonly throughputChangedAtMs: number;
 }
@@ -43,14 +43,14 @@ export interface ChangeThroughput {
 
 export type ThroughputRefusal =
   | { readonly reason: 'precondition-failed' }
-  /** Manual becomes autoscale, and the other way round, by a migration alone. */
+  /** Manual changes to autoscale, and autoscale to manual, only by a migration. */
   | { readonly reason: 'throughput-kind-fixed'; readonly to: 'manual' | 'autoscale' }
-  /** `problem` is a sentence for whoever asked. */
+  /** `problem` is a sentence for the user. */
   | { readonly reason: 'throughput-invalid'; readonly problem: string };
 
 export type ThroughputDecision = Decision<ThroughputChanged, ThroughputRefusal>;
 
-/** The provisioning that a creation leaves behind; a throughput given with it is recorded as the next event. */
+/** The state after a creation. A throughput that was given with the creation is recorded by the next event. */
 export function initialProvisioning(created: RecordedEvent): Provisioning {
   return {
     throughput: NO_THROUGHPUT,
@@ -73,7 +73,7 @@ export function evolveProvisioning(
   };
 }
 
-/** What follows a creation that comes with a throughput. */
+/** The event that follows a creation with a throughput. */
 export function decideInitialThroughput(throughput: Throughput | undefined): ThroughputDecision {
   const to = throughput ?? NO_THROUGHPUT;
   if (to.kind === 'none') return { kind: 'accepted', events: [] };
@@ -82,7 +82,7 @@ export function decideInitialThroughput(throughput: Throughput | undefined): Thr
   return { kind: 'accepted', events: [{ type: 'ThroughputChanged', data: { from: NO_THROUGHPUT, to } }] };
 }
 
-/** A change of what is provisioned. Whatever has nothing of its own is changed from the default it is shown with. */
+/** Decides a change of the throughput. If there is none, the default that clients see counts as the present one. */
 export function decideThroughput(before: Provisioning, { change, ifMatch }: ChangeThroughput): ThroughputDecision {
   if (etagDiffers(before.throughputEtag, ifMatch)) {
     return { kind: 'refused', refusal: { reason: 'precondition-failed' } };

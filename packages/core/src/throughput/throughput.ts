@@ -1,8 +1,9 @@
 import { z } from 'zod';
 
 /**
- * What a container or a database is provisioned with. `none`: nothing of its own (it shares its database's, has the
- * account's default, or is serverless). `manual`: so many request units in every second. `autoscale`: up to so many.
+ * What a container or database is provisioned with. `none`: nothing of its own (it shares its database's throughput,
+ * has the account's default, or is serverless). `manual`: this many request units in every second. `autoscale`: up to
+ * this many.
  *
  * Source of the bounds: Azure Cosmos DB, "Service quotas" and "Provision autoscale throughput".
  */
@@ -12,24 +13,24 @@ export const throughputSchema = z.discriminatedUnion('kind', [
   z.object({
     kind: z.literal('autoscale'),
     maxRequestUnitsPerSecond: z.int().min(1),
-    /** Of the auto-upgrade policy, which is kept and shown; nothing raises the maximum here. */
+    /** Of the auto-upgrade policy. It is kept and shown, but this store never raises the maximum. */
     incrementPercent: z.int().min(0).optional(),
   }),
 ]);
 export type Throughput = z.infer<typeof throughputSchema>;
 
 export const NO_THROUGHPUT: Throughput = { kind: 'none' };
-/** What a container without throughput of its own or of its database is shown with, and is not held to. */
+/** What clients see for a container without throughput of its own or of its database. It is not enforced. */
 export const DEFAULT_THROUGHPUT: Throughput = { kind: 'manual', requestUnitsPerSecond: 400 };
 
 const MANUAL = { least: 400, step: 100 };
 const AUTOSCALE = { least: 1_000, step: 1_000 };
-/** Request units a second that anybody gets; more is a matter for the service's support. */
+/** The most request units per second that can be set. In Azure, more needs a support request. */
 export const MOST_THROUGHPUT = 1_000_000;
-/** Throughput may be lowered to a hundredth (manual) or a tenth (autoscale) of the highest there ever was. */
+/** Throughput can be lowered to a hundredth (manual) or a tenth (autoscale) of the highest it ever was. */
 const LOWERED = { manual: 100, autoscale: 10 };
 
-/** The request units a second that can be had at most; 0 for none of its own. */
+/** The most request units per second that a throughput allows. 0 for none of its own. */
 export function ceilingOf(throughput: Throughput): number {
   switch (throughput.kind) {
     case 'none':
@@ -41,16 +42,16 @@ export function ceilingOf(throughput: Throughput): number {
   }
 }
 
-/** The lowest throughput of a kind that is possible after the highest that there ever was. */
+/** The lowest throughput of a kind that can be set, given the highest there ever was. */
 export function lowestThroughput(kind: 'manual' | 'autoscale', highest: number): number {
   const { least, step } = kind === 'manual' ? MANUAL : AUTOSCALE;
   return Math.max(least, roundedUp(highest / LOWERED[kind], step));
 }
 
 /**
- * Says what is wrong with a throughput somebody asks for, as a sentence; undefined for nothing.
+ * What is wrong with a requested throughput, as a sentence. Undefined if nothing is.
  *
- * @param highest request units a second that were ever provisioned, 0 at creation
+ * @param highest the most request units per second that were ever provisioned, 0 at creation
  */
 export function throughputProblem(throughput: Throughput, highest: number): string | undefined {
   if (throughput.kind === 'none') return undefined;
@@ -63,8 +64,8 @@ export function throughputProblem(throughput: Throughput, highest: number): stri
 }
 
 /**
- * What a change of kind leads to, as the service computes it: autoscale up to what there was, rounded up to a whole
- * thousand; manual with the maximum that there was.
+ * The throughput after a migration, as Azure computes it. To autoscale: up to the former amount, rounded up to a whole
+ * thousand. To manual: the former maximum.
  */
 export function migratedThroughput(from: Throughput, kind: 'manual' | 'autoscale', highest: number): Throughput {
   const had = ceilingOf(from);

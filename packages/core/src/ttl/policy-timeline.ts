@@ -1,16 +1,16 @@
 import { invariant } from '../invariant.ts';
 import type { DefaultTtl } from './ttl-value.ts';
 
-/** One TTL policy of a container and when it began to hold. */
+/** One TTL policy of a container and when it came into force. */
 export interface PolicyStart {
   /** Milliseconds since the epoch, inclusive. */
   readonly fromMs: number;
   readonly defaultTtl: DefaultTtl;
-  /** 1 for the policy the container was created with, then counting up. */
+  /** 1 for the policy that the container was created with, then counting up. */
   readonly version: number;
 }
 
-/** A policy with the interval it held in: `[startMs, endMs)`. The last one has no end. */
+/** A policy with the interval in which it was in force: `[startMs, endMs)`. The last one has no end. */
 export interface PolicyInterval {
   readonly startMs: number;
   readonly endMs: number;
@@ -22,8 +22,8 @@ export interface PolicyInterval {
 export type PolicyTimeline = readonly PolicyStart[];
 
 /**
- * The timeline with one more policy. A policy replaced within its own millisecond was never in force, so it
- * leaves the timeline (its event stays on record).
+ * The timeline with one more policy. A policy that is replaced within its own millisecond was never in force, so it is
+ * taken out of the timeline (its event stays on record).
  */
 export function withPolicy<Policy extends PolicyStart>(timeline: readonly Policy[], policy: Policy): readonly Policy[] {
   const last = timeline.at(-1);
@@ -47,7 +47,7 @@ export function* policyIntervals(timeline: PolicyTimeline, afterMs: number): Gen
   }
 }
 
-/** The policy in force at an instant, or undefined before the container was there. */
+/** The policy in force at an instant. Undefined before the container was created. */
 export function policyAt<Policy extends PolicyStart>(timeline: readonly Policy[], atMs: number): Policy | undefined {
   for (let index = timeline.length - 1; index >= 0; index--) {
     const policy = timeline[index]!;
@@ -57,8 +57,8 @@ export function policyAt<Policy extends PolicyStart>(timeline: readonly Policy[]
 }
 
 /**
- * The policy to decide by at an instant in a container that is there. A node's clock may be behind that of the one which
- * made the container: then it is the first.
+ * The policy to decide by at an instant, in a container that exists. A node's clock may be behind that of the node
+ * which created the container: then it is the first policy.
  */
 export function policyToDecideBy<Policy extends PolicyStart>(timeline: readonly Policy[], nowMs: number): Policy {
   const policy = policyAt(timeline, nowMs) ?? timeline[0];

@@ -11,7 +11,7 @@ export type TtlValue = z.infer<typeof ttlValueSchema>;
 export const defaultTtlSchema = ttlValueSchema.nullable();
 export type DefaultTtl = z.infer<typeof defaultTtlSchema>;
 
-/** What a document's `ttl` property says. `unreadable` is only possible while the container's TTL is off. */
+/** The value of a document's `ttl` property. `unreadable` is only possible while the container's TTL is off. */
 export type OwnTtl =
   | { readonly kind: 'absent' }
   | { readonly kind: 'value'; readonly seconds: TtlValue }
@@ -27,7 +27,7 @@ export function readOwnTtl(document: { readonly ttl?: unknown }): OwnTtl {
 /**
  * Reads a container's `defaultTtl`. Absent and null are the same: off.
  *
- * @returns undefined when the value is not one of the allowed.
+ * @returns undefined if the value is not allowed
  */
 export function readDefaultTtl(value: unknown): { readonly defaultTtl: DefaultTtl } | undefined {
   if (value === undefined || value === null) return { defaultTtl: null };

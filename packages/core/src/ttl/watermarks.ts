@@ -1,8 +1,8 @@
 import type { PolicyTimeline } from './policy-timeline.ts';
 
 /**
- * The two numbers into which a container's whole TTL history collapses. Both only grow with time, so what has
- * expired stays so whatever policy follows.
+ * The two numbers that a container's whole TTL history comes down to. Both only grow with time, so an expired item
+ * stays expired whatever policy follows.
  */
 export interface Watermarks {
   /** Milliseconds. An item without a `ttl` of its own is expired iff its `_ts` (in ms) is at or before it. */
@@ -11,12 +11,12 @@ export interface Watermarks {
   readonly itemMs: number;
 }
 
-/** What all policies but the last have come to, by the timeline: once that one has started it stays as it is. */
+/** The watermarks just before the last policy, for each timeline. They don't change any more once the last policy has started. */
 const ended = new WeakMap<PolicyTimeline, Watermarks>();
 
 /**
- * The watermarks at an instant, over the policies that have started by then. O(number of policies), whatever
- * the container holds; O(1) from the second time on that a timeline is asked after its last policy has started.
+ * The watermarks at an instant, over the policies that have started by then. O(number of policies), however many items
+ * there are. O(1) from the second call on, once the timeline's last policy has started.
  */
 export function watermarks(timeline: PolicyTimeline, nowMs: number): Watermarks {
   const last = timeline.at(-1);
@@ -31,7 +31,7 @@ export function watermarks(timeline: PolicyTimeline, nowMs: number): Watermarks 
   };
 }
 
-/** For an instant before the last policy starts: each that has started by then is followed by another. */
+/** For an instant before the last policy starts, so that every policy that has started is followed by another. */
 function scanned(timeline: PolicyTimeline, nowMs: number): Watermarks {
   let defaultMs = Number.NEGATIVE_INFINITY;
   let itemMs = Number.NEGATIVE_INFINITY;
@@ -48,8 +48,8 @@ function scanned(timeline: PolicyTimeline, nowMs: number): Watermarks {
 }
 
 /**
- * The watermarks in whole seconds, as read models keep `ts` and `ts + ttl`: an item at or before its bound is expired.
- * -1 stands for a watermark that no item is at or before.
+ * The watermarks in whole seconds, like `ts` and `ts + ttl` in the read models: an item at or before its bound is
+ * expired. -1 stands for a watermark that no item is at or before.
  */
 export function secondBounds({ defaultMs, itemMs }: Watermarks): [ts: number, due: number] {
   return [wholeSeconds(defaultMs), wholeSeconds(itemMs)];
@@ -59,13 +59,13 @@ function wholeSeconds(milliseconds: number): number {
   return milliseconds === Number.NEGATIVE_INFINITY ? -1 : Math.max(-1, Math.floor(milliseconds / 1000));
 }
 
-/** What expiry looks at in an item: `_ts` in seconds and the item's own readable `ttl`, null for none. */
+/** The properties of an item that expiry depends on: `_ts` in seconds, and the item's own readable `ttl`, null for none. */
 export interface ItemTimes {
   readonly ts: number;
   readonly ttl: number | null;
 }
 
-/** The rule everybody uses: is an item expired under these watermarks? Two comparisons. */
+/** Whether an item is expired under these watermarks. All reads use this rule, which takes two comparisons. */
 export function isExpired(item: ItemTimes, marks: Watermarks): boolean {
   if (item.ttl === null) return item.ts * 1000 <= marks.defaultMs;
   return item.ttl > 0 && (item.ts + item.ttl) * 1000 <= marks.itemMs;

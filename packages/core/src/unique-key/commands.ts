@@ -1,13 +1,13 @@
-/** A write brings the value in. */
+/** A write uses the value. */
 export interface TakeUniqueKey {
   readonly type: 'TakeUniqueKey';
   /** The stream of the life that is written. */
   readonly by: string;
-  /** The holder is an item that clients see, and its last write has the value. */
+  /** The present holder is an item that clients can see, and its last write has the value. */
   readonly isKept: boolean;
 }
 
-/** The purge says: this life is gone. */
+/** From the purge: this life is erased. */
 export interface ReleaseUniqueKey {
   readonly type: 'ReleaseUniqueKey';
   readonly of: string;

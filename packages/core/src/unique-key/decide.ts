@@ -11,7 +11,7 @@ export function decideUniqueKey({ holder }: UniqueKeyState, command: UniqueKeyCo
   switch (command.type) {
     case 'TakeUniqueKey':
       if (command.isKept) return { kind: 'refused', refusal: { reason: 'unique-key-taken' } };
-      // Its own value, too, when the write before had given it up: somebody else may be about to take it.
+      // Recorded even if this life took the value last and gave it up in between: another item may be about to take it.
       return { kind: 'accepted', events: [{ type: 'UniqueKeyTaken', data: { holder: command.by } }] };
     case 'ReleaseUniqueKey':
       return { kind: 'accepted', events: holder === command.of ? [{ type: 'UniqueKeyReleased', data: {} }] : [] };

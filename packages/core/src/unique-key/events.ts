@@ -6,7 +6,7 @@ const uniqueKeyTakenSchema = z.object({
   holder: z.string(),
 });
 
-/** The last holder was purged: nothing says any more who had the value. */
+/** The last holder was purged. Nothing says any more who had the value. */
 const uniqueKeyReleasedSchema = z.object({});
 
 export const uniqueKeyEventSchemas = {
@@ -15,7 +15,7 @@ export const uniqueKeyEventSchemas = {
 } as const;
 
 /**
- * The closed union of what can be in the stream of a unique key's value. The last event is all that counts, so such
- * streams are truncated, and none of these is a permanent fact.
+ * The closed union of the events in the stream of a unique key's value. Only the last event counts, so these streams
+ * are truncated, and none of these events is a permanent fact.
  */
 export type UniqueKeyEvent = EventOf<typeof uniqueKeyEventSchemas>;

@@ -4,7 +4,7 @@ import type { UniqueKeyEvent } from './events.ts';
 import { initialUniqueKeyState, type UniqueKeyState } from './state.ts';
 import { readUniqueKeyEvent } from './upcast.ts';
 
-/** The state after an event: the last one alone says it all. */
+/** The state after an event. The last event alone determines it. */
 export function evolveUniqueKey(_state: UniqueKeyState, event: UniqueKeyEvent): UniqueKeyState {
   switch (event.type) {
     case 'UniqueKeyTaken':

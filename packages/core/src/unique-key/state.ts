@@ -1,4 +1,4 @@
-/** Who took a value of a unique key last. Whether it is still theirs is in the holder's own stream. */
+/** The life that took a value of a unique key last. Whether it still has the value is in the life's own stream. */
 export interface UniqueKeyState {
   readonly holder: string | undefined;
 }

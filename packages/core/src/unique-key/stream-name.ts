@@ -1,6 +1,6 @@
 /**
- * The stream of one value of a unique key in one partition key: `unique-<container rid>.<keyed hash>`. The hash is
- * made by `ItemNaming`; the value can't be read from it.
+ * The stream of one value of a unique key in one partition key: `unique-<container rid>.<keyed hash>`. The hash is made
+ * by `ItemNaming`, and the value can't be found from it.
  */
 export function uniqueKeyStream(containerRid: string, hash: string): string {
   return `unique-${containerRid}.${hash}`;

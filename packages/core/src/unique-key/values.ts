@@ -6,8 +6,8 @@ export const hasUniqueKeys = ({ uniqueKeyPolicy }: ContainerDefinition): boolean
   (uniqueKeyPolicy?.uniqueKeys?.length ?? 0) > 0;
 
 /**
- * What a document has of each of its container's unique keys, as text: the same text for the same value. A property
- * that is missing counts as null.
+ * A document's value of each of its container's unique keys, as text. Equal values have the same text. A missing
+ * property counts as null.
  */
 export function uniqueValuesOf(
   { uniqueKeyPolicy }: ContainerDefinition,

@@ -6,7 +6,7 @@ export interface CreateUser {
   readonly name: string;
 }
 
-/** For the stream that the new name of a renamed user leads to. */
+/** For the stream that belongs to the new name of a renamed user. */
 export interface TakeUserName {
   readonly type: 'TakeUserName';
   readonly databaseRid: string;
@@ -34,7 +34,7 @@ export interface WritePermission {
 
 export interface ReplacePermission {
   readonly type: 'ReplacePermission';
-  /** The permission's name until now, or its number within the user; the name in `permission` may be another. */
+  /** The permission's present name, or its number within the user. The name in `permission` may be a new one. */
   readonly name: string | number;
   readonly permission: Permission;
   readonly ifMatch?: string | undefined;

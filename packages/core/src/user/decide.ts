@@ -4,16 +4,16 @@ import type { UserCommand } from './commands.ts';
 import type { Permission, UserEvent } from './events.ts';
 import type { PermissionState, TakenUserName, UserState } from './state.ts';
 
-/** Permissions of one user at most: each command on one of them folds them all. */
+/** How many permissions a user may have. Each command on the user folds them all. */
 export const MAX_PERMISSIONS = 1_000;
 
 export type UserRefusal =
   | { readonly reason: 'user-not-found' }
   | { readonly reason: 'permission-not-found' }
   | { readonly reason: 'already-exists' }
-  /** The name belongs to this user if that is live and has the name still: the caller looks. */
+  /** The name belongs to this user, if the user is live and still has the name. The caller checks that. */
   | { readonly reason: 'name-taken'; readonly user: string }
-  /** The rid was used up by another user: the caller goes on to the next candidate. */
+  /** The rid is used by another user: the caller tries the next candidate. */
   | { readonly reason: 'rid-taken' }
   | { readonly reason: 'precondition-failed' }
   | { readonly reason: 'too-many-permissions' };
@@ -77,7 +77,7 @@ export function decideUser(state: UserState | TakenUserName | undefined, command
   }
 }
 
-/** A replacement is recorded even when it changes nothing: it ends the tokens that were given out before. */
+/** A replacement is recorded even if it changes nothing, because it invalidates the tokens that were issued before. */
 function decideReplace(
   state: UserState,
   current: PermissionState,
@@ -88,7 +88,7 @@ function decideReplace(
   return accept({ type: 'PermissionReplaced', data: { birth: current.birth, permission } });
 }
 
-/** Undefined for a stream that nothing was written to. */
+/** Why a stream can't take a new user. Undefined if nothing was written to it. */
 function free(state: UserState | TakenUserName | undefined, name: string): UserDecision | undefined {
   if (state === undefined) return undefined;
   if (state.name !== name) return refuse('rid-taken');
@@ -96,13 +96,14 @@ function free(state: UserState | TakenUserName | undefined, name: string): UserD
   return refuse(state.status === 'live' ? 'already-exists' : 'rid-taken');
 }
 
-/** The permission of a name, or of a number, which it keeps under every name. */
+/** A permission by its name, or by its number, which stays the same when it is renamed. */
 const named = (state: UserState, name: string | number): PermissionState | undefined =>
   state.permissions.find((permission) => (typeof name === 'string' ? permission.name : permission.birth) === name);
 
 /**
- * One permission for each resource and partition key. Source: Cosmos DB, "Permissions" (REST). A link of names and one of
- * rids count as two resources: the Java client looks for a token by either.
+ * Whether another permission has the same resource and partition key: there can be only one. Source: Cosmos DB,
+ * "Permissions" (REST). A link of names and a link of rids count as two resources, because the Java client looks for a
+ * token by either.
  */
 function covered(state: UserState, wanted: Permission, except?: PermissionState): boolean {
   return state.permissions.some(

@@ -1,41 +1,41 @@
 import { z } from 'zod';
 import type { EventOf } from '../upcast.ts';
 
-/** What a permission is for. Names may come to mean something else; what they meant when it was given is kept here. */
+/** What a permission is for, with the rids that the names had when it was given: names may come to mean something else. */
 const permissionTargetSchema = z.object({
   containerRid: z.string(),
-  /** One item only. Without a partition key every item of that id. */
+  /** Only one item. Without a partition key, every item of that id. */
   item: z.object({ id: z.string(), partitionKey: z.string().optional() }).optional(),
-  /** One partition key only, as canonical JSON. */
+  /** Only one partition key, as canonical JSON. */
   partitionKey: z.string().optional(),
 });
 export type PermissionTarget = z.infer<typeof permissionTargetSchema>;
 
 const permissionSchema = z.object({
   name: z.string(),
-  /** Read or All, in the letters that the client gave it in: clients compare it with what they sent. */
+  /** Read or All, in upper or lower case as the client gave it, because clients compare it with what they sent. */
   permissionMode: z.string().regex(/^(?:read|all)$/i),
   /** The link as the client gave it: a name link or a `_self`. */
   resource: z.string(),
-  /** `resourcePartitionKey` as the client gave it, to be given back. */
+  /** `resourcePartitionKey` as the client gave it, to be returned unchanged. */
   resourcePartitionKey: z.unknown().optional(),
   target: permissionTargetSchema,
 });
 export type Permission = z.infer<typeof permissionSchema>;
 
-/** True when the permission is for changes too. */
+/** True if the permission allows changes, too. */
 export const allowsWrites = ({ permissionMode }: Permission): boolean => permissionMode.toLowerCase() === 'all';
 
 const userCreatedSchema = z.object({ databaseRid: z.string(), name: z.string() });
 
 /**
- * Stands in the stream that a name leads to when a user of another stream has taken the name. It is never given
- * back: a user that is made under the name later has the next stream of that name.
+ * Recorded in the stream that belongs to a name when a user of another stream has taken the name. The stream is never
+ * used for a user after that: a user that is created under the name later gets the name's next stream.
  */
 const userNameTakenSchema = z.object({
   databaseRid: z.string(),
   name: z.string(),
-  /** Rid of the user that has it. */
+  /** Rid of the user that has the name. */
   user: z.string(),
 });
 

@@ -1,13 +1,13 @@
 import type { Permission } from './events.ts';
 
 export interface PermissionState extends Permission {
-  /** Revision of the event that created it: its number within the user, never given out again. */
+  /** Revision of the event that created it. This is its number within the user, which is never used again. */
   readonly birth: number;
   readonly etag: string;
   readonly changedAtMs: number;
 }
 
-/** Everything a user's stream says at a moment. */
+/** The state of a user, from all events of its stream. */
 export interface UserState {
   readonly status: 'live' | 'deleted';
   readonly rid: string;
@@ -19,7 +19,7 @@ export interface UserState {
   readonly changedAtMs: number;
 }
 
-/** A stream that holds no user, only the record that its name was taken by one. */
+/** A stream without a user, which only has the record that a user has taken its name. */
 export interface TakenUserName {
   readonly status: 'taken';
   readonly name: string;

@@ -1,4 +1,4 @@
-/** The stream of one user and its permissions, named by the user's rid: a user's id may be a person's name. */
+/** The stream of one user and its permissions, named by the user's rid, because a user's id may be a person's name. */
 export function userStream(rid: string): string {
   return `user-${rid}`;
 }

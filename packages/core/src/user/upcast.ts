@@ -4,7 +4,7 @@ import { userEventSchemas, type UserEvent } from './events.ts';
 
 export const userEventVersions = versionsOf(userEventSchemas);
 
-/** Reads a recorded event of a user's stream, of whatever version. */
+/** Reads a recorded event of a user's stream, in any version. */
 export function readUserEvent(event: RecordedEvent): UserEvent {
   return parseEvent(event, userEventSchemas, userEventVersions);
 }
