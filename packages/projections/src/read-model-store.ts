@@ -14,7 +14,7 @@ import type { PurgeRunState } from './purge/state.ts';
 /** A container's number in the read models: the position of its creation in the log. */
 export type ContainerNumber = number;
 
-/** Which life of which item. */
+/** Identifies one life of an item. */
 export interface LifeName {
   readonly container: ContainerNumber;
   readonly partitionKey: string;
@@ -22,7 +22,7 @@ export interface LifeName {
   readonly life: number;
 }
 
-/** One current item: facts only, the body stays in the log. */
+/** One current item. Facts only; the body stays in the log. */
 export interface ItemRow extends LifeName {
   /** Position of the life's first event. */
   readonly birth: number;
@@ -36,7 +36,7 @@ export interface ItemRow extends LifeName {
   readonly key: number;
 }
 
-/** A sealed body with what it takes to open it, kept beside a row by stores whose log is far away. */
+/** A sealed body with everything that is needed to open it. Stores whose log is on another machine keep it beside the row. */
 export interface SealedWrite {
   /** Position of the write in the log. */
   readonly position: number;
@@ -49,54 +49,63 @@ export interface SealedWrite {
 /** A life that has ended and whose content is not erased yet. */
 export interface EndedRow extends LifeName {
   readonly stream: string;
-  /** Position of the event that ended it; of the last write, for a life that left with its partition key. */
+  /** Position of the event that ended the life. For a life that left with its partition key, position of its last write. */
   readonly position: number;
   readonly cause: 'expired' | 'deleted';
   readonly endedAtMs: number;
   readonly byPolicyStart: boolean;
 }
 
-/** A life that left with its partition key, which its own stream does not say yet. */
+/** A life that left with its partition key, and whose own stream does not say so yet. */
 export type UnrecordedEnd = LifeName & Pick<EndedRow, 'position' | 'endedAtMs'>;
 
 export interface DisappearanceRow extends LifeName {
-  /** As of {@link EndedRow}; of the first write, for a life that left with its container. No two rows have the same. */
+  /**
+   * As in {@link EndedRow}. For a life that left with its container, position of its first write. No two rows have the
+   * same position.
+   */
   readonly position: number;
   readonly cause: PurgeCause;
-  /** When it left: the deadline, the delete, the container's delete; milliseconds. */
+  /** When the item left: at its deadline, its delete, or its container's delete; in milliseconds. */
   readonly atMs: number;
   readonly recordedAtMs: number;
   readonly purgedAtMs: number | null;
-  /** Who deleted it, or its container, or had it erased; null for what expired, of which the policy says who set it. */
+  /**
+   * Who deleted the item or its container, or requested its erasure. Null for an expired item: there the policy says
+   * who set it.
+   */
   readonly actor: string | null;
-  /** Only for expired ones, as what follows. */
+  /** Only for expired items. The same goes for the next two. */
   readonly rule: 'container-default' | 'item-ttl' | null;
   readonly ttl: number | null;
   readonly policyVersion: number | null;
 }
 
 /**
- * What databases have besides containers, and containers besides items: whole states, few enough to be held in memory. The
- * number is the position of the creation in the log.
+ * The parts of the catalog besides databases and containers. Each is a whole state, and there are few enough to hold
+ * all of them in memory. The number is the position of the creation in the log.
  */
 export type CatalogEntry =
   | { readonly kind: 'user'; readonly number: number; readonly state: UserState }
   | { readonly kind: 'client-encryption-key'; readonly number: number; readonly state: ClientEncryptionKeyState }
   | { readonly kind: 'script'; readonly number: number; readonly state: ScriptState };
 
-/** True for an entry whose resource is gone: it is no longer kept. */
+/** True for an entry whose resource was deleted. Such entries are not kept. */
 export const isGone = ({ state }: CatalogEntry): boolean => 'status' in state && state.status === 'deleted';
 
-/** What one event changes in the read models. Computed from events alone. */
+/** What one event changes in the read models. Computed only from events. */
 export type ReadModelChange =
   | { readonly kind: 'database'; readonly number: number; readonly state: DatabaseState }
   | {
       readonly kind: 'container';
       readonly number: ContainerNumber;
       readonly state: ContainerState;
-      /** What the store has of it, when the changes before this are applied; absent when that is not known. */
+      /** The container's state in the store once the changes before this one are applied. Absent if that is not known. */
       readonly before?: ContainerState | undefined;
-      /** The holds that it places or releases, as they are then; the last of one counts. */
+      /**
+       * The holds that the change places or releases, in their state after it. If a hold is in it more than once, the
+       * last one counts.
+       */
       readonly holds?: readonly KnownHold[];
     }
   | CatalogEntry
@@ -109,21 +118,21 @@ export type ReadModelChange =
       readonly key: number;
       readonly unreadableTtl: boolean;
       /**
-       * It stands for an event that can't be read, of whatever type: nothing is changed by it in a life that has left already. As
-       * unreadable-items.ts makes it.
+       * Stands for an event of any type that can't be read, and is made by unreadable-items.ts. It changes nothing in a
+       * life that has left already.
        */
       readonly isUnreadable?: true;
-      /** Absent where the log left it out; then it is read from there. */
+      /** Absent if the log left the body out. Then it is read from the log. */
       readonly sealed?: Omit<SealedWrite, 'position' | 'revision'>;
       /**
-       * What the container's clear paths copy. It takes the place of what the item had of that before, and goes with
-       * the item's row.
+       * The values at the container's clear paths. They replace the item's earlier values, and are removed with the
+       * item's row.
        */
       readonly clear?: readonly ClearEntry[];
     })
   /**
-   * Every item of the partition key that the watermarks leave visible leaves at once: its row becomes an unrecorded
-   * end and a disappearance (`deleted`), both at the position of its last write.
+   * Every item of the partition key that is visible by the watermarks leaves at once. Its row becomes an unrecorded end
+   * and a disappearance (`deleted`), both at the position of its last write.
    */
   | {
       readonly kind: 'partition-key-deleted';
@@ -134,9 +143,10 @@ export type ReadModelChange =
       readonly marks: Watermarks;
     }
   /**
-   * For a life with an unrecorded end at the position that this says, it only makes the end a recorded one: when and how
-   * it left stays as it was. Where they differ this holds, for it was recorded with all of the life in sight; who projects
-   * a log beside a purge may have seen the life's first writes, and not those that were truncated meanwhile.
+   * For a life with an unrecorded end at the same position, this only makes the end a recorded one: time and way of the
+   * end stay the same. If they differ, this change counts, because it was recorded by somebody who could see all of the
+   * life. A projector that reads a log during a purge may have seen the life's first writes, but not those that were
+   * truncated in the meantime.
    */
   | {
       readonly kind: 'item-ended';
@@ -146,47 +156,50 @@ export type ReadModelChange =
   | (LifeName & {
       readonly kind: 'item-purged';
       readonly purgedAtMs: number;
-      /** For a life that ends by its purge: the disappearance that this event states. */
+      /** For a life that ends with its purge: the disappearance that follows from this event. */
       readonly disappearance: DisappearanceRow;
     })
   | {
       readonly kind: 'purge-run';
       readonly stream: string;
-      /** Of the run's start. */
+      /** Position of the run's start. */
       readonly position: number;
       readonly state: PurgeRunState;
     }
   | { readonly kind: 'purge-run-completed'; readonly stream: string }
   | ({ readonly kind: 'log-mark' } & LogMark);
 
-/** A position of the log, and a time after which nothing up to there happened. */
+/** A position of the log, and a time. No event up to the position happened later than the time. */
 export interface LogMark {
   readonly position: number;
   readonly atMs: number;
 }
 
-/** A change of what the catalog holds. */
+/** A change in the catalog. */
 export type CatalogChange = Extract<ReadModelChange, { kind: 'database' | 'container' }> | CatalogEntry;
 
 export interface OverdueStatistics {
   readonly count: number;
-  /** Smallest `_ts` of those without a ttl, in seconds; null for none. */
+  /** Smallest `_ts` of the items without a ttl of their own, in seconds. Null if there are none. */
   readonly oldestTs: number | null;
-  /** Smallest `_ts + ttl` of those with one. */
+  /** Smallest `_ts + ttl` of the items with one. Null if there are none. */
   readonly oldestDue: number | null;
 }
 
-/** What a row's own columns have to say; all of it holds together. */
+/** A condition on the columns of a row. All given parts of it must be true. */
 export interface RowCondition {
-  /** `id` is one of these: from one to {@link MOST_IDS_SOUGHT}. */
+  /** `id` is one of these; from one to {@link MOST_IDS_SOUGHT} of them. */
   readonly ids?: readonly string[] | undefined;
-  /** Seconds; `_ts` is that or later. */
+  /** `_ts` is this or later, in seconds. */
   readonly minTs?: number | undefined;
-  /** Seconds; `_ts` is that or earlier. */
+  /** `_ts` is this or earlier, in seconds. */
   readonly maxTs?: number | undefined;
 }
 
-/** Of the items whose `_ts` is after one time and not after another, in seconds: the one behind so many, from an end on. */
+/**
+ * Of the items whose `_ts` is after `after` and up to `upTo`, in seconds: the one with `behind` others before it,
+ * counted from an end.
+ */
 export interface PlaceInTime {
   readonly after: number;
   readonly upTo: number;
@@ -198,18 +211,18 @@ export interface PlaceInTime {
 export const MOST_IDS_SOUGHT = 256;
 
 export interface ItemScan {
-  /** One logical partition. */
+  /** Only this logical partition. */
   readonly partitionKey?: string | undefined;
-  /** Leading components of a hierarchical key: all partitions that begin with them; see core's partition-key/scope.ts. */
+  /** Leading components of a hierarchical key: only partitions that begin with them; see core's partition-key/scope.ts. */
   readonly prefix?: string | undefined;
   /**
-   * All of these hold for the items that are wanted. What narrows too little may be left out, so that others are
-   * found besides.
+   * Wanted are items that satisfy all of these. A store may ignore a condition that would exclude too few items, so it
+   * may return others, too.
    */
   readonly clear?: readonly ClearCondition[] | undefined;
   /**
-   * Only items of which this holds are given: the others are passed over where they lie, which takes a twentieth of
-   * giving them. What is found by `clear` may be of others.
+   * Only items that satisfy this are returned. The store skips the others where they are stored, which costs a
+   * twentieth of returning them. The values found by `clear` may be those of other items.
    */
   readonly where?: RowCondition | undefined;
   readonly afterBirth: number;
@@ -218,82 +231,87 @@ export interface ItemScan {
 }
 
 /**
- * Where the projections write and everybody reads. Changes and checkpoint are one transaction; what an adapter
- * holds can be thrown away and built again from the log.
+ * The store that projections write and everybody else reads. Changes and checkpoint are written in one transaction.
+ * Everything in it can be thrown away and built again from the log.
  */
 export interface ReadModelStore {
   /**
-   * The sealed bodies of the current writes of some items of a container, by their birth, as far as this store has them; of large ones
-   * the first few. Absent for a store that keeps none, because the log is as near as it is itself.
+   * The sealed bodies of the current writes of some items of a container, which are given by their births. Only those
+   * that the store has; of large ones only the first few. Absent for a store that keeps none, because reading the log
+   * is as fast.
    */
   readonly sealedBodies?: (container: ContainerNumber, births: readonly number[]) => Promise<SealedWrite[]>;
 
   /**
-   * Applies changes in order and moves the checkpoint, all or nothing. Readers see them when this resolves; a store that
-   * writes them to its files later fails them from then on, if it can't.
+   * Applies changes in order and moves the checkpoint, all or nothing. Readers see the changes when this resolves. If
+   * the store writes them to its files later and that fails, it rejects all later changes.
    *
-   * @param after where the writer knows the store to stand. One that others may write as well takes nothing that was made
-   *   for another place, and then the writer must look again; not given, it is not asked.
-   * @param despiteLoss true where all that the store has was made of this log, which is read strictly: a write that finds no item, or a life that follows on
-   *   no end, is then of what the log has lost, and is taken as it is. Otherwise it is refused, for rows may be missing here.
+   * @param after the checkpoint that the changes were computed for. A store that other processes may write, too,
+   *   refuses changes that were made for another one; the caller must then look again. Not checked if not given
+   * @param despiteLoss true if everything in the store was made from this log, and the log is read strictly. Then, if a
+   *   write finds no item, or a life follows on no end, the log has lost the events before it, and the write is taken
+   *   as it is. Otherwise it is refused, because rows may be missing here
    */
   apply(changes: readonly ReadModelChange[], checkpoint: number, after?: number, despiteLoss?: boolean): Promise<void>;
   checkpoint(): MaybePromise<number>;
 
   databases(): MaybePromise<{ readonly number: number; readonly state: DatabaseState }[]>;
   containers(): MaybePromise<readonly { readonly number: ContainerNumber; readonly state: ContainerState }[]>;
-  /** Entries as they were last applied, in order of their numbers, without those that are gone. */
+  /** The entries as they were last applied, in order of their numbers, without deleted ones. */
   catalogEntries(): MaybePromise<CatalogEntry[]>;
 
-  /** The row of an item, whether or not it has expired by now. */
+  /** The row of an item, whether or not it has expired. */
   findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;
-  /** True only where {@link lastLife} is undefined, as far as that can be told without a look at what is stored. */
+  /** True only if {@link lastLife} is undefined, as far as can be told without reading the stored rows. */
   isUnknown(container: ContainerNumber, partitionKey: string, id: string): boolean;
-  /** The highest number of an item's lives of which there is content, ended or not; undefined for none. */
+  /** The highest number of an item's lives that have content, ended or not. Undefined if there are none. */
   lastLife(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<number | undefined>;
-  /** Items that the watermarks leave visible, in order of birth. */
+  /** Items that are visible by the watermarks, in order of birth. */
   scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
   countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
   /**
-   * `_ts`, in seconds, of one of the items without a ttl of their own, whose order by time it goes by; undefined where there
-   * are not so many.
+   * `_ts`, in seconds, of one item, chosen by its place in time among the items without a ttl of their own. Undefined
+   * if there are too few.
    */
   tsAt(container: ContainerNumber, place: PlaceInTime): MaybePromise<number | undefined>;
-  /** Items of a container in order of birth, visible or not; up to the last by default. */
+  /** Items of a container in order of birth, visible or not; up to the last one by default. */
   allItems(container: ContainerNumber, afterBirth: number, limit: number, upToBirth?: number): MaybePromise<ItemRow[]>;
-  /** The births, within a part of those, of items that are found as due at another time than their row says; for examinations. */
+  /** Births, in a range, of items that the index of deadlines has at another time than their row says. For examinations. */
   dueOtherwise(container: ContainerNumber, afterBirth: number, upToBirth: number): MaybePromise<number[]>;
   countItems(container: ContainerNumber): MaybePromise<number>;
-  /** Containers that have items, visible or not, or ended lives, unrecorded ends included: what there is content of. */
+  /** Containers with content: with items, visible or not, or with ended lives, unrecorded ends included. */
   containersWithContent(): MaybePromise<ContainerNumber[]>;
-  /** What is in clear of a container's items: by path, value and birth, after a place in that order. */
+  /** The values in clear of a container's items, in order of path, value and birth, after a place in that order. */
   clearCopies(container: ContainerNumber, after: ClearCopy | undefined, limit: number): MaybePromise<ClearCopy[]>;
 
-  /** Expired items whose expiry is not recorded; those without a ttl of their own first, oldest first. */
+  /**
+   * Expired items whose expiry is not recorded. Those without a ttl of their own come first, and each group is in order
+   * of time.
+   */
   overdueItems(container: ContainerNumber, marks: Watermarks, limit: number): MaybePromise<ItemRow[]>;
   overdueStatistics(container: ContainerNumber, marks: Watermarks): MaybePromise<OverdueStatistics>;
-  /** Smallest `_ts` of the items without a ttl and smallest `_ts + ttl` of those with one, in seconds, beyond the watermarks. */
+  /** Smallest `_ts` of the items without a ttl and smallest `_ts + ttl` of those with one, in seconds, after the watermarks. */
   nextDeadlines(
     container: ContainerNumber,
     marks: Watermarks,
   ): MaybePromise<{ readonly ts: number | null; readonly due: number | null }>;
 
-  /** How many items' times lie in each span, and the oldest `_ts` among them; null for none. */
+  /** For each span, how many items have their time in it, and the oldest `_ts` among them; null if there are none. */
   countByTimes(
     container: ContainerNumber,
     spans: readonly TimeSpan[],
   ): MaybePromise<{ readonly items: number; readonly oldestTs: number | null }[]>;
-  /** Items whose times lie in a span, those whose time comes first first. */
+  /** Items whose times are in a span, in order of time. */
   itemsByTimes(container: ContainerNumber, span: TimeSpan, limit: number): MaybePromise<ItemRow[]>;
-  /** Items whose own ttl is -1, and items with a `ttl` that is none, which expire as those without. */
+  /** How many items have an own ttl of -1, and how many a `ttl` that is not readable, which expire like those without a ttl. */
   countOddTtls(
     container: ContainerNumber,
     marks: Watermarks,
   ): MaybePromise<{ readonly never: number; readonly unreadable: number }>;
 
-  /** Ends that are not on record in the life's own stream, oldest write first. They are no ended lives yet. */
+  /** Ends that are not recorded in the life's own stream yet, oldest write first. These don't count as ended lives yet. */
   unrecordedEnds(container: ContainerNumber, limit: number): MaybePromise<UnrecordedEnd[]>;
-  /** Ended lives, those that a policy's start ended apart from the others; oldest first, after a position in that order. */
+  /** Ended lives, oldest first, after a position in that order. Either those that a policy's start ended, or all others. */
   endedLives(
     container: ContainerNumber,
     scan: {
@@ -303,10 +321,13 @@ export interface ReadModelStore {
       readonly limit: number;
     },
   ): MaybePromise<EndedRow[]>;
-  /** Unrecorded ends included. */
+  /** Counts unrecorded ends, too. */
   countEnded(container: ContainerNumber, byPolicyStart: boolean, endedAtOrBeforeMs: number): MaybePromise<number>;
 
-  /** What is on record of lives: not yet those that left with their container, which are among its items till they are erased. */
+  /**
+   * What is recorded of lives that have left. Lives that left with their container are still among its items until they
+   * are erased.
+   */
   disappearances(
     container: ContainerNumber,
     filter: {
@@ -317,7 +338,7 @@ export interface ReadModelStore {
       readonly limit: number;
     },
   ): MaybePromise<DisappearanceRow[]>;
-  /** Disappearances whose content was erased in a period, in order of that time, after a place in that order. */
+  /** Disappearances whose content was erased in a period, in order of the erasure, after a place in that order. */
   erasures(
     container: ContainerNumber,
     scan: {
@@ -327,38 +348,38 @@ export interface ReadModelStore {
       readonly limit: number;
     },
   ): MaybePromise<DisappearanceRow[]>;
-  /** Disappearances whose content was erased: all of a container, or those of a partition key. */
+  /** Number of disappearances whose content was erased, in a container or in one of its partition keys. */
   countErased(container: ContainerNumber, partitionKey?: string): MaybePromise<number>;
   countPurged(): MaybePromise<number>;
   openPurgeRuns(): MaybePromise<{ readonly stream: string; readonly state: PurgeRunState }[]>;
-  /** Runs in the order of their starts in the log, completed or not, after a position. */
+  /** Purge runs in the order of their starts in the log, completed or not, after a position. */
   purgeRuns(
     afterPosition: number,
     limit: number,
   ): MaybePromise<{ readonly stream: string; readonly position: number }[]>;
 
-  /** Position of the last mark of the log before a time: nothing up to there happened at that time or later. 0 for none. */
+  /** Position of the last log mark before a time: no event up to there happened at that time or later. 0 if there is none. */
   logMarkBefore(atMs: number): MaybePromise<number>;
   lastLogMark(): MaybePromise<LogMark | undefined>;
 
-  /** Its contents as they are now, which stay so while it is written on. To be closed. */
+  /** The present contents, which don't change in the snapshot while the store is written. The caller closes it. */
   snapshot(): Promise<ReadModelSnapshot>;
   close(): Promise<void>;
 }
 
-/** What a part of the read models holds, in short. */
+/** A summary of a part of the read models. */
 export interface PartDigest {
   /** Current items; 0 for the catalog. */
   readonly items: number;
-  /** Equal for equal contents, whatever the order of building. */
+  /** The same for equal contents, in whatever order they were built. */
   readonly digest: string;
 }
 
-/** The contents of a store at one moment, held still to be compared with another's. */
+/** The contents of a store at one moment, to be compared with those of another. */
 export interface ReadModelSnapshot {
   /**
-   * A digest of each container that has rows, and of the catalog: of everything but the checkpoint and the purge runs.
-   * Takes as long as there are rows, and gives way to others.
+   * A digest of each container that has rows, and of the catalog. It covers everything but the checkpoint and the purge
+   * runs. Takes time in proportion to the number of rows, and lets other work run in between.
    *
    * @throws the signal's reason when it is aborted
    */
@@ -372,22 +393,25 @@ export interface ReadModelVersion {
   readonly store: ReadModelStore;
 }
 
-/** Makes and swaps whole versions of the read models: what a rebuild needs. */
+/** Makes and swaps whole versions of the read models, for rebuilds. */
 export interface ReadModelVersions {
-  /** True when other processes write the read models, too. */
+  /** True if other processes write the read models, too. */
   readonly shared: boolean;
-  /** What an error met in bringing them up with the log comes to, where that says more than the error. */
+  /** A better description of an error that was met while the read models were brought up to date, if there is one. */
   readonly explained?: (error: unknown) => unknown;
   /** The version in use. */
   readonly current: ReadModelVersion;
-  /** What a rebuild had under way when its process ended, as it was found when these were opened; undefined for none. */
+  /**
+   * The version that a rebuild was building when its process ended, as found when the read models were opened.
+   * Undefined if there was none.
+   */
   readonly unfinished: { readonly version: number; readonly position: number } | undefined;
-  /** The version that a rebuild left unfinished, to be gone on with; undefined for none. */
+  /** The version that a rebuild left unfinished, to be continued. Undefined if there is none. */
   openUnfinished(): Promise<ReadModelVersion | undefined>;
   /** A new, empty version beside the one in use. */
   createNext(): Promise<ReadModelVersion>;
-  /** Makes a version the one in use, durably and at once; the old one is closed and removed. */
+  /** Makes a version the one in use, durably and at once. The old one is closed and removed. */
   swapTo(version: number): Promise<void>;
-  /** Throws a version away that is not in use. */
+  /** Throws away a version that is not in use. */
   discard(version: number): Promise<void>;
 }

@@ -20,29 +20,29 @@ import { Truncations } from './truncations.ts';
 import { type LifeReading, readWithBodies } from './life-reading.ts';
 import type { EndedRow } from '../read-model-store.ts';
 
-/** Lives handled at a time. Small enough that the requests of clients pass in between. */
+/** How many lives are handled at a time. Small enough that clients' requests are served in between. */
 export const BATCH_SIZE = 256;
-/** Lives whose sealed bodies are looked at at once. */
+/** How many lives have their sealed bodies read at the same time. */
 const READ_AT_ONCE = 32;
 
 /** A life that is to be erased. */
 export interface Candidate {
   readonly stream: string;
   readonly cause: PurgeCause;
-  /** Set when the life ended because a policy started. */
+  /** Set if the life ended by the start of a policy. */
   readonly byPolicyStart?: boolean;
-  /** Set when it is erased only after what its container waits for after an end is over; in milliseconds. */
+  /** Set if the life is erased only when its container's waiting time after an end is over; in milliseconds. */
   readonly endedAtMs?: number;
 }
 
 /** A life whose key is to be destroyed. */
 interface Dying {
   readonly candidate: Candidate;
-  /** Its index among the lives that were to be erased. */
+  /** Its index among the lives given to be erased. */
   readonly index: number;
   readonly reading: LifeReading;
   readonly request: DestroyRequest;
-  /** What its key had to wait for after its end, in seconds. */
+  /** How long its key had to wait after the life's end, in seconds. */
   readonly graceSeconds: number;
 }
 
@@ -52,29 +52,29 @@ interface Gone extends Dying {
   readonly checks: ItemPurged['checks'];
 }
 
-/** Told of each life that can't be erased, or whose erasure can't be recorded, in the order in which they are met. */
+/** Called for each life that can't be erased, or whose erasure can't be recorded, in the order in which they are met. */
 type NoteFault = (life: { readonly index: number }, fault: PurgeFault) => void;
 
 type Demand = Pick<DemandedErasure, 'context' | 'isWanted'>;
 
-/** An erasure that somebody demands. */
+/** An erasure by explicit request. */
 export interface DemandedErasure {
   readonly lives: readonly { readonly stream: string; readonly cause: 'erasure' | 'container-deleted' }[];
-  /** Who demands it, for which request, and when. */
+  /** Who requests it, by which request, and when. */
   readonly context: CommandContext;
-  /** Whether it is still wanted, where another node may have refused it: asked when nothing in the vault can change. */
+  /** Whether the erasure is still wanted: another node may have refused it. Called while nothing in the vault can change. */
   readonly isWanted?: (() => Promise<boolean>) | undefined;
 }
 
 export interface RefusedLife {
-  /** Its index among the lives that were to be erased. */
+  /** Its index among the lives given to be erased. */
   readonly index: number;
   readonly stream: string;
-  /** Holds that cover it, as the vault names them. */
+  /** Holds that cover it, by their ids in the vault. */
   readonly holds: readonly string[];
-  /** When the last floor over it has passed, in milliseconds; null for none. */
+  /** When the last floor over it will have passed, in milliseconds. Null if there is none. */
   readonly floorUntilMs: number | null;
-  /** When the floor in the way has passed, in milliseconds; null while a hold is in the way, whose end nobody knows. */
+  /** When the floor in the way will have passed, in milliseconds. Null if a hold is in the way, whose end is not known. */
   readonly untilMs: number | null;
 }
 
@@ -82,17 +82,17 @@ export interface ErasedBatch {
   readonly purged: number;
   /** Lives whose key a hold or a floor keeps. */
   readonly refused: readonly RefusedLife[];
-  /** Indexes of those that the log does not agree about with what was said of them. */
+  /** Indexes of lives for which the log does not agree with what was given. */
   readonly left: readonly number[];
-  /** Indexes of those that can't be erased, or whose erasure can't be recorded. */
+  /** Indexes of lives that can't be erased, or whose erasure can't be recorded. */
   readonly atFault: readonly number[];
-  /** Set where one of them can't be erased, or its erasure can't be recorded. That of the others is on record. */
+  /** Set if one of the lives can't be erased, or its erasure can't be recorded. The erasures of the others are recorded. */
   readonly fault: PurgeFault | undefined;
 }
 
 const NOTHING_ERASED: ErasedBatch = { purged: 0, refused: [], left: [], atFault: [], fault: undefined };
 
-/** Erases lives: each step is one batch, idempotent, and leaves a state from which the next run goes on. */
+/** Erases lives. Each step is one batch, is idempotent, and leaves a state from which the next run can continue. */
 export class PurgeExecutor {
   readonly #ports: PurgePorts;
   readonly #destructions: Destructions;
@@ -106,16 +106,16 @@ export class PurgeExecutor {
   }
 
   /**
-   * Erases lives that have ended, or that their container took with it: key, then record, then the sealed bodies in the
-   * log. They may be of several containers.
+   * Erases lives that have ended, or that left with their container: first the key, then the record, then the sealed
+   * bodies in the log. The lives may be in several containers.
    */
   async erase(lives: readonly Candidate[], nowMs: () => number): Promise<ErasedBatch> {
     return lives.length === 0 ? NOTHING_ERASED : this.#erase(lives, nowMs);
   }
 
   /**
-   * Completes the erasure of those among some ended lives whose keys are destroyed already: a crash or a fault came
-   * before the record.
+   * Completes the erasure of those ended lives whose keys are destroyed already, because a crash or a fault came before
+   * the record.
    *
    * @returns the first fault that was met, when all others are done
    */
@@ -134,8 +134,8 @@ export class PurgeExecutor {
   }
 
   /**
-   * Erases lives whether or not they have ended; those that have not, end by it. Of a life that is purged on record
-   * already it removes what a crash has left in the log.
+   * Erases lives whether or not they have ended. A life that has not ended, ends by the erasure. For a life that is
+   * already recorded as purged, removes what a crash has left in the log.
    */
   async eraseOnDemand(erasure: DemandedErasure, nowMs: () => number): Promise<ErasedBatch> {
     const { lives } = erasure;
@@ -144,14 +144,12 @@ export class PurgeExecutor {
     return erased;
   }
 
-  /** Resolves when every erasure begun so far is on record, or has failed. */
+  /** Resolves when every erasure begun so far is recorded, or has failed. */
   async recorded(): Promise<void> {
     await Promise.allSettled(this.#erasures);
   }
 
-  /**
-   * Resolves when nothing is erased any more, by any node, that only was due by what stood on record before now.
-   */
+  /** Resolves when no node erases anything any more that is due only by what was recorded before now. */
   async keptFromNow(): Promise<void> {
     await this.recorded();
     await this.#ports.vault.destructionsUnderWay?.();
@@ -172,8 +170,8 @@ export class PurgeExecutor {
     const faults = new Map<number, PurgeFault>();
     const noteFault: NoteFault = ({ index }, fault) => void faults.set(index, fault);
     const found = await this.#dying(candidates, nowMs, demandedBy, noteFault);
-    // By how it stands now: for how long a life can be brought back may have been changed since it was found to be over
-    // that, also by another node.
+    // By the present settings: the time in which a life can be brought back may have been changed since the life was
+    // found to be past it, also by another node.
     if (demandedBy === undefined && found.length > 0) await this.#ports.confirmCatalog?.(0);
     const dying: Dying[] = [];
     for (const life of found.map((each) => this.#withGrace(each))) {
@@ -182,7 +180,8 @@ export class PurgeExecutor {
     }
     const { gone, refused, destructions } = await this.#destroyKeys(dying, nowMs, demanded, noteFault);
     this.#ports.onErased(gone.flatMap(({ reading }) => reading.writePositions));
-    // The vault may have let it wait, for as long as a backup copies the keys: until then the content was there.
+    // The vault may have made it wait while a backup copied the keys. Until then the content was there, so the present
+    // time is recorded.
     const demandedNow = demandedBy && { ...demandedBy, nowMs: Math.max(demandedBy.nowMs, nowMs()) };
     if (destructions !== undefined)
       await this.#destructions.record(demandedNow ?? stepContext(this.#ports, nowMs()), destructions);
@@ -199,8 +198,8 @@ export class PurgeExecutor {
       left.delete(life.index);
       purged += 1;
       position = Math.max(position, recorded.position);
-      // Only the end of the run waits for the truncation: what it removes can't be read any more. A demanded erasure
-      // truncates by itself. So each is told of its own faults, and sees to what they leave.
+      // Only the end of the run waits for the truncation, because nobody can read any more what it removes. An erasure
+      // on request truncates by itself. So each caller gets the errors of its own truncations and handles them.
       if (demandedBy === undefined) this.truncations.begin(life.candidate.stream, recorded, nowMs());
     };
     await despiteFaults(gone, record, noteFault);
@@ -210,7 +209,10 @@ export class PurgeExecutor {
     return { purged, refused, left: [...left], atFault: [...faults.keys()], fault };
   }
 
-  /** Those of some lives that the log, asked at the last moment, still says are to be erased, as it has them. */
+  /**
+   * Those lives that are still to be erased according to the log, which is asked at the last moment; with what the log
+   * has of them.
+   */
   async #dying(
     candidates: readonly Candidate[],
     nowMs: () => number,
@@ -225,9 +227,9 @@ export class PurgeExecutor {
       const { last, lastWrite } = reading;
       const state = evolveItem(initialItemState, last.read, last.recorded.id);
       if (state.status === 'none' || state.status === 'purged') return;
-      // A life that is live stays, unless its container is gone or its erasure is demanded.
+      // A live life stays, unless its container is deleted or its erasure was requested.
       if (state.status === 'live' && candidate.cause !== 'container-deleted' && candidate.cause !== 'erasure') return;
-      // Its last write says which key it has. Only a purge takes it out.
+      // The last write says which key the life has. Only a purge removes it.
       if (lastWrite === undefined) {
         throw new PurgeFault(`the event log has no writes any more of ${candidate.stream}, which is not purged`);
       }
@@ -257,14 +259,14 @@ export class PurgeExecutor {
     return { ...life, graceSeconds: this.#graceSecondsOf(life.candidate) };
   }
 
-  /** For how long a life can be brought back after its end, by how its container stands now. */
+  /** For how many seconds after its end a life can be brought back, by the present state of its container. */
   #graceSecondsOf({ stream, cause, byPolicyStart = false }: Candidate): number {
     const container = this.#containerOf(stream);
     if (cause === 'erasure' || container === undefined || isGone(this.#ports, container)) return 0;
     return graceSeconds(container.state, byPolicyStart);
   }
 
-  /** Has the vault destroy the keys of some lives, as far as nothing keeps them. */
+  /** Has the vault destroy the keys of some lives, except those that something keeps. */
   async #destroyKeys(
     lives: readonly Dying[],
     nowMs: () => number,
@@ -273,13 +275,13 @@ export class PurgeExecutor {
   ): Promise<{
     readonly gone: readonly Gone[];
     readonly refused: readonly RefusedLife[];
-    /** The vault's count by which they are gone, where it counts. */
+    /** The vault's count of destructions after these, if it counts them. */
     readonly destructions: number | undefined;
   }> {
     const { vault, confirmCatalog } = this.#ports;
     let asked = lives;
-    // It may have taken long until it was this one's turn in the vault: another node that has set a window or a grace since
-    // waits for the turn after that, and then nothing goes any more that it keeps.
+    // It may have taken long to get this turn in the vault. A node that has set a window or a grace in the meantime
+    // waits for the next turn, and after that nothing is erased that it keeps.
     const areDue = async () => {
       await confirmCatalog?.(0);
       asked = lives.map((life) => this.#withGrace(life));
@@ -290,7 +292,7 @@ export class PurgeExecutor {
     const areDueNow = confirmCatalog === undefined ? undefined : areDue;
     const requests = lives.map((life) => life.request);
     const outcomes = await vault.destroyKeys(requests, demanded === undefined ? areDueNow : areWanted);
-    // Asked now that the keys are gone: a backup that begins after this has none of them.
+    // Asked after the keys are gone, because a backup that begins later has none of them.
     const copiesKeptUntilMs = this.#ports.copiesKeptUntilMs();
     const gone: Gone[] = [];
     const refused: RefusedLife[] = [];
@@ -313,14 +315,14 @@ export class PurgeExecutor {
         noteFault(life, new PurgeFault(`the vault does not know the key of ${stream}`));
       } else {
         destructions = outcome.destructions;
-        // Copies that were made while it waited for its turn in the vault have the key, too.
+        // Copies that were made while the call waited for its turn in the vault have the key, too.
         const lateMs = Math.max(0, nowMs() - life.request.nowMs);
         const inCopiesUntilMs = outcome.recoverableUntilMs === undefined ? null : outcome.recoverableUntilMs + lateMs;
         gone.push({
           ...life,
           recoverableUntilMs: latest(inCopiesUntilMs, copiesKeptUntilMs),
-          // Which checks came before is not known any more of a key that was destroyed before a crash. Of others the vault
-          // has made sure that no hold covered them.
+          // For a key that was destroyed before a crash, it is not known which checks were made. For the others the
+          // vault has made sure that no hold covered them.
           checks:
             outcome.kind === 'destroyed'
               ? { holds: 0, floorSeconds: outcome.floorSeconds ?? 0, graceSeconds: life.graceSeconds }
@@ -332,10 +334,10 @@ export class PurgeExecutor {
   }
 
   /**
-   * Records how a life that is erased on demand has ended since that was decided, if it has: by its deadline, or with its
-   * partition key. An erasure must not pass for the end of a life that had one already.
+   * Records how a life that is erased on request has ended since the decision, if it has: by its deadline, or with its
+   * partition key. An erasure must not seem to be the end of a life that had ended before.
    *
-   * @returns the life with its cause, which is another one where its container went meanwhile
+   * @returns the life with its cause, which is another one if its container was deleted in the meantime
    */
   async #recordEnd(life: Gone, context: CommandContext): Promise<Gone> {
     const { candidate, reading } = life;
@@ -348,13 +350,13 @@ export class PurgeExecutor {
       const within = this.#containerOf(candidate.stream);
       return within && this.#ports.changeUnderWay(within.state);
     };
-    // A policy counts from when it was decided, which may be before this instant, but the catalog has it only when it is on record.
+    // A policy counts from its decision, which may be before this instant, but the catalog has it only once it is recorded.
     for (let change = underWay(); change !== undefined; change = underWay()) await change;
     const container = this.#containerOf(candidate.stream);
     if (container === undefined) return life;
     const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
     const hasGone = goneAtMs !== null && goneAtMs <= context.nowMs;
-    // No policy begins at this instant any more: whether the life has ended is judged by those that there are.
+    // No policy can begin at this instant any more, so the known ones decide whether the life has ended.
     this.#ports.onExpiriesRecorded(container.number, context.nowMs);
     const written = { partitionKey, position: (stood ?? recorded).position };
     const command = recordOfEnd(container.state, written, hasGone ? goneAtMs - 1 : context.nowMs);
@@ -371,7 +373,7 @@ export class PurgeExecutor {
   /**
    * Records the purge of a life whose key is gone.
    *
-   * @returns where, and what was read of the life by then
+   * @returns the position of the record, and what was read of the life
    * @throws {PurgeFault} when the log takes no record of it, however small
    */
   async #recordPurge(
@@ -391,12 +393,12 @@ export class PurgeExecutor {
         candidate.stream,
         parseItemStream(candidate.stream)!.life,
         async (_state, { last }) => {
-          // Another may have recorded an end since then, and nothing is erased before its end.
+          // An end may have been recorded since then, and no life is erased before its end.
           if (last !== undefined && last.occurredAtMs > atMs) {
             atMs = last.occurredAtMs;
             return { kind: 'again' };
           }
-          // Another write to a live item may have been under way, here or on another node: it is gone, too.
+          // Another write to a live item may have been in progress, here or on another node. Its content is gone, too.
           if (last?.revision !== reading.last.recorded.revision) {
             reading = (await readWithBodies(log, sealer, candidate.stream)) ?? reading;
             this.#ports.onErased(reading.writePositions);
@@ -429,7 +431,7 @@ export class PurgeExecutor {
       const { position = 0 } = await withFewerWrites(writes, record);
       return { position, reading };
     } catch (error) {
-      // A server's limit for one event may be too small for any record. The key is gone; others don't wait for it.
+      // A server's limit for one event may be too small for any record. The key is gone, and other lives don't wait for this one.
       if (!isTooLarge(error)) throw error;
       throw new PurgeFault(
         `the purge of ${candidate.stream}, of ${writes} writes, can't be recorded: its record is larger than the event store takes (MaxAppendSize)`,
@@ -438,9 +440,9 @@ export class PurgeExecutor {
   }
 
   /**
-   * True for a life that is about to be erased as gone with its container, but had expired before, or left with its
-   * partition key. Its row may not say so yet, for rows may be behind the catalog; and the clock of this node may be behind
-   * that of the one which deleted the container, so that it has not come to the deadline.
+   * True for a life that is about to be erased with its container, but had expired before, or left with its partition
+   * key. Its row may not say so yet, because rows may be behind the catalog. And this node's clock may be behind the
+   * clock of the node that deleted the container, so that it has not reached the deadline.
    */
   async #leftEarlier({ stream, cause }: Candidate, state: ItemState, lastWrite: RecordedEvent): Promise<boolean> {
     const container = this.#containerOf(stream);
@@ -457,19 +459,19 @@ export class PurgeExecutor {
     return this.#ports.catalog().containerByRid(parseItemStream(stream)!.containerRid);
   }
 
-  /** The sealed bodies can't be opened any more; what is left is to have their bytes gone, too. */
+  /** The sealed bodies can't be opened any more. What remains to be done is to remove their bytes. */
   #remainsOf({ sealedBytes }: LifeReading): NonNullable<ItemPurged['remains']> {
     return { sealedBytes, removedBy: this.#ports.log.scavenging === undefined ? 'truncation' : 'scavenge' };
   }
 }
 
-/** Whether a life can be brought back no more. */
+/** Whether the time in which a life can be brought back is over. */
 const isDue = ({ candidate: { endedAtMs }, graceSeconds: seconds }: Dying, nowMs: number): boolean =>
   endedAtMs === undefined || endedAtMs + seconds * 1000 <= nowMs;
 
 /**
- * A life that has ended goes by that end as the log has it: its row may be damaged, or still that of an item where its
- * container went after it.
+ * A life that has ended is erased by its end in the log: its row may be damaged, or may still be that of an item, if
+ * its container was deleted after the end.
  */
 function byItsEnd(candidate: Candidate, { read, recorded }: LifeReading['last']): Candidate {
   if (candidate.cause === 'erasure' || (read.type !== 'ItemExpired' && read.type !== 'ItemDeleted')) return candidate;
@@ -486,13 +488,13 @@ function byItsEnd(candidate: Candidate, { read, recorded }: LifeReading['last'])
 const hasSameEnd = (one: Candidate, other: Candidate): boolean =>
   one.endedAtMs === other.endedAtMs && one.byPolicyStart === other.byPolicyStart;
 
-/** It comes up in each pass, and were none of them told, each would be a run on record in which nothing is done. */
+/** Such a life comes up in each pass. Without this error each pass would record a run in which nothing is done. */
 const otherEnd = (stream: string): PurgeFault =>
   new PurgeFault(
     `the read models have the end of ${stream} otherwise than the event log, by which it is not erased yet; fsck says which is damaged`,
   );
 
-/** @throws {PurgeFault} what one of the lives met; when the erasure of the others is on record */
+/** @throws {PurgeFault} the fault of one of the lives, when the erasure of the others is recorded */
 function withoutFault(batch: ErasedBatch): ErasedBatch {
   if (batch.fault !== undefined) throw batch.fault;
   return batch;
@@ -500,7 +502,10 @@ function withoutFault(batch: ErasedBatch): ErasedBatch {
 
 const isTooLarge = (error: unknown): boolean => error instanceof Refusal && error.code === 'too-large';
 
-/** Records a purge with all writes in its ledger, or with half as many again and again until the log takes the record. */
+/**
+ * Records a purge with all writes in its ledger. If the log refuses the record as too large, tries again with half as
+ * many writes each time.
+ */
 async function withFewerWrites<Result>(writes: number, record: (most: number) => Promise<Result>): Promise<Result> {
   for (let most = Number.POSITIVE_INFINITY; ; most = Math.floor(Math.min(most, writes) / 2)) {
     try {

@@ -21,28 +21,31 @@ import type { PurgePorts } from './ports.ts';
 import { RecentRate } from './recent-rate.ts';
 import { type Freeze, type OpenRun, purgeContext, PurgeRuns } from './runs.ts';
 
-/** The most containers that are worked on side by side: each waits for the disk as often as a batch of one alone. */
+/**
+ * How many containers are worked on at the same time, at most. Each waits for the disk as often as a batch of one
+ * container alone.
+ */
 const CONTAINERS_AT_ONCE = 32;
 /** How often the runner compares the clock with the next deadline. */
 const TICK_MS = 200;
 /** How long the runner rests after a fault. */
 const FAULT_REST_MS = 2_000;
-/** How long a start waits for what a crash left to be taken out of the log: after a run of millions that takes minutes. */
+/** How long a start waits until what a crash left is truncated: after a run of millions of lives that takes minutes. */
 const START_WAIT_MS = 2_000;
-/** For how long what the log said of a pause is believed, where other nodes may have changed it. */
+/** For how long a pause that was read from the log is believed, if other nodes may have changed it since. */
 const CONTROL_AGE_MS = 1_000;
 
 export interface PurgeRunnerOptions extends PurgePorts {
   readonly clock: Clock;
-  /** False while time can't be trusted: nothing is recorded or erased then. */
+  /** False while time can't be trusted. Nothing is recorded or erased then. */
   readonly clockTrusted: () => boolean;
-  /** Monotonic milliseconds, for rates. */
+  /** Monotonic clock in milliseconds, for rates. */
   readonly monotonicMs: () => number;
-  /** Told of each fault that its own work meets: what is due waits until it meets none. */
+  /** Called for each fault in the runner's own work. What is due waits until there is no fault any more. */
   readonly onFault: (error: unknown) => void;
-  /** Wraps each batch of work, for whoever measures. */
+  /** Wraps each batch of work, for measurements. */
   readonly around?: (<Result>(step: 'record' | 'erase', work: () => Promise<Result>) => Promise<Result>) | undefined;
-  /** True where other nodes may pause and resume the purge as well, and lower floors: it is asked whether they did. */
+  /** True if other nodes may pause and resume the purge and lower floors, too, so the runner has to look whether they did. */
   readonly othersControl?: boolean;
   readonly check: CatalogCheck;
 }
@@ -53,13 +56,13 @@ export interface PassResult {
   readonly heldBack: number;
 }
 
-/** The containers that a pass looks at: all, or those in which something is due as far as is known. */
+/** Which containers a pass looks at: all of them, or those that are known to have something due. */
 type Scope = 'all' | 'due';
 
 /**
- * The process manager that carries expired, deleted and abandoned lives to their end. It owns the only timer: it
- * wakes when the next deadline has passed, does batches until nothing is due, and sleeps again. Running two by
- * mistake is harmless: expected revisions arbitrate.
+ * The process manager that carries expired, deleted and abandoned lives to their end. It has the only timer: it wakes
+ * when the next deadline has passed, works in batches until nothing is due, and sleeps again. Two runners at the same
+ * time do no harm, because expected revisions decide between them.
  */
 export class PurgeRunner {
   readonly #options: PurgeRunnerOptions;
@@ -74,12 +77,12 @@ export class PurgeRunner {
   readonly #held = new HeldLives();
   readonly #rate: RecentRate;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** The look at the clock that is under way, or was last. It never fails. */
+  /** The last check of the clock, which may be in progress. It never rejects. */
   #ticking: Promise<void> = Promise.resolve();
   #stopping = false;
   #pass: Promise<PassResult> | undefined;
   #restUntilMs = 0;
-  /** What a crash left half done is being finished. It never fails: a pass that goes on with the run tries again. */
+  /** Finishes what a crash left half done. It never rejects: the pass that continues the run tries again. */
   #finishing: Promise<void> = Promise.resolve();
   #isFinishing = false;
 
@@ -102,13 +105,16 @@ export class PurgeRunner {
     this.#around = options.around ?? ((_step, work) => work());
   }
 
-  /** Whether an operator has paused it: of several nodes on any of them, of which this one may hear some seconds late. */
+  /**
+   * Whether an operator has paused the purge. With several nodes this may be on any of them, and this node may learn it
+   * some seconds late.
+   */
   async isPaused(): Promise<boolean> {
     await this.#control.refresh(CONTROL_AGE_MS);
     return this.#control.isPaused;
   }
 
-  /** Who has put a pause of it on record, as of {@link isPaused}; undefined where nobody has. */
+  /** Who recorded the pause, as of {@link isPaused}. Undefined if nobody did. */
   async pausedBy(): Promise<string | undefined> {
     await this.#control.refresh(CONTROL_AGE_MS);
     return this.#control.pausedBy;
@@ -122,33 +128,33 @@ export class PurgeRunner {
     return this.#pass !== undefined || this.#isFinishing;
   }
 
-  /** Lives that a hold or floor keeps, as far as it was met lately. */
+  /** Number of lives that a hold or floor keeps, as far as they were met lately. */
   get heldBack(): number {
     return this.#held.count;
   }
 
-  /** The same for one container, by what keeps them. */
+  /** The same for one container, counted by what keeps the lives. */
   heldBackIn(container: ContainerNumber): { readonly hold: number; readonly floor: number } {
     return this.#held.countIn(container);
   }
 
-  /** Lives recorded or erased a second over the last minute. */
+  /** Lives recorded or erased per second over the last minute. */
   get itemsPerSecond(): number {
     return this.#rate.perSecond;
   }
 
-  /** True while users of a container leave nothing over for its overdue items. */
+  /** True while clients leave no request units for the container's overdue items. */
   waitsForBudget(container: ContainerState): boolean {
     return this.#options.budget.affordable(container) === 0;
   }
 
   /**
-   * Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch. Where
-   * that takes long, it goes on beside requests, and nothing is purged before.
+   * Finds out whether an operator had paused the purge, finishes what a crash left half done, and begins to watch the
+   * clock. If the finishing takes long, it continues beside requests, and nothing is purged before it is done.
    */
   async start({ automatic }: { readonly automatic: boolean }): Promise<void> {
     await this.#control.read();
-    // Of several nodes, one that was not given the purge leaves to the others what their crashes have left.
+    // With several nodes, one that does not purge leaves it to the others to finish what their crashes have left.
     if (!automatic && this.#options.othersControl === true) return;
     this.#runs.current = await this.#runs.leftOpen();
     if (this.#runs.current !== undefined) await this.#finishLeft(this.#runs.current);
@@ -174,7 +180,7 @@ export class PurgeRunner {
     isLong = true;
   }
 
-  /** Told of every change that was projected. */
+  /** Called with every change that was projected. */
   observe(changes: readonly ReadModelChange[]): void {
     this.#book.observe(changes, this.#options.catalog());
     for (const change of changes) {
@@ -184,7 +190,7 @@ export class PurgeRunner {
     }
   }
 
-  /** Told of what another node has projected. */
+  /** Called with what another node has projected. */
   touched({ containers, databases }: Pick<ReadModelNews, 'containers' | 'databases'>): void {
     if (containers === undefined) return this.lookAgain();
     this.#book.mark(containers);
@@ -192,7 +198,7 @@ export class PurgeRunner {
     for (const rid of databases) this.#book.databaseGone(rid, this.#options.catalog());
   }
 
-  /** A hold or floor was lifted, or a clock was turned: everything is worth another look, or a container is. */
+  /** A hold or floor was removed, or a clock was moved: looks again at everything, or at one container. */
   lookAgain(container?: ContainerNumber): void {
     this.#held.forget(container);
     this.#ends.forgetFaults(container);
@@ -202,10 +208,10 @@ export class PurgeRunner {
   }
 
   /**
-   * A pass that begins now: one that is under way has frozen its candidates before, and is waited for first.
+   * Starts a new pass. A pass in progress has frozen its candidates earlier, so its end is waited for first.
    *
-   * @param waitMs how long to come back to items that there are no request units for, in milliseconds; by default for
-   *   ever
+   * @param waitMs for how long to try again items that there are no request units for, in milliseconds; without end by
+   *   default
    */
   async passFromNow({
     waitMs = Number.POSITIVE_INFINITY,
@@ -213,7 +219,7 @@ export class PurgeRunner {
   }: { readonly waitMs?: number; readonly signal?: AbortSignal } = {}): Promise<PassResult> {
     await this.#finishing;
     while (this.#pass !== undefined) await this.#pass.catch(() => {});
-    // Whoever asks for it is told of all that can't be done.
+    // The caller is to be told of everything that can't be done.
     this.lookAgain();
     const totals = { expired: 0, purged: 0 };
     const untilMs = this.#options.monotonicMs() + waitMs;
@@ -221,7 +227,7 @@ export class PurgeRunner {
       const { expired, purged, heldBack } = await this.#passNow('all', signal);
       totals.expired += expired;
       totals.purged += purged;
-      // What users leave nothing over for is still due: it is come back to as often as the clock is looked at.
+      // Items that clients leave no request units for are still due. They are tried again as often as the clock is checked.
       const isOver = this.#options.monotonicMs() >= untilMs || signal?.aborted === true;
       if (isOver || this.#work.unpaid.size === 0 || this.#control.isPaused || this.#stopping)
         return { ...totals, heldBack };
@@ -230,9 +236,9 @@ export class PurgeRunner {
   }
 
   /**
-   * Records the erasure of ended lives whose keys are gone, for a store that was restored: the ledger may have
-   * destroyed the key of any life, also of one that no pass comes to because a grace or a window keeps it, the purge is
-   * paused or the clock is held.
+   * Records the erasure of ended lives whose keys are gone, in a store that was restored. The purge ledger may have
+   * destroyed the key of any life, also of one that no pass looks at, because a grace or a window keeps it, the purge
+   * is paused, or the clock is held.
    *
    * @param abandoned lives that left with their container, whose keys are gone, too
    */
@@ -252,9 +258,7 @@ export class PurgeRunner {
     if (fault !== undefined) throw fault;
   }
 
-  /**
-   * Begins a pass, or joins the one under way. Resolves when nothing due is left in the containers that it looks at.
-   */
+  /** Starts a pass, or joins the one in progress. Resolves when nothing due is left in the containers that it looks at. */
   #passNow(scope: Scope, signal?: AbortSignal): Promise<PassResult> {
     this.#pass ??= this.#passed(scope, signal);
     return this.#pass;
@@ -264,8 +268,8 @@ export class PurgeRunner {
     try {
       return await this.#workOff(scope, signal);
     } catch (error) {
-      // Also after a fault, nothing of the pass is left under way. What a truncation met besides is reported to nobody:
-      // this pass has failed anyway, and the next one truncates again.
+      // No work of the pass may still be running after a fault either. Errors of truncations are reported to nobody
+      // here, because the pass has failed anyway, and the next pass truncates again.
       await this.#executor.truncations.done().catch(() => {});
       throw error;
     } finally {
@@ -274,18 +278,18 @@ export class PurgeRunner {
   }
 
   /**
-   * Records every expiry that is due in a container, and erases nothing: a recovery that has to see all that a policy
-   * took can't wait for the next pass.
+   * Records every expiry that is due in a container, and erases nothing. For a recovery, which must see everything that
+   * a policy took and can't wait for the next pass.
    *
-   * @returns how many can't be recorded, because what the log has of these items can't be read
-   * @throws {PurgeFault} when the catalog has the container otherwise than the log
+   * @returns how many can't be recorded, because the log's events of these items can't be read
+   * @throws {PurgeFault} when the catalog's state of the container differs from the log's
    */
   async recordOverdue(container: CatalogContainer): Promise<number> {
     const { clock } = this.#options;
     const nowMs = () => clock.now();
     await this.#check.assertAgrees(container.state.rid);
     this.#ends.forgetFaults(container.number);
-    // By their places: what takes long comes upon them once more.
+    // By position, because a long loop meets the same lives again.
     const unreadable = new Set<number>();
     for (;;) {
       const candidates = { effectiveNowMs: nowMs(), upToPosition: Number.MAX_SAFE_INTEGER };
@@ -296,30 +300,30 @@ export class PurgeRunner {
     }
   }
 
-  /** Erases what somebody demands. */
+  /** Erases lives because of an explicit request. */
   eraseOnDemand(erasure: DemandedErasure): Promise<ErasedBatch> {
     return this.#executor.eraseOnDemand(erasure, () => this.#options.clock.now());
   }
 
-  /** Resolves when every erasure begun so far is on record, or has failed. */
+  /** Resolves when every erasure begun so far is recorded, or has failed. */
   recorded(): Promise<void> {
     return this.#executor.recorded();
   }
 
-  /** Resolves when nothing is erased any more, by any node, that only was due by what stood on record before now. */
+  /** Resolves when no node erases anything any more that is due only by what was recorded before now. */
   keptFromNow(): Promise<void> {
     return this.#executor.keptFromNow();
   }
 
-  /** Resolves when everything recorded as purged is truncated too. */
+  /** Resolves when everything that is recorded as purged is truncated, too. */
   async settled(): Promise<void> {
     await this.#finishing;
     return this.#executor.truncations.settled();
   }
 
   /**
-   * Takes out of the log what is left there of lives that are on record as purged, for whoever has found it: no open run may
-   * lead to it. Nothing is done while the purge is paused, or the clock is held.
+   * Truncates what is left in the log of lives that are recorded as purged. For a caller that has found such lives,
+   * which may not belong to any open run. Does nothing while the purge is paused or the clock is held.
    */
   async finishTruncations(streams: readonly string[]): Promise<void> {
     const { clock, clockTrusted } = this.#options;
@@ -327,7 +331,7 @@ export class PurgeRunner {
     for (const stream of streams) await this.#executor.truncations.finishLife(stream, clock.now());
   }
 
-  /** Nothing is recorded or erased any more until {@link pause} or {@link resume} has gone well. */
+  /** From now on nothing is recorded or erased until a {@link pause} or {@link resume} has succeeded. */
   suspend(): void {
     this.#control.suspend();
   }
@@ -342,7 +346,7 @@ export class PurgeRunner {
     this.lookAgain();
   }
 
-  /** Stops after the batch under way. */
+  /** Stops after the batch in progress. */
   async stop(): Promise<void> {
     this.#stopping = true;
     clearTimeout(this.#timer);
@@ -361,7 +365,7 @@ export class PurgeRunner {
 
   async #tick(): Promise<void> {
     const { clock, monotonicMs } = this.#options;
-    // Not as part of a pass, whose end a pause waits for.
+    // Not in a pass, because a pause waits for the end of the pass.
     await this.#finishing;
     if (this.#stopping || monotonicMs() < this.#restUntilMs) return;
     try {
@@ -381,14 +385,14 @@ export class PurgeRunner {
       paidFor: (container) => this.#ends.affordable(container) > 0,
       isOver: () => this.#stopping,
     });
-    // What another node has erased meanwhile no pass may ever look at again: it is forgotten here.
+    // No pass may ever look again at lives that another node has erased, so they are forgotten here.
     for (const number of this.#held.containers) if (!this.#book.mayHaveEnded(number)) this.#held.forget(number);
     return nextMs;
   }
 
   async #workOff(scope: Scope, signal: AbortSignal | undefined): Promise<PassResult> {
     const totals = { expired: 0, purged: 0 };
-    // A run that was left open froze its candidates long ago, so when it is done what is due now is still to do.
+    // A run that was left open froze its candidates long ago. After it, what is due by now is still to be done.
     for (let again = true; again;) {
       const { expired, purged, resumed } = await this.#workOnce(scope, signal);
       totals.expired += expired;
@@ -426,14 +430,14 @@ export class PurgeRunner {
     }
     const takenUp = left !== undefined && this.#runs.isOthers(left) ? left : undefined;
     let run = left === undefined || takenUp !== undefined ? await this.#runs.open() : left;
-    // One that lasting damage keeps open would hold up for ever whatever comes to be due after it.
+    // A run that lasting damage keeps open would otherwise hold up everything that becomes due after it.
     const isKeptOpen = this.#runs.takeKeptOpen(run);
     let candidates = isKeptOpen ? await this.#runs.freeze() : run;
     let fault: PurgeFault | undefined;
     if (left !== undefined && !isKeptOpen) {
       // A fault may have come between the record of a purge and the truncation.
       await this.#executor.truncations.finish(left.upToPosition, nowMs());
-      // Or before the record, of a life that a grace or a window has come to keep since: all others come up by themselves.
+      // Or it came before the record, and a grace or a window keeps the life by now. All other lives come up by themselves.
       for (const container of containers) {
         if (this.#work.isGone(container)) continue;
         const met = await this.#finishErasures(container, Math.max(left.effectiveNowMs, nowMs()));
@@ -441,13 +445,13 @@ export class PurgeRunner {
       }
     }
     if (takenUp !== undefined) await this.#runs.close(takenUp, { expired: 0, purged: 0, heldBack: this.heldBack });
-    // In turns, so that a large backlog in one holds up no other.
+    // In turns, so that a large backlog in one container does not hold up the others.
     const waiting = new Set(containers.map(({ number }) => number));
     while (waiting.size > 0) {
       await this.#options.confirmCatalog?.();
-      // A large backlog takes hours.
+      // A large backlog takes hours, so this is read again in each round.
       const [, isCompleted] = await allDone([this.#control.refresh(), this.#runs.wasCompleted(run)]);
-      // Under a completed run nobody looks for what is left in the log of lives that were purged in it.
+      // Nobody looks for what is left in the log of lives that were purged under a completed run.
       if (isCompleted) {
         await this.#executor.truncations.done();
         candidates = run = await this.#runs.open();
@@ -458,14 +462,14 @@ export class PurgeRunner {
         return totals;
       }
       const done = await this.#workRound(round.works);
-      // A life that can't be purged keeps no other from being erased: its fault is thrown when the others are done.
+      // A life that can't be purged does not keep others from being erased. Its fault is thrown when the others are done.
       fault ??= round.fault ?? done.fault;
       for (const [index, { container }] of round.works.entries()) {
         const { expired, ended, purged, refused, atFault } = done.each[index]!;
         totals.expired += expired;
         totals.purged += purged;
         this.#rate.add(expired + ended + purged);
-        // Where the log did not agree with any row, they are left to the next pass rather than turn in circles.
+        // If the log agreed with none of the rows, they are left to the next pass, so that this one does not go on for ever.
         if (expired + ended + purged + refused + atFault > 0) waiting.add(container.number);
         else {
           const met = await this.#leave(container.number);
@@ -476,20 +480,20 @@ export class PurgeRunner {
     const late = await this.#executor.truncations.finishInDoubt(nowMs());
     fault ??= late;
     await this.#executor.truncations.done();
-    // The run stays open: what there is to do in it is not done.
+    // The run stays open, because not everything in it is done.
     if (fault !== undefined) {
       this.#runs.keepOpen(run);
       throw fault;
     }
-    // The node that opened it may have had a batch in hand when it was completed, and have died.
+    // The node that opened the run may have been purging a batch when the run was completed, and have died then.
     if (takenUp !== undefined) await this.#executor.truncations.finish(takenUp.upToPosition, nowMs());
     await this.#runs.close(run, { expired: totals.expired, purged: totals.purged, heldBack: this.heldBack });
     return { ...totals, resumed: left !== undefined };
   }
 
   /**
-   * What is to be done next in the containers whose turn it is, a batch in all: much in one, or a little in each of some.
-   * Those that nothing is left to do in are taken out, too.
+   * The next work in the containers whose turn it is, a batch in total: much in one container, or a little in each of
+   * several. Containers with nothing left to do are taken out of `waiting`, too.
    *
    * @returns undefined when nothing may be done now
    */
@@ -505,7 +509,7 @@ export class PurgeRunner {
     for (const number of waiting) {
       if (room <= 0 || works.length === CONTAINERS_AT_ONCE) break;
       await pace.step();
-      // Read anew each time: its policy or its being there may have changed since the last round.
+      // Looked up again each time, because its policy or its existence may have changed since the last round.
       const work = await this.#work.workIn(this.#options.catalog().containerByNumber(number)!, candidates, room);
       const overdue = work.overdue.length + work.unrecorded.length;
       const erasable = work.ended.length + work.abandoned.length;
@@ -528,7 +532,7 @@ export class PurgeRunner {
     return { works, fault };
   }
 
-  /** Does some work side by side. What is erased was recorded in an earlier round. */
+  /** Does the work of several containers concurrently. What it erases was recorded in an earlier round. */
   async #workRound(round: readonly Work[]): Promise<{
     readonly each: readonly (Erased & { readonly expired: number; readonly ended: number })[];
     readonly fault: PurgeFault | undefined;
@@ -544,7 +548,7 @@ export class PurgeRunner {
       allDone(round.map(({ container, unrecorded }) => ends.recordPartitionKeyDeletes(container, unrecorded, nowMs))),
       isAnyErasable ? this.#around('erase', erase) : erase(),
     ] as const;
-    // All of them are waited for, also when one fails: nothing goes on after the failure was reported.
+    // All steps are waited for even if one fails, so that nothing continues after the failure was reported.
     const [expired, ended, { erased, fault }] = await allDone(steps);
     const each = round.map((_, index) => ({
       expired: expired[index]!.recorded,
@@ -556,7 +560,7 @@ export class PurgeRunner {
   }
 
   /**
-   * Called when nothing is left to do in a container, or the log does not agree with what there seems to be.
+   * Called when nothing is left to do in a container, or the log does not agree with what seemed to be due.
    *
    * @returns the fault that was met
    */
@@ -570,8 +574,8 @@ export class PurgeRunner {
     const container = this.#options.catalog().containerByNumber(number)!;
     const nowMs = () => this.#options.clock.now();
     if (!this.#ends.hasUnfinishedDeletes(container, nowMs())) return undefined;
-    // The checkpoint is read first: the catalog knows of a delete before the ends of its lives are in the store, and
-    // these may come at any moment.
+    // The checkpoint is read first. The catalog knows of a delete before the ends of its lives are in the store, and
+    // these may arrive at any moment.
     const upToPosition = await this.#options.store().checkpoint();
     if ((await this.#options.store().unrecordedEnds(number, 1)).length > 0) return undefined;
     return this.#ends.completePartitionKeyDeletes(container, upToPosition, nowMs);
@@ -580,7 +584,7 @@ export class PurgeRunner {
   /**
    * Records the erasure of ended lives of a container whose keys are gone already.
    *
-   * @param keptAtMs only of those that a grace or a window keeps at that time, in milliseconds
+   * @param keptAtMs only lives that a grace or a window keeps at that time, in milliseconds
    * @returns the first fault that was met
    */
   async #finishErasures({ number, state }: CatalogContainer, keptAtMs?: number): Promise<PurgeFault | undefined> {
@@ -599,8 +603,8 @@ export class PurgeRunner {
   }
 
   /**
-   * Called when all that there was to erase in a container is erased, or kept by the vault. The vault is asked again
-   * when the first life that it keeps may go.
+   * Called when everything that was to be erased in a container is erased, or kept by the vault. The vault is asked
+   * again when the first of the kept lives may be erased.
    */
   #settle(container: ContainerNumber): void {
     const untilMs = this.#held.untilMs(container);
