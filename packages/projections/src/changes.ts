@@ -11,13 +11,13 @@ import { purgeRunChange } from './purge/run-changes.ts';
 import type { ContainerNumber, ReadModelChange } from './read-model-store.ts';
 
 /**
- * What events change in the read models, in order. The catalog is brought up to date on the way, because an
- * item's change needs its container's number.
+ * The changes that events make in the read models, in order. The catalog is updated along the way, because an item's
+ * change needs its container's number.
  *
- * @param onUnreadable given where an event that can't be read, or goes on from what is not there, is to cost its own item or container
- *   alone, and told what it was: what stands for it then is still to be {@link named}. Otherwise that is thrown, unless the
- *   container's state says it.
- * @param lostEnds lives of which the log has lost the last event: whether they have left is not known
+ * @param onUnreadable if given, an event that can't be read, or that follows events which are missing, affects only its
+ *   own item or container. It is called with the error, and the changes that stand for such events must still be
+ *   {@link named}. If not given, the error is thrown, unless the container's state can express it
+ * @param lostEnds lives whose last event the log has lost, so that it is not known whether they have left
  */
 export function changesOf(
   events: readonly RecordedEvent[],
@@ -72,7 +72,7 @@ function addChanges(
   if (ofRun !== undefined) changes.push(ofRun);
 }
 
-/** What is known of an event all the same that can't be read, or whose container isn't known. */
+/** The changes that can be made for an event although it can't be read, or its container isn't known. */
 function addDespite(
   event: RecordedEvent,
   catalog: Catalog,
@@ -105,13 +105,16 @@ function readableItemChange(event: RecordedEvent, catalog: Catalog): ReadModelCh
 
 type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;
 
-/** Where a container's change is among the others, and the holds that it says something of. */
+/** The index of a container's change among the others, and the holds that it changes. */
 interface Place {
   readonly index: number;
   readonly holds: KnownHold[];
 }
 
-/** Several changes of a container are one, of what they come to: no other change looks at how it stands. */
+/**
+ * Combines several changes of a container into one with the last state, because no other change depends on the states
+ * in between.
+ */
 function putContainer(change: ContainerChange, changes: ReadModelChange[], places: Map<ContainerNumber, Place>): void {
   const { number, holds = [] } = change;
   const place = places.get(number);

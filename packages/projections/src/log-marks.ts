@@ -1,13 +1,14 @@
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { LogMark, ReadModelChange, ReadModelStore } from './read-model-store.ts';
 
-/** Between two marks are so many events at least, or so many milliseconds. */
+/** Two marks are at least this many events apart, or this many milliseconds. */
 const EVENTS_APART = 1_000;
 const MS_APART = 60_000;
 
 /**
- * Notes now and then how late it was where in the log, so that a reader who comes with a time finds a place to begin:
- * no log is in order of time, and not every log can be read from any number.
+ * Notes from time to time which time the log had reached at which position, so that a reader who is given a time finds
+ * a position to begin at. This is needed because no log is ordered by time, and not every log can be read from any
+ * position.
  */
 export class LogMarks {
   #latestMs: number;
@@ -23,7 +24,7 @@ export class LogMarks {
     return new LogMarks(await store.lastLogMark());
   }
 
-  /** A mark at the end of the events, when one is due. They follow those that were given before. */
+  /** A mark at the end of the events, if one is due. The events follow those of the call before. */
   after(events: readonly RecordedEvent[]): ReadModelChange[] {
     this.#events += events.length;
     for (const { occurredAtMs } of events) this.#latestMs = Math.max(this.#latestMs, occurredAtMs);

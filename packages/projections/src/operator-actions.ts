@@ -9,7 +9,7 @@ import { BACKUPS_STREAM } from './purge/vault-copies.ts';
 const STREAM = 'operator-actions';
 const VERSION = 1;
 
-/** What an operator asked of the store as a whole. Nothing is decided by it: it is there to be read. */
+/** What an operator asked of the store as a whole. Only recorded to be read: nothing is decided by it. */
 export type OperatorAction =
   | { readonly type: 'PurgeRunRequested'; readonly data: Record<string, never> }
   | {
@@ -20,17 +20,17 @@ export type OperatorAction =
   | { readonly type: 'ClockAdvanced'; readonly data: { readonly milliseconds: number } }
   | {
       readonly type: 'ClockConfirmed';
-      /** The time that was expected when the clock jumped, and the system's that was accepted; in milliseconds. */
+      /** The time that was expected when the clock jumped, and the system time that was accepted; in milliseconds. */
       readonly data: { readonly expectedMs: number; readonly wallMs: number };
     };
 
-/** Puts an action on record. */
+/** Records an action. */
 export async function recordAction(log: EventLog, context: CommandContext, action: OperatorAction): Promise<void> {
   const event = newEvent(context, action, VERSION);
   await appendNext(log, STREAM, () => event);
 }
 
-/** All that operators had done to the store as a whole: the purge, backups, scavenges, rebuilds, the clock; oldest first. */
+/** What operators have done to the store as a whole, oldest first: purge, backups, scavenges, rebuilds, clock. */
 export async function actionsOnStore(log: EventLog): Promise<RecordedEvent[]> {
   const events: RecordedEvent[] = [];
   for (const stream of [STREAM, PURGE_CONTROL_STREAM, SCAVENGES_STREAM, BACKUPS_STREAM]) {

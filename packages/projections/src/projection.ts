@@ -1,41 +1,41 @@
 import type { Catalog } from './catalog/catalog.ts';
 
-/** What keeps the read models up with the log, as the rest of a node sees it; on this node or on another. */
+/** What keeps the read models up to date with the log, on this node or on another, as the rest of a node sees it. */
 export interface Projection {
   /** Position up to which readers see everything. */
   readonly position: number;
   /** The catalog as of {@link position}. */
   readonly catalog: Catalog;
-  /** What went wrong last, while it has not been overcome. */
+  /** The last fault, until it has been overcome. */
   readonly error: string | undefined;
   /** True when this node writes the read models, and may rebuild them. */
   readonly projects: boolean;
 
-  /** Loads what was projected before and resolves when everything in the log by now is projected too. */
+  /** Loads what was projected before, and resolves when everything that is in the log by now is projected, too. */
   start(): Promise<void>;
-  /** Stops after the batch under way. Waiters stay, for {@link resume}. */
+  /** Stops after the batch in progress. Waiters stay, for {@link resume}. */
   stop(): Promise<void>;
-  /** Stops for good; on several nodes another one goes on. */
+  /** Stops for good. With several nodes another one takes over. */
   close(): Promise<void>;
-  /** Goes on from the checkpoint of the read models that are in use now. */
+  /** Continues from the checkpoint of the read models that are in use now. */
   resume(): Promise<void>;
   /**
-   * Resolves when readers see everything up to a position; undefined when they do already.
+   * Resolves when readers see everything up to a position. Undefined if they see it already.
    *
-   * @throws {ProjectionLag} after a few seconds in which that did not happen
+   * @throws {ProjectionLag} after a few seconds without that
    */
   waitFor(position: number): Promise<void> | undefined;
 }
 
 /**
- * The projection did not reach a position in time. What was written is in the log, but readers don't see it yet. Its
- * cause is what the projection failed with, if it did.
+ * The projection did not reach a position in time. What was written is in the log, but readers don't see it yet. The
+ * `cause` is the projection's fault, if there is one.
  */
 export class ProjectionLag extends Error {
   override readonly name = 'ProjectionLag';
 }
 
-/** How many sweeps a waiter outlives before it is told that the projection lags; a sweep a second. */
+/** A waiter is told that the projection lags after this many sweeps. There is one per second. */
 const PATIENCE_SWEEPS = 5;
 
 interface Waiter {
@@ -45,7 +45,7 @@ interface Waiter {
   sweepsLeft: number;
 }
 
-/** Those who wait for positions. */
+/** The callers that wait for positions. */
 export class PositionWaiters {
   #waiters: Waiter[] = [];
 
@@ -63,7 +63,7 @@ export class PositionWaiters {
     this.#waiters = waiting;
   }
 
-  /** Ends the wait of those who have no end to it: only an operator can put right what is in the way. */
+  /** Rejects the waiters without a time limit, because only an operator can correct the fault. */
   giveUp(error: Error): void {
     this.#waiters = this.#waiters.filter(({ sweepsLeft, reject }) => {
       if (sweepsLeft !== Number.POSITIVE_INFINITY) return true;
@@ -72,7 +72,7 @@ export class PositionWaiters {
     });
   }
 
-  /** Called once a second; tells those who have waited long enough. */
+  /** Called once a second. Rejects those who have waited long enough. */
   sweep(cause: unknown): void {
     this.#waiters = this.#waiters.filter((waiter) => {
       waiter.sweepsLeft -= 1;

@@ -13,41 +13,44 @@ import { LogMarks } from './log-marks.ts';
 import { PositionWaiters, type Projection } from './projection.ts';
 import type { ReadModelChange, ReadModelStore } from './read-model-store.ts';
 
-/** How long a projector that met a fault waits before it reads on from its checkpoint. */
+/** How long the projector waits after a fault before it continues from its checkpoint. */
 const RETRY_DELAY_MS = 1_000;
 
 export interface ProjectorOptions extends ClearSources {
   readonly log: EventLog;
-  /** The read models in use; asked again after each {@link Projector.resume}. */
+  /** The read models in use. Called again after each {@link Projector.resume}. */
   readonly store: () => ReadModelStore;
-  /** Told of changes before they are applied, and when that failed. */
+  /** Called with changes before they are applied. The next one is called if that failed. */
   readonly onApplying?: (changes: readonly ReadModelChange[]) => void;
   readonly onFailed?: () => void;
-  /** Told of every change after readers can see it. */
+  /** Called with every change once readers can see it. */
   readonly onApplied?: (changes: readonly ReadModelChange[]) => void;
-  /** Told that readers see more than that: what was applied before it began, or by a transaction whose answer was lost. */
+  /**
+   * Called when readers see changes that were not reported: those applied before this projector began, or by a
+   * transaction whose answer was lost.
+   */
   readonly onMissed?: () => void;
-  /** Told of each event that can't be read: it costs its own item or container, and all others are gone on with. */
+  /** Called for each event that can't be read. It affects only its own item or container; all other events are applied. */
   readonly onUnreadable?: ((error: UnreadableEvent) => void) | undefined;
-  /** Wraps the application of each batch of so many events, for whoever measures. */
+  /** Wraps the application of each batch, with its number of events, for measurements. */
   readonly around?: ((events: number, apply: () => Promise<void>) => Promise<void>) | undefined;
   /**
-   * True where other nodes know of the progress by the checkpoint alone: it is moved on, too, past positions that
-   * change nothing.
+   * True if other nodes know of the progress only by the checkpoint. It is then also moved past positions that change
+   * nothing.
    */
   readonly recordsIdleProgress?: boolean;
-  /** Told each second while a batch is being applied that takes as long as there are items of a partition key. */
+  /** Called each second while a batch is being applied that takes time in proportion to the items of a partition key. */
   readonly onTakesLong?: () => void;
-  /** Those who wait for positions; given where they are to go on waiting for another projector if this one stops. */
+  /** The callers that wait for positions. Given if they must go on waiting for another projector when this one stops. */
   readonly waiters?: PositionWaiters;
 }
 
-/** How often what is loaded may turn out to be of two moments. */
+/** How often the loaded parts may turn out to be from different moments. */
 const LOAD_ATTEMPTS = 5;
 
 /**
- * Everything of one moment: a batch of whoever projected before may be applied meanwhile. What that has changed in the
- * catalog comes in no batch that follows.
+ * Loads everything as of one moment. Meanwhile a batch of the former projector may be applied, and its changes of the
+ * catalog would be in none of the batches that follow.
  */
 async function loaded(
   store: ReadModelStore,
@@ -63,19 +66,19 @@ async function loaded(
   throw new StorageUnavailable('somebody else writes to the read models');
 }
 
-/** A fault that may be gone the next time, without anybody's doing. */
+/** A fault that may be gone at the next attempt without anybody's action. */
 const mayPass = (error: Error): boolean => error instanceof StorageUnavailable && !error.isForOperator;
 
 interface Batch {
   readonly events: readonly RecordedEvent[];
-  /** Where the read models stand when they are applied. */
+  /** The checkpoint of the read models once the events are applied. */
   readonly position: number;
   readonly done: () => void;
 }
 
 /**
- * Keeps the read models up with the log: subscribes after the checkpoint, applies batch by batch, and after a
- * fault goes on from where it had come to. Nothing else writes the read models.
+ * Keeps the read models up to date with the log: subscribes after the checkpoint, applies batch by batch, and after a
+ * fault continues from where it was. Nothing else writes the read models.
  */
 export class Projector implements Projection {
   readonly projects = true;
@@ -92,24 +95,30 @@ export class Projector implements Projection {
   #applying: Promise<void> = Promise.resolve();
   #loading: Promise<void> = Promise.resolve();
   #position = 0;
-  /** It is making all that the read models have, and has not come to the log's end yet: what comes after that is no loss. */
+  /**
+   * It is building the read models from the log's beginning and has not reached its end. A missing event before one it
+   * reads is a loss then.
+   */
   #makesAnew = false;
   #catalog = new Catalog();
   #error: Error | undefined;
-  /** A batch is being applied that takes as long as there are items of a partition key: nothing lags, however long that is. */
+  /**
+   * A batch is being applied that takes time in proportion to the items of a partition key. It is not reported as a
+   * lag, however long it takes.
+   */
   #takesLong = false;
   readonly #recordsIdleProgress: boolean;
   readonly #waiters: PositionWaiters;
   readonly #clearCopies: ClearCopies;
   readonly #onUnreadable: NonNullable<ProjectorOptions['onUnreadable']>;
-  /** Whether what is read now is without truncated events that the log still has. */
+  /** Whether the log is read now without truncated events that it still has. */
   #readsStrictly = false;
-  /** What was applied last contradicted what the read models have. */
+  /** The last batch contradicted what is in the read models. */
   #isContradicted = false;
-  /** Whether the batch under way has events that can't be read. */
+  /** Whether the batch in progress has events that can't be read. */
   #hasUnreadable = false;
   #logMarks = new LogMarks();
-  /** See {@link changesOf}: those that have lost what stood behind the position which was begun at. */
+  /** See {@link changesOf}: lives that have lost an event after the position at which reading began. */
   #lostEnds = new Set<string>();
 
   constructor(options: ProjectorOptions) {
@@ -137,7 +146,7 @@ export class Projector implements Projection {
     return this.#catalog;
   }
 
-  /** What went wrong last, as long as it has not been overcome. */
+  /** The last fault, until it has been overcome. */
   get error(): string | undefined {
     return this.#error?.message;
   }
@@ -145,7 +154,7 @@ export class Projector implements Projection {
   /**
    * Loads what was projected before, and resolves when everything that is in the log by now is projected, too.
    *
-   * @throws what stands in the way, unless it passes by itself, like a server that is away
+   * @throws the fault that prevents it, unless it passes by itself, such as an unreachable server
    */
   async start(): Promise<void> {
     try {
@@ -158,7 +167,10 @@ export class Projector implements Projection {
     }
   }
 
-  /** Goes on from the checkpoint of the read models that are in use now; where they can't be read, as soon as they can. */
+  /**
+   * Continues from the checkpoint of the read models that are in use now. If these can't be read, it does so as soon as
+   * they can.
+   */
   async resume(): Promise<void> {
     try {
       await this.begin();
@@ -169,16 +181,16 @@ export class Projector implements Projection {
   }
 
   /**
-   * Goes on from the checkpoint, unless something stands in the way.
+   * Continues from the checkpoint.
    *
-   * @throws whatever that is
+   * @throws the fault that prevents it
    */
   async begin(): Promise<void> {
     await this.#load();
     this.#subscribe();
   }
 
-  /** What the read models say, and where they stand: all of it, or nothing. */
+  /** Loads what is in the read models, and their checkpoint: all of it, or nothing. */
   #load(): Promise<void> {
     return (this.#loading = this.#loadAll());
   }
@@ -194,7 +206,7 @@ export class Projector implements Projection {
       this.#onUnreadable(endLost(stream));
     }
     const isFurther = position > this.#position;
-    // A standby that lags may have taken the place of their server: then it is less.
+    // The position may be lower than before, if a standby that lags has taken the server's place.
     this.#position = position;
     if (!isFurther) return;
     this.#waiters.reached(position);
@@ -216,10 +228,10 @@ export class Projector implements Projection {
     this.#subscriptions.add(stream.subscribe());
   }
 
-  /** Stops after the batch under way. Waiters stay, for {@link resume}. */
+  /** Stops after the batch in progress. Waiters stay, for {@link resume}. */
   async stop(): Promise<void> {
     this.#subscriptions?.unsubscribe();
-    // What comes of it later would be of before all that is projected until then.
+    // If loading ended later, its result would be older than everything projected until then.
     await this.#loading.catch(() => {});
     await this.#applying.catch(() => {});
     await this.#ended;
@@ -232,31 +244,31 @@ export class Projector implements Projection {
   /**
    * Resolves when readers see everything up to a position.
    *
-   * @throws {ProjectionLag} after a few seconds in which that did not happen, not counting those of a delete by partition key
+   * @throws {ProjectionLag} after a few seconds without that, not counting the time of a delete by partition key
    */
   waitFor(position: number): Promise<void> | undefined {
     if (position <= this.#position) return undefined;
     return this.#waiters.wait(position);
   }
 
-  /** The second attempt reads the log strictly, so that the first one's fault may pass. */
+  /** Waits before the next attempt. The second attempt reads the log strictly, so the fault of the first one may pass. */
   #faulted(error: Error, attempts: number): Observable<unknown> {
     if (attempts > 1 && !mayPass(error)) this.#waiters.giveUp(error);
     return timer(RETRY_DELAY_MS);
   }
 
-  /** What was being applied may be in the catalog, or in the read models: both are loaded anew. */
+  /** After a fault, parts of the batch may be in the catalog or in the read models, so both are loaded again. */
   async #afterFault(): Promise<void> {
     if (this.#error === undefined) return;
-    // It may have been applied all the same: a connection can break between the commit and its answer.
+    // The batch may have been applied nevertheless: a connection can break between the commit and its answer.
     await this.#load();
   }
 
   #batches(): Observable<Batch> {
     return new Observable<Batch>((subscriber) => {
-      // Applying a life comes to the same with all of its truncated events and with none, but not with some: if a
-      // scavenge has left a later write without the first, that write finds no item, and the next attempt reads
-      // strictly.
+      // Applying a life has the same result with all of its truncated events and with none of them, but not with some.
+      // If a scavenge has left a later write without the first one, that write finds no item. Then the next attempt
+      // reads strictly.
       this.#readsStrictly = this.#error !== undefined;
       const leniency = { mayBeTruncated: !this.#readsStrictly };
       let taken = () => {};
@@ -267,7 +279,7 @@ export class Projector implements Projection {
             subscriber.next({ events, position: events.at(-1)!.position, done });
           }),
         onCaughtUp: (position) => {
-          // Whatever it was, everything is applied now.
+          // Whatever the fault was, everything is applied now.
           this.#error = undefined;
           this.#makesAnew = false;
           this.#isContradicted = false;
@@ -280,7 +292,7 @@ export class Projector implements Projection {
       const subscription = this.#log.subscribe(this.#position, listener, leniency);
       return () => {
         this.#ended = subscription.unsubscribe();
-        // A batch that still waits behind another is not applied any more, and the log waits for it.
+        // A batch that still waits behind another one is not applied any more, but the log waits for its promise.
         taken();
       };
     });
@@ -294,7 +306,7 @@ export class Projector implements Projection {
   async #apply({ events, position, done }: Batch): Promise<void> {
     this.#hasUnreadable = false;
     try {
-      // What a scavenge has left of a life is no loss: a strict reading leaves it out.
+      // The events of a life that a scavenge has left are no loss. Strict reading leaves them out.
       const onUnreadable = this.#readsStrictly ? this.#noteUnreadable : undefined;
       const despiteLoss =
         this.#readsStrictly && (this.#makesAnew || (this.#isContradicted && (await followsOnLoss(this.#log, events))));

@@ -23,17 +23,17 @@ import { ClearCopies, type ClearSources } from './items/clear-copies.ts';
 import { LogMarks } from './log-marks.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelSnapshot, ReadModelVersions } from './read-model-store.ts';
 
-/** Events decoded at a time: it takes a few milliseconds, and between two pages requests have their turn. */
+/** How many events are decoded at a time. That takes a few milliseconds, and requests have their turn between two pages. */
 const PAGE_EVENTS = 250;
-/** Events applied in one transaction; fewer when they take longer than a second to read. */
+/** How many events are applied in one transaction. Fewer if reading them takes longer than a second. */
 const BATCH_EVENTS = 2_000;
-/** Differences that are named; the rest is counted. */
+/** How many differences are listed. All are counted. */
 const MAX_NAMED_DIFFERENCES = 100;
 
 export interface RebuildProgress {
   readonly phase: 'reading' | 'comparing';
   readonly version: number;
-  /** Where a rebuild that was cut short had come to, when this one goes on with it; 0 for one from the start. */
+  /** Where an interrupted rebuild was when this one continued it. 0 for a rebuild from the start. */
   readonly resumedFrom: number;
   readonly position: number;
   readonly headPosition: number;
@@ -43,22 +43,22 @@ export interface RebuildOptions extends ClearSources {
   readonly log: EventLog;
   readonly versions: ReadModelVersions;
   readonly signal: AbortSignal;
-  /** True when an abort only puts the work off: what is built by then is kept, to be gone on with. */
+  /** True if an abort only postpones the work: what is built by then is kept, to be continued. */
   readonly keepsWhenAborted: () => boolean;
-  /** Events that are read in a second at most; as fast as it goes when not given. */
+  /** How many events are read per second at most. Unlimited if not given. */
   readonly eventsPerSecond?: number | undefined;
   readonly monotonicMs: () => number;
   /** Resolves after some milliseconds, or early when the signal is aborted. */
   readonly wait: (milliseconds: number, signal: AbortSignal) => Promise<void>;
   readonly onProgress: (progress: RebuildProgress) => void;
   /**
-   * Runs a step while the live projector stands still, so that old and new can be held at the same position, and
-   * swapped. Reads go on meanwhile, and writes wait for the moment.
+   * Runs a step while the live projector is stopped, so that the old and the new version can be kept at the same
+   * position and swapped. Reads continue in the meantime, and writes wait.
    */
   readonly whileProjectorStops: (step: () => Promise<void>) => Promise<void>;
 }
 
-/** A container whose contents the two versions have differently, or the catalog (databases, users, keys). */
+/** A container that is not the same in both versions; or the catalog (databases, users, keys). */
 export interface RebuildDifference {
   readonly part: 'catalog' | ContainerNumber;
   readonly itemsBefore: number;
@@ -67,16 +67,16 @@ export interface RebuildDifference {
 
 export interface RebuildResult {
   readonly version: number;
-  /** What was found different from the version that was in use; undefined when the two could not be compared. */
+  /** How the new version differs from the one that was in use. Undefined if the two could not be compared. */
   readonly differences: { readonly count: number; readonly named: readonly RebuildDifference[] } | undefined;
 }
 
 /**
- * Builds a new version of the read models from the log, beside the one in use, and swaps them when it has caught
- * up. What a crash has cut short is gone on with by the next rebuild; until the swap the old version is in use.
+ * Builds a new version of the read models from the log, beside the one in use, and swaps them when it has caught up. A
+ * rebuild that was interrupted by a crash is continued by the next one. Until the swap the old version stays in use.
  *
  * @throws the signal's reason when it is aborted
- * @throws {UnreadableEvent} where the log has lost an event of a container, a database, a user or a key
+ * @throws {UnreadableEvent} if the log has lost an event of a container, a database, a user or a key
  */
 export async function rebuild(options: RebuildOptions): Promise<RebuildResult> {
   const { log, versions, signal } = options;
@@ -102,7 +102,7 @@ export async function rebuild(options: RebuildOptions): Promise<RebuildResult> {
 
 type Built = Awaited<ReturnType<ReadModelVersions['createNext']>>;
 
-/** The version that is being built, and how far it is. */
+/** The version that is being built, and its progress. */
 class Building {
   readonly #options: RebuildOptions;
   readonly #next: Built;
@@ -115,7 +115,10 @@ class Building {
   #eventsRead = 0;
   /** See {@link readTo}. */
   #isLenient = true;
-  /** Whether the log lacks positions, by truncation or by damage; or may, where they were not all read here. */
+  /**
+   * Whether the log lacks positions, by truncation or damage. Also true if that is not known, because not all of it was
+   * read here.
+   */
   #hasGaps: boolean;
 
   private constructor(options: RebuildOptions, next: Built, catalog: Catalog, logMarks: LogMarks, position: number) {
@@ -135,7 +138,7 @@ class Building {
     let next = await versions.openUnfinished();
     let position = next === undefined ? 0 : await next.store.checkpoint();
     if (next !== undefined && position > (await log.head())) {
-      // A log that was restored from a backup is shorter than what was built from the one before.
+      // A log that was restored from a backup is shorter than the log that these read models were built from.
       await versions.discard(next.version);
       next = undefined;
       position = 0;
@@ -164,9 +167,9 @@ class Building {
   }
 
   /**
-   * Reads the log up to a position, and no event beyond it. A purged life comes to the same with its truncated events
-   * and without; only where a scavenge has left a part of them a later write may not find its item. Then it goes on
-   * from what is applied with those events that stand.
+   * Reads the log up to a position, and no event after it. A purged life has the same result with its truncated events
+   * and without them. Only if a scavenge has left some of them, a later write may not find its item. Then the rebuild
+   * continues strictly from what is applied, without truncated events.
    */
   async readTo(position: number): Promise<void> {
     try {
@@ -182,11 +185,13 @@ class Building {
   }
 
   /**
-   * Made without an event of a stream they would have a policy, a recovery window or a permission that had ended; those in use
-   * may have it right. What was read before a fault, or a stop, is not known any more, nor does anything come after a last event to
-   * tell that it is lost: so all that the catalog comes from is looked through once more.
+   * Checks that the log has lost nothing that the catalog is made from. Without an event of a stream the new version
+   * would have a policy, a recovery window or a permission that had ended, while the version in use may be right. The
+   * streams are read once more for this, because what was read before a fault or a stop is not known any more, and
+   * nothing follows a last event to tell that it is lost.
    *
-   * @throws {UnreadableEvent} where the log has lost any of it, unless somebody has said since what holds all the same, or the end of an item
+   * @throws {UnreadableEvent} if the log has lost any of it, unless somebody has stated since what applies
+   *   nevertheless; or the end of an item
    */
   async assertWhole(): Promise<void> {
     const { log } = this.#options;
@@ -209,7 +214,8 @@ class Building {
       await assertEndNotLost(log, stream);
       await pace.step();
     }
-    // An item's may have been its deletion: it would be shown again. And what has lost its only event would be gone.
+    // The lost event of an item may be its deletion, and the item would be shown again. And a life that has lost its
+    // only event would be missing.
     for await (const stream of log.lostEnds?.(this.#hasGaps ? 0 : this.#position) ?? []) {
       if (isOfResource(stream)) throw endLost(stream);
     }
@@ -224,7 +230,7 @@ class Building {
     const apply = async (upTo: number) => {
       await under;
       under = this.#apply(changes, upTo);
-      // Whoever waits for it next is told.
+      // The next one to wait for it gets the error.
       under.catch(() => {});
       changes = [];
       events = 0;
@@ -249,7 +255,7 @@ class Building {
         await this.#giveWay();
       }
     } catch (error) {
-      // Whoever throws away what is built, or goes on from it, comes after what is still being applied.
+      // The caller may throw away what is built or continue from it, so it must come after the batch in progress.
       await under.catch(() => {});
       throw error;
     }
@@ -276,7 +282,7 @@ class Building {
 
   #pageSize(): number {
     const { eventsPerSecond = Number.POSITIVE_INFINITY } = this.#options;
-    // A tenth of a second's worth, so that a slow rebuild is an even load.
+    // A tenth of a second's worth of events, so that a slow rebuild is an even load.
     return Math.max(1, Math.min(PAGE_EVENTS, Math.floor(eventsPerSecond / 10)));
   }
 
@@ -284,7 +290,7 @@ class Building {
     return Math.min(BATCH_EVENTS, this.#options.eventsPerSecond ?? BATCH_EVENTS);
   }
 
-  /** Lets requests have their turn, and waits for as long as the cap demands. */
+  /** Lets requests have their turn, and waits as long as the limit demands. */
   async #giveWay(): Promise<void> {
     const { eventsPerSecond, monotonicMs, wait, signal } = this.#options;
     const dueMs = eventsPerSecond === undefined ? 0 : (this.#eventsRead * 1000) / eventsPerSecond;
@@ -294,7 +300,7 @@ class Building {
   }
 }
 
-/** Of others no event that can't be read has come so far. */
+/** Why an event can't be read. Other streams need no check: an unreadable event in one would have stopped the rebuild before. */
 function whyNotRead(event: RecordedEvent): UnreadableEvent | undefined {
   try {
     if (parseContainerStream(event.stream) !== undefined) readContainerEvent(event);
@@ -327,8 +333,8 @@ function* catalogStreams(catalog: Catalog): Generator<string> {
 }
 
 /**
- * Compares the version in use with the new one, part by part. Both are held still at one position, which takes a
- * moment; the comparison itself goes on beside reads and writes.
+ * Compares the version in use with the new one, part by part. For a moment both are kept at the same position to take
+ * snapshots. The comparison itself goes on beside reads and writes.
  */
 async function compare(options: RebuildOptions, building: Building): Promise<RebuildResult['differences']> {
   const { versions, signal } = options;
@@ -337,7 +343,7 @@ async function compare(options: RebuildOptions, building: Building): Promise<Reb
     await options.whileProjectorStops(async () => {
       const live = await building.liveCheckpoint();
       await building.readTo(live);
-      // The one in use may stand behind what was built before a crash: only the new one is complete then.
+      // The version in use may be behind what was built before a crash. Then only the new one is complete.
       if (building.position > live) return;
       snapshots.push(await versions.current.store.snapshot());
       snapshots.push(await building.snapshot());
@@ -352,7 +358,7 @@ async function compare(options: RebuildOptions, building: Building): Promise<Reb
   }
 }
 
-/** A version in use that can't be read is what a rebuild is for: it is not compared. */
+/** A version in use that can't be read is what a rebuild is for. It is not compared. */
 function unlessDamaged(error: unknown): undefined {
   if (!(error instanceof StorageUnavailable && error.isForOperator)) throw error;
 }

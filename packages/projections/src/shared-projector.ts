@@ -9,52 +9,55 @@ import { PositionWaiters, type Projection } from './projection.ts';
 import { Projector, type ProjectorOptions } from './projector.ts';
 import type { CatalogChange, ContainerNumber, ReadModelChange, ReadModelVersions } from './read-model-store.ts';
 
-/** How often a node that does not project looks for itself whether it should, and how far the read models are. */
+/** How often a node that does not project checks whether it should, and how far the read models are. */
 const LOOK_MS = 1_000;
-/** For how many looks it has patience where it is told that what is being applied takes long, as it is with each. */
+/** How many looks a node stays patient for after another node has told it that a batch takes long. */
 const PATIENT_LOOKS = 5;
 
 /** What another node has applied. */
 export interface ReadModelNews {
-  /** Containers in which items have changed; undefined when news may have been missed. */
+  /** Containers whose items have changed. Undefined if news may have been missed. */
   readonly containers: readonly ContainerNumber[] | undefined;
-  /** The rids of databases that went, and their containers with them. */
+  /** The rids of deleted databases, whose containers are deleted with them. */
   readonly databases: readonly string[];
   /** Positions of writes whose content was erased. */
   readonly erased: readonly number[];
-  /** It is still applying what takes long, as a delete by partition key does: nothing has changed yet, and nothing lags. */
+  /**
+   * The other node is still applying a long batch, such as a delete by partition key. Nothing has changed yet, and
+   * nothing lags.
+   */
   readonly takesLong?: true;
 }
 
-/** What is told when news may have been missed. */
+/** The news if something may have been missed. */
 export const ANYTHING: ReadModelNews = { containers: undefined, databases: [], erased: [] };
 
-/** Read models that several nodes read and one at a time writes. */
+/** Read models that several nodes read, and that one node at a time writes. */
 export interface SharedReadModels extends ReadModelVersions {
   /**
-   * Makes this node the one that writes, or answers undefined while another node is. That ends by `release`, or when
-   * the connection that holds the right breaks, which `onLost` tells.
+   * Makes this node the writer, or answers undefined while another node is the writer. This ends by `release`, or when
+   * the connection that holds the right to write breaks; then `onLost` is called.
    */
   lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined>;
-  /** Tells of what other nodes apply, as soon as readers see it. */
+  /** Calls `onNews` with what other nodes apply, as soon as readers see it. */
   listen(onNews: (news: ReadModelNews) => void): Promise<{ close(): Promise<void> }>;
-  /** Tells the other nodes whose content is gone, so that none keeps it decoded in memory. */
+  /** Tells the other nodes which writes' content was erased, so that none of them keeps it decoded in memory. */
   tellErased(positions: readonly number[]): Promise<void>;
-  /** Tells the other nodes that this one is still at what takes long. */
+  /** Tells the other nodes that this one is still applying a long batch. */
   tellTakesLong(): Promise<void>;
   /**
-   * Looks which version is in use and where it stands; and listens again, should the connection have broken, and tells of
-   * {@link ANYTHING} then.
+   * Reads which version is in use and where its checkpoint is. If the connection for news has broken, also listens
+   * again, and then reports {@link ANYTHING}.
    */
   look(): Promise<{
     readonly version: number;
     readonly position: number;
-    /** Counts the changes of the catalog in this version. */
+    /** Number of changes of the catalog in this version so far. */
     readonly catalogChanges: number;
   }>;
   /**
-   * What has changed in the catalog of the version in use since so many changes, including what is gone. Of a
-   * container's holds only those that have changed.
+   * The changes of the catalog of the version in use since an earlier number of changes, deletions included. For a
+   * container's holds, only those that have changed.
    */
   catalogSince(catalogChanges: number): Promise<readonly CatalogChange[]>;
 }
@@ -64,11 +67,11 @@ export interface SharedProjectorOptions extends ClearSources {
   readonly readModels: SharedReadModels;
   /** False for a node that never writes the read models. */
   readonly mayProject: boolean;
-  /** Told of every change that this node has applied. */
+  /** Called with every change that this node has applied. */
   readonly onApplied: (changes: readonly ReadModelChange[]) => void;
-  /** Told of what another node has applied. */
+  /** Called with what another node has applied. */
   readonly onNews: (news: ReadModelNews) => void;
-  /** As in {@link ProjectorOptions}. */
+  /** See {@link ProjectorOptions}. */
   readonly around?: ProjectorOptions['around'];
   readonly onUnreadable?: ProjectorOptions['onUnreadable'];
 }
@@ -76,13 +79,13 @@ export interface SharedProjectorOptions extends ClearSources {
 interface Leading {
   readonly projector: Projector;
   readonly release: () => Promise<void>;
-  /** Which version of the read models it writes; undefined while it stands still, and until it has begun again. */
+  /** The version of the read models that it writes. Undefined while it is stopped, until it has begun again. */
   version: number | undefined;
 }
 
 /**
- * The projection on one of several nodes. One of those that may projects; the others follow its checkpoint, and one
- * of them goes on when it dies.
+ * The projection on one of several nodes. One of the nodes that may project does so. The others follow its checkpoint,
+ * and one of them takes over when it dies.
  */
 export class SharedProjector implements Projection {
   readonly #options: SharedProjectorOptions;
@@ -93,24 +96,27 @@ export class SharedProjector implements Projection {
   #error: Error | undefined;
   #news: { close(): Promise<void> } | undefined;
   #looks: Subscription | undefined;
-  /** One look at a time, in order. */
+  /** The looks run one at a time, in order. */
   #looking: Promise<void> = Promise.resolve();
   #nextLook: Promise<void> | undefined;
-  /** The next look is not only for another node's news: these come from one that projects, or the next look by time will find out. */
+  /**
+   * The next look must also check whether a node projects. Not needed for a look because of news: a node that projects
+   * sent them, and the next look by time will find out.
+   */
   #mayBeLeaderless = false;
-  /** Until the projector of the right to write has gone on with other read models. */
+  /** Resolves when the projector of this node has moved to other read models. */
   #moving: Promise<void> = Promise.resolve();
-  /** True while that is under way: readers find others already, and must not take for gone what is not in them yet. */
+  /** True during that time. Readers use the other read models already, and must not take for deleted what is not in these yet. */
   #isMoving = false;
-  /** Which version of the read models the catalog is of, and after how many changes; undefined while it is of none. */
+  /** The version of the read models and number of changes that the catalog is from. Undefined if it is from none. */
   #catalogState: { readonly version: number; readonly catalogChanges: number } | undefined;
   #stopped = true;
-  /** True while the log can't be reached from here. Another node may reach it, and is left the right to write. */
+  /** True while this node can't reach the log. Another node may reach it, so this node leaves the right to write to others. */
   #isCutOff = false;
   #isAskingLog = false;
-  /** How many looks may pass before those who wait are told that the projection lags. */
+  /** How many looks may pass before waiters are told that the projection lags. */
   #patientLooks = 0;
-  /** True when news came of what could not be looked at, or was taken for this node's own voice. */
+  /** True if news came that could not be followed by a look, or that this node took for its own. */
   #unseen = false;
 
   constructor(options: SharedProjectorOptions) {
@@ -136,7 +142,7 @@ export class SharedProjector implements Projection {
 
   async start(): Promise<void> {
     await this.resume();
-    // It may be there again at the next start.
+    // The server may be reachable at the next start.
     if (this.#error instanceof StorageUnavailable) throw this.#error;
     invariant(this.#error === undefined, `the read models can be read: ${this.#error?.message}`);
     const head = await this.#options.log.head();
@@ -145,14 +151,15 @@ export class SharedProjector implements Projection {
 
   async resume(): Promise<void> {
     this.#stopped = false;
-    // After a rebuild, during which this node went on holding the right to write.
+    // After a rebuild, for which this node has kept the right to write.
     if (this.#leading !== undefined && (await this.#beginAgain(this.#leading))) return;
     await this.#look();
     this.#looks?.unsubscribe();
     this.#looks = interval(LOOK_MS).subscribe(() => {
       if (this.#leading !== undefined || this.#isCutOff) void this.#askLog();
       if (this.#leading !== undefined) {
-        // Its projector sweeps the waiters by itself. If listening is not possible yet, it is tried again each time.
+        // The node's projector tells the waiters itself when they have waited too long. If listening fails, it is tried
+        // again each time.
         this.#lookWhileLeading(this.#leading).catch(() => {});
         return;
       }
@@ -162,19 +169,18 @@ export class SharedProjector implements Projection {
     });
   }
 
-  /** Answers whether this node still has the right to write, and its projector has begun to. */
+  /** Starts the projector again. True if it has begun, and this node still has the right to write. */
   async #beginAgain(leading: Leading): Promise<boolean> {
     try {
-      // If the answer to a swap was lost, this node does not know of it yet.
+      // If the answer to a swap was lost, this node does not know the version in use.
       const { version } = await this.#options.readModels.look();
       await leading.projector.begin();
       leading.version = version;
       if (this.#leading === leading) return true;
-      // The right to write was lost meanwhile, before what had to be stopped for that had begun.
+      // The right to write was lost in the meantime. What the loss should have stopped had not begun then, so it is stopped here.
       await leading.projector.stop();
     } catch {
-      // The next node that has the right to write begins anew. If this one kept the right, it would keep everybody
-      // from that.
+      // The next node that gets the right to write begins anew. If this node kept the right, it would prevent that.
       if (this.#leading === leading) this.#follows(leading);
       await leading.projector.stop();
       await leading.release();
@@ -182,10 +188,14 @@ export class SharedProjector implements Projection {
     return false;
   }
 
-  /** A node that has started since has made others, where these were gone, and waits for them to be kept up. */
+  /**
+   * A node that has started since may have made new read models, because these were gone, and waits until they are kept
+   * up to date.
+   */
   async #lookWhileLeading(leading: Leading): Promise<void> {
     const { version } = await this.#options.readModels.look();
-    // Whoever has stopped it, or makes it begin, sees to that: begun twice it would apply each event twice.
+    // A node that was stopped, or is being started, is handled there. If the projector began twice, it would apply each
+    // event twice.
     if (leading.version === undefined || leading.version === version || this.#isOver(leading)) return;
     leading.version = undefined;
     this.#isMoving = true;
@@ -207,10 +217,10 @@ export class SharedProjector implements Projection {
     return this.#stopped || this.#leading !== leading;
   }
 
-  /** Stands still. The right to write is kept, for {@link resume}; {@link close} gives it back. */
+  /** Stops projecting. The right to write is kept, for {@link resume}; {@link close} gives it up. */
   async stop(): Promise<void> {
     if (this.#leading === undefined) return this.#end();
-    // If the right is lost meanwhile, this node does not try for it before it goes on.
+    // If the right is lost in the meantime, this node does not try to get it again before `resume`.
     this.#stopped = true;
     await this.#stopProjector();
   }
@@ -222,7 +232,7 @@ export class SharedProjector implements Projection {
     await this.#leading.projector.stop();
   }
 
-  /** Ends for good; another node goes on. */
+  /** Stops for good. Another node takes over. */
   async close(): Promise<void> {
     await this.#end();
     await this.#stopProjector();
@@ -236,7 +246,7 @@ export class SharedProjector implements Projection {
     return position <= this.position ? undefined : this.#wait(position);
   }
 
-  /** The projector of a right to write that was lost may still reach it, of which this node knows only when it has looked. */
+  /** A projector that has lost the right to write may still reach the position; this node learns that only when it looks. */
   async #wait(position: number, patience?: 'endless'): Promise<void> {
     while (position > this.position) await this.#waiters.wait(position, patience);
   }
@@ -247,7 +257,7 @@ export class SharedProjector implements Projection {
     await this.#looking;
   }
 
-  /** The subscription of a projector tells nobody how long it has not reached the log, and may have nothing to tell for hours. */
+  /** The projector's subscription does not report for how long it can't reach the log, and there may be no event for hours. */
   async #askLog(): Promise<void> {
     if (this.#isAskingLog) return;
     this.#isAskingLog = true;
@@ -255,7 +265,7 @@ export class SharedProjector implements Projection {
       await this.#options.log.head();
       this.#isCutOff = false;
     } catch (error) {
-      // What only an operator can put right is the same for every node.
+      // A fault that only an operator can correct is the same for every node.
       if (!(error instanceof StorageUnavailable) || error.isForOperator) return;
       this.#isCutOff = true;
       const leading = this.#leading;
@@ -268,7 +278,7 @@ export class SharedProjector implements Projection {
 
   #look({ isByNews = false } = {}): Promise<void> {
     this.#mayBeLeaderless ||= !isByNews;
-    // A look that has not begun yet will see everything that there is by now.
+    // A look that has not begun yet will see everything up to now.
     if (this.#nextLook !== undefined) return this.#nextLook;
     this.#nextLook = this.#looking.then(async () => {
       this.#nextLook = undefined;
@@ -295,13 +305,13 @@ export class SharedProjector implements Projection {
       this.#patientLooks = PATIENT_LOOKS;
       return;
     }
-    // The node that projects hears its own news, too; of others' it needs only what they have erased.
+    // The node that projects hears its own news, too. Of other nodes' news it needs only what they have erased.
     if (this.#leading !== undefined) {
       if (news === ANYTHING) this.#options.onNews(ANYTHING);
       else if (news.erased.length > 0) this.#options.onNews({ containers: [], databases: [], erased: news.erased });
       return;
     }
-    // Of a server whose place another one has taken the same number may stand for other changes.
+    // If another server has taken the place of the former one, the same number may stand for other changes.
     if (news === ANYTHING) this.#catalogState = undefined;
     void this.#look({ isByNews: news !== ANYTHING }).then(() => {
       this.#unseen ||= this.#error !== undefined;
@@ -313,14 +323,14 @@ export class SharedProjector implements Projection {
     const { readModels } = this.#options;
     const { version, position, catalogChanges } = await readModels.look();
     const known = this.#catalogState;
-    // Others that are made from the log: what is not in them yet must not be taken for gone.
+    // If these are new read models made from the log, what is not in them yet must not be taken for deleted.
     this.#position = Math.min(this.#position, position);
     if (known?.version !== version) this.#catalog = await Catalog.load(readModels.current.store);
     else if (known.catalogChanges !== catalogChanges) {
       for (const change of await readModels.catalogSince(known.catalogChanges)) this.#put(change);
     }
     this.#catalogState = { version, catalogChanges };
-    // Less than before where a standby that lags has taken the server's place.
+    // The position may be lower than before, if a standby that lags has taken the server's place.
     if (position !== this.#position) this.#patientLooks = 0;
     this.#position = position;
     this.#waiters.reached(position);
@@ -360,7 +370,7 @@ export class SharedProjector implements Projection {
       ({ version } = await readModels.look());
       await projector.begin();
     } catch (error) {
-      // If it kept the right to write, no node could write, this one included.
+      // If this node kept the right to write now, no node could write, not even this one.
       await lead.release();
       throw error;
     }
@@ -370,7 +380,7 @@ export class SharedProjector implements Projection {
     }
     this.#leading = { projector, release: () => lead.release(), version };
     this.#waiters.reached(projector.position);
-    // What happened between the last news and now was told by nobody.
+    // Nobody has told this node what happened between the last news and now.
     this.#options.onNews(ANYTHING);
     return true;
   }
@@ -388,7 +398,7 @@ export class SharedProjector implements Projection {
     this.#catalog = projector.catalog;
     this.#catalogState = undefined;
     this.#leading = undefined;
-    // Another node may have had the right to write before this one noticed, or the last answer was lost with it.
+    // Another node may have got the right to write before this node noticed the loss, or the last answer was lost with it.
     this.#unseen = true;
   }
 }
