@@ -10,9 +10,9 @@ import { PurgeFault } from './faults.ts';
 import type { PurgePorts } from './ports.ts';
 
 /**
- * Whether the catalog has a container as its stream says, as far as this decides what goes: read models may be damaged, and
- * what is erased over that is gone. A container is looked at once, before anything of it goes: what the catalog has of it
- * after that comes from the log.
+ * Checks that the catalog's state of a container agrees with its stream in everything that decides what is erased. Read
+ * models may be damaged, and content that is erased because of that is lost. A container is checked once, before
+ * anything of it is erased; later changes of the catalog come from the log.
  */
 export class CatalogCheck {
   readonly #ports: Pick<PurgePorts, 'log' | 'catalog' | 'projected'>;
@@ -22,7 +22,7 @@ export class CatalogCheck {
     this.#ports = ports;
   }
 
-  /** @throws {PurgeFault} when it has it otherwise */
+  /** @throws {PurgeFault} if they differ */
   async assertAgrees(rid: string): Promise<void> {
     if (this.#agreed.has(rid)) return;
     const known = this.#ports.catalog().containerByRid(rid)?.state;
@@ -31,7 +31,7 @@ export class CatalogCheck {
         `the event log had lost events of ${containerStream(rid)} when the read models were made; nothing of it is recorded or erased until the log is restored, or somebody says what holds in ${known.name} from now on: epitaph ttl … --confirm`,
       );
     }
-    // What the log can't say is not known better by anybody.
+    // If the log can't tell, nothing else can.
     if ((await this.#agrees(rid).catch(unlessDamaged)) === false) {
       throw new PurgeFault(
         `the read models have the policies or the end of ${containerStream(rid)} otherwise than the event log; nothing of it is recorded or erased until these agree, and fsck says which is damaged`,
@@ -56,19 +56,19 @@ export class CatalogCheck {
       if (recorded === undefined) return false;
       const ofDatabase = await log.readStream(databaseStream(recorded.databaseRid));
       const database = foldDatabase(ofDatabase);
-      // What was recorded a moment ago the catalog may not have yet.
+      // The catalog may not have yet what was recorded a moment ago.
       await projected(Math.max(position, ofDatabase.at(-1)?.position ?? 0));
       const shown = catalog().containerByRid(rid)?.state;
       const within = shown && catalog().databaseByRid(shown.databaseRid);
       if (decisive(recorded, database) === decisive(shown, within)) return true;
-      // Or it has what was recorded since the stream was read.
+      // Or the catalog has events that were recorded after the stream was read.
       if (events === known) return false;
       known = events;
     }
   }
 }
 
-/** What decides when something of a container goes. */
+/** Everything that decides when something of a container is erased. */
 function decisive(container: ContainerState | undefined, database: DatabaseState | undefined): string {
   return JSON.stringify([
     container?.status,

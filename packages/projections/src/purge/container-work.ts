@@ -22,17 +22,14 @@ import { isGone, type PurgePorts, streamOf } from './ports.ts';
 import type { Freeze } from './runs.ts';
 
 /**
- * How long lives that a hold keeps (on several nodes also those that a floor keeps), and those at fault, are left alone before
- * the vault is asked about them again. A container with nothing else left to erase is not looked through for as long.
+ * For how long the vault is not asked again about lives that a hold keeps (with several nodes also those that a floor
+ * keeps), and about lives at fault. A container with nothing else left to erase is not looked through for as long.
  */
 const HELD_RETRY_MS = FAULT_RETRY_MS;
-/**
- * The wait is at least this long for each such life: to ask about one takes a tenth of it, and there is other work to
- * do.
- */
+/** The wait is at least this long for each such life. Asking about one takes a tenth of it, and there is other work to do. */
 const HELD_RETRY_MS_EACH = 1;
 
-/** A life to erase, with its place and that of the life before it in the order in which they are looked through. */
+/** A life to erase, with its place and that of the life before it, in the order in which lives are looked through. */
 interface Found<Row> {
   readonly row: Row;
   readonly kind: HeldKind;
@@ -43,24 +40,24 @@ interface Found<Row> {
 export interface Work {
   readonly container: CatalogContainer;
   readonly overdue: readonly ItemRow[];
-  /** Lives that left with their partition key. */
+  /** Lives that left with their partition key and whose end is not recorded. */
   readonly unrecorded: readonly UnrecordedEnd[];
   readonly ended: readonly Found<EndedRow>[];
-  /** Items that their container took with it. */
+  /** Items that left with their container. */
   readonly abandoned: readonly Found<ItemRow>[];
-  /** Taken before they were looked up. */
+  /** Taken before the lives were looked up. */
   readonly look: Look;
 }
 
-/** What came of the lives to erase in a container. */
+/** What became of the lives to erase in a container. */
 export interface Erased {
   readonly purged: number;
-  /** Kept by the vault. */
+  /** Number of lives that the vault keeps. */
   readonly refused: number;
   readonly atFault: number;
 }
 
-/** What came of one life. */
+/** What became of one life. */
 type Outcome = 'erased' | 'left' | 'at-fault' | RefusedLife;
 
 export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalog' | 'naming'> {
@@ -69,16 +66,16 @@ export interface ContainerWorkOptions extends Pick<PurgePorts, 'store' | 'catalo
   readonly executor: PurgeExecutor;
   readonly held: HeldLives;
   readonly check: CatalogCheck;
-  /** True where other nodes may lower floors, too. */
+  /** True if other nodes may lower floors, too. */
   readonly othersControl: boolean;
 }
 
-/** Finds what there is to record and to erase in a container, without the lives that are known to be kept, and erases it. */
+/** Finds what is to be recorded and erased in a container, leaving out lives that are known to be kept, and erases it. */
 export class ContainerWork {
   readonly #options: ContainerWorkOptions;
   /** Containers in which overdue items were left because there were no request units for them. */
   readonly unpaid = new Set<ContainerNumber>();
-  /** Until when nothing is done in a container that the catalog has otherwise than the log. */
+  /** Until when nothing is done in a container whose state in the catalog differs from the log. */
   readonly #differing = new Map<ContainerNumber, number>();
 
   constructor(options: ContainerWorkOptions) {
@@ -97,24 +94,25 @@ export class ContainerWork {
     return false;
   }
 
-  /** What there is to do in a container, at most so much of each kind. */
+  /** What is to be done in a container, at most `limit` of each kind. */
   async workIn(container: CatalogContainer, run: Freeze, limit: number): Promise<Work> {
     const { look } = this.#options.held;
     if ((this.#differing.get(container.number) ?? 0) > this.#options.clock.now())
       return { container, overdue: [], unrecorded: [], ended: [], abandoned: [], look };
     const gone = this.isGone(container);
-    // A container that is gone changes no more, and all that is in it goes: nothing is left for a later run, and what has
-    // expired since the run began must not pass for gone with it.
+    // A deleted container does not change any more, and everything in it is erased: nothing is left for a later run. An
+    // item that has expired since the run began must not be recorded as gone with its container.
     const upToPosition = gone ? Number.MAX_SAFE_INTEGER : run.upToPosition;
     const dueAtMs = gone ? Math.max(run.effectiveNowMs, this.#options.clock.now()) : run.effectiveNowMs;
     const overdue = await this.#payable(container, { effectiveNowMs: dueAtMs, upToPosition }, limit);
-    // Asked for only where there can be any, like the deletes themselves.
+    // Only looked up if there can be any, because most containers have no such deletes.
     const unrecorded =
       container.state.partitionKeyDeletes.length === 0
         ? []
         : await this.#options.ends.unrecorded(container.number, limit, this.#options.clock.now());
     const ended = await this.#erasableEnded(container, gone, run, limit);
-    // Lives that had ended before the container went are recorded as such; only the rest is recorded as gone with it.
+    // Lives that had ended before the container was deleted are recorded as such first. Only the remaining ones are
+    // recorded as gone with it.
     const last = gone && overdue.length + unrecorded.length + ended.length === 0;
     return {
       container,
@@ -127,9 +125,10 @@ export class ContainerWork {
   }
 
   /**
-   * Asks whether the log has a container as the catalog has it, by which all that is to be done in it was found.
+   * Checks that the log agrees with the catalog's state of a container, by which everything that is to be done in it
+   * was found.
    *
-   * @returns the fault where it has not: then the container is left alone for a while
+   * @returns the fault if it does not; then nothing is done in the container for a while
    */
   whyNot(container: CatalogContainer): Promise<PurgeFault | undefined> {
     return despiteFaults(
@@ -139,7 +138,7 @@ export class ContainerWork {
     );
   }
 
-  /** All containers are asked about again, or one is. */
+  /** All containers, or one, are checked again. */
   forgetFaults(container?: ContainerNumber): void {
     if (container === undefined) this.#differing.clear();
     else this.#differing.delete(container);
@@ -149,7 +148,10 @@ export class ContainerWork {
     return isGone(this.#options, container);
   }
 
-  /** The overdue items whose expiry can be recorded now. Where users leave nothing over, it is noted that some wait. */
+  /**
+   * The overdue items whose expiry can be recorded now. If clients leave no request units for any, notes that some are
+   * waiting.
+   */
   async #payable(container: CatalogContainer, candidates: Freeze, limit: number): Promise<readonly ItemRow[]> {
     const affordable = this.#options.ends.affordable(container);
     const wanted = Math.max(1, Math.min(limit, affordable));
@@ -159,15 +161,15 @@ export class ContainerWork {
     return [];
   }
 
-  /** Erases what there is to erase in some containers, as one batch. */
+  /** Erases what is to be erased in some containers, as one batch. */
   async erase(works: readonly Work[]): Promise<{
-    /** What came of it in each container, in the order of these. */
+    /** The result in each container, in the given order. */
     readonly erased: readonly Erased[];
     readonly fault: PurgeFault | undefined;
   }> {
     const nowMs = () => this.#options.clock.now();
     const candidates: Candidate[] = [];
-    /** Where each of them is among all that was found. */
+    /** The index of each candidate among all lives that were found. */
     const places: number[] = [];
     const outcomes = new Map<number, Outcome>();
     let unnamed: PurgeFault | undefined;
@@ -206,7 +208,10 @@ export class ContainerWork {
     return { erased, fault };
   }
 
-  /** Remembers which lives of a container the vault keeps, or can't be erased, and until when it need not be asked about them. */
+  /**
+   * Remembers which lives of a container the vault keeps or can't be erased, and until when the vault need not be asked
+   * about them.
+   */
   #heed({ container, look }: Work, found: readonly Found<unknown>[], outcomes: readonly Outcome[]): void {
     const { clock, held, othersControl } = this.#options;
     const retryAtMs = clock.now() + this.retryMs(container.number);
@@ -215,7 +220,7 @@ export class ContainerWork {
       if (typeof outcome === 'string') return outcome;
       const { untilMs } = outcome;
       if (untilMs === null) return { by: 'hold', untilMs: retryAtMs };
-      // Another node that lowers the floor tells nobody.
+      // Another node does not report that it lowers a floor.
       return { by: 'floor', untilMs: othersControl ? Math.min(untilMs, retryAtMs) : untilMs };
     };
     const asked = Map.groupBy(
@@ -231,7 +236,7 @@ export class ContainerWork {
     return Math.max(HELD_RETRY_MS, asked * HELD_RETRY_MS_EACH);
   }
 
-  /** Ended lives whose grace is over and that nothing is known to hold back. */
+  /** Ended lives whose grace is over and that nothing is known to keep. */
   async #erasableEnded(
     container: CatalogContainer,
     gone: boolean,
@@ -251,7 +256,7 @@ export class ContainerWork {
     return found;
   }
 
-  /** The first lives of a kind, leaving out those that are known to be held back. */
+  /** The first lives of a kind, leaving out those that are known to be kept. */
   async #notHeld<Row>(
     container: ContainerNumber,
     kind: HeldKind,
@@ -285,7 +290,7 @@ export class ContainerWork {
     return found;
   }
 
-  /** Items that are left in a container which is gone. */
+  /** Items that are left in a deleted container. */
   #abandonedItems({ number }: CatalogContainer, limit: number): Promise<Found<ItemRow>[]> {
     const rowsAfter = ({ position }: Place, count: number) => this.#options.store().allItems(number, position, count);
     return this.#notHeld(number, 'items', ({ birth }) => ({ endedAtMs: 0, position: birth }), rowsAfter, limit);

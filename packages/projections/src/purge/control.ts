@@ -8,39 +8,39 @@ export interface PurgeControlOptions {
   readonly monotonicMs: () => number;
   /** Resolves when readers see everything up to a position. */
   readonly projected: (position: number) => Promise<void>;
-  /** True where other nodes may pause and resume the purge as well. */
+  /** True if other nodes may pause and resume the purge, too. */
   readonly othersControl: boolean;
 }
 
-/** Whether an operator has paused the purge: the last event of a stream says so. */
+/** Whether an operator has paused the purge. The last event of a stream says so. */
 export class PurgeControl {
   readonly #options: PurgeControlOptions;
-  /** Who has paused it; undefined while it is not. */
+  /** Who has paused the purge. Undefined while it is not paused. */
   #pausedBy: string | undefined;
   #isSuspended = false;
-  /** When it was read last, by the monotonic clock; undefined before the first time. */
+  /** When the stream was read last, by the monotonic clock. Undefined before the first time. */
   #readMs: number | undefined;
 
   constructor(options: PurgeControlOptions) {
     this.#options = options;
   }
 
-  /** As far as this node knows; of several nodes see {@link refresh}. */
+  /** As far as this node knows. With several nodes, see {@link refresh}. */
   get isPaused(): boolean {
     return this.#pausedBy !== undefined || this.#isSuspended;
   }
 
-  /** Who has put its pause on record; undefined where nobody has. */
+  /** Who recorded the pause. Undefined if nobody did. */
   get pausedBy(): string | undefined {
     return this.#pausedBy;
   }
 
-  /** From now on it counts as paused here, until a pause is on record, or the end of one. */
+  /** From now on this node counts the purge as paused, until a pause or a resumption is recorded. */
   suspend(): void {
     this.#isSuspended = true;
   }
 
-  /** Reads it, if that was not done yet, or other nodes may have paused or resumed the purge since. */
+  /** Reads the stream if that was not done yet, or if other nodes may have paused or resumed the purge since. */
   async refresh(maxAgeMs = 0): Promise<void> {
     const { monotonicMs, othersControl } = this.#options;
     const readMs = this.#readMs;
@@ -54,8 +54,8 @@ export class PurgeControl {
   }
 
   /**
-   * Records a pause, or its end, unless the log says that it is so already: another node may have been asked. A purge
-   * that was never paused counts as resumed.
+   * Records a pause or a resumption, unless the last event says the same already: another node may have been asked. A
+   * purge that was never paused counts as resumed.
    */
   async record(context: CommandContext, type: 'PurgePaused' | 'PurgeResumed'): Promise<void> {
     const { log, projected } = this.#options;
@@ -65,7 +65,7 @@ export class PurgeControl {
       by = isSo ? last?.actor : context.actor;
       return isSo ? undefined : newEvent(context, { type, data: {} }, purgeEventVersions[type]);
     });
-    // It holds from its record on, whether or not readers see that yet.
+    // It takes effect with its record, whether or not readers see that yet.
     this.#pausedBy = type === 'PurgePaused' ? by : undefined;
     this.#isSuspended = false;
     if (position !== undefined) await projected(position);

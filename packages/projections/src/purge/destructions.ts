@@ -9,7 +9,7 @@ import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import { z } from 'zod';
 
-/** The vault is an older copy than the log: keys that were destroyed since are in it again. */
+/** The vault is an older copy than the log, so it has keys again that were destroyed since. */
 class VaultIsOlder extends StorageUnavailable {
   override readonly isForOperator = true;
 }
@@ -18,14 +18,14 @@ const STREAM = 'key-destructions';
 const TYPE = 'KeysDestroyed';
 const VERSION = 1;
 
-/** Up to which count of its destructions the vault had come. */
+/** The vault's count of its destructions. */
 const destroyed = z.object({ count: z.int() });
 
 /**
- * How often the vault has destroyed keys, as the log has it on record, for a vault that counts that itself. Each count is
- * recorded before the first `ItemPurged` that rests on it, so a vault that has counted less than the log has on record
- * is an older copy, with keys that were destroyed since; and a log that lacks a count that was noted elsewhere lacks
- * facts about keys that are gone.
+ * The number of times that the vault has destroyed keys, as recorded in the log, for a vault that counts this itself.
+ * Each count is recorded before the first `ItemPurged` that depends on it. So if a vault has counted less than the log
+ * has recorded, the vault is an older copy, with keys that were destroyed since. And if the log lacks a count that was
+ * noted elsewhere, it lacks facts about keys that are destroyed.
  */
 export class Destructions {
   readonly #log: EventLog;
@@ -36,24 +36,25 @@ export class Destructions {
     this.#sealer = sealer;
   }
 
-  /** The last count on record; 0 for none. */
+  /** The last count recorded; 0 if there is none. */
   async recorded(): Promise<number> {
     const last = await this.#log.readLast(STREAM);
     return last === undefined ? 0 : countOf(last);
   }
 
-  /** Whether a vault lacks some that are on record: it is an older copy than the log. */
+  /** Whether a vault lacks recorded destructions, and so is an older copy than the log. */
   async areMissingIn(vault: Pick<KeyVault, 'destructions'>): Promise<boolean> {
-    // In this order, because other nodes are at work: they count before they record.
+    // In this order, because other nodes are working, and they count before they record.
     const recorded = await this.recorded();
     const counted = await vault.destructions?.();
     return counted !== undefined && counted < recorded;
   }
 
   /**
-   * Each key that is destroyed from here on is counted, too: a vault that lacks destructions would soon not be known by that any more.
+   * Checks that the vault lacks no recorded destructions. Every key that is destroyed from here on is counted, too, so
+   * an older copy could soon not be recognized by its count any more.
    *
-   * @throws {StorageUnavailable} for a vault that lacks some which are on record
+   * @throws {StorageUnavailable} for a vault that lacks recorded destructions
    */
   async assertIn(vault: KeyVault): Promise<void> {
     if (!(await this.areMissingIn(vault))) return;
@@ -62,12 +63,12 @@ export class Destructions {
     );
   }
 
-  /** What there is to note apart from the log: the last count, and what tells its record from any other. */
+  /** What can be noted outside the log: the last count, and a hash that identifies its record. */
   async head(): Promise<LedgerHead> {
     return this.#headOf(await this.#log.readLast(STREAM));
   }
 
-  /** Whether the log goes as far as a head that was noted. */
+  /** Whether the log contains the record of a head that was noted. */
   async reaches(head: LedgerHead): Promise<boolean> {
     if (head.lines === 0) return true;
     for (const event of await this.#log.readStream(STREAM)) {
@@ -76,7 +77,7 @@ export class Destructions {
     return false;
   }
 
-  /** To be called with the count by which keys are destroyed, before anything is recorded that rests on it. */
+  /** Must be called with the count after keys were destroyed, before anything is recorded that depends on it. */
   async record(context: CommandContext, count: number): Promise<void> {
     await appendNext(this.#log, STREAM, (last) =>
       last !== undefined && countOf(last) >= count

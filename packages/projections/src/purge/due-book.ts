@@ -7,7 +7,7 @@ import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import { containersToWorkOn } from '../catalog/containers-to-work-on.ts';
 import type { ContainerNumber, ReadModelChange, ReadModelStore } from '../read-model-store.ts';
 
-/** When a container next has something to do, in milliseconds; infinity for never as things stand. */
+/** When a container next has something to do, in milliseconds. Infinity if it never will, as things are. */
 interface Due {
   /** Expiries to record. */
   readonly recordMs: number;
@@ -16,15 +16,15 @@ interface Due {
 }
 
 /**
- * When each container next has something to purge. Kept up from the changes that were projected, so that looking
- * at the clock four times a second costs nothing, whatever the number of items and containers.
+ * When each container next has something to purge. It is kept up to date from projected changes, so that the check of
+ * the clock several times a second costs nothing, however many items and containers there are.
  */
 export class DueBook {
   readonly #due = new Map<ContainerNumber, Due>();
   readonly #dirty = new Set<ContainerNumber>();
-  /** True while every container there is work in is to be looked at. */
+  /** True if every container with work in it must be looked at. */
   #all = false;
-  /** Containers in which only held-back lives are left to erase, and when to ask the vault again. */
+  /** Containers in which only kept lives are left to erase, and when the vault is to be asked again. */
   readonly #heldUntil = new Map<ContainerNumber, number>();
 
   markAll(): void {
@@ -32,7 +32,7 @@ export class DueBook {
     this.#heldUntil.clear();
   }
 
-  /** What is held back in a container may be so no longer. */
+  /** The lives that are kept in a container may not be any more. */
   lookAgain(container: ContainerNumber): void {
     this.#changed(container);
   }
@@ -69,28 +69,28 @@ export class DueBook {
     }
   }
 
-  /** All of its containers went with it. */
+  /** The database is deleted, and all its containers with it. */
   databaseGone(rid: string, catalog: Catalog): void {
     for (const { number, state } of catalog.allContainers()) if (state.databaseRid === rid) this.#changed(number);
   }
 
-  /** There may be something to erase that is not held back. */
+  /** There may be something to erase that nothing keeps. */
   #changed(container: ContainerNumber): void {
     this.#dirty.add(container);
     this.#heldUntil.delete(container);
   }
 
-  /** In this container only held-back lives are left to erase: leave them alone until then, unless more end. */
+  /** In this container only kept lives are left to erase: they are left alone until that time, unless more lives end. */
   holdBack(container: ContainerNumber, untilMs: number): void {
     this.#heldUntil.set(container, untilMs);
   }
 
   /**
-   * When there is next something to do, in milliseconds; infinity for never as things stand.
+   * When there is next something to do, in milliseconds. Infinity if there never will be, as things are.
    *
-   * @param store the version in use, asked before each look: a rebuild closes the one before
+   * @param store the version in use, called before each look, because a rebuild closes the former version
    * @param options.paidFor whether expiries can be recorded in a container now; what can't be paid for is not due
-   * @param options.isOver true when nobody wants to know any more: then nothing else is looked at
+   * @param options.isOver true when the answer is not needed any more; then no more containers are looked at
    */
   async nextDueMs(
     store: () => ReadModelStore,
@@ -100,12 +100,12 @@ export class DueBook {
   ): Promise<number> {
     if (this.#all) await this.#takeAll(store, catalog);
     const pace = new Pace();
-    // As they are now: a container that is being written to all the time changes while it is looked at, each time.
+    // A copy: a container that is written to all the time is marked again during each look.
     const dirty = [...this.#dirty];
     for (const number of dirty) {
       if (isOver()) return Number.POSITIVE_INFINITY;
       const container = catalog().containerByNumber(number);
-      // Before it is looked at: a change that comes meanwhile has it looked at again, the next time.
+      // Removed before the look, so that a change during the look marks it again.
       this.#dirty.delete(number);
       if (container === undefined) continue;
       try {
@@ -121,21 +121,21 @@ export class DueBook {
     let next = Number.POSITIVE_INFINITY;
     for (const [number, { recordMs, eraseMs }] of this.#due) {
       next = Math.min(next, Math.max(eraseMs, this.#heldUntil.get(number) ?? 0));
-      // What is to come later is paid for later.
+      // Later expiries are paid for later.
       const container = recordMs < next ? catalog().containerByNumber(number) : undefined;
       if (container !== undefined && (recordMs > nowMs || paidFor(container))) next = recordMs;
     }
     return next;
   }
 
-  /** False where no life has ended that is not erased, by the last look. */
+  /** False if, by the last look, there is no ended life that is not erased. */
   mayHaveEnded(container: ContainerNumber): boolean {
     const due = this.#due.get(container);
     return this.#dirty.has(container) || (due !== undefined && due.eraseMs !== Number.POSITIVE_INFINITY);
   }
 
   async #takeAll(store: () => ReadModelStore, catalog: () => Catalog): Promise<void> {
-    // Before they are asked for: who wants all looked at from now on is heard the next time.
+    // Reset before the containers are asked for, so that a call of `markAll` from now on is not lost.
     this.#all = false;
     try {
       const containers = await containersToWorkOn(catalog, store());
@@ -147,7 +147,7 @@ export class DueBook {
     }
   }
 
-  /** The containers in which something is due by now, paid for or not. They are looked at anew after this. */
+  /** The containers in which something is due by now, paid for or not. They are looked at again after this. */
   takeDue(nowMs: number): ContainerNumber[] {
     const due: ContainerNumber[] = [];
     for (const [number, { recordMs, eraseMs }] of this.#due) {
@@ -175,10 +175,9 @@ async function dueOf(
 }
 
 /**
- * How long after its end a life of a container that is there is erased at the earliest, in milliseconds: not before its
- * change feed has shown the end for as long as it promised to, nor before its recovery window and the grace after a policy's
- * start are over.
- * A plan only: whether a key may go the vault decides.
+ * How long after its end a life of an existing container is erased at the earliest, in milliseconds: not before its
+ * change feed has shown the end for as long as promised, nor before its recovery window and the grace after a policy's
+ * start are over. Only for planning: whether a key may be destroyed is decided by the vault.
  */
 export function erasureDelayMs(state: ContainerState, byPolicyStart: boolean): number {
   return Math.max(feedFloorSeconds(state.definition), graceSeconds(state, byPolicyStart)) * 1000;
@@ -204,7 +203,10 @@ async function nextErasure(
   return next;
 }
 
-/** True while a delete by partition key is not worked off, or, in a container that has gone, not in every life. */
+/**
+ * True while a delete by partition key is not completed. In a deleted container, only while the ends of some lives are
+ * not recorded.
+ */
 async function anyUnrecorded(
   { number, state }: CatalogContainer,
   gone: boolean,
@@ -221,7 +223,7 @@ async function nextExpiry(
   store: () => ReadModelStore,
   nowMs: number,
 ): Promise<number> {
-  // Of all there are, so that what is overdue is among them: read models on a server are asked once.
+  // Regardless of watermarks, so that overdue items are included: read models on a server are asked only once.
   const { ts, due } = await store().nextDeadlines(number, NOTHING_EXPIRED);
   const [lastTs, lastDue] = secondBounds(watermarks(state.timeline, nowMs));
   if ((ts !== null && ts <= lastTs) || (due !== null && due <= lastDue)) return nowMs;

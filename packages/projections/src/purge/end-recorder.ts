@@ -28,23 +28,23 @@ type EndRecorderPorts = Pick<
   | 'newId'
 >;
 
-/** What came of a batch. */
+/** The result of a batch. */
 interface RecordedEnds {
-  /** How many ends are on record by it. */
+  /** How many ends it has recorded. */
   readonly recorded: number;
-  /** Which of them can't be recorded, by where they are set aside. */
+  /** Lives whose end can't be recorded, by the positions by which they are set aside. */
   readonly atFault: readonly number[];
-  /** Set where the end of one of them can't be recorded. That of the others is on record. */
+  /** Set if the end of one of the lives can't be recorded. The ends of the others are recorded. */
   readonly fault: PurgeFault | undefined;
 }
 
 /**
- * Puts ends on record that are only computed so far: of items past their deadline, and of those that left with their
- * partition key. Each step is one batch, and does no harm when it is done again.
+ * Records ends that are only computed so far: of items past their deadline, and of items that left with their partition
+ * key. Each step is one batch, and can be repeated without harm.
  */
 export class EndRecorder {
   readonly #ports: EndRecorderPorts;
-  /** Lives whose end can't be recorded, by the position by which each is known, and until when they are left alone. */
+  /** Lives whose end can't be recorded, by the position that identifies each, and until when they are left alone. */
   readonly #setAside = new Map<ContainerNumber, Map<number, number>>();
   /** Until when the deletes by partition key of a container are left alone. */
   readonly #unfinishable = new Map<ContainerNumber, number>();
@@ -53,7 +53,7 @@ export class EndRecorder {
     this.#ports = ports;
   }
 
-  /** Overdue items of a container that are candidates of a run, without those that are set aside. */
+  /** Overdue items of a container that are candidates of a run, without those set aside. */
   async overdue(
     container: CatalogContainer,
     { effectiveNowMs, upToPosition }: Freeze,
@@ -67,12 +67,12 @@ export class EndRecorder {
     return rows.filter((row) => row.position <= upToPosition);
   }
 
-  /** Lives that left with their partition key and whose end is not on record, without those that are set aside. */
+  /** Lives that left with their partition key and whose end is not recorded, without those set aside. */
   unrecorded(container: ContainerNumber, limit: number, nowMs: number): Promise<UnrecordedEnd[]> {
     return this.#notSetAside(container, limit, nowMs, (count) => this.#ports.store().unrecordedEnds(container, count));
   }
 
-  /** The first of some rows. Those set aside come first, mostly: they would be in the way of all others. */
+  /** The first rows that are not set aside. Rows set aside are mostly the first ones, and would hold up all others. */
   async #notSetAside<Row extends ItemRow | UnrecordedEnd>(
     container: ContainerNumber,
     limit: number,
@@ -94,8 +94,8 @@ export class EndRecorder {
   }
 
   /**
-   * Records `ItemExpired` for a batch of overdue items of a container, and answers what came of it. The decider looks at
-   * the log and the time itself, so a stale row does no harm.
+   * Records `ItemExpired` for a batch of overdue items of a container. The decider checks the log and the time itself,
+   * so an outdated row does no harm.
    */
   async recordExpiries(
     container: CatalogContainer,
@@ -104,8 +104,8 @@ export class EndRecorder {
   ): Promise<RecordedEnds> {
     return this.#recordEach(container, rows, nowMs, async (row, stream) => {
       const underWay = () => this.#ports.commandUnderWay(container.state);
-      // A policy counts from when it was decided, and so does any other end of the one before, but the catalog has it only
-      // when it is on record.
+      // A policy, or the container's end, counts from its decision, but the catalog has it only once it is recorded. So
+      // commands in progress are waited for.
       for (let command = underWay(); command !== undefined; command = underWay()) await command;
       const atMs = nowMs();
       let bytes = 0;
@@ -120,33 +120,30 @@ export class EndRecorder {
           if (state.status === 'live') ({ bytes } = state.lastWrite);
           if (last?.position === row.position) assertOverdue(state, stream, watermarks(container.state.timeline, atMs));
           const now = this.#ports.catalog().containerByNumber(container.number)!;
-          // It may have left with its partition key since the row was read.
+          // The item may have left with its partition key since the row was read.
           const { partitionKey } = row;
           const command = recordOfEnd(now.state, { partitionKey, position: last?.position }, this.#dueBy(now, atMs));
           return { kind: 'command', command };
         },
       );
-      // What is left in a container that is gone costs nobody anything.
+      // Items left in a deleted container cost nobody any request units.
       const isPaid = handled.position !== undefined && !isGone(this.#ports, container);
       if (isPaid) this.#ports.budget.spend(container.state, bytes);
       return handled.position;
     });
   }
 
-  /**
-   * Records the end of lives that left with their partition key, and answers what came of it. The log is asked whether a
-   * life has an end by now.
-   */
+  /** Records the end of lives that left with their partition key. The log is asked whether a life has an end by now. */
   async recordPartitionKeyDeletes(
     container: CatalogContainer,
     rows: readonly UnrecordedEnd[],
     nowMs: () => number,
   ): Promise<RecordedEnds> {
     return this.#recordEach(container, rows, nowMs, async (row, stream) => {
-      // As it is now: the delete may have come since the container was looked up, and before the row was.
+      // Looked up again, because the delete may have come after the container was looked up and before the row was.
       const { state } = this.#ports.catalog().containerByNumber(container.number)!;
       const left = partitionKeyDeleteAfter(state, row.partitionKey, row.position);
-      // Another node has worked it off since, or it is one of which this node has not heard: it is for the next pass.
+      // Another node has completed the delete, or this node has not heard of it yet. The next pass handles it.
       if (left === undefined) return undefined;
       const { atMs, by } = left;
       const handled = await handleLife(this.#ports, stepContext(this.#ports, nowMs()), stream, row.life, (life) => {
@@ -165,8 +162,8 @@ export class EndRecorder {
   }
 
   /**
-   * Records the ends of some lives, each of which answers where its end is on record, and waits until all are projected.
-   * Those at fault are set aside.
+   * Records the ends of some lives, and waits until all are projected. `record` returns the position of the end. Lives
+   * at fault are set aside.
    */
   async #recordEach<Row extends ItemRow | UnrecordedEnd>(
     container: CatalogContainer,
@@ -192,16 +189,16 @@ export class EndRecorder {
     return { recorded, atFault, fault };
   }
 
-  /** Whether it is to be put on record of deletes by partition key that they are worked off. */
+  /** Whether a container's deletes by partition key should be recorded as completed. */
   hasUnfinishedDeletes(container: CatalogContainer, nowMs: number): boolean {
     if (container.state.partitionKeyDeletes.length === 0 || isGone(this.#ports, container)) return false;
     return (this.#unfinishable.get(container.number) ?? 0) <= nowMs;
   }
 
   /**
-   * Puts on record that a container's deletes by partition key are worked off, those up to a position of the log.
+   * Records that a container's deletes by partition key are completed, those up to a position of the log.
    *
-   * @returns the fault that was met: then they are left alone for a while
+   * @returns the fault that was met; then they are left alone for a while
    */
   completePartitionKeyDeletes(
     container: CatalogContainer,
@@ -227,10 +224,10 @@ export class EndRecorder {
       const context = stepContext(this.#ports, nowMs());
       const command = { type: 'CompletePartitionKeyDelete', position, nowMs: context.nowMs } as const;
       const handled = await handleContainer(log, context, state.rid, command, this.#known);
-      // It went in the meantime, and what was pending with it.
+      // The container was deleted in the meantime, and its pending deletes with it.
       if (handled.state?.status === 'deleted') return;
       if (handled.position !== undefined) await this.#ports.projected(handled.position);
-      // Another node may have done so, of which this one has not heard.
+      // Another node may have recorded it, and this one has not heard of that yet.
       else if (this.#ports.confirmCatalog === undefined) {
         throw new PurgeFault(`the event log has nothing of ${containerStream(state.rid)} at ${position} any more`);
       }
@@ -238,8 +235,8 @@ export class EndRecorder {
   }
 
   /**
-   * The time by which items are judged: in a container that is gone, the last instant that it was there. What had
-   * expired by then left by its own deadline, however late that is looked at, and the rest left with the container.
+   * The time by which items are judged. In a deleted container this is the last instant at which it existed: what had
+   * expired by then left by its own deadline, however late that is noticed, and the rest left with the container.
    */
   #dueBy(container: CatalogContainer, nowMs: number): number {
     const goneAtMs = this.#ports.catalog().goneAtMs(container.state);
@@ -252,17 +249,21 @@ export class EndRecorder {
   }
 }
 
-/** Positions are the log's, so of no other life. */
+/** The position that identifies a row. Positions are the log's, so no other life has the same. */
 const placeOf = (row: ItemRow | UnrecordedEnd): number => ('birth' in row ? row.birth : row.position);
 
-/** A life that was projected stands in the log, purged ones by the record of that. Of what does not nothing can be recorded. */
+/**
+ * A life that was projected is in the log; a purged one by the record of its purge. If it is not, nothing can be
+ * recorded of it.
+ */
 function assertWritten({ status }: ItemState, stream: string): void {
   if (status === 'none') throw new PurgeFault(`the event log has nothing of ${stream} any more`);
 }
 
 /**
- * What is overdue by a row of the last write is so by that write, too: it was looked up by these policies, and no later. Were that
- * not told, it would come up in each pass, and each would be a run on record in which nothing is done.
+ * An item that is overdue by the row of its last write is overdue by that write, too, because it was looked up under
+ * these policies. Without this error it would come up in each pass, and each pass would record a run in which nothing
+ * is done.
  */
 function assertOverdue(state: ItemState, stream: string, marks: Watermarks): void {
   if (state.status !== 'live' || isExpired(state.lastWrite, marks)) return;

@@ -1,11 +1,11 @@
 import type { ContainerNumber, EndedRow, ReadModelStore } from '../read-model-store.ts';
 
 /**
- * Ended lives of a container in order of their ends, however long ago or ahead, in pages; the last one is not full, and
- * may be empty.
+ * Ended lives of a container in order of their ends, also of ends in the future, in pages. The last page is not full,
+ * and may be empty.
  *
- * @param store the version in use, asked for each page
- * @param afterMs only those that ended later, in milliseconds
+ * @param store the version in use, called for each page
+ * @param afterMs only lives that ended later, in milliseconds
  */
 export async function* endedPages(
   store: () => ReadModelStore,

@@ -3,7 +3,7 @@ import { type EventOf, parseEvent, versionsOf } from '@epitaph/core/upcast.ts';
 import { z } from 'zod';
 
 export const purgeRunStartedSchema = z.object({
-  /** Only what stood in the log at this position is a candidate. */
+  /** Only what was in the log up to this position is a candidate. */
   upToPosition: z.int(),
   /** The time by which candidates are overdue, in milliseconds. */
   effectiveNowMs: z.int(),
@@ -12,10 +12,10 @@ export const purgeRunCompletedSchema = z.object({ expired: z.int(), purged: z.in
 
 const runSchemas = { PurgeRunStarted: purgeRunStartedSchema, PurgeRunCompleted: purgeRunCompletedSchema };
 
-/** What can be in the stream of one purge run. */
+/** The events in the stream of one purge run. */
 export type PurgeRunEvent = EventOf<typeof runSchemas>;
 
-/** In it are `PurgePaused` and `PurgeResumed`, which say no more than that an operator stopped the purge, or let it go on. */
+/** Contains `PurgePaused` and `PurgeResumed`, which only say that an operator has paused or resumed the purge. */
 export const PURGE_CONTROL_STREAM = 'purge-control';
 const RUN_PREFIX = 'purge-run-';
 

@@ -2,22 +2,22 @@ import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { stepwise } from './stepwise.ts';
 
-/** How long lives at fault are left alone before they are tried again. */
+/** For how long lives at fault are left alone before they are tried again. */
 export const FAULT_RETRY_MS = 60_000;
 
 /**
- * A life whose end or erasure can't be worked off, or can't be recorded. An operator must look; nothing claims that it
- * ended or was erased.
+ * A life whose end or erasure can't be carried out or can't be recorded. An operator must look at it. Nothing claims
+ * that it ended or was erased.
  */
 export class PurgeFault extends Error {
   override readonly name = 'PurgeFault';
 }
 
 /**
- * As {@link stepwise}, but a life that is at fault keeps no other from its turn: one that meets a {@link PurgeFault}, whose
- * events can't be read, or whose name can't be told.
+ * Like {@link stepwise}, but a life at fault does not keep others from their turn. A life is at fault if it meets a
+ * {@link PurgeFault}, if its events can't be read, or if its name can't be computed.
  *
- * @param atFault told of each such life, and what it met
+ * @param atFault called with each such life and its fault
  * @returns the first fault that was met, when all others are done
  */
 export async function despiteFaults<Life>(

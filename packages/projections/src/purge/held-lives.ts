@@ -1,8 +1,8 @@
 import type { ContainerNumber } from '../read-model-store.ts';
 
-/** The most lives of a stretch: so many have to be asked about again when one of them may go. */
+/** How many lives a stretch has at most. All of them must be asked about again when one of them may be erased. */
 const STRETCH_LIVES = 100;
-/** The most lives that come up to be asked about at a time. */
+/** How many lives become due to be asked about at a time, at most. */
 const DUE_LIVES = 1_000;
 
 /** A place in the order in which a container's lives are erased. */
@@ -11,56 +11,60 @@ export interface Place {
   readonly position: number;
 }
 
-/** The place before all. */
+/** The place before all others. */
 export const BEGINNING: Place = { endedAtMs: 0, position: 0 };
 
-/** Each has an order of its own: ended lives by what ended them, and the items of a container that is gone. */
+/** Each kind has an order of its own: ended lives by what ended them, and the items of a deleted container. */
 export type HeldKind = 'ended' | 'ended-by-policy-start' | 'items';
 
 /** A life that the vault was asked about. */
 export interface AskedLife extends Place {
-  /** The life before it, or where the look began: there is none in between. */
+  /** The life before this one, or the place where the look began. There is no other life in between. */
   readonly after: Place;
   /**
-   * `erased`; or what keeps it, be it that it can't be erased, and when the vault is to be asked again, in milliseconds; or
-   * `left` if it was not asked, because the log did not agree, say.
+   * `erased`; or what keeps the life (or that it can't be erased) and when the vault is to be asked again, in
+   * milliseconds; or `left` if the vault was not asked, for example because the log did not agree.
    */
   readonly outcome: 'erased' | 'left' | { readonly by: 'hold' | 'floor' | 'fault'; readonly untilMs: number };
 }
 
-/** How things stood when somebody began to look for lives to ask the vault about. */
+/** The state of {@link HeldLives} when a look for lives to ask the vault about began. */
 export interface Look {
   readonly changes: number;
   readonly forgotten: number;
 }
 
-/** All lives between two places, as they were when the vault was asked about them. It keeps each of them, or can't erase it. */
+/**
+ * All lives between two places, as they were when the vault was asked about them. The vault keeps each of them, or it
+ * can't be erased.
+ */
 export interface Stretch {
   readonly after: Place;
   readonly upTo: Place;
   readonly hold: number;
   readonly floor: number;
   readonly fault: number;
-  /** When the first of them may go. */
+  /** When the first of these lives may be erased. */
   readonly untilMs: number;
-  /** The sum of their positions: by that and by their number the same lives are recognized. */
+  /** The sum of their positions. Together with their number it identifies the same lives. */
   readonly sum: number;
-  /** False when others may have come in between since. */
+  /** False if other lives may have come in between since. */
   readonly isSure: boolean;
 }
 
 /** Where to look next, and how far. */
 export interface Part {
   readonly after: Place;
-  /** The end of what is to be looked at before asking again; undefined for as far as there is anything. */
+  /** The end of the part to look at before asking again. Undefined for as far as there are lives. */
   readonly upTo: Place | undefined;
-  /** What it was the last time; undefined where that is not known. */
+  /** What the part was the last time. Undefined if that is not known. */
   readonly stretch: Stretch | undefined;
 }
 
 /**
- * The lives that the vault keeps, and those that can't be erased, so that a purge doesn't ask about each of them again and again,
- * and comes to what is behind them. There may be a million, so not each is remembered, but stretches of the order in which they are looked through.
+ * The lives that the vault keeps, and those that can't be erased, so that the purge doesn't ask about each of them
+ * again and again, and gets to the lives after them. There may be a million, so it does not remember each one, but
+ * stretches of the order in which they are looked through.
  */
 export class HeldLives {
   readonly #stretches = new Map<ContainerNumber, Map<HeldKind, Stretch[]>>();
@@ -94,7 +98,7 @@ export class HeldLives {
     return count;
   }
 
-  /** When the first of a container may go, in milliseconds; undefined where none is kept. */
+  /** When the first kept life of a container may be erased, in milliseconds. Undefined if none is kept. */
   untilMs(container: ContainerNumber): number | undefined {
     let first: number | undefined;
     for (const { untilMs } of this.#of(container)) first = Math.min(first ?? untilMs, untilMs);
@@ -107,7 +111,7 @@ export class HeldLives {
     else this.#stretches.delete(container);
   }
 
-  /** Told that another life has come to be there, at a place; or, without a place, that one may have come anywhere. */
+  /** A new life is at a place; or, without a place, a new life may be anywhere. */
   changed(container: ContainerNumber, kind?: HeldKind, place?: Place): void {
     this.#changes += 1;
     for (const [of, stretches] of this.#stretches.get(container) ?? []) {
@@ -120,9 +124,7 @@ export class HeldLives {
     }
   }
 
-  /**
-   * The first part behind a place that is to be looked at; the vault need not be asked about the stretches before it.
-   */
+  /** The first part after a place that must be looked at. The vault need not be asked about the stretches before it. */
   next(container: ContainerNumber, kind: HeldKind, place: Place, nowMs: number): Part {
     const stretches = this.#stretches.get(container)?.get(kind) ?? [];
     let after = place;
@@ -136,24 +138,24 @@ export class HeldLives {
     return { after, upTo: undefined, stretch: undefined };
   }
 
-  /** True if the lives of a stretch are those that the vault keeps; otherwise it has to be asked about them. */
+  /** True if the lives in a stretch are still those that the vault keeps. Otherwise the vault must be asked about them. */
   isAsBefore(container: ContainerNumber, kind: HeldKind, stretch: Stretch, lives: readonly Place[]): boolean {
     const isSame = lives.length === livesOf(stretch) && sumOf(lives) === stretch.sum;
     const stretches = this.#stretches.get(container)?.get(kind) ?? [];
     const index = stretches.indexOf(stretch);
-    // Something may have come while they were looked up: then they are looked up once more, the next time.
+    // A life may have come while these were looked up. Then they are looked up again the next time.
     if (index >= 0 && isSame) stretches[index] = { ...stretch, isSure: true };
     else if (index >= 0) stretches.splice(index, 1);
     return isSame;
   }
 
   /**
-   * What the vault has said of some lives, in order.
+   * Takes the vault's answers about some lives, in order.
    *
-   * @param look of the time before they were looked up
+   * @param look taken before the lives were looked up
    */
   asked(container: ContainerNumber, kind: HeldKind, lives: readonly AskedLife[], look: Look): void {
-    // What kept them may be there no more.
+    // What kept them may have been removed since.
     if (look.forgotten !== this.#forgotten) return;
     const isSure = look.changes === this.#changes;
     let stretch: Stretch | undefined;
@@ -162,7 +164,7 @@ export class HeldLives {
       stretch = undefined;
     };
     for (const { after, outcome, endedAtMs, position } of lives) {
-      // The next one does not follow what was before it.
+      // After this gap the next life does not continue the stretch before it.
       if (outcome === 'left') continue;
       const { by, untilMs } = outcome === 'erased' ? { by: undefined, untilMs: Number.POSITIVE_INFINITY } : outcome;
       const life: Stretch = {
@@ -210,7 +212,7 @@ const sumOf = (lives: readonly Place[]): number => lives.reduce((sum, { position
 
 const plus = (left: number, right: number): number => (left + right) % Number.MAX_SAFE_INTEGER;
 
-/** Removes a stretch that the vault is to be asked about again, and some that follow it. Returns up to where. */
+/** Removes a stretch that the vault is to be asked about again, and some that follow it. Returns the place where they end. */
 function takeDue(stretches: Stretch[], index: number, nowMs: number): Place {
   let { upTo } = stretches[index]!;
   let end = index + 1;
@@ -224,7 +226,7 @@ function takeDue(stretches: Stretch[], index: number, nowMs: number): Place {
   return upTo;
 }
 
-/** Two as one, if they follow each other and are not too many. */
+/** Two stretches as one, if they follow each other and don't have too many lives together. */
 function joined(left: Stretch, right: Stretch): Stretch | undefined {
   if (isBefore(left.upTo, right.after) || livesOf(left) + livesOf(right) > STRETCH_LIVES) return undefined;
   return {
@@ -239,7 +241,7 @@ function joined(left: Stretch, right: Stretch): Stretch | undefined {
   };
 }
 
-/** The index of the first stretch that ends behind a place. */
+/** The index of the first stretch that ends after a place. */
 function indexAfter(stretches: readonly Stretch[], place: Place): number {
   let from = 0;
   let to = stretches.length;
@@ -251,7 +253,7 @@ function indexAfter(stretches: readonly Stretch[], place: Place): number {
   return from;
 }
 
-/** The index of the first stretch that ends at a place or behind it. */
+/** The index of the first stretch that ends at a place or after it. */
 function indexAt(stretches: readonly Stretch[], place: Place): number {
   return indexAfter(stretches, { endedAtMs: place.endedAtMs, position: place.position - 1 });
 }

@@ -8,30 +8,33 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { BodySealer } from '@epitaph/core/vault/body-sealer.ts';
 import { Pace } from '@epitaph/core/turn.ts';
 
-/** Documents of so many bytes may be read at once, and those of a page with more one by one: they may not fit into memory. */
+/**
+ * Documents with up to this many bytes in total are read at once. Those of a larger page are read one by one, because
+ * they may not fit into memory.
+ */
 const BYTES_READ_AT_ONCE = 1024 * 1024;
-/** Lives of so few events are read whole. */
+/** Lives with up to this many events are read as a whole. */
 const EVENTS_READ_WHOLE = 8;
 
 type ItemWrite = Extract<ItemEvent, { readonly type: 'ItemUpserted' | 'ItemRecovered' }>;
 
-/** An event as it is recorded, without its body, and read: reading one checks all of it, so that is done once. */
+/** An event as recorded, without its body, and as parsed. Parsing checks all of it, so it is done only once. */
 export interface LifeEvent<Event extends ItemEvent = ItemEvent> {
   readonly recorded: RecordedEvent;
   readonly read: Event;
 }
 
-/** What a purge takes down of a life's events: little of each, for there may be millions, and a batch of such lives. */
+/** What a purge keeps of a life's events. Little of each, because a life may have millions, and a batch many such lives. */
 export class LifeReading {
   readonly #ledger: LedgerBuilder;
   #first: LifeEvent | undefined;
   #last: LifeEvent | undefined;
-  /** The last write, where one is left. */
+  /** The last write, if it is still in the log. */
   lastWrite: LifeEvent<ItemWrite> | undefined;
-  /** The first of those that stay when the writes go. */
+  /** The first event that stays when the writes are truncated. */
   firstFact: RecordedEvent | undefined;
   readonly writePositions: number[] = [];
-  /** Streams of all values of unique keys that it ever had. */
+  /** The streams of all values of unique keys that the life ever had. */
   readonly uniqueKeys = new Set<string>();
   sealedBytes = 0;
 
@@ -39,7 +42,7 @@ export class LifeReading {
     this.#ledger = new LedgerBuilder(() => sealer.beginDigest());
   }
 
-  /** @param sealed what is to be said of the body of a write */
+  /** @param sealed digest and size of a write's body */
   take(event: LifeEvent, sealed: { readonly digest: string; readonly bytes: number } | undefined): void {
     const { recorded, read } = event;
     this.#last = event;
@@ -72,7 +75,7 @@ export class LifeReading {
     return this.#last;
   }
 
-  /** What its writes were, for its record; of so many of them the times, if not of all. */
+  /** The ledger of its writes. If not all fit, with the times of at most `most` of them. */
   ledger(most: number): Ledger {
     return this.#ledger.encode(most);
   }
@@ -80,7 +83,7 @@ export class LifeReading {
 
 const readEvent = (recorded: RecordedEvent): LifeEvent => ({ recorded, read: readItemEvent(recorded) });
 
-/** A life without its bodies, and so without a ledger; undefined for one that never was. */
+/** Reads a life without its bodies, and so without a ledger. Undefined for a life that was never written. */
 export function readFacts(log: EventLog, sealer: BodySealer, stream: string): Promise<LifeReading | undefined> {
   return readLife(
     log,
@@ -90,7 +93,10 @@ export function readFacts(log: EventLog, sealer: BodySealer, stream: string): Pr
   );
 }
 
-/** A life with what there is to say of its bodies, of which never many are in memory at a time; undefined for one that never was. */
+/**
+ * Reads a life with the digests of its bodies, of which only a few are in memory at a time. Undefined for a life that
+ * was never written.
+ */
 export async function readWithBodies(
   log: EventLog,
   sealer: BodySealer,

@@ -8,7 +8,7 @@ import type { Catalog, CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, ItemRow, ReadModelStore } from '../read-model-store.ts';
 import type { PurgeBudget } from './budget.ts';
 
-/** What the purge works with. */
+/** Everything that the purge works with. */
 export interface PurgePorts {
   readonly log: EventLog;
   readonly vault: KeyVault;
@@ -18,34 +18,34 @@ export interface PurgePorts {
   readonly catalog: () => Catalog;
   /** Resolves when readers see everything up to a position. */
   readonly projected: (position: number) => Promise<void>;
-  /** A life's content is gone: whoever keeps decoded documents must drop it. */
+  /** The content of lives is erased. Caches of decoded documents must drop the documents of these writes. */
   readonly onErased: (positions: readonly number[]) => void;
   /**
-   * Resolves when the command on a container that is under way is done; undefined when there is none. Its policy, or its
-   * being there, may end by it as of an instant that is over already.
+   * Resolves when the command in progress on a container is done. Undefined if there is none. The command may change
+   * the container's policy, or delete it, as of an instant that is past already.
    */
   readonly commandUnderWay: (container: ContainerState) => Promise<void> | undefined;
-  /** The same for an erasure that is demanded, without a command that waits for this very erasure. */
+  /** The same for an erasure on request, except for a command that itself waits for this erasure. */
   readonly changeUnderWay: (container: ContainerState) => Promise<void> | undefined;
-  /** Expiries of a container were put on record by a decision at that instant. */
+  /** Expiries of a container were recorded by a decision at that instant. */
   readonly onExpiriesRecorded: (container: ContainerNumber, atMs: number) => void;
   readonly budget: PurgeBudget;
-  /** Until when a backup of the keys is kept that could open what is erased now, in milliseconds; null for none. */
+  /** Until when a backup of the keys is kept that could open what is erased now, in milliseconds. Null if there is none. */
   readonly copiesKeptUntilMs: () => number | null;
   readonly newId: () => string;
   /**
-   * Makes sure that the catalog has what any node had recorded so many milliseconds ago, by default as long ago as its
-   * policies may be used; only where there are other nodes.
+   * Makes sure that the catalog has everything that any node had recorded this many milliseconds ago; by default as
+   * long ago as cached policies may be used. Only if there are other nodes.
    */
   readonly confirmCatalog?: ((maxAgeMs?: number) => Promise<void>) | undefined;
 }
 
-/** In whose name a step of the purge is recorded that nobody has demanded; after what clients wait for. */
+/** The context of a step of the purge that nobody has requested. It has lower priority than what clients wait for. */
 export function stepContext({ newId }: Pick<PurgePorts, 'newId'>, nowMs: number): CommandContext {
   return { nowMs, actor: 'system:purge', correlationId: newId(), newId, background: true };
 }
 
-/** Whether a container was deleted, or its database. */
+/** Whether a container or its database was deleted. */
 export function isGone({ catalog }: Pick<PurgePorts, 'catalog'>, { state }: CatalogContainer): boolean {
   return catalog().goneAtMs(state) !== null;
 }

@@ -1,4 +1,4 @@
-/** What is counted within one second, as of the first time in it. */
+/** The count of one second, with the time of the first event in it. */
 interface Counted {
   readonly atMs: number;
   count: number;
@@ -7,7 +7,7 @@ interface Counted {
 const WINDOW_MS = 60_000;
 const SLICE_MS = 1_000;
 
-/** How many of something there were a second over the last minute. Keeps a count a second of that minute, and no more. */
+/** The average number of events per second over the last minute. Keeps one count for each second of that minute, and no more. */
 export class RecentRate {
   readonly #monotonicMs: () => number;
   readonly #counted: Counted[] = [];
@@ -16,7 +16,7 @@ export class RecentRate {
     this.#monotonicMs = monotonicMs;
   }
 
-  /** How many counts are kept. */
+  /** How many counts it keeps. */
   get size(): number {
     return this.#counted.length;
   }

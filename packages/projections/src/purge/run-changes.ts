@@ -4,8 +4,8 @@ import type { ReadModelChange } from '../read-model-store.ts';
 import { isPurgeRunStream, readPurgeRunEvent } from './events.ts';
 
 /**
- * Keeps where runs are in the log, so that they can be listed, and what those under way set out to do, so that one which a
- * crash has cut short is resumed.
+ * The read models keep the positions of runs in the log, to list them, and the candidates of open runs, so that a run
+ * that was interrupted by a crash can be resumed.
  */
 export function purgeRunChange(recorded: RecordedEvent): ReadModelChange | undefined {
   if (!isPurgeRunStream(recorded.stream)) return undefined;

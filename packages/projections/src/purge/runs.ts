@@ -10,7 +10,7 @@ export interface OpenRun extends Freeze {
   readonly startedAtMs: number;
 }
 
-/** What the candidates of a run are: items whose last write is at or before a position, and that are overdue at a time. */
+/** The candidates of a run: items whose last write is at or before a position, and that are overdue at a time. */
 export interface Freeze {
   readonly upToPosition: number;
   readonly effectiveNowMs: number;
@@ -19,21 +19,21 @@ export interface Freeze {
 interface RunPorts extends Pick<PurgePorts, 'log' | 'store' | 'projected' | 'newId'> {
   readonly clock: Clock;
   readonly monotonicMs: () => number;
-  /** True where other nodes purge as well. */
+  /** True if other nodes purge, too. */
   readonly othersControl: boolean;
 }
 
-/** After so long an open run of another node is taken to have been left by one that is gone, or stands still. */
+/** After this time, an open run of another node counts as left by a node that is gone or stopped. */
 const LEFT_AFTER_MS = 60_000;
 
-/** The purge runs on record: which one is open, the start of one, its end. */
+/** The recorded purge runs: finds the open one, starts a run, and completes it. */
 export class PurgeRuns {
   readonly #ports: RunPorts;
-  /** The one that is worked on, or was when a fault came. */
+  /** The run that is worked on, or was when a fault came. */
   current: OpenRun | undefined;
-  /** The one that only lives at fault keep open. */
+  /** The run that only lives at fault keep open. */
   #keptOpen: string | undefined;
-  /** The one that was opened here last. */
+  /** The run that this process opened last. */
   #opened: OpenRun | undefined;
   /** Since when runs are known to be open, by the monotonic clock. */
   #openSinceMs = new Map<string, number>();
@@ -43,9 +43,10 @@ export class PurgeRuns {
   }
 
   /**
-   * A run whose end is not in the log: a crash or a fault has cut it short. Of several nodes another may be at work on it.
+   * A run whose end is not in the log, because a crash or a fault interrupted it. With several nodes another one may be
+   * working on it.
    *
-   * @param sinceMs only one that has been known to be open for so many milliseconds
+   * @param sinceMs only a run that has been known to be open for this many milliseconds
    */
   async leftOpen(sinceMs = 0): Promise<OpenRun | undefined> {
     const runs = await this.#ports.store().openPurgeRuns();
@@ -56,8 +57,8 @@ export class PurgeRuns {
   }
 
   /**
-   * The run to go on with. A run whose end is on record is not one, even if recording it ended in a fault here, or
-   * another node recorded it: after a crash nobody looks for what is erased under a completed run.
+   * The run to continue. Not a run whose end is recorded, even if recording it failed with a fault here, or another
+   * node recorded it: after a crash nobody looks for what was erased under a completed run.
    */
   async leftToDo(): Promise<OpenRun | undefined> {
     const run = this.current ?? (await this.leftOpen(this.#ports.othersControl ? LEFT_AFTER_MS : 0));
@@ -65,14 +66,14 @@ export class PurgeRuns {
   }
 
   /**
-   * True for a run that another node has opened, and may be at work in: who purges in it would count on that one's looking,
-   * before it completes it, for what is left in the log.
+   * True for a run that another node has opened and may be working on. A node that purges in it would rely on the other
+   * one to look for what is left in the log before it completes the run.
    */
   isOthers(run: OpenRun): boolean {
     return this.#ports.othersControl && run.id !== this.#opened?.id;
   }
 
-  /** True where another node took a run of this one for left, and has completed it. */
+  /** True if another node took this node's run for left, and has completed it. */
   async wasCompleted(run: OpenRun): Promise<boolean> {
     return this.#ports.othersControl && (await this.#isCompleted(run));
   }
@@ -81,19 +82,19 @@ export class PurgeRuns {
     return (await this.#ports.log.readLast(purgeRunStream(run.id)))?.type === 'PurgeRunCompleted';
   }
 
-  /** All is done in a run but for lives at fault. It stays open: a run for each try would fill the log. */
+  /** Everything in a run is done except lives at fault. It stays open, because a new run for each attempt would fill the log. */
   keepOpen({ id }: OpenRun): void {
     this.#keptOpen = id;
   }
 
-  /** Whether that is so of a run, until now: what is done in it next may be cut short. */
+  /** Whether {@link keepOpen} was called for a run. Resets it, because the next work in the run may be interrupted. */
   takeKeptOpen({ id }: OpenRun): boolean {
     const isKeptOpen = id === this.#keptOpen;
     this.#keptOpen = undefined;
     return isKeptOpen;
   }
 
-  /** What is due now. */
+  /** The candidates of a run that starts now. */
   async freeze(): Promise<Freeze> {
     return { upToPosition: await this.#ports.log.head(), effectiveNowMs: this.#ports.clock.now() };
   }
@@ -130,16 +131,16 @@ export class PurgeRuns {
         events: [newEvent(purgeContext(this.#ports), event, purgeEventVersions[event.type])],
       },
     ]);
-    // A conflict means that another runner has closed it after a takeover: its end is on record all the same.
+    // A conflict means that another runner has taken over the run and completed it. Its end is recorded in any case.
     if (result.kind === 'appended') await this.#ports.projected(result.position);
     if (this.current?.id === run.id) this.current = undefined;
   }
 }
 
-/** What a run has done, as its last event says. */
+/** What a run has done, according to its last event. */
 type PurgeCounts = Extract<PurgeRunEvent, { type: 'PurgeRunCompleted' }>['data'];
 
-/** In whose name the purge acts when nobody has asked for it. */
+/** The context of what the purge does without a request. */
 export function purgeContext({ clock, newId }: Pick<PurgePorts, 'newId'> & { readonly clock: Clock }): CommandContext {
   return { nowMs: clock.now(), actor: 'system:purge', correlationId: newId(), newId };
 }

@@ -7,12 +7,12 @@ import { z } from 'zod';
 
 export const SCAVENGES_STREAM = 'purge-scavenges';
 
-/** A node has seen that a run is due by the schedule, and is about to start it. */
+/** A node has found that a run is due by the schedule, and is about to start it. */
 const claimed = z.object({});
 const started = z.object({
   /** The event store's name for the run. */
   scavengeId: z.string(),
-  /** Lives purged by then; the space of later ones waits for the next run. */
+  /** Number of lives purged by then. The space of later ones is reclaimed by the next run. */
   purgedBefore: z.int(),
 });
 
@@ -20,7 +20,7 @@ const schemas = { ScavengeClaimed: claimed, ScavengeStarted: started };
 const versions = versionsOf(schemas);
 type ScavengeEvent = EventOf<typeof schemas>;
 
-/** After which a node that claimed a run and did not start it is taken to have died over it. */
+/** After this time, a node that claimed a run and did not start it counts as dead. */
 export const CLAIM_MS = 60_000;
 
 export interface LastScavenge extends Scavenge {
@@ -28,7 +28,10 @@ export interface LastScavenge extends Scavenge {
   readonly purgedBefore: number;
 }
 
-/** The runs that operators and the schedule have had started, as recorded facts. Only logs that keep what was truncated have any. */
+/**
+ * The scavenges that operators and the schedule have started, as recorded facts. Only logs that keep truncated events
+ * have any.
+ */
 export class Scavenges {
   readonly #log: EventLog;
 
@@ -36,7 +39,7 @@ export class Scavenges {
     this.#log = log;
   }
 
-  /** Undefined where nobody has started any. */
+  /** Undefined if none was ever started. */
   async last(): Promise<LastScavenge | undefined> {
     const recorded = await this.#lastStart();
     if (recorded === undefined || this.#log.scavenging === undefined) return undefined;
@@ -45,13 +48,13 @@ export class Scavenges {
     return { id: scavengeId, state, startedAtMs: recorded.occurredAtMs, purgedBefore };
   }
 
-  /** How many lives had been purged when the last run was started: their space it has taken away, or is about to. */
+  /** How many lives had been purged when the last run was started. It has reclaimed their space, or is about to. */
   async purgedBeforeLast(): Promise<number> {
     const recorded = await this.#lastStart();
     return recorded === undefined ? 0 : startOf(recorded).purgedBefore;
   }
 
-  /** Starts a run and puts it on record; one that is under way already is not put on record again. */
+  /** Starts a run and records it. A run that is in progress already is not recorded again. */
   async start(context: CommandContext, purgedBefore: number): Promise<void> {
     const { scavenging } = this.#log;
     if (scavenging === undefined) return;
@@ -64,8 +67,8 @@ export class Scavenges {
   }
 
   /**
-   * Starts a run when the last one began so long ago. Of several nodes that find so at once, one does: the record of
-   * its claim takes the place in the stream that the others want.
+   * Starts a run if the last one began long enough ago. If several nodes find this at the same time, only one of them
+   * starts it, because its claim takes the revision in the stream that the claims of the others expect.
    */
   async startIfDue(context: CommandContext, everyMs: number, purgedBefore: number): Promise<boolean> {
     const last = await this.#log.readLast(SCAVENGES_STREAM);
@@ -85,7 +88,7 @@ export class Scavenges {
     return this.#startIn(await this.#log.readLast(SCAVENGES_STREAM));
   }
 
-  /** The last start, which may stand before a claim that is the last event. */
+  /** The last start. It may be before a claim that is the last event. */
   async #startIn(last: RecordedEvent | undefined): Promise<RecordedEvent | undefined> {
     if (last?.type !== 'ScavengeClaimed') return last;
     return (await this.#log.readStream(SCAVENGES_STREAM)).findLast(({ type }) => type === 'ScavengeStarted');

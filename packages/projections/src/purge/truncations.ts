@@ -7,14 +7,17 @@ import { despiteFaults, type PurgeFault } from './faults.ts';
 import { type LifeReading, readFacts } from './life-reading.ts';
 import { type PurgePorts, stepContext } from './ports.ts';
 
-/** Takes out of the log what is left of lives that are on record as purged: their writes, whose keys are gone. */
+/** Truncates lives that are recorded as purged: removes their writes, whose keys are destroyed, from the log. */
 export class Truncations {
   readonly #ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId' | 'projected'>;
   readonly #under = new Set<Promise<void>>();
-  /** Lives whose purge may come on record though who recorded it was told of a fault, also after all was looked through. */
+  /**
+   * Lives whose purge may get recorded although the call that recorded it failed. That can happen after the log was
+   * looked through.
+   */
   readonly #inDoubt = new Set<string>();
   #fault: { readonly error: unknown } | undefined;
-  /** Between which positions every life that is on record as purged is truncated. */
+  /** Between these positions every life that is recorded as purged is truncated. */
   #looked = { from: 0, upTo: 0 };
 
   constructor(ports: Pick<PurgePorts, 'log' | 'sealer' | 'newId' | 'projected'>) {
@@ -24,7 +27,7 @@ export class Truncations {
   /**
    * Resolves when every truncation begun so far is done.
    *
-   * @throws what one of them met; the next run finds what is left.
+   * @throws the error of one of them; the next run finds what is left
    */
   async done(): Promise<void> {
     await Promise.all(this.#under);
@@ -33,16 +36,16 @@ export class Truncations {
     if (fault !== undefined) throw fault.error;
   }
 
-  /** Resolves when no truncation is under way, however they went. */
+  /** Resolves when no truncation is in progress, whether or not they succeeded. */
   async settled(): Promise<void> {
     await Promise.all(this.#under);
   }
 
   /**
-   * Begins a truncation that nobody waits for but {@link done}, which is told of its faults. It comes when readers have the
-   * record of the purge: a rebuild must find in the log what the read models have in use when it is compared with them.
+   * Begins a truncation that only {@link done} waits for, which reports its errors. It starts when readers have the
+   * record of the purge: a rebuild that is compared with the read models in use must find in the log what these have.
    *
-   * @param purged where the purge is recorded, and what the life's stream had
+   * @param purged the position of the purge's record, and what was read of the life's stream
    */
   begin(stream: string, purged: { readonly position: number; readonly reading: LifeReading }, nowMs: number): void {
     const truncate = async () => {
@@ -58,11 +61,12 @@ export class Truncations {
   }
 
   /**
-   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. What
-   * an earlier call has read is not read again: a run that lasting damage keeps open is taken up by every pass. What comes
-   * meanwhile is left by nobody: where it comes faster than it is read, there is no end of it.
+   * Truncates what a crash or a fault left between the record of a purge and the truncation, from a position on. Parts
+   * of the log that an earlier call has read are not read again, because a run that lasting damage keeps open is
+   * continued by every pass. Events that are appended in the meantime are not read: they are left by no crash, and if
+   * they came faster than they are read, the call would never end.
    *
-   * @param isOver true when it is to be left to another call, which begins where this one has come to
+   * @param isOver true when the rest is to be left to another call, which begins where this one stopped
    */
   async finish(fromPosition: number, nowMs: number, isOver = () => false): Promise<void> {
     const { log } = this.#ports;
@@ -83,13 +87,13 @@ export class Truncations {
     }
   }
 
-  /** Told of a life whose purge could not be recorded, as far as is known. */
+  /** A life whose purge could not be recorded, as far as is known. */
   doubt(stream: string): void {
     this.#inDoubt.add(stream);
   }
 
   /**
-   * Truncates those lives in doubt that are on record as purged.
+   * Truncates those lives in doubt that are recorded as purged.
    *
    * @returns the first fault that was met, when all others are done
    */
@@ -100,15 +104,16 @@ export class Truncations {
   }
 
   /**
-   * Truncates what is left of a life, if it is on record as purged.
+   * Truncates what is left of a life, if it is recorded as purged.
    *
-   * @returns whether it is
+   * @returns whether it is recorded as purged
    */
   async finishLife(stream: string, nowMs: number): Promise<boolean> {
     const { log, sealer, projected } = this.#ports;
     const reading = await readFacts(log, sealer, stream);
     if (reading?.last.read.type !== 'ItemPurged') return false;
-    // To whoever finds its row and not its writes, the log is damaged. Another attempt may have recorded it.
+    // Another attempt may have recorded the purge. A reader that finds the row but not the writes would take the log
+    // for damaged, so readers must have the record first.
     await projected(reading.last.recorded.position);
     await this.truncate(stream, reading, nowMs);
     return true;
@@ -121,12 +126,12 @@ export class Truncations {
     nowMs: number,
   ): Promise<void> {
     if (lastWrite === undefined) return;
-    // Before the writes go, which alone say what there is to release.
+    // Before the writes are removed, because only they say what is to be released.
     await this.#releaseUniqueKeys(stream, uniqueKeys, nowMs);
     await this.#ports.log.truncateStream(stream, firstFact?.revision ?? last.recorded.revision + 1);
   }
 
-  /** Takes a purged life out of the streams of all unique keys' values that it ever had. */
+  /** Releases the values of unique keys that a purged life ever had, in the streams of these values. */
   async #releaseUniqueKeys(life: string, streams: ReadonlySet<string>, nowMs: number): Promise<void> {
     const { log } = this.#ports;
     for (const stream of streams) {

@@ -7,12 +7,12 @@ import { z } from 'zod';
 
 export const BACKUPS_STREAM = 'backups';
 
-/** For how long a backup's copy of the keys may be kept at most, in seconds: ten years. */
+/** How long a backup's copy of the keys may be kept at most, in seconds: ten years. */
 export const LONGEST_VAULT_KEPT_SECONDS = 10 * 366 * 86_400;
 
 const started = z.object({
   backupId: z.string(),
-  /** When the copy of the keys is to be gone, in milliseconds. Until then it can open what is purged meanwhile. */
+  /** When the copy of the keys must be gone, in milliseconds. Until then it can open what is purged in the meantime. */
   vaultLapsesAtMs: z.int(),
 });
 const completed = z.object({
@@ -23,16 +23,16 @@ const completed = z.object({
 });
 const failed = z.object({ backupId: z.string(), why: z.enum(['failed', 'cancelled']) });
 const restored = z.object({
-  /** The backups that log and keys are from. */
+  /** The backups that the log and the keys were restored from. */
   logBackupId: z.string(),
   vaultBackupId: z.string(),
-  /** Position of the last event that the backup had: what was written after it is lost. */
+  /** Position of the last event in the backup. Events after it are lost. */
   logPosition: z.int(),
-  /** Where the purge ledger ended that was applied. */
+  /** Where the purge ledger that was applied ended. */
   ledgerHead: z.string(),
-  /** Lives that the backup had as live, and whose content had been erased since. */
+  /** How many lives were live in the backup although their content had been erased since. */
   livesEnded: z.int(),
-  /** Containers of which a secret is lost, so that nobody can tell what all of their items' streams until then are named for. */
+  /** Containers whose secret is lost, so that nobody can tell which items their streams up to this position belong to. */
   namesLost: z.array(z.string()).optional(),
 });
 
@@ -43,14 +43,14 @@ type BackupEvent = EventOf<typeof schemas>;
 /** @throws {UnreadableEvent} */
 export const readBackupEvent = (event: RecordedEvent): BackupEvent => parseEvent(event, schemas, versions);
 
-/** What a restore has put down in the log: where that is, and up to where the log goes on from the one before. */
+/** The record of a restore in the log, and the position up to which the log continues the former one. */
 export interface RecordedRestore {
   readonly recorded: RecordedEvent;
   readonly logPosition: number;
   readonly namesLost: readonly string[];
 }
 
-/** Oldest first, without those that can't be read. */
+/** All restores that can be read, oldest first. */
 export async function readableRestores(log: EventLog): Promise<RecordedRestore[]> {
   const restores: RecordedRestore[] = [];
   for (const recorded of await restoresIn(log)) {
@@ -72,9 +72,9 @@ function restoreIn(recorded: RecordedEvent): RecordedRestore {
 }
 
 /**
- * Up to which position the names of items of some containers can't be made again.
+ * For some containers, the position up to which the names of items can't be computed any more.
  *
- * @throws {UnreadableEvent} where a restore's record, which may tell of more, can't be read
+ * @throws {UnreadableEvent} if the record of a restore can't be read, because it may name more containers
  */
 export async function namesLost(log: EventLog): Promise<ReadonlyMap<string, number>> {
   const lost = new Map<string, number>();
@@ -84,12 +84,12 @@ export async function namesLost(log: EventLog): Promise<ReadonlyMap<string, numb
   return lost;
 }
 
-/** What is on record of one backup. */
+/** What is recorded of one backup. */
 export interface RecordedBackup {
   readonly id: string;
   readonly startedAtMs: number;
   readonly by: string;
-  /** `unfinished`: the store was stopped while it ran. */
+  /** `unfinished`: the store was stopped while the backup ran. */
   readonly state: 'completed' | 'failed' | 'cancelled' | 'unfinished';
   readonly vaultLapsesAtMs: number;
   readonly logPosition: number | null;
@@ -97,13 +97,13 @@ export interface RecordedBackup {
 }
 
 /**
- * The backups of the keys that there are by the record: as long as one has not lapsed, whoever holds it, a copy of the
- * log and the master key could open what is purged now, and the purge says so.
+ * The recorded backups of the keys. Until a copy of the keys has lapsed, somebody who has it, a copy of the log and the
+ * master key could open what is purged now, and the purge says so.
  */
 export class VaultCopies {
   readonly #log: EventLog;
   readonly #backups = new Map<string, RecordedBackup>();
-  /** When the last one lapses of those whose record can't be read, as far as can be said; in milliseconds. */
+  /** When the last backup lapses whose record can't be read, as far as that can be told; in milliseconds. */
   #unreadableUntilMs = 0;
 
   private constructor(log: EventLog) {
@@ -125,7 +125,7 @@ export class VaultCopies {
     return copies;
   }
 
-  /** When the last of them lapses, in milliseconds; null when none is left. A failed one counts too: it was written. */
+  /** When the last backup lapses, in milliseconds. Null if none is left. A failed backup counts, too, because it was written. */
   recoverableUntilMs(nowMs: number): number | null {
     let lastMs = this.#unreadableUntilMs;
     for (const { vaultLapsesAtMs } of this.#backups.values()) lastMs = Math.max(lastMs, vaultLapsesAtMs);
@@ -137,7 +137,7 @@ export class VaultCopies {
     return [...this.#backups.values()];
   }
 
-  /** To be on record before the first key is copied; from then on it counts. */
+  /** Must be recorded before the first key is copied. From then on the backup counts. */
   started(context: CommandContext, data: z.infer<typeof started>): Promise<void> {
     return this.#record(context, { type: 'BackupStarted', data });
   }
