@@ -17,7 +17,7 @@ import type { CatalogChange, CatalogEntry } from '../read-model-store.ts';
 import type { Catalog } from './catalog.ts';
 import { lostContainer } from './lost-container.ts';
 
-/** What an event changes in the catalog; undefined for streams that it knows nothing of. */
+/** What an event changes in the catalog. Undefined for streams that the catalog does not contain. */
 export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogChange | undefined {
   const database = parseDatabaseStream(event.stream);
   if (database !== undefined) {
@@ -47,8 +47,8 @@ export function catalogChange(event: RecordedEvent, catalog: Catalog): CatalogCh
 }
 
 /**
- * What a container's state decides, its purge above all, is told to stand on less than there was, where the log has lost events of it,
- * or has some that can't be read.
+ * A container's state after an event. If the log has lost events of the container, or has some that can't be read, the
+ * state is marked as lacking events, so that its users, above all the purge, know that it may be wrong.
  */
 function containerAfter(event: RecordedEvent, known: ContainerState | undefined, isNext: boolean): ContainerState {
   try {
@@ -67,8 +67,8 @@ function containerAfter(event: RecordedEvent, known: ContainerState | undefined,
 }
 
 /**
- * What the log has lost of a user, or has so that it can't be read, may have taken a permission away: none of before is left then, so
- * that none is back. Whoever knows better grants it again.
+ * A user's state after an event. An event that is lost or can't be read may have taken a permission away. Then all
+ * permissions from before are dropped, so that none comes back. An administrator must grant them again.
  */
 function userAfter(event: RecordedEvent, known: UserState | undefined, isNext: boolean): UserState | TakenUserName {
   const before = known === undefined || isNext ? known : { ...known, permissions: [] };
@@ -81,7 +81,10 @@ function userAfter(event: RecordedEvent, known: UserState | undefined, isNext: b
   }
 }
 
-/** A script of which a change can't be read is gone: it must not be run as it was before. Whoever knows better stores it again. */
+/**
+ * A script's state after an event. If the event can't be read, the script counts as deleted, because its old text must
+ * not be run. It must be stored again.
+ */
 function scriptAfter(event: RecordedEvent, known: ScriptState | undefined): ScriptState {
   try {
     return evolveScript(known, event);
@@ -97,7 +100,7 @@ function entryChange(event: RecordedEvent, catalog: Catalog): CatalogEntry | und
   if (user !== undefined) {
     const known = catalog.entry('user', user);
     const state = userAfter(event, known?.state, catalog.isNext(event));
-    // That a name was taken is for deciders alone.
+    // Only deciders need the record that a name was taken.
     return state.status === 'taken' ? undefined : { kind: 'user', number: known?.number ?? event.position, state };
   }
   const script = parseScriptStream(event.stream);

@@ -21,21 +21,21 @@ export interface CatalogContainer {
 export type EntryOf<Kind extends CatalogEntry['kind']> = Extract<CatalogEntry, { kind: Kind }>;
 
 /**
- * All databases and containers, deleted ones too, and what else these have but items, in memory: there are few, and every
- * request needs one.
+ * All databases and containers, deleted ones too, and everything in them except items. They are held in memory, because
+ * there are few and every request needs one.
  */
 export class Catalog {
   readonly #databases = new Map<string, { readonly number: number; readonly state: DatabaseState }>();
   readonly #containers = new Map<string, CatalogContainer>();
   readonly #byNumber = new Map<ContainerNumber, CatalogContainer>();
   readonly #liveDatabases = new Map<string, DatabaseState>();
-  /** By their databases, and in these by name. */
+  /** By database, then by name. */
   readonly #liveContainers = new Map<string, Map<string, CatalogContainer>>();
   readonly #entries = new Map<string, CatalogEntry>();
   readonly #entriesByName = new Map<string, CatalogEntry>();
-  /** Those that are scripts, by their containers: queries ask for them. */
+  /** The scripts among the entries, by container, for queries. */
   readonly #scripts = new Map<string, Map<string, EntryOf<'script'>>>();
-  /** Of the last event that came of each stream since it was loaded. */
+  /** Revision of the last event of each stream since the catalog was loaded. */
   readonly #revisions = new Map<string, number>();
 
   static async load(store: ReadModelStore): Promise<Catalog> {
@@ -46,7 +46,7 @@ export class Catalog {
     return catalog;
   }
 
-  /** Whether an event is the next one of its stream, as far as that can be told here. To be asked of each of a stream, once. */
+  /** Whether an event is the next one of its stream, as far as that can be told here. Must be called once for each event. */
   isNext({ stream, revision }: Pick<RecordedEvent, 'stream' | 'revision'>): boolean {
     const before = this.#revisions.get(stream) ?? revision - 1;
     this.#revisions.set(stream, revision);
@@ -84,7 +84,7 @@ export class Catalog {
     const known = live.get(name);
     const knownRid = known === undefined ? undefined : 'rid' in known ? known.rid : known.state.rid;
     if (state.status === 'live') live.set(name, entry);
-    // A deletion that is told late must not hide the resource that took over the name.
+    // A deletion that arrives late must not hide a new resource with the same name.
     else if (knownRid === state.rid) live.delete(name);
   }
 
@@ -110,7 +110,10 @@ export class Catalog {
     this.#entriesByName.set(nameKey(entry), entry);
   }
 
-  /** Nobody runs the scripts of a container that is gone, and their texts may be large. An event that leaves one brings its text. */
+  /**
+   * Scripts of a deleted container can't run, and their texts may be large. Should a script exist after a later event,
+   * that event brings its text.
+   */
   #forgetTexts(containerRid: string): void {
     for (const entry of this.#scripts.get(containerRid)?.values() ?? []) this.#putEntry(entry);
   }
@@ -123,7 +126,7 @@ export class Catalog {
     else known.set(rid, entry);
   }
 
-  /** An entry by its rid, unless it is gone. */
+  /** An entry by its rid. Undefined if it was deleted. */
   entry<Kind extends CatalogEntry['kind']>(kind: Kind, rid: string): EntryOf<Kind> | undefined {
     return this.#entries.get(`${kind}/${rid}`) as EntryOf<Kind> | undefined;
   }
@@ -136,7 +139,7 @@ export class Catalog {
     return this.#entriesByName.get(`${kind}/${databaseRid}/${name}`) as EntryOf<Kind> | undefined;
   }
 
-  /** A container's script, unless it is gone. */
+  /** A container's script. Undefined if it was deleted. */
   script(containerRid: string, kind: ScriptKind, name: string): ScriptState | undefined {
     return (this.#entriesByName.get(`script/${containerRid}/${kind}/${name}`) as EntryOf<'script'> | undefined)?.state;
   }
@@ -149,7 +152,7 @@ export class Catalog {
       .map(({ state }) => state);
   }
 
-  /** The entries of a kind that a database has, in order of creation. */
+  /** The entries of a kind in a database, in order of creation. */
   entriesOf<Kind extends CatalogEntry['kind']>(kind: Kind, databaseRid: string): EntryOf<Kind>[] {
     return [...this.#entries.values()]
       .filter((entry): entry is EntryOf<Kind> => entry.kind === kind && entry.state.databaseRid === databaseRid)
@@ -201,19 +204,19 @@ export class Catalog {
     return this.#databases.values().reduce((count, database) => count + (isMeant(database) ? 1 : 0), 0);
   }
 
-  /** How many containers of that name were deleted in a database that is there. */
+  /** How many containers of that name were deleted in an existing database. */
   containersGone(databaseRid: string, name: string): number {
     const isMeant = ({ state }: CatalogContainer) =>
       state.status === 'deleted' && state.name === name && state.databaseRid === databaseRid;
     return this.#containers.values().reduce((count, container) => count + (isMeant(container) ? 1 : 0), 0);
   }
 
-  /** Every container there ever was. */
+  /** All containers that ever existed. */
   allContainers(): CatalogContainer[] {
     return [...this.#containers.values()];
   }
 
-  /** Containers that are gone and had a name in a database of that name, newest first; each as {@link containerWithEnd}. */
+  /** Deleted containers with this name in a database with that name, newest first; each as {@link containerWithEnd}. */
   deletedContainers(database: string, name: string): ContainerState[] {
     return this.allContainers()
       .filter(({ state }) => state.name === name && this.databaseByRid(state.databaseRid)?.name === database)
@@ -222,7 +225,7 @@ export class Catalog {
       .filter(({ deletedAtMs }) => deletedAtMs !== null);
   }
 
-  /** A container whose deletion is that of its database, if it went with that: on record it is of the database alone. */
+  /** A container's state. If it was deleted with its database, with that deletion, which is only in the database's stream. */
   containerWithEnd(rid: string): ContainerState | undefined {
     const known = this.#containers.get(rid);
     return known && this.#withEnd(known.state);
@@ -234,12 +237,12 @@ export class Catalog {
     return { ...container, deletedAtMs: gone.atMs, ...(gone.by === null ? {} : { deletedBy: gone.by }) };
   }
 
-  /** When a container went, by its own deletion or its database's; null while it is there. In milliseconds. */
+  /** When a container was deleted, itself or with its database, in milliseconds. Null if it exists. */
   goneAtMs(container: ContainerState): number | null {
     return this.gone(container)?.atMs ?? null;
   }
 
-  /** The same, and by whom. */
+  /** The same, and who deleted it. */
   gone(container: ContainerState): Gone | undefined {
     return goneOf(container, this.#databases.get(container.databaseRid)?.state);
   }

@@ -2,11 +2,11 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import { HoldRegister, type KnownHold } from '@epitaph/core/retention/hold-register.ts';
 import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 
-/** The lists of a container's state that grow for years, released holds and policies of long ago included. */
+/** The lists in a container's state that grow for years, because they keep released holds and old policies. */
 export const POLICIES = 'policies';
 export const HOLDS = 'holds';
 
-/** One entry of a list, at its place in it, as JSON; of a hold that is where its record is in the log. */
+/** One entry of a list as JSON, with its index in the list. For a hold, the index is the position of its record in the log. */
 export interface ContainerEntry {
   readonly list: string;
   readonly place: number;
@@ -14,15 +14,15 @@ export interface ContainerEntry {
 }
 
 /**
- * What stores write of a container. The entries of its lists are rows of their own: so an event costs what it changes,
- * and not what there was before it.
+ * The form in which stores write a container. The entries of its lists are separate rows, so that an event costs what
+ * it changes, however long the lists are.
  */
 export interface ContainerRows {
   /** The state without its lists, as JSON. */
   readonly state: string;
-  /** Those that the state before did not have. */
+  /** The entries that were not in the state before. */
   readonly entries: readonly ContainerEntry[];
-  /** How long the lists are that have become shorter: what is at that place and behind it goes. */
+  /** The new lengths of lists that have become shorter. Entries from that index on are removed. */
   readonly ends: readonly { readonly list: string; readonly length: number }[];
 }
 
@@ -34,7 +34,7 @@ export function containerRows({
   const { timeline, retention } = state;
   const entries: ContainerEntry[] = [];
   for (const [place, policy] of timeline.entries()) {
-    // Folding leaves what an event does not concern as it is.
+    // Folding does not copy what an event does not change, so equal references mean no change.
     if (policy !== before?.timeline[place]) entries.push({ list: POLICIES, place, state: JSON.stringify(policy) });
   }
   const written = before === undefined ? [...retention.holds] : holds;
@@ -49,7 +49,7 @@ export function containerRows({
   return { state: JSON.stringify({ ...state, timeline: [], retention: { ...retention, holds: [] } }), entries, ends };
 }
 
-/** The states that rows were made of; the entries of each container in order of their places. */
+/** The states that the rows were made from. The entries of each container must be in order of their places. */
 export function containersOf(
   containers: readonly { readonly number: ContainerNumber; readonly state: string }[],
   entries: readonly (ContainerEntry & { readonly number: ContainerNumber })[],

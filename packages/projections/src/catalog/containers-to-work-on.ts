@@ -2,10 +2,10 @@ import type { ReadModelStore } from '../read-model-store.ts';
 import type { Catalog, CatalogContainer } from './catalog.ts';
 
 /**
- * The containers that are there, and of those that are gone the ones that content is left of. All others are done with:
- * over the years they become the most by far, and to ask of each would take as long as there were any.
+ * The existing containers, and those deleted ones that still have content. All others need no more work. Over the years
+ * they become by far the most, so looking at each of them would take longer and longer.
  *
- * @param catalog asked after the store is: of what comes in between its changes tell
+ * @param catalog called after the store was asked: changes report what comes in between
  */
 export async function containersToWorkOn(
   catalog: () => Catalog,

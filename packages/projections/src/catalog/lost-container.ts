@@ -5,14 +5,14 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { initialRetention } from '@epitaph/core/retention/state.ts';
 import { initialProvisioning } from '@epitaph/core/throughput/provisioning.ts';
 
-/** What no container's name begins with. */
+/** No real container's name begins with this. */
 const NAMELESS = '?';
 
 /**
- * What stands for a container of whose creation the log has nothing that can be read: what it is called, where its items have their
- * partition keys, and by what these leave, it does not say.
+ * Stands for a container whose creation is lost in the log or can't be read, so that its name, its partition key paths
+ * and its TTL policies are not known.
  *
- * @param first what there is of it, or of its items, and can't go on from a creation
+ * @param first the first event of the container, or of its items, that lacks the creation before it
  */
 export const lostContainer = (rid: string, first: RecordedEvent): ContainerState => ({
   status: 'live',
@@ -40,10 +40,10 @@ export const lostContainer = (rid: string, first: RecordedEvent): ContainerState
   changedAtMs: first.occurredAtMs,
 });
 
-/** True for what {@link lostContainer} has made. */
+/** True for a container that {@link lostContainer} has made. */
 export const isLost = ({ name }: Pick<ContainerState, 'name'>): boolean => name.startsWith(NAMELESS);
 
-/** A container's rid begins with the four bytes of its database's. */
+/** A container's rid begins with the four bytes of its database's rid. */
 function databaseOf(rid: string): string {
   const bytes = Buffer.from(rid.replaceAll('-', '/'), 'base64').subarray(0, 4);
   return bytes.toString('base64').replaceAll('/', '-');

@@ -5,7 +5,7 @@ import type { DisappearanceRow, ItemRow } from '../read-model-store.ts';
 
 type ItemName = Pick<ItemRow, 'container' | 'partitionKey' | 'id' | 'life'>;
 
-/** Of a life that its own stream says has ended. */
+/** The disappearance of a life whose end is in its own stream. */
 export type OwnEnd = DisappearanceRow & { readonly cause: 'expired' | 'deleted' };
 
 function base(item: ItemName, recorded: RecordedEvent) {
@@ -21,7 +21,7 @@ function base(item: ItemName, recorded: RecordedEvent) {
   };
 }
 
-/** A client's delete: it left when the delete was decided. */
+/** A client's delete: the item left when the delete was decided. */
 export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDeleted): OwnEnd {
   const atMs = event.withPartitionKey?.atMs ?? recorded.occurredAtMs;
   const position = event.withPartitionKey?.position ?? recorded.position;
@@ -29,7 +29,7 @@ export function deletion(item: ItemName, recorded: RecordedEvent, event: ItemDel
   return { ...base(item, recorded), position, cause: 'deleted', atMs, recordedAtMs: atMs, actor };
 }
 
-/** An expiry: it left at its deadline, whenever that was written down. */
+/** An expiry: the item left at its deadline, whenever that was recorded. */
 export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpired): OwnEnd {
   return {
     ...base(item, recorded),
@@ -42,7 +42,7 @@ export function expiry(item: ItemName, recorded: RecordedEvent, event: ItemExpir
   };
 }
 
-/** A life that no event of its own had ended before its purge: it left with its container, or by an erasure. */
+/** A life without an end in its own stream before its purge: it left with its container, or by an erasure. */
 export function withoutOwnEnd(
   item: ItemName,
   recorded: RecordedEvent,
@@ -56,7 +56,7 @@ export function withoutOwnEnd(
   return { ...gone, purgedAtMs: occurredAtMs };
 }
 
-/** An item that its container took with it, as its row says it: the container's record is the record of its end. */
+/** An item that left with its container, from its row. The record of the container's deletion is the record of the item's end. */
 export function leftWithContainer(
   { container, partitionKey, id, life }: ItemName,
   firstPosition: number,

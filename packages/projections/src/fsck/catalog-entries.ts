@@ -17,7 +17,7 @@ import { parseUserStream, userStream } from '@epitaph/core/user/stream-name.ts';
 import type { CatalogEntry } from '../read-model-store.ts';
 import { type Container, type Examination, readContainer } from './examination.ts';
 
-/** What folds a stream whose state is an entry of the catalog; undefined for any other stream. */
+/** The function that folds a stream whose state is an entry of the catalog. Undefined for any other stream. */
 export function foldOfEntry(stream: string): ((events: readonly RecordedEvent[]) => unknown) | undefined {
   if (parseUserStream(stream) !== undefined) return foldUser;
   if (parseClientEncryptionKeyStream(stream) !== undefined) return foldClientEncryptionKey;
@@ -33,7 +33,7 @@ const streams = {
 
 export const streamOfEntry = ({ kind, state }: CatalogEntry): string => streams[kind](state.rid);
 
-/** Checks that a user, client encryption key or script is in the catalog as its stream says. */
+/** Checks that the catalog's state of a user, client encryption key or script agrees with its stream. */
 export async function checkEntry(
   stream: string,
   entry: CatalogEntry | undefined,
@@ -41,14 +41,17 @@ export async function checkEntry(
 ): Promise<void> {
   const events = await log.readStream(stream);
   const read = events.findLastIndex(({ position }) => position <= upTo) + 1;
-  // It may have changed since the log was read: then what is shown is what a longer part of the stream says.
+  // The entry may have changed since the log was read. Then the catalog's state is that of a longer part of the stream.
   for (let length = read; length <= events.length; length += 1) {
     if (sameJson(shownOf(stream, events.slice(0, length)), entry?.state)) return;
   }
   report('entry-differs', stream, entry === undefined ? 'not in the catalog' : 'the catalog has it otherwise');
 }
 
-/** What of a stream the catalog must show: nothing for a deleted user or script, or a name that another stream's user took. */
+/**
+ * What the catalog must have of a stream: nothing for a deleted user or script, or for a name that a user of another
+ * stream took.
+ */
 function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
   const state = foldOfEntry(stream)!(events);
   const { status } = state as { readonly status?: string };
@@ -56,9 +59,9 @@ function shownOf(stream: string, events: readonly RecordedEvent[]): unknown {
 }
 
 /**
- * Checks that all databases are in the catalog as their streams say.
+ * Checks that the catalog's states of all databases agree with their streams.
  *
- * @param met the streams of those of which the log has an event
+ * @param met the streams of databases that have an event in the log
  */
 export async function checkDatabases(
   met: Iterable<string>,
@@ -80,7 +83,7 @@ export async function checkDatabases(
       let isShown = false;
       for (const [index, event] of events.entries()) {
         recorded = evolveDatabase(recorded, event);
-        // It may have changed since the log was read: what is shown may be what was the last then, or any later one.
+        // The database may have changed since the log was read. So the catalog may have the state at that time, or any later one.
         const isLater = (events[index + 1]?.position ?? Number.POSITIVE_INFINITY) > upTo;
         isShown ||= isLater && sameJson(recorded, state);
       }
@@ -93,9 +96,9 @@ export async function checkDatabases(
 }
 
 /**
- * Checks that all containers are in the catalog as their streams say.
+ * Checks that the catalog's states of all containers agree with their streams.
  *
- * @param met those of which the log has an event
+ * @param met the rids of containers that have an event in the log
  */
 export async function checkContainers(met: readonly string[], examination: Examination): Promise<void> {
   const { log, store, upTo, report, containerOf, numbers, pace } = examination;
@@ -109,12 +112,12 @@ export async function checkContainers(met: readonly string[], examination: Exami
       report('entry-without-reason', stream, 'in the catalog, but never created by the log');
       continue;
     }
-    // That items of it have no name is told of these.
+    // Items without a name are reported themselves.
     const { hasNameless: _, ...own } = state;
     const shown = asJson(own);
     const isOf = (read: Container) =>
       [read.state, ...read.later].some((one) => one !== undefined && sameJson(asJson(one), shown));
-    // It may have changed since the log was read, also since its stream was, and once more since it was shown.
+    // The container may have changed since the log was read, since its stream was read, and since the catalog was read.
     if (isOf(known) || isOf(await readContainer(log, state.rid, upTo, () => {}))) continue;
     report('entry-differs', stream, 'the catalog has it otherwise');
   }
@@ -130,7 +133,7 @@ export async function checkContainers(met: readonly string[], examination: Exami
   }
 }
 
-/** With the list of its holds, for these are otherwise in a register of their own. */
+/** With the holds as a list, because a state has them in a register. */
 function asJson(state: ContainerState): unknown {
   return JSON.parse(JSON.stringify({ ...state, retention: { ...state.retention, holds: [...state.retention.holds] } }));
 }

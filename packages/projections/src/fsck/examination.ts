@@ -16,7 +16,7 @@ import type { BodySealer, ItemNaming } from '@epitaph/core/vault/body-sealer.ts'
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 import type { ContainerNumber, ReadModelStore } from '../read-model-store.ts';
 
-/** Bodies that are held at a time. */
+/** How many bodies are in memory at a time. */
 export const BODIES_AT_ONCE = 16;
 
 export interface FsckProblem {
@@ -54,56 +54,56 @@ export interface FsckOptions {
   readonly store: ReadModelStore;
   readonly onProgress?: ((done: number, total: number) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Resolves when the purge has truncated what it has recorded as purged. */
+  /** Resolves when the purge has truncated everything that it has recorded as purged. */
   readonly settled?: () => Promise<void>;
 }
 
 export type Report = (code: FsckProblem['code'], subject: string, message: string) => void;
 
-/** A container as its stream says, up to where the log is read. */
+/** A container according to its stream, up to the position that the log is read to. */
 export interface Container {
-  /** Undefined where none of its events could be read. */
+  /** Undefined if none of its events could be read. */
   readonly state: ContainerState | undefined;
-  /** The same once more for each event that came after it. */
+  /** The state after each event that came later. */
   readonly later: readonly ContainerState[];
-  /** False where one of its events could not be read. */
+  /** False if one of its events could not be read. */
   readonly isWhole: boolean;
   readonly clearPaths: readonly DocumentPath[];
-  /** By partition key; with those of which the read models alone know. */
+  /** By partition key. With those that only the read models know. */
   readonly partitionKeyDeletes: ReadonlyMap<string, readonly { readonly position: number; readonly atMs: number }[]>;
-  /** Deletes by partition key that are not on record in every life yet, and of which the log has lost the event. */
+  /** Deletes by partition key that are not recorded in every life yet, and whose event the log has lost. */
   readonly lostDeletes: readonly PartitionKeyDelete[];
 }
 
-/** What the parts of an examination share. */
+/** What all parts of an examination use. */
 export interface Examination extends FsckOptions {
-  /** The position up to which it reads the log. */
+  /** The position up to which the log is examined. */
   readonly upTo: number;
   readonly pace: Pace;
   readonly report: Report;
   readonly containerOf: (rid: string) => Promise<Container>;
-  /** What the read model numbers containers with, by rid. */
+  /** The containers' numbers in the read model, by rid. */
   readonly numbers: ReadonlyMap<string, ContainerNumber>;
-  /** Containers that have lost the secret which their items were named with, and up to which position. */
+  /** Containers that have lost the secret which named their items, with the position up to which the names are lost. */
   readonly namesLost: ReadonlyMap<string, number>;
   /**
-   * In containers of which the log lacks events, when the deletes by partition key last were that other lives have on record as
-   * their end: by the container's rid and partition key.
+   * For containers with lost events: the time of the last delete by partition key that lives have recorded as their
+   * end, by the container's rid and the partition key.
    */
   readonly deletesByLives: Map<string, Map<string, number>>;
-  /** Births of the rows that are reported as shown after their end. */
+  /** Births of rows that are reported as shown after their end. */
   readonly shownAfterEnd: Set<number>;
-  /** Told of rows of the read models that are checked against the log, some at a time. */
+  /** Called with the number of rows of the read models that were checked against the log. */
   readonly onRowsChecked: (rows: number) => void;
 }
 
-/** Of a stream whose last event is not the store's, or not there. */
+/** The problem of a stream whose last event is missing, or was not written by the store. */
 export const END_LOST = 'the log does not have its last event any more, or another program has written to it';
 
 /**
- * What a container's stream says. An event that can't be read is reported, and left out.
+ * Reads a container's stream. An event that can't be read is reported and left out.
  *
- * @param pending the deletes by partition key that the read models have as not on record in every life yet
+ * @param pending the deletes by partition key that, according to the read models, are not recorded in every life yet
  */
 export async function readContainer(
   log: EventLog,
@@ -134,7 +134,7 @@ export async function readContainer(
       if (isLater) later.push(next);
       else state = next;
     } catch (error) {
-      // What came later is for the next examination.
+      // Later events are for the next examination.
       if (isLater) break;
       isWhole = false;
       report('unreadable-event', stream, (error as Error).message);
@@ -146,7 +146,7 @@ export async function readContainer(
     }
   }
   const lostDeletes: PartitionKeyDelete[] = [];
-  // What the log has of a container that it has whole is right, and the read models are compared with that.
+  // If the log has all events of a container, it is right, and the read models are compared with it.
   for (const { partitionKey, position, atMs, by } of isWhole ? [] : pending) {
     const isKnown = partitionKeyDeletes.get(partitionKey)?.some((left) => left.position === position) === true;
     if (isKnown || position > upTo) continue;
@@ -163,7 +163,7 @@ async function isThere(log: EventLog, position: number): Promise<boolean> {
   return event !== undefined && whyUnreadable(event) === undefined;
 }
 
-/** True for a life that left with its partition key: it was still visible when that was deleted. */
+/** True for a life that left with its partition key, because it was still visible when that was deleted. */
 export function leftWithPartitionKey(
   life: ItemTimes & { readonly partitionKey: string; readonly lastPosition: number },
   timeline: PolicyTimeline,

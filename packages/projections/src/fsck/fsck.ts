@@ -30,7 +30,7 @@ import { checkWrite, examineLife } from './lives.ts';
 import { checkRetention } from './retention.ts';
 import { checkRows } from './rows.ts';
 
-/** Events read at a time, without their bodies. */
+/** How many events are read at a time, without their bodies. */
 const PAGE_EVENTS = 1_000;
 
 export interface FsckReport {
@@ -40,14 +40,15 @@ export interface FsckReport {
   readonly problems: readonly FsckProblem[];
 }
 
-/** The most problems that are listed. With so many, further ones would say nothing new. */
+/** How many problems are listed at most. Beyond that, more of them say nothing new. */
 const PROBLEM_LIMIT = 1_000;
 
 /**
- * Derives from the log alone what the read model must hold, by other code than the projections', and compares. Every
- * item that is not there must have the event that says why; every key must be there or destroyed as the log says.
+ * Derives from the log alone what must be in the read model, with other code than that of the projections, and
+ * compares. For every item that is not there, an event must say why. Every key must be there, or be destroyed according
+ * to the log.
  *
- * A life is examined when its last event is met, so that one is in memory at a time, however many there are.
+ * A life is examined when its last event is read, so that only one life at a time is in memory, however many there are.
  */
 export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const { log, store, signal, onProgress } = options;
@@ -55,7 +56,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   const damaged = new Set<string>();
   const report: Report = (code, subject, message) => {
     if (code === 'unreadable-event' || code === 'writes-missing') {
-      // It may be met in the walk over the log, and by what looks at its stream.
+      // The same problem may be found when the log is read through, and when a single stream is read.
       if (damaged.has(`${subject} ${message}`)) return;
       damaged.add(`${subject} ${message}`);
     }
@@ -81,12 +82,12 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
     report,
     containerOf,
     numbers,
-    // A damaged event is reported where it is met in the walk over the log.
+    // A damaged event is reported when the log is read through.
     namesLost: (await namesLost(log).catch(unlessDamaged)) ?? new Map<string, number>(),
     deletesByLives: new Map(),
     shownAfterEnd,
     onRowsChecked: (rows) => {
-      // Most of thousands of containers may have none.
+      // There may be thousands of containers, most of them without rows.
       if (rows === 0) return;
       rowsChecked += rows;
       onProgress?.(upTo + Math.floor(upTo * Math.min(1, rowsChecked / Math.max(lives, 1))), total);
@@ -94,18 +95,21 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
   };
   const shown = new Map((await store.catalogEntries()).map((entry) => [streamOfEntry(entry), entry]));
   const unread = new Set(shown.keys());
-  /** Streams that go on after `upTo`: none of their events that are read here is the last one. */
+  /** Streams with events after `upTo`, so that none of the events read here is their last one. */
   const goneOn = new Set<string>();
   const databases = new Set<string>();
   /** Containers that have items in the log. */
   const named = new Set<string>();
-  /** Of streams that are never truncated, the revision that comes next, and when the one before it was recorded. */
+  /** For streams that are never truncated: the next revision, and the time of the event before it. */
   const nextRevision = new Map<string, { readonly revision: number; readonly afterMs: number }>();
   const leftAfterPurge: string[] = [];
   let position = 0;
   let events = 0;
   let lives = 0;
-  /** It reads the log up to there, and then as much again: each life has a row, among the items or among what has left. */
+  /**
+   * The total for the progress: the log is read up to `upTo`, and then the rows, which are counted as the same amount.
+   * Each life has a row, as an item or as a disappearance.
+   */
   const total = 2 * upTo;
   let rowsChecked = 0;
 
@@ -137,7 +141,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           if (event.revision !== (next?.revision ?? 0)) {
             report('unreadable-event', stream, lostBefore(event, next));
           }
-          // Of the runs of the purge there are more and more.
+          // There are more and more runs of the purge, so completed ones are dropped.
           if (isLast) nextRevision.delete(stream);
           else nextRevision.set(stream, { revision: event.revision + 1, afterMs: event.occurredAtMs });
         }
@@ -152,7 +156,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
           if (isLast && (await examineLife(event, examination)).hasWritesAfterPurge) leftAfterPurge.push(stream);
         } else readOther(event);
       } catch (error) {
-        // A server that can't be reached just now says nothing of what it has.
+        // An error of a server that can't be reached at present says nothing about the data.
         if (error instanceof StorageUnavailable && !error.isForOperator) throw error;
         report('unreadable-event', stream, (error as Error).message);
       }
@@ -167,7 +171,7 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
       report('entry-without-reason', stream, 'in the catalog, but never created by the log');
     }
   }
-  // A purge truncates a moment after its record: what it has under way is not a fault.
+  // A purge truncates shortly after its record, so a truncation in progress is no problem.
   if (leftAfterPurge.length > 0) await options.settled?.();
   for (const stream of leftAfterPurge) {
     if ((await lifeTail(log, stream)).some(isItemWrite)) {
@@ -193,8 +197,9 @@ export async function fsck(options: FsckOptions): Promise<FsckReport> {
 }
 
 /**
- * The events with their bodies, a few at a time: those of a page may be gigabytes. An event that is the last of its
- * stream on the page comes with `last`, the position of the stream's last event, or with the word that there is none.
+ * The events with their bodies, a few at a time, because the bodies of a page may be gigabytes. For an event that is
+ * the last of its stream on the page, `last` is the position of the stream's last event, or `isEndLost` says that it is
+ * lost.
  */
 async function* inFull(
   log: EventLog,
@@ -215,7 +220,7 @@ async function* inFull(
   }
 }
 
-/** What is told of a stream that lacks events before one that is there. */
+/** The message for a stream that lacks events before an existing one. */
 function lostBefore(
   { revision, occurredAtMs }: RecordedEvent,
   { revision: next, afterMs }: { readonly revision: number; readonly afterMs?: number } = { revision: 0 },
@@ -225,11 +230,11 @@ function lostBefore(
   return `the log does not have its ${events} any more, recorded ${since}to ${isoTime(occurredAtMs)}`;
 }
 
-/** True of other streams that are never truncated, and that nothing is written to behind what another program has. */
+/** True for other streams that are never truncated, and in which nothing is appended after an event of another program. */
 const isNeverCut = (stream: string): boolean =>
   parseDatabaseStream(stream) !== undefined || foldOfEntry(stream) !== undefined || isPurgeRunStream(stream);
 
-/** Of a stream that no part of the examination looks at as a whole. */
+/** Reads an event of a stream that no part of the examination reads as a whole. */
 function readOther(event: RecordedEvent): void {
   if (parseUniqueKeyStream(event.stream) !== undefined) readUniqueKeyEvent(event);
   else if (isPurgeRunStream(event.stream)) readPurgeRunEvent(event);
@@ -240,7 +245,7 @@ function readOther(event: RecordedEvent): void {
   }
 }
 
-/** Checks that the secret is there which the streams of a container's items are named with. */
+/** Checks that the vault has the secret which names the streams of a container's items. */
 async function checkSecret(rid: string, { vault, report }: Examination): Promise<void> {
   try {
     await vault.containerSecret(rid);

@@ -6,10 +6,10 @@ import type { CatalogContainer } from '../catalog/catalog.ts';
 import type { ContainerNumber, DisappearanceRow } from '../read-model-store.ts';
 import { BODIES_AT_ONCE, type Examination } from './examination.ts';
 
-/** Rows of the read models read at a time. */
+/** How many rows of the read models are read at a time. */
 const ROWS_AT_ONCE = 1_000;
 
-/** Checks that the log has what the read model lists as having left a container: lists and certificates are made of both. */
+/** Checks that the log has the lives that the read model lists as having left a container. Lists and certificates need both. */
 export async function checkLeft({ number, state: { rid } }: CatalogContainer, examination: Examination): Promise<void> {
   const { store, report, pace, signal, onRowsChecked } = examination;
   const all = { fromMs: 0, toMs: Number.MAX_SAFE_INTEGER, cause: undefined, limit: ROWS_AT_ONCE };
@@ -32,42 +32,42 @@ export async function checkLeft({ number, state: { rid } }: CatalogContainer, ex
   await checkUnrecorded(number, rid, examination);
 }
 
-/** The stream of a life that has left, where the log has nothing of it. */
+/** The stream of a life that has left, if the log has nothing of it. */
 async function streamIfLost(
   { position, partitionKey, id, life }: DisappearanceRow,
   rid: string,
   { log, naming, namesLost, upTo }: Examination,
 ): Promise<string | undefined> {
   if (position > upTo || (await log.readAt(position)) !== undefined) return undefined;
-  // What it was called is not known any more.
+  // The stream's name can't be computed any more.
   if (position <= (namesLost.get(rid) ?? 0)) return undefined;
   try {
-    // One that left with its partition key or its container stands at its last write, which is truncated by the purge.
+    // The row of a life that left with its partition key or its container has the position of a write, which the purge truncates.
     const stream = itemStream(await naming.itemStreamPrefix(rid, partitionKey, id), life);
     return (await log.readLast(stream)) === undefined ? stream : undefined;
   } catch (error) {
-    // Reported of the container.
+    // Reported for the container.
     if (error instanceof UnreadableSecret) return undefined;
     throw error;
   }
 }
 
 /**
- * Checks that the log has the last write of each item that left with its partition key, while its own stream does not say so:
- * without that write it never could.
+ * Checks that the log has the last write of each item that left with its partition key and whose own stream does not
+ * say so yet. Without that write its end could never be recorded.
  */
 async function checkUnrecorded(
   container: ContainerNumber,
   rid: string,
   { log, store, report }: Examination,
 ): Promise<void> {
-  // Those that can't be put on record stay, and come to be the first.
+  // Lives whose end can't be recorded stay in this list, and gather at its beginning.
   const lost = new Set<number>();
   for (const { position } of await store.unrecordedEnds(container, ROWS_AT_ONCE)) {
     if ((await log.readAt(position)) === undefined) lost.add(position);
   }
   if (lost.size === 0) return;
-  // Others may have been put on record, and erased, since they were looked up.
+  // The ends of others may have been recorded, and the lives erased, since they were looked up.
   for (const { position } of await store.unrecordedEnds(container, ROWS_AT_ONCE)) {
     if (!lost.has(position)) continue;
     report(
@@ -79,8 +79,8 @@ async function checkUnrecorded(
 }
 
 /**
- * Names what would be shown again by read models that are made anew, because the log has lost the delete by partition key with which
- * it left. Whatever has its own end on record stays gone.
+ * Reports items that would be visible again in rebuilt read models, because the log has lost the delete by partition
+ * key with which they left. Items whose end is recorded in their own streams stay hidden.
  */
 export async function checkLostDeletes(rids: Iterable<string>, examination: Examination): Promise<void> {
   const { store, report, containerOf, numbers } = examination;
@@ -91,7 +91,7 @@ export async function checkLostDeletes(rids: Iterable<string>, examination: Exam
     const ends = await store.unrecordedEnds(number, ROWS_AT_ONCE);
     for (const { partitionKey, position, atMs, by } of lostDeletes) {
       const lives = ends.filter((end) => end.partitionKey === partitionKey && end.position < position).length;
-      // They have their ends on record since.
+      // Their ends have been recorded since.
       if (lives === 0) continue;
       const atLeast = ends.length < ROWS_AT_ONCE ? '' : 'at least ';
       report(

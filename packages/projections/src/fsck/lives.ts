@@ -14,14 +14,14 @@ import { foldUniqueKey } from '@epitaph/core/unique-key/evolve.ts';
 import type { ContainerNumber, DisappearanceRow } from '../read-model-store.ts';
 import { type Container, type Examination, leftWithPartitionKey, type Report } from './examination.ts';
 
-/** A life as its events say, up to where the log is read. */
+/** A life according to its events, up to the position that the log is read to. */
 interface Life {
   lastType: string;
   lastPosition: number;
-  /** Of the last event, which may be a write that changed nothing. */
+  /** Position of the last event, which may be a write that changed nothing. */
   endPosition: number;
   birth: number;
-  /** Of the first event that the log still has. */
+  /** Revision of the first event that is still in the log. */
   firstRevision: number;
   ts: number;
   ttl: number | null;
@@ -31,17 +31,17 @@ interface Life {
   writesLeft: boolean;
   purged: boolean;
   expiredAtMs: number | null;
-  /** When it left with its partition key, if its own stream says so. */
+  /** When the life left with its partition key, if its own stream says so. */
   leftWithKeyAtMs: number | null;
   uniqueKeys: readonly string[];
-  /** Its own end, or that which its purge states; undefined where it has none, or left with its container. */
+  /** The end in its own stream, or the end that follows from its purge. Undefined if it has none, or left with its container. */
   end: End | undefined;
   purgedAtMs: number | null;
-  /** Of a purged life, as its ledger says: those events came first. */
+  /** For a purged life: number of its writes according to its ledger. These were its first events. */
   writes: number;
 }
 
-/** An end as the read model has it, in the order of ends. */
+/** An end, with the columns that the read model has of it. */
 interface End extends Pick<
   DisappearanceRow,
   'cause' | 'atMs' | 'position' | 'actor' | 'rule' | 'ttl' | 'policyVersion'
@@ -51,7 +51,7 @@ interface End extends Pick<
 
 const BY_NO_POLICY = { rule: null, ttl: null, policyVersion: null, byPolicyStart: false } as const;
 
-/** Checks that the body which a write has sealed opens, as long as its key is there. */
+/** Checks that the sealed body of a write can be opened, if its key is there. */
 export async function checkWrite(recorded: RecordedEvent, { vault, sealer, report }: Examination): Promise<void> {
   const event = readItemEvent(recorded);
   if (event.type !== 'ItemUpserted' && event.type !== 'ItemRecovered') return;
@@ -66,7 +66,7 @@ export async function checkWrite(recorded: RecordedEvent, { vault, sealer, repor
 }
 
 /**
- * Examines the life whose last event this is. A purge truncates after its record, so whether writes are left is asked
+ * Examines a life, given its last event. A purge truncates after its record, so whether writes are left is checked
  * again later.
  */
 export async function examineLife(
@@ -86,14 +86,14 @@ export async function examineLife(
   const { found } = growing;
   if (!container.isWhole) noteDelete(stream, life, examination);
   const told: Report = (...problem) => void found.push(problem);
-  // Of one that can't be read whole nothing else is known for certain.
+  // If the life can't be read completely, nothing else is known for certain.
   if (growing.isWhole) await checkLife(stream, life, container, { ...examination, report: told });
-  // A life that has changed since the log was read is left to the next examination.
+  // If the life has changed since the log was read, it is left to the next examination.
   if (found.length > 0 && !(await hasGoneOn(log, stream, life, upTo))) for (const problem of found) report(...problem);
   return { hasWritesAfterPurge: life.purged && life.writesLeft };
 }
 
-/** Notes that a partition key was deleted, for items of it that are shown because the log has lost that. */
+/** Notes that a partition key was deleted. If the log has lost that delete, its items may be shown again. */
 function noteDelete(
   stream: string,
   { partitionKey, leftWithKeyAtMs }: Life,
@@ -117,7 +117,7 @@ async function checkLife(
     report('gap-in-lives', stream, `life ${number} is there, life ${number - 1} is not`);
   }
   if (state === undefined) {
-    // What can't be read of the container is reported as that.
+    // Events of the container that can't be read are reported for the container.
     if (isWhole) report('row-without-item', stream, 'the container of this item was never created');
     return;
   }
@@ -127,8 +127,8 @@ async function checkLife(
       const last = await log.readLast(name);
       try {
         const { holder } = foldUniqueKey(last === undefined ? [] : [last]);
-        // A life whose last event is a write holds its values, even past its deadline: whoever takes one puts that end
-        // on record in the same append.
+        // A life whose last event is a write holds its values, even after its deadline: a write that takes one of them
+        // records the life's end in the same append.
         if (holder !== stream) {
           report('unique-key-not-held', stream, `live, but ${name} is held by ${holder ?? 'nobody'}`);
         }
@@ -156,7 +156,7 @@ async function checkLife(
   }
   if (!life.purged && life.firstRevision > 0) {
     report('writes-missing', stream, `not purged, but the log has nothing of it before revision ${life.firstRevision}`);
-    // Its last write says which key it has, and what the read model should show.
+    // The last write says which key the life has, and what the read model must show.
     if (!life.writesLeft) return;
   }
   if (life.purged && life.firstRevision > life.writes) {
@@ -188,7 +188,7 @@ async function checkLife(
       report('row-differs', stream, `the read model has it at ${row.position}, the log at ${life.lastPosition}`);
     }
   } else if (row !== undefined && row.life === number && row.position <= life.lastPosition) {
-    // A row that was written after that end is of another stream: its container's secret was lost in a restore since.
+    // A row with a later position belongs to another stream: the container's secret was lost in a restore in between.
     const end = isItemWrite({ type: life.lastType }) ? 'the delete of its partition key' : life.lastType;
     report('shown-after-its-end', stream, `ended by ${end}, but still in the read model`);
     shownAfterEnd.add(row.birth);
@@ -198,7 +198,7 @@ async function checkLife(
   }
 }
 
-/** Checks that a life which has left is listed as such, and where it is not erased yet, as what is to be erased. */
+/** Checks that a life which has left is listed as such, and, if it is not erased yet, also as to be erased. */
 async function checkEnd(
   stream: string,
   { end, id, partitionKey, purgedAtMs, number }: Life & { readonly number: number; readonly end: End },
@@ -243,12 +243,12 @@ async function checkEnd(
 
 /** True for a life that was written, has ended or was erased since the log was read up to a position. */
 async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number): Promise<boolean> {
-  // It may have gone on before it was examined, and the read model not have come to that.
+  // The life may have changed before it was examined, and the read model may not have the change yet.
   if (life.endPosition > upTo || (await log.readLast(stream))?.position !== life.endPosition) return true;
-  // What befalls a life from outside is in its own stream only when the purge has come to it.
+  // What ends a life from outside is in its own stream only once the purge has recorded it there.
   const { containerRid, prefix } = parseItemStream(stream)!;
   return (await log.readStream(containerStream(containerRid))).some((event) => {
-    // One that was damaged before is not to be asked for its data.
+    // Reading the data of an earlier event would throw if it is damaged.
     if (event.position <= upTo) return false;
     if (event.type === 'PartitionKeyDeleted') return event.data['partitionKey'] === life.partitionKey;
     if (event.type === 'ErasureRequested') return event.data['item'] === withoutContainer(containerRid, prefix);
@@ -257,8 +257,8 @@ async function hasGoneOn(log: EventLog, stream: string, life: Life, upTo: number
 }
 
 /**
- * True for an item that is being erased on request or goes with its container: its key is destroyed before its own
- * stream says anything.
+ * True for an item that is being erased on request, or with its container. Its key is destroyed before its own stream
+ * says anything.
  */
 async function isBeingErased(
   log: EventLog,
@@ -270,14 +270,14 @@ async function isBeingErased(
   return (await log.readLast(databaseStream(databaseRid)))?.type === 'DatabaseDeleted';
 }
 
-/** Builds a life from those of its events that can be read, and notes what is wrong with their order. */
+/** Builds a life from its events, as far as they can be read, and notes problems with their order. */
 class GrowingLife {
   readonly #stream: string;
   readonly #container: Container;
-  /** The log is one process's alone, which knows of every delete before it writes. */
+  /** Only one process writes the log, so it knows of every delete before it writes. */
   readonly #ofOneProcess: boolean;
   readonly found: Parameters<Report>[] = [];
-  /** Undefined while none could be read. */
+  /** Undefined until an event could be read. */
   life: Life | undefined;
   /** False once one of its events could not be read. */
   isWhole = true;
@@ -293,7 +293,7 @@ class GrowingLife {
     try {
       event = readItemEvent(recorded);
     } catch {
-      // Reported when the walk over the log met it.
+      // Reported when the log was read through.
       this.isWhole = false;
       return;
     }
@@ -326,7 +326,7 @@ class GrowingLife {
       if (!isItemWrite({ type: lastType })) {
         report(`a write at ${position} follows ${lastType}`);
       } else if (this.#hasLeftBy(life, position)) {
-        // A node wrote that did not know of the delete yet, and then to the next life: this changed nothing.
+        // A node that did not know of the delete yet wrote here, and then to the next life. This write changed nothing.
         if (!this.#ofOneProcess) return;
         report(`a write at ${position} follows the delete of its partition key`);
       }

@@ -15,7 +15,10 @@ import {
 } from '@epitaph/core/vault/key-vault.ts';
 import type { Examination } from './examination.ts';
 
-/** Checks that the vault keeps what containers' streams say is kept: all that their holds cover, and for as long as their floors last. */
+/**
+ * Checks that the vault keeps what must be kept according to the containers' streams: everything that their holds
+ * cover, for as long as their floors last.
+ */
 export async function checkRetention(rids: Iterable<string>, examination: Examination): Promise<void> {
   const { vault, report, containerOf, pace } = examination;
   const floors = await vault.floors();
@@ -29,7 +32,10 @@ export async function checkRetention(rids: Iterable<string>, examination: Examin
   }
 }
 
-/** The same by what its stream says now, once it has not changed while the vault was asked: it may have since the log was read. */
+/**
+ * The differences from the stream's present state. It may have changed since the log was read, so this repeats until it
+ * does not change while the vault is asked.
+ */
 async function differencesNow(rid: string, examination: Examination): Promise<readonly string[]> {
   const { log, vault } = examination;
   const stream = containerStream(rid);
@@ -43,7 +49,7 @@ async function differencesNow(rid: string, examination: Examination): Promise<re
   }
 }
 
-/** How what the vault keeps of a container differs from what its stream says. */
+/** The differences between what the vault keeps of a container and what its stream says. */
 async function differences(
   state: ContainerState,
   floors: ContainerFloors | undefined,
@@ -67,13 +73,13 @@ async function differences(
   return found;
 }
 
-/** How what the keys keep differs from what a hold covers; undefined where it does not. */
+/** How the scope of a hold in the vault differs from the recorded one. Undefined if it does not. */
 function difference(scope: HoldScope, kept: HoldScope, rid: string): string | undefined {
   if (widened(kept, scope, rid) !== kept) return 'keep less than is on record';
   return widened(scope, kept, rid) === scope ? undefined : 'keep more than is on record';
 }
 
-/** Seconds of a floor by what is on record. */
+/** The recorded length of a floor in seconds. */
 async function floorOf(
   { status, databaseRid, definition, retention }: ContainerState,
   kind: FloorKind,

@@ -15,16 +15,16 @@ import {
   readItemWrite,
 } from './examination.ts';
 
-/** Rows of the read models read at a time. */
+/** How many rows of the read models are read at a time. */
 const ROWS_AT_ONCE = 1_000;
-/** Items whose values in clear are checked at a time: each time all such values of their container are read. */
+/** How many items have their values in clear checked at a time. Each time, all such values of their container are read. */
 const COPIES_OF_AT_ONCE = 200_000;
 
 /**
- * Checks that every row of a container is of an item that the log shows as live, that its values in clear are those of
- * its document, and that there are no other values in clear.
+ * Checks that every row of a container belongs to an item that is live according to the log, that its values in clear
+ * are those of its document, and that there are no other values in clear.
  *
- * @returns how many rows there are
+ * @returns the number of rows
  */
 export async function checkRows(
   { number, state: { rid } }: CatalogContainer,
@@ -99,8 +99,8 @@ export async function checkRows(
 }
 
 /**
- * The write that a row is of, where the log shows the item as live; `unknown` if it has changed since the log was read,
- * `lost` if the log has no such write and does not say why.
+ * The write that a row was made from, if the item is live according to the log; `unknown` if it has changed since the
+ * log was read, `lost` if the log has no such write and does not say why.
  */
 async function liveByLog(
   row: ItemRow,
@@ -119,7 +119,7 @@ async function liveByLog(
       if (isItemWrite(last)) {
         const { ts, ttl } = readItemWrite(last);
         const life = { ts, ttl, partitionKey: row.partitionKey, lastPosition: last.position };
-        // A row that stands at an earlier write is reported where its life is examined.
+        // A row with the position of an earlier write is reported when its life is examined.
         if (!leftWithPartitionKey(life, state.timeline, partitionKeyDeletes))
           return write.position === last.position ? write : 'unknown';
       }
@@ -130,18 +130,18 @@ async function liveByLog(
   return write === undefined && !shownAfterEnd.has(row.birth) ? 'lost' : 'no';
 }
 
-/** True for an item that was written in a second before its partition key was deleted. */
+/** True for an item that was written before its partition key was deleted, in an earlier second. */
 function isShownAgain({ ts, partitionKey }: ItemRow, deletes: ReadonlyMap<string, number> | undefined): boolean {
   return (ts + 1) * 1000 <= (deletes?.get(partitionKey) ?? 0);
 }
 
-/** What can't be read is reported where its life is examined. */
+/** Events that can't be read are reported when their life is examined. */
 function unknownIfUnreadable(error: unknown): 'unknown' {
   if (error instanceof UnreadableEvent) return 'unknown';
   throw error;
 }
 
-/** The {@link clearSum} of the values in clear that a write gives; undefined where its body does not open. */
+/** The {@link clearSum} of the values in clear of a written document. Undefined if its body can't be opened. */
 async function clearSumOf(
   write: RecordedEvent,
   { clearPaths }: Container,
@@ -154,20 +154,20 @@ async function clearSumOf(
   try {
     return clearSum(copiesOf(sealer.open(found.key, stream, revision, body), clearPaths));
   } catch {
-    // Reported where the write itself is examined.
+    // Reported when the write itself is examined.
     return undefined;
   }
 }
 
-/** What there must be in clear of an item; undefined where that is not known. */
+/** The values in clear that an item must have. Undefined if they are not known. */
 interface ExpectedCopies {
   readonly row: ItemRow;
   readonly sum: number | undefined;
 }
 
 /**
- * Checks the values in clear of the items that were born in a part of the log: those of live items are what their
- * documents give, and there are no others.
+ * Checks the values in clear of items with their births in a range: live items must have those of their documents, and
+ * there must be no others.
  */
 async function checkClearCopies(
   { number, rid }: { readonly number: number; readonly rid: string },
@@ -200,14 +200,14 @@ async function checkClearCopies(
   for (const [birth, { sum, row }] of expected) {
     await pace.step();
     if (sum === undefined || (sums.get(birth) ?? 0) === sum) continue;
-    // It may have been written, or have left, since the log was read.
+    // The item may have been written, or may have left, since the log was read.
     const now = await store.findItem(number, row.partitionKey, row.id);
     if (now?.position !== row.position) continue;
     report('clear-copies-differ', rid, `what is in clear of the item of birth ${birth} is not what its document says`);
   }
 }
 
-/** One number for what is in clear of an item, in whatever order that comes: 48 bits of a hash of each value, added up. */
+/** One number for the values in clear of an item, independent of their order: the sum of 48 bits of each value's hash. */
 function clearSum(copies: readonly ClearEntry[]): number {
   return copies
     .map(({ path, value }) => hash('sha256', Buffer.from(`${path} ${value}`, 'utf16le'), 'buffer').readUIntBE(0, 6))

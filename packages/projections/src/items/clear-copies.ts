@@ -8,30 +8,30 @@ import type { ContainerNumber, ReadModelChange } from '../read-model-store.ts';
 import { type ClearEntry, clearValue, unknownEntries } from './clear-values.ts';
 import type { ItemWritten } from './row.ts';
 
-/** What it takes to open what was written. */
+/** What is needed to open a written body. */
 export interface ClearSources {
   readonly log: Pick<EventLog, 'readAt'>;
   readonly vault: Pick<KeyVault, 'findKey'>;
   readonly sealer: Pick<BodySealer, 'open'>;
 }
 
-/** Bodies opened before others get their turn. */
+/** How many bodies are opened before other work gets its turn. */
 const STEP = 64;
 
 /**
- * Puts into changes what containers with clear paths keep in clear of their items. The log has it only sealed: it is
- * opened here, while the life's key is there, so that nothing but the read models ever has it in clear.
+ * Adds the values at clear paths to changes. In the log these values are sealed. They are opened here, while the life's
+ * key exists, so that only the read models ever have them in clear.
  */
 export class ClearCopies {
   readonly #sources: ClearSources;
-  /** Of the containers met so far; a container's clear paths never change. */
+  /** For the containers met so far. A container's clear paths never change. */
   readonly #paths = new Map<ContainerNumber, readonly DocumentPath[]>();
 
   constructor(sources: ClearSources) {
     this.#sources = sources;
   }
 
-  /** The changes, with copies where each life is written last: what is written over in the same batch needs none. */
+  /** The changes with copied values. Only the last write of each life in the batch needs them. */
   async addTo(changes: readonly ReadModelChange[], catalog: Catalog): Promise<readonly ReadModelChange[]> {
     const last = this.#lastWrites(changes, catalog);
     if (last.size === 0) return changes;
@@ -49,7 +49,7 @@ export class ClearCopies {
     return copied;
   }
 
-  /** Where in the changes lives are written that are neither written again nor ended later in them. */
+  /** The indexes of changes that write a life which is neither written again nor ended later in the batch. */
   #lastWrites(changes: readonly ReadModelChange[], catalog: Catalog): Set<number> {
     const indexes = new Set<number>();
     const settled = new Set<string>();
@@ -77,7 +77,7 @@ export class ClearCopies {
   async #copies(write: ItemWritten, paths: readonly DocumentPath[]): Promise<readonly ClearEntry[]> {
     const { log, vault, sealer } = this.#sources;
     const at = write.sealed ?? (await log.readAt(write.position));
-    // It was erased meanwhile, which an event to come says.
+    // The life was erased in the meantime, which a later event says.
     if (at?.body === undefined) return [];
     const key = await vault.findKey(write.key, at.stream);
     if (key.status === 'destroyed') return [];
@@ -86,7 +86,7 @@ export class ClearCopies {
     try {
       document = JSON.parse(Buffer.from(sealer.open(key.key, at.stream, write.revision, at.body)).toString('utf8'));
     } catch (error) {
-      // Damage is for those to meet who ask for the item, and for fsck to find: others need not wait for that.
+      // Damage is reported to whoever reads the item, and by fsck. The projection does not stop for it.
       if (error instanceof SealBroken) return unknownEntries(paths.length);
       throw error;
     }

@@ -1,12 +1,12 @@
 /**
- * A scalar of a document as a text whose order, by UTF-16 code units, is that of the query language's comparisons:
- * a store compares such texts and need not know what they stand for. The first character is the type.
+ * A scalar of a document as a text. The order of these texts, by UTF-16 code units, is that of the query language's
+ * comparisons, so a store only compares texts and need not know what they stand for. The first character is the type.
  */
 export type ClearValue = string;
 
 /** One copied value. */
 export interface ClearEntry {
-  /** Which of the container's clear paths it is the value of, from 0. */
+  /** Index of the container's clear path that the value is from. */
   readonly path: number;
   readonly value: ClearValue;
 }
@@ -23,13 +23,13 @@ export interface ClearSpan {
   readonly to: ClearValue;
 }
 
-/** Holds for an item that has a value in one of these. */
+/** Satisfied by an item with a value in one of these spans. */
 export type ClearCondition = readonly ClearSpan[];
 
-/** Characters of a text that are copied: more is left to the document. */
+/** How many characters of a string are copied. The rest is only in the document. */
 const MAX_CHARACTERS = 128;
 
-/** What could not be read. Whoever looks for anything has to look at such an item itself. */
+/** A value that could not be read. Every search must look at the item itself. */
 const UNKNOWN = '0';
 const NULL = '1';
 const FALSE = '2';
@@ -39,7 +39,7 @@ const TEXT = '5';
 const NUMBERS_END = `${NUMBER}\uffff`;
 const TEXTS_END = '6';
 
-/** The copy of a value; undefined for one that is no scalar, which no comparison with a scalar finds. */
+/** The copy of a value. Undefined for a value that is no scalar, because no comparison with a scalar can be true for it. */
 export function clearValue(value: unknown): ClearValue | undefined {
   switch (typeof value) {
     case 'boolean':
@@ -53,16 +53,17 @@ export function clearValue(value: unknown): ClearValue | undefined {
   }
 }
 
-/** The entries of an item whose content could not be read, in a container with that many clear paths. */
+/** The entries of an item whose content could not be read, in a container with this many clear paths. */
 export function unknownEntries(paths: number): ClearEntry[] {
   return Array.from({ length: paths }, (_, path) => ({ path, value: UNKNOWN }));
 }
 
 /**
- * The condition that every item satisfies whose value at a path compares so with a constant; items whose value is not
- * known satisfy it, too. As texts are copied in part, others may as well.
+ * A condition that is satisfied by every item whose value at a path compares with a constant in this way. Items whose
+ * value is not known satisfy it, too. Because only the beginning of long strings is copied, other items may satisfy it
+ * as well.
  *
- * @param values one, or for `in` any number of scalars
+ * @param values one scalar, or any number of them for `in`
  */
 export function clearCondition(
   path: number,
@@ -79,7 +80,7 @@ export function clearCondition(
   return [...spans, { path, from: UNKNOWN, to: UNKNOWN }];
 }
 
-/** The first value that compares with a value: comparisons are within a type, and false comes before true. */
+/** The lowest copy that is compared with a value: comparisons are within a type, and false comes before true. */
 function firstOf(value: ClearValue): ClearValue {
   return value === TRUE ? FALSE : value[0]!;
 }
@@ -92,9 +93,9 @@ function lastOf(value: ClearValue): ClearValue {
 
 const bits = new DataView(new ArrayBuffer(8));
 
-/** Four characters in the order of the numbers: the bits, with the sign's turned, and all turned below zero. */
+/** Four characters in the order of numbers: the bits, with the sign bit inverted, or with all bits inverted below zero. */
 function sortableNumber(value: number): string {
-  // There are two zeros, which are equal.
+  // 0 and -0 are equal, so they must have the same text.
   bits.setFloat64(0, value === 0 ? 0 : value);
   const isNegative = bits.getUint8(0) >= 128;
   const units = [0, 2, 4, 6].map((at) => bits.getUint16(at) ^ (isNegative ? 0xff_ff : at === 0 ? 0x80_00 : 0));

@@ -3,12 +3,12 @@ import { itemStream, parseItemStream } from '@epitaph/core/item/stream-name.ts';
 import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 
-/** Events whose earlier ones are looked up at a time. */
+/** For how many events the earlier ones are looked up at a time. */
 const LOOK_UPS_AT_ONCE = 16;
 
 /**
- * True where one of the events is a write that goes on from what the log has lost: the write before it, or the end of the life before
- * its own. The read models can't have that, whatever else they have.
+ * True if one of the events is a write that follows on what the log has lost: the write before it, or the end of the
+ * life before its own. Then the read models can't have that either, whatever else is in them.
  */
 export async function followsOnLoss(
   log: Pick<EventLog, 'readBefore' | 'readLast'>,

@@ -10,7 +10,7 @@ import type { Catalog } from '../catalog/catalog.ts';
 import { deletion, expiry, type OwnEnd, withoutOwnEnd } from '../disappearances/disappearance.ts';
 import type { ReadModelChange } from '../read-model-store.ts';
 
-/** What an event of an item's stream changes; undefined for other streams. */
+/** The change that an event of an item's stream makes. Undefined for other streams. */
 export function itemChange(recorded: RecordedEvent, catalog: Catalog): ReadModelChange | undefined {
   const stream = parseItemStream(recorded.stream);
   if (stream === undefined) return undefined;
@@ -61,7 +61,10 @@ function ended(stream: string, disappearance: OwnEnd, byPolicyStart: boolean): R
   return { kind: 'item-ended', row, disappearance };
 }
 
-/** What a delete by partition key changes in the items; undefined for other events. The catalog knows of it already. */
+/**
+ * The change that a delete by partition key makes in the items. Undefined for other events. The catalog must contain
+ * the delete already.
+ */
 export function partitionKeyChange(recorded: RecordedEvent, catalog: Catalog): ReadModelChange | undefined {
   if (recorded.type !== 'PartitionKeyDeleted') return undefined;
   const event = readContainerEvent(recorded);

@@ -7,24 +7,24 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { ContainerNumber, ItemRow, ReadModelChange } from '../read-model-store.ts';
 import type { ItemWritten } from './row.ts';
 
-/** In the place of the key of an item whose last event can't be read: no life has it. */
+/** In place of the key of an item whose last event can't be read. No life has this key. */
 export const NO_KEY = -1;
 /**
- * In the place of the partition key of an item of which the log can't say what it is called: no key is without components. Its id is the
- * life's stream then.
+ * In place of the partition key of an item whose name the log does not contain any more. No real key is without
+ * components. The item's id is then the life's stream.
  */
 export const NAMELESS_PARTITION = '[]';
 
-/** True for an item of which the log has an event that can't be read, and nothing after it. */
+/** True for an item whose last event in the log can't be read. */
 export const isUnreadable = ({ key }: Pick<ItemRow, 'key'>): boolean => key === NO_KEY;
 
-/** True for such an item whose name nothing else in the log says. */
+/** True for such an item if its name is nowhere else in the log either. */
 export const isNameless = ({ partitionKey }: Pick<ItemName, 'partitionKey'>): boolean =>
   partitionKey === NAMELESS_PARTITION;
 
 /**
- * What stands for an item's event that can't be read: the item is neither as it was before, nor gone, nor ever due, until a later
- * event says what it is.
+ * The change for an item's event that can't be read. Until a later event says what the item is, it is neither as
+ * before, nor gone, and never overdue.
  */
 export function unreadableWrite(
   { stream, revision, position, occurredAtMs }: RecordedEvent,
@@ -47,14 +47,17 @@ export function unreadableWrite(
   };
 }
 
-/** The same for a write behind which the log has lost the last event of the life: it may have said that the item has left. */
+/**
+ * The change for a write after which the log has lost the life's last event, because that may have said that the item
+ * has left.
+ */
 export function withoutEnd({ sealed: _, ...write }: ItemWritten): ItemWritten {
   return { ...write, ttl: -1, key: NO_KEY, unreadableTtl: false, isUnreadable: true };
 }
 
 /**
- * Puts names into what stands for events that can't be read, as far as the rest of the log says them, and notes which containers have
- * items without.
+ * Adds names to the changes for events that can't be read, if they are elsewhere in the log, and notes which containers
+ * have items without a name.
  */
 export async function named(
   log: Pick<EventLog, 'readLast' | 'readBefore'>,
@@ -82,7 +85,7 @@ export async function named(
   return withNames;
 }
 
-/** The item's name by any event of the life, or of those beside it. */
+/** The item's name from any event of the life, or of the lives before and after it. */
 async function nameIn(log: Pick<EventLog, 'readLast' | 'readBefore'>, stream: string): Promise<ItemName | undefined> {
   const { prefix, life } = parseItemStream(stream)!;
   for (const number of [life, life - 1, life + 1]) {

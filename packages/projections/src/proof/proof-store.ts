@@ -1,29 +1,29 @@
-/** Hashes in a full tile: eight levels of the tree. Source: C2SP, "tlog-tiles". */
+/** Number of hashes in a full tile, which covers eight levels of the tree. Source: C2SP, "tlog-tiles". */
 export const TILE_HASHES = 256;
 export const TILE_LEVELS = 8;
 
-/** Up to 256 hashes of one level, one after the other. Level 0 has the leaves', level 1 those of full tiles, … */
+/** Up to 256 hashes of one level, concatenated. Level 0 has the hashes of leaves, level 1 those of full tiles of level 0, … */
 export interface Tile {
   readonly level: number;
   readonly number: number;
   readonly hashes: Uint8Array;
-  /** Position in the log of the first leaf below it. */
+  /** Position in the log of the first leaf under it. */
   readonly firstPosition: number;
 }
 
 /**
- * Where a node keeps the tree of permanent facts, in tiles, in a file of its own: the same log makes the same tree
- * everywhere, so what is in it can be thrown away and made again.
+ * The store of the tree of permanent facts, in tiles, in a file of its own. The same log gives the same tree
+ * everywhere, so it can be thrown away and built again.
  */
 export interface ProofStore {
-  /** How many leaves there are, and up to which position of the log they go. */
+  /** The number of leaves, and the position of the log up to which they go. */
   state(): { readonly size: number; readonly position: number };
-  /** Writes tiles, whole, and where the tree then stands; all or nothing. */
+  /** Writes whole tiles and the new state of the tree, all or nothing. */
   write(tiles: readonly Tile[], state: { readonly size: number; readonly position: number }): void;
   tile(level: number, number: number): Tile | undefined;
-  /** The tile of leaves in which that of a position of the log is, if it is in the tree. */
+  /** The tile of leaves that would contain the leaf at a position of the log. */
   tileAt(position: number): Tile | undefined;
-  /** Forgets all of it; the log makes it again. */
+  /** Deletes the tree. It is built again from the log. */
   clear(): void;
   close(): void;
 }

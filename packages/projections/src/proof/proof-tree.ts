@@ -17,7 +17,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { type ProofStore, type Tile, TILE_HASHES, TILE_LEVELS } from './proof-store.ts';
 
 const HASH_BYTES = 32;
-/** Hashes of complete subtrees that are kept, for proofs of neighbours share most of theirs. */
+/** How many hashes of complete subtrees are cached. Proofs of neighbouring leaves have most of theirs in common. */
 const KEPT_HASHES = 16_384;
 
 export const sha256: Sha256 = (...parts) =>
@@ -28,21 +28,21 @@ export function factHash(event: RecordedEvent): Uint8Array {
   return leafHash(sha256, Buffer.from(canonicalJson(factLeaf(event))));
 }
 
-/** The hash of a leaf, or of a full tile, with the position in the log of the leaf or the first one below. */
+/** The hash of a leaf, or of a full tile, with the position in the log of that leaf or of the first one under the tile. */
 export interface Leaf {
   readonly hash: Uint8Array;
   readonly position: number;
 }
 
-/** The tree over the permanent facts of a log: grows at its end, and proves what is in it. */
+/** The tree of the permanent facts of a log. It grows at its end, and proves what is in it. */
 export class ProofTree {
   readonly #store: ProofStore;
   readonly #hashes = new GenerationCache<string, Uint8Array>(KEPT_HASHES);
   #size: number;
   #position: number;
-  /** The last tile of each level, as far as it is filled. */
+  /** The last tile of each level, which may not be full. */
   #last: readonly Tile[];
-  /** False where leaves at its end are lost: what is put there next would come in their place, and be signed. */
+  /** False if leaves at its end are lost. Leaves that were appended now would take their place, and be signed. */
   readonly isWhole: boolean;
 
   private constructor(store: ProofStore, size: number, position: number, last: readonly Tile[], isWhole: boolean) {
@@ -76,7 +76,7 @@ export class ProofTree {
     return this.#position;
   }
 
-  /** Puts the leaves of facts at the end, in order of the log, which has been read up to `position`. */
+  /** Appends the leaves of facts, in the order of the log, which was read up to `position`. */
   append(facts: readonly Leaf[], position: number): void {
     const changed: Tile[] = [];
     const last = [...this.#last];
@@ -106,12 +106,12 @@ export class ProofTree {
     this.#position = position;
   }
 
-  /** The root of the tree as it was when it had so many leaves. */
+  /** The root of the tree when it had `size` leaves. */
   root(size = this.#size): Uint8Array {
     return treeHash(sha256, this.#source(), size);
   }
 
-  /** The hash of a leaf that is in it. */
+  /** The hash of a leaf in the tree. */
   leaf(number: number): Uint8Array {
     return this.#source().hash(0, number);
   }
@@ -131,8 +131,9 @@ export class ProofTree {
   }
 
   /**
-   * The number of the leaf of a fact by its hash, undefined where none is like it. Not by counting facts: behind one that
-   * the log has lost, or one more that it has, these have other numbers than the leaves.
+   * The number of a fact's leaf, found by its hash. Undefined if no leaf has this hash. The number can't be found by
+   * counting facts in the log: after a fact that the log has lost, or an additional one, these have other numbers than
+   * the leaves.
    */
   leafOf(position: number, hash: Uint8Array): number | undefined {
     const tile = this.#store.tileAt(position);
@@ -162,7 +163,7 @@ export class ProofTree {
         const count = 2 ** (level % TILE_LEVELS);
         const first = index * count;
         const tile = read(Math.floor(level / TILE_LEVELS), Math.floor(first / TILE_HASHES));
-        // A copy: a part of the tile would keep all of it in memory.
+        // A copy, because a view of the tile would keep the whole tile in memory.
         const hashOfAll = Uint8Array.from(subtreeHash(tile.hashes, first % TILE_HASHES, count));
         this.#hashes.set(name, hashOfAll);
         return hashOfAll;
@@ -175,7 +176,7 @@ function emptyTile(level: number, number: number): Tile {
   return { level, number, hashes: new Uint8Array(), firstPosition: 0 };
 }
 
-/** The hash over so many hashes of a tile, a power of two, from one on. */
+/** The hash over `count` hashes of a tile, a power of two, beginning at `from`. */
 function subtreeHash(hashes: Uint8Array, from: number, count: number): Uint8Array {
   if (count === 1) return hashes.subarray(from * HASH_BYTES, (from + 1) * HASH_BYTES);
   const half = count / 2;

@@ -9,10 +9,10 @@ import { readableRestores, type RecordedRestore } from '../purge/vault-copies.ts
 import { factHash, type Leaf, ProofTree } from './proof-tree.ts';
 import { type ProofStore, TILE_HASHES } from './proof-store.ts';
 
-/** Events without a fact among them after which the tree's place in the log is written down all the same. */
+/** After this many events without a fact, the tree's position in the log is written nevertheless. */
 const MARK_EVERY_EVENTS = 10_000;
 const PAGE_EVENTS = 1_000;
-/** How long it waits after a fault before it reads on from where the tree stands. */
+/** How long the prover waits after a fault before it continues from the tree's position. */
 const RETRY_DELAY_MS = 1_000;
 
 /** A fact with its proof. */
@@ -22,7 +22,7 @@ export interface ProvenFact {
   readonly path: readonly Uint8Array[];
 }
 
-/** Keeps the tree of permanent facts up with the log. A projection of its own: nothing that clients wait for. */
+/** Keeps the tree of permanent facts up to date with the log. A separate projection, which no client waits for. */
 export class Prover {
   readonly #log: EventLog;
   readonly #store: ProofStore;
@@ -31,8 +31,8 @@ export class Prover {
   #subscription: Subscription | undefined;
   #ended: Promise<void> = Promise.resolve();
   /**
-   * Facts that are not in the tree yet, and how far the log was read for them. They gather until they are asked for or
-   * fill a tile: to write one costs as much as to write many, and what a crash takes is in the log.
+   * Facts that are not in the tree yet. `#seen` is how far the log was read for them. They are collected until they are
+   * asked for or fill a tile: writing one costs as much as writing many, and what a crash loses is in the log.
    */
   #gathered: Leaf[] = [];
   #seen: number;
@@ -55,7 +55,7 @@ export class Prover {
     return this.#tree;
   }
 
-  /** Forgets a tree that is of another log, or damaged; to be called before {@link start}. */
+  /** Deletes a tree that is damaged or belongs to another log. To be called before {@link start}. */
   async prepare(): Promise<void> {
     if (!this.#tree.isWhole) {
       this.#makeAnew('the proof tree has lost leaves: it is made anew from the log');
@@ -73,7 +73,7 @@ export class Prover {
     this.#seen = 0;
   }
 
-  /** Begins to follow the log, from where the tree stands. */
+  /** Begins to follow the log, from the tree's position. */
   start(): void {
     this.#subscription = defer(() => this.#follow())
       .pipe(retry({ delay: RETRY_DELAY_MS, resetOnSuccess: true }))
@@ -81,22 +81,22 @@ export class Prover {
   }
 
   /**
-   * False where the tree has facts of a log that is not there any more: it was put back to an earlier moment, and gives
-   * out their positions anew. A fact that was changed in its place is for the check of the log to tell, and leaves the tree as it is.
+   * False if the tree has facts of a log that does not exist any more, because it was restored to an earlier moment and
+   * gives out the same positions again. A fact that was changed in its place is for fsck to find, and the tree is kept.
    */
   async #isOfThisLog(): Promise<boolean> {
     const { position } = this.#tree;
     if (position > (await this.#log.head())) return false;
-    // Where one can't be read the tree is kept: if it is of another log, the check of this one tells that, too.
+    // If the record of a restore can't be read, the tree is kept. If it belongs to another log, fsck reports that, too.
     for (const restore of await readableRestores(this.#log)) {
       if (position > restore.logPosition && !(await this.#hasRestore(restore))) return false;
     }
     return true;
   }
 
-  /** Whether the leaf is in the tree by which a restore is on record. */
+  /** Whether the tree has the leaf of a restore's record. */
   async #hasRestore({ recorded, logPosition }: RecordedRestore): Promise<boolean> {
-    // Up to there both logs are the same; behind it a position of the tree may be none of the log.
+    // Up to this position both logs are the same. After it, positions in the tree may not exist in the log.
     const tile = this.#tree.tileAt(logPosition);
     let leaf = tile === undefined ? 0 : tile.firstLeaf + 1;
     for (let after = tile?.firstPosition ?? 0; ;) {
@@ -119,7 +119,7 @@ export class Prover {
     try {
       this.#write();
     } catch (error) {
-      // On a full disk: the next start reads again what this would have spared it.
+      // For example on a full disk. The next start reads again what this write would have saved it.
       this.#onFault(error);
     }
   }
@@ -156,22 +156,22 @@ export class Prover {
   /**
    * Resolves when every fact up to a position is in the tree.
    *
-   * @throws what keeps the tree from being written, or the log from being read
+   * @throws the error that keeps the tree from being written, or the log from being read
    */
   async reached(position: number): Promise<void> {
     if (position <= this.#seen) this.#write();
     else await new Promise<void>((resolve, reject) => this.#waiters.push({ position, resolve, reject }));
   }
 
-  /** Nobody is kept waiting for what may not come: whoever still wants it asks again. */
+  /** No caller is kept waiting for what may never come. A caller that still wants it asks again. */
   #giveUp(error: unknown): void {
     for (const { reject } of this.#waiters.splice(0)) reject(error);
   }
 
   /**
-   * Proves that facts are in the tree of a size.
+   * Proves that facts are in the tree with `size` leaves.
    *
-   * @throws {UnreadableEvent} for one that is not as it was recorded
+   * @throws {UnreadableEvent} for a fact that is not as it was recorded
    */
   prove(facts: readonly RecordedEvent[], size: number): ProvenFact[] {
     return facts.map((event) => {
@@ -205,7 +205,7 @@ export class Prover {
     for (const { resolve } of waited) resolve();
   }
 
-  /** Puts into the tree what has gathered, and how far the log was read. */
+  /** Writes the collected facts to the tree, and how far the log was read. */
   #write(): void {
     if (this.#seen <= this.#tree.position) return;
     this.#tree.append(this.#gathered, this.#seen);

@@ -5,23 +5,23 @@ import { purgeRunCompletedSchema, purgeRunStartedSchema, purgeRunStream, isPurge
 
 export const RUN_CERTIFICATE_FORMAT = 'epitaph.certificate-of-purge-run/1';
 
-/** What is on record of a purge run. Times in milliseconds. */
+/** What is recorded of a purge run. Times in milliseconds. */
 export interface PurgeRunStatement {
   readonly id: string;
   readonly startedAtMs: number;
   /** The time by which its candidates were overdue. */
   readonly effectiveNowMs: number;
-  /** Only what stood in the log at this position was a candidate. */
+  /** Only what was in the log up to this position was a candidate. */
   readonly upToPosition: number;
-  /** Null for a run that is not over. */
+  /** Null for a run that is not completed. */
   readonly completedAtMs: number | null;
-  /** As the run itself counted, since its last start: one that a crash has cut short counts from there. */
+  /** As the run itself counted since its last start: a run that a crash interrupted counts from its resumption. */
   readonly expired: number | null;
   readonly purged: number | null;
   readonly heldBack: number | null;
 }
 
-/** A purge run with the proof that it is on record. What it erased is certified life by life. */
+/** A purge run with the proof that it is recorded. What it erased is certified separately for each life. */
 export interface PurgeRunCertificate {
   readonly format: typeof RUN_CERTIFICATE_FORMAT;
   readonly statement: PurgeRunStatement;
@@ -29,7 +29,7 @@ export interface PurgeRunCertificate {
   readonly checkpoint: string;
 }
 
-/** @returns undefined when the facts are not those of one run, from its start on */
+/** @returns undefined if the facts are not those of one run, from its start on */
 export function purgeRunStatement(
   facts: readonly Pick<FactLeaf, 'stream' | 'type' | 'occurredAtMs' | 'data'>[],
 ): PurgeRunStatement | undefined {
@@ -54,7 +54,7 @@ export function purgeRunStatement(
   };
 }
 
-/** Checks the certificate of a run with a public key and nothing else. */
+/** Checks the certificate of a run with nothing but a public key. */
 export function verifyRunCertificate(
   certificate: PurgeRunCertificate,
   key: VerifierKey,
