@@ -89,7 +89,7 @@ export class GuardedClock implements Clock {
   #savedMs: number;
   /** How long the disk took lately to save a mark. */
   #diskMs = 0;
-  /** The mark that is on its way to the disk. */
+  /** The save of a mark that is in progress. */
   #renewing: Promise<void> | undefined;
   #usedMs: number;
   #anchorWallMs: number;

@@ -86,7 +86,7 @@ export function parseEvent<Schemas extends EventSchemas>(
   versions: Readonly<Record<string, number>>,
   upcasters: Upcasters = {},
 ): EventOf<Schemas> {
-  // Of one that is damaged in the log its type may be lost, too.
+  // Read first, because this throws if the event is damaged in the log, and then its type may be wrong, too.
   const { data: recorded } = event;
   // Own names only: `toString` is no event type.
   const schema = Object.hasOwn(schemas, event.type) ? schemas[event.type] : undefined;

@@ -194,8 +194,8 @@ export class SharedProjector implements Projection {
    */
   async #lookWhileLeading(leading: Leading): Promise<void> {
     const { version } = await this.#options.readModels.look();
-    // A node that was stopped, or is being started, is handled there. If the projector began twice, it would apply each
-    // event twice.
+    // Without a version the projector was stopped, or is being started, and the caller that does so begins it. If it began
+    // twice, it would apply each event twice.
     if (leading.version === undefined || leading.version === version || this.#isOver(leading)) return;
     leading.version = undefined;
     this.#isMoving = true;

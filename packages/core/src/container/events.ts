@@ -88,5 +88,5 @@ export const containerEventSchemas = {
   ContainerDeleted: containerDeletedSchema,
 } as const;
 
-/** The closed union of what can be in a container's stream. */
+/** The closed union of the events in a container's stream. */
 export type ContainerEvent = EventOf<typeof containerEventSchemas>;

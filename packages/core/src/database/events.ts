@@ -11,5 +11,5 @@ export const databaseEventSchemas = {
   DatabaseDeleted: databaseDeletedSchema,
 } as const;
 
-/** The closed union of what can be in a database's stream. */
+/** The closed union of the events in a database's stream. */
 export type DatabaseEvent = EventOf<typeof databaseEventSchemas>;

@@ -48,7 +48,7 @@ export const itemDeletedSchema = z.object({
   /** Set when the item left with its whole partition key. */
   withPartitionKey: z
     .object({
-      /** When that was, in milliseconds. */
+      /** When the partition key was deleted, in milliseconds. */
       atMs: z.int(),
       /** Who asked for it. */
       by: z.string(),
@@ -169,7 +169,7 @@ export const itemEventSchemas = {
   ItemPurged: itemPurgedSchema,
 } as const;
 
-/** The closed union of what can be in an item's stream. */
+/** The closed union of the events in an item's stream. */
 export type ItemEvent = EventOf<typeof itemEventSchemas>;
 
 /** `_etag` of the write that an event records: the event's id, quoted as Cosmos DB quotes its etags. */

@@ -4,7 +4,7 @@ import { itemEventSchemas, type ItemEvent } from './events.ts';
 
 export const itemEventVersions = versionsOf(itemEventSchemas);
 
-/** Reads a recorded event of an item's stream, of whatever version. */
+/** Reads a recorded event of an item's stream, in any version. */
 export function readItemEvent(event: RecordedEvent): ItemEvent {
   return parseEvent(event, itemEventSchemas, itemEventVersions);
 }

@@ -27,7 +27,7 @@ export type AppendResult =
     };
 
 export interface AppendOptions {
-  /** What must be durable first, such as the keys of lives that begin. */
+  /** What must be durable before the append, such as the keys of lives that begin. */
   readonly after?: readonly Promise<unknown>[] | undefined;
   /** Nobody waits for this append, so the log may write others first. A hint, which an adapter may ignore. */
   readonly background?: boolean | undefined;
@@ -46,7 +46,7 @@ export interface StreamRead {
   readonly withBodies?: boolean | undefined;
 }
 
-/** What a look through a part of the log has found. */
+/** The result of a scan of a part of the log. */
 export interface LogScan {
   /** The events that matched, without bodies, in order of position. */
   readonly events: readonly RecordedEvent[];

@@ -34,5 +34,5 @@ export const scriptEventSchemas = {
   ScriptDeleted: scriptDeletedSchema,
 } as const;
 
-/** The closed union of what can be in a script's stream. */
+/** The closed union of the events in a script's stream. */
 export type ScriptEvent = EventOf<typeof scriptEventSchemas>;

@@ -60,5 +60,5 @@ export const userEventSchemas = {
   PermissionDeleted: permissionDeletedSchema,
 } as const;
 
-/** The closed union of what can be in a user's stream. */
+/** The closed union of the events in a user's stream. */
 export type UserEvent = EventOf<typeof userEventSchemas>;
