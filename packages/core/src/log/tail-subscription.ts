@@ -4,7 +4,7 @@ import type { RecordedEvent } from './recorded-event.ts';
 const PAGE_SIZE = 1_000;
 /** Appended events kept for a listener that is busy. When there are more, it reads them from the log instead. */
 const TAIL_LIMIT = 4_096;
-/** Events of which an append is taken to have no more: ten thousand writes of a script, each with some values of unique keys. */
+/** The most events that an append is assumed to have: ten thousand writes of a script, each with some values of unique keys. */
 const LONGEST_APPEND = 50_000;
 
 /**
@@ -106,8 +106,8 @@ export class TailSubscription implements LogSubscription {
   }
 
   /**
-   * A full page without what may be the beginning of an append that goes on behind it: the events of one have a request in common.
-   * Where all of it may be one, to its end: a script writes more than a page has.
+   * A full page without its last append, which may continue after the page. The events of one append share their
+   * correlation id. If the whole page may be one append, returns all of that append: a script can write more than a page.
    */
   async #wholeAppends(page: readonly RecordedEvent[]): Promise<readonly RecordedEvent[]> {
     const events = [...page];
