@@ -32,7 +32,7 @@ export class DueBook {
     this.#heldUntil.clear();
   }
 
-  /** The lives that are kept in a container may not be any more. */
+  /** What keeps lives in a container may be gone, so the container is looked at again. */
   lookAgain(container: ContainerNumber): void {
     this.#changed(container);
   }
