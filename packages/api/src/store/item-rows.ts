@@ -10,53 +10,53 @@ import type {
 import type { Json } from '@epitaph/query';
 import { inThisHeap } from './heap.ts';
 
-/** Rows kept for look-ups by name: some 200 bytes each, and their texts. */
+/** Rows kept for look-ups by name, each about 200 bytes and its texts. */
 const CACHED_ROWS = inThisHeap(100_000);
-/** Rows kept of whole containers, all together. */
+/** Rows kept for scans, of all containers together. */
 const SCANNED_ROWS = inThisHeap(100_000);
-/** Rows of one container that are kept; collecting them takes as long as there are rows. */
+/** Rows kept for scans of one container. Collecting them takes time in proportion to their number. */
 export const MAX_SCANNED_ROWS = inThisHeap(50_000);
-/** Scans at once that collect their rows to be kept: others of the same container would collect the same. */
+/** Scans that collect rows at the same time, each of another container. */
 const COLLECTING_SCANS = 4;
-/** Characters of JSON that the documents kept with them have, all together. */
+/** Characters of JSON in all documents that are kept with scans. */
 export const MAX_KEPT_CHARACTERS = inThisHeap(32 * 1024 * 1024);
 
-/** A row that is being changed, with what it was before. */
+/** A row that is being changed, with its value before the change. */
 interface Changing {
   readonly before: ItemRow | undefined;
   times: number;
 }
 
-/** All rows of a container in order of birth, expired ones maybe among them. */
+/** All rows of a container in order of birth. Some may have expired. */
 export interface KeptScan {
   readonly rows: readonly ItemRow[];
-  /** The row that expires first: of those without a `ttl` of their own, and of those with one. */
+  /** The rows that expire first: one of those without a `ttl` of their own, and one of those with one. */
   readonly firstToExpire: readonly ItemRow[];
 }
 
 /** The documents of a kept scan's rows. */
 interface KeptDocuments {
   readonly documents: readonly Json[];
-  /** Characters of JSON that they have. */
+  /** Characters of JSON in all of them together. */
   readonly characters: number;
 }
 
 /**
- * Rows of the read model kept in memory, for look-ups by name and for scans of whole containers that are read again
- * and again while nobody writes to them.
+ * Rows of the read model kept in memory, for look-ups by name and for scans of whole containers that are read again and
+ * again without a write in between.
  *
- * A row leaves before a change to it is begun, and comes back only when every reader would see the change: in between
- * everybody asks the read model itself, so nobody is told an older answer than somebody else was before. For read
- * models that other processes write to as well nothing is kept.
+ * A row is removed before a change to it begins, and put back only when every reader would see the change. Between the
+ * two, every read asks the read model itself, so no reader gets an older answer than another reader got before. Nothing
+ * is kept for read models to which other processes write too.
  */
 export class ItemRows {
   readonly #store: () => ReadModelStore;
   readonly #rows = new GenerationCache<string, ItemRow>(CACHED_ROWS);
   readonly #changing = new Map<string, Changing>();
   readonly #scans = new Map<ContainerNumber, KeptScan>();
-  /** Counts what has happened to each container; a scan that saw it change is not kept. */
+  /** Counts the changes to each container. A scan is not kept if the count has changed since it began. */
   readonly #changes = new Map<ContainerNumber, number>();
-  /** Changes under way, by container, and how many of them do not say which rows they change. */
+  /** Changes under way by container, and how many of them do not name the rows that they change. */
   readonly #underWay = new Map<ContainerNumber, number>();
   #unnamed = 0;
   #scannedRows = 0;
@@ -89,8 +89,8 @@ export class ItemRows {
   }
 
   /**
-   * Whether a scan of a container is to collect its rows so that they can be kept. Then no other scan does so until
-   * {@link endCollecting}.
+   * Whether a scan of a container should collect its rows so that they can be kept. If so, no other scan of the
+   * container collects until {@link endCollecting}.
    */
   beginCollecting(container: ContainerNumber): boolean {
     if (!this.#keeps || this.#collecting.has(container) || this.#collecting.size >= COLLECTING_SCANS) return false;
@@ -102,13 +102,13 @@ export class ItemRows {
     this.#collecting.delete(container);
   }
 
-  /** A mark that a collecting scan has to hand back at its end. */
+  /** The container's count of changes. A scan that collects passes it to {@link keep} at its end. */
   changesOf(container: ContainerNumber): number {
     this.#current();
     return this.#changes.get(container) ?? 0;
   }
 
-  /** Keeps what a whole scan has found, unless the container has changed since the scan began. */
+  /** Keeps the rows that a whole scan has found, unless the container has changed since the scan began. */
   keep(container: ContainerNumber, rows: readonly ItemRow[], changesBefore: number): void {
     if (!this.#keeps || this.changesOf(container) !== changesBefore || rows.length > SCANNED_ROWS) return;
     if (this.#underWay.has(container)) return;
@@ -127,7 +127,7 @@ export class ItemRows {
     return this.#documents.get(container)?.documents;
   }
 
-  /** Keeps the documents of a scan's rows with it, as long as it is kept. */
+  /** Keeps the documents of a kept scan's rows, for as long as the scan is kept. */
   keepDocuments(container: ContainerNumber, scan: KeptScan, kept: KeptDocuments): void {
     if (this.scanned(container) !== scan || kept.characters > MAX_KEPT_CHARACTERS) return;
     this.#forgetDocuments(container);
@@ -139,13 +139,13 @@ export class ItemRows {
     }
   }
 
-  /** Told that documents were purged: none is kept that might be one of them. */
+  /** Must be called when documents were purged. Any of the kept ones might be among them, so all are dropped. */
   erased(): void {
     this.#documents.clear();
     this.#characters = 0;
   }
 
-  /** Told that changes are about to be applied. */
+  /** Must be called before changes are applied. */
   applying(changes: readonly ReadModelChange[]): void {
     if (!this.#keeps) return;
     this.#current();
@@ -168,7 +168,7 @@ export class ItemRows {
     }
   }
 
-  /** Told that changes have been applied, and every reader sees them. */
+  /** Must be called when changes have been applied and every reader sees them. */
   applied(changes: readonly ReadModelChange[]): void {
     if (!this.#keeps) return;
     for (const change of changes) {
@@ -193,13 +193,13 @@ export class ItemRows {
     }
   }
 
-  /** Told that changes were not applied, or that it is not known: what is kept may be wrong. */
+  /** Must be called when changes were not applied, or when that is unknown: the kept rows may be wrong. */
   failed(): void {
     this.#rows.clear();
     this.#changing.clear();
     this.#underWay.clear();
     this.#unnamed = 0;
-    // What a scan is just collecting as well.
+    // Scans that are collecting rows at the moment must not keep them either.
     for (const container of [...this.#scans.keys(), ...this.#collecting]) this.#touch(container);
   }
 
@@ -219,7 +219,10 @@ export class ItemRows {
     this.#documents.delete(container);
   }
 
-  /** A rebuild puts another version of the read models to use: what was kept is of the version before. */
+  /**
+   * The store to read from. When a rebuild has replaced the read models, the kept rows belong to the version before and
+   * are dropped.
+   */
   #current(): ReadModelStore {
     const store = this.#store();
     if (store !== this.#of) {
@@ -230,7 +233,7 @@ export class ItemRows {
   }
 }
 
-/** The rows that expire first: as long as they have not, nothing in the scan has. */
+/** The rows that expire first. Until they have expired, no other row of the scan has. */
 function firstToExpire(rows: readonly ItemRow[]): ItemRow[] {
   let byDefault: ItemRow | undefined;
   let byOwn: ItemRow | undefined;
@@ -243,7 +246,7 @@ function firstToExpire(rows: readonly ItemRow[]): ItemRow[] {
   return [byDefault, byOwn].filter((row) => row !== undefined);
 }
 
-/** The item whose row a change changes; without a name, all items of the container. */
+/** The item whose row a change changes. Without a name: all items of the container. */
 function itemOf(
   change: ReadModelChange,
 ): { readonly container: ContainerNumber; readonly name: string | undefined } | undefined {
@@ -258,7 +261,7 @@ function itemOf(
     case 'partition-key-deleted':
       return { container: change.container, name: undefined };
     case 'container': {
-      // What was taken for expired may be there again.
+      // Items that were taken for expired may be visible again.
       const isConfirmed = change.before?.lacksEvents === true && change.state.lacksEvents !== true;
       return isConfirmed ? { container: change.number, name: undefined } : undefined;
     }

@@ -30,76 +30,80 @@ export interface StorePorts {
   readonly sealer: BodySealer;
   readonly naming: ItemNaming;
   readonly readModels: ReadModelVersions;
-  /** Set where other nodes work on the same log, vault and read models. */
+  /** Set when other nodes use the same log, vault and read models. */
   readonly nodes?: SeveralNodes | undefined;
   readonly clock: Clock & { raise(atMs: number): void };
-  /** What holds the clock, or undefined while it can be trusted. */
+  /** Why the clock is held, or undefined while it can be trusted. */
   readonly clockJump: () => ClockJump | undefined;
   readonly monotonicMs: () => number;
   readonly newId: () => string;
 }
 
-/** What one of several nodes knows of the others. */
+/** How one of several nodes works together with the others. */
 export interface SeveralNodes {
-  /** The read models again, with what nodes tell each other. */
+  /** The same read models as `StorePorts.readModels`, with the notices that nodes send each other. */
   readonly readModels: SharedReadModels;
   readonly roles: ReadonlySet<NodeRole>;
   /**
-   * How long after the time of its command a change of policy takes effect, in milliseconds. It is on record within a
-   * quarter of that, no node decides with a container's state that it has not confirmed within another quarter, and
-   * clocks may differ by the other half.
+   * Milliseconds between the time of a command that changes a policy and the time at which the new policy takes effect.
+   * The change is recorded within a quarter of this delay. No node decides with a container's state that is older than
+   * another quarter. The remaining half is the allowed difference between the nodes' clocks.
    */
   readonly policyDelayMs: number;
-  /** What a clock says that all nodes can ask; see `GuardedClock.observeCommon`. */
+  /** The time of a clock that all nodes can ask; see `GuardedClock.observeCommon`. */
   readonly commonMs?: () => Promise<number>;
 }
 
-/** What a node does besides answering requests, which every node does. */
+/** What a node can do in addition to answering requests, which every node does. */
 export const nodeRoles = ['project', 'purge'] as const;
 export type NodeRole = (typeof nodeRoles)[number];
 
-/** What a reader is answered by: a container, the time, and what has expired in it by then. */
+/** What a read is answered from: a container, the time, and the watermarks that say what has expired at that time. */
 export interface Moment {
   readonly within: CatalogContainer;
   readonly nowMs: number;
   readonly marks: Watermarks;
 }
 
-/** A write that is being carried out on a life, with the times of what it replaces. */
+/** A write to a life that is not finished yet, with the times of the write that it replaces. */
 interface UnderWay {
   readonly times: ItemTimes;
   readonly done: Promise<unknown>;
 }
 
-/** What every part of the store works with: the ports, the live projector, and the order of commands. */
+/** What all parts of the store share: the ports, the live projector, and the order of commands. */
 export class StoreParts {
   readonly ports: StorePorts;
-  /** One command at a time for each item: a loser would only decide again. */
+  /** Runs one command at a time for each item: of two at once, one would lose the append and have to decide again. */
   readonly itemOrder = new KeyedMutex();
-  /** A container's own commands; items and readers wait for the one under way, so that no one sees it half done. */
+  /**
+   * Runs a container's own commands. Items and readers wait for the command under way, so that no one sees it half
+   * done.
+   */
   readonly containerOrder = new CommandOrder();
   /**
-   * One command of a kind at a time on what a container keeps or erases on request: a loser would only decide again.
+   * Runs one command of a kind at a time on what a container retains or erases on request: of two at once, one would
+   * lose the append and have to decide again.
    */
   readonly retentionOrder = new KeyedMutex();
-  /** For queries and conditions that work long on one document. */
+  /** For queries and conditions that take long on a single document. */
   readonly slowLane: SlowLane;
   readonly projector: Projection;
-  /** For the purge, and for writes and erasures that put an end on record. */
+  /** For the purge, and for writes and erasures that record the end of a life. */
   readonly catalogCheck: CatalogCheck;
-  /** Where rows are looked up and scans go: the read model, with what is kept of it in memory. */
+  /** Looks up and scans item rows in the read model, and keeps some of them in memory. */
   readonly rows: ItemRows;
   readonly #expirySeenAtMs = new Map<ContainerNumber, number>();
   readonly #underWay = new Map<ContainerNumber, Set<UnderWay>>();
-  /** Writes of items between being let in and being on record, by the container's rid. */
+  /** Writes of items that were let in and are not recorded or refused yet, by the container's rid. */
   readonly #letIn = new Map<string, Set<Promise<unknown>>>();
   /** Containers whose command under way waits for the writes that were let in before it. */
   readonly #awaitingWrites = new Set<string>();
   #opened = { atMs: 0, position: 0 };
   #closing = false;
-  /** When, by the monotonic clock, the log was asked for the last head that the catalog was found to have reached. */
+  /** When the log was last asked for its head, by the monotonic clock, with the catalog then caught up to that head. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
-  /** Read models may come to have less than that: made again, or of a standby that lags. */
+  /** The head that the log returned. The catalog may be behind it later: after a rebuild, or on a standby that lags. */
   #confirmedUpTo = 0;
   #confirming: Promise<void> | undefined;
 
@@ -119,7 +123,10 @@ export class StoreParts {
     return this.projector.catalog;
   }
 
-  /** The read models in use. To be asked for anew after each await: a rebuild closes them when it has put others in their place. */
+  /**
+   * The read models in use. Callers must get them again after each await, because a rebuild closes them once it has
+   * replaced them.
+   */
   get readModel(): ReadModelStore {
     return this.ports.readModels.current.store;
   }
@@ -129,8 +136,8 @@ export class StoreParts {
   }
 
   /**
-   * To be called when the projections have caught up. Nobody here remembers what was told before, so all up to this
-   * instant counts as told.
+   * Must be called when the projections have caught up. This process does not know what its predecessors told readers,
+   * so it assumes that they told everything up to this instant.
    */
   opened(): void {
     this.#opened = { atMs: this.ports.clock.now(), position: this.projector.position };
@@ -141,7 +148,7 @@ export class StoreParts {
   }
 
   /**
-   * A command's context: the time is read here, once.
+   * A command's context. The time is read here, once.
    *
    * @throws {Refusal} clock-held while time can't be trusted, busy while the store closes
    */
@@ -153,9 +160,9 @@ export class StoreParts {
   }
 
   /**
-   * The context of a command that may change the policy of containers, or end it. If somebody was already told what
-   * has expired at this very millisecond, the new policy begins with the next one: expired is for ever, and an
-   * interval's end is exclusive.
+   * The context of a command that may change or end the policy of containers. If a reader was already told what has
+   * expired in this very millisecond, the new policy begins with the next one: an item that has expired stays expired,
+   * and the end of an interval is exclusive.
    */
   policyCommand(caller: Caller, containers: readonly ContainerNumber[]): CommandContext {
     const context = this.command(caller);
@@ -166,9 +173,9 @@ export class StoreParts {
     return this.command(caller);
   }
 
-  /** To be called when somebody was told, or it was recorded, what had expired in a container at an instant. */
+  /** Must be called when a reader was told what had expired in a container at an instant, or when that was recorded. */
   expirySeen(container: ContainerNumber, atMs: number): void {
-    // These calls may come out of order: whoever decided earlier may call later.
+    // Calls may come out of order: a command that decided earlier may call later.
     this.#expirySeenAtMs.set(container, Math.max(atMs, this.#expirySeenAtMs.get(container) ?? 0));
   }
 
@@ -176,7 +183,7 @@ export class StoreParts {
     if (this.#closing) throw new Refusal('busy', 'The store is closing.');
   }
 
-  /** Highest position that is known here; on a shared log another node may have written more. */
+  /** The highest position that this node knows of. On a shared log another node may have written more. */
   headPosition(): number {
     const { log } = this.ports;
     const head = log.knownHead ?? log.head();
@@ -189,23 +196,25 @@ export class StoreParts {
     return head instanceof Promise ? head.then((known) => position <= known) : position <= head;
   }
 
-  /** The container as it is now, after whatever command on it is under way. */
+  /** The container as it is once no command on it is under way. */
   current(container: ContainerState): MaybePromise<CatalogContainer> {
     const idle = this.#idle(container);
     return idle === undefined ? this.#found(container) : idle.then(() => this.#found(container));
   }
 
   /**
-   * Container and time for a reader, taken together: no policy can begin between the two, or at an instant that was
-   * answered for. A write that was decided before its item's deadline and is still on its way is waited for, so that
-   * it doesn't bring an item back which a reader has found gone.
+   * The container and the time for a read, taken together: no policy can begin between the two, or at an instant for
+   * which a read was answered. If a write was decided before its item's deadline and is not recorded yet, this waits
+   * for the write. Otherwise it would bring back an item that a reader has found gone.
    */
   moment(container: ContainerState): MaybePromise<Moment> {
     const idle = this.#idle(container);
     return idle === undefined ? this.#momentNow(container) : idle.then(() => this.#momentNow(container));
   }
 
-  /** All in one go: after an await, what was true may not be any more. */
+  /**
+   * Must not await before it returns the moment: the container, the time and the writes under way may change meanwhile.
+   */
   #momentNow(container: ContainerState): MaybePromise<Moment> {
     if (this.busy(container) !== undefined) return this.moment(container);
     const within = this.#found(container);
@@ -221,10 +230,10 @@ export class StoreParts {
   }
 
   /**
-   * Carries a write of items out by the container as it is now. A command on the container that must not fall in the
-   * middle of one waits for it, and those that come after that command are let in by the container as it left it.
+   * Carries out a write of items in the container as it is now. A command on the container that must not run in the
+   * middle of a write waits for it. Writes that come after that command see the container as the command left it.
    *
-   * @param write must not wait for the container anew: the command that it would wait for is waiting for this write
+   * @param write must not wait for the container again: the command that it would wait for is waiting for this write
    */
   async writeIn<Result>(
     container: ContainerState,
@@ -246,7 +255,7 @@ export class StoreParts {
     }
   }
 
-  /** For a command on a container: resolves when every write that was let in by now is on record or refused. */
+  /** For a command on a container: resolves when every write that was let in so far is recorded or refused. */
   async writesDone({ rid }: Pick<ContainerState, 'rid'>): Promise<void> {
     const writes = this.#letIn.get(rid);
     if (writes === undefined) return;
@@ -259,36 +268,37 @@ export class StoreParts {
   }
 
   /**
-   * For a write that was let into a container: resolves when the command that came after it is done; undefined when there
-   * is none, and when it waits for this write, before which it changes nothing.
+   * For a write that was let into a container: resolves when the command that came after it is done. Undefined when
+   * there is no such command, and when that command waits for this write, because it then changes nothing before the
+   * write is done.
    */
   changeUnderWay(container: ContainerState): Promise<void> | undefined {
     return this.#awaitingWrites.has(container.rid) ? undefined : this.busy(container);
   }
 
-  /** Resolves when the command on a container that is under way is done; undefined when there is none. */
+  /** Resolves when the container's command under way is done; undefined when there is none. */
   busy(container: ContainerState): Promise<void> | undefined {
     return this.containerOrder.underWay(container.rid) ?? this.containerOrder.underWay(container.databaseRid);
   }
 
   /**
-   * Makes sure that the catalog has what any node had recorded a moment ago, where there are others: no node decides
-   * under a policy that another has replaced.
+   * On one of several nodes: makes sure that the catalog has everything that any node had recorded `maxAgeMs` ago, so
+   * that no node decides by a policy that another node has replaced.
    *
-   * @throws {Refusal} busy when the log or the projection can't be had in time
+   * @throws {Refusal} busy when the log or the projection does not answer in time
    */
   async confirmCatalog(maxAgeMs = (this.ports.nodes?.policyDelayMs ?? 0) / 4): Promise<void> {
     const { nodes, monotonicMs, log } = this.ports;
     const sinceMs = monotonicMs() - maxAgeMs;
     if (nodes === undefined) return;
-    // A question under way serves whoever comes meanwhile only if the log was asked late enough; otherwise it is asked
+    // Callers share a question that is under way. If the log was asked too early for one of them, that caller asks
     // again.
     while (this.#confirmedMs < sinceMs || this.projector.position < this.#confirmedUpTo) {
       await (this.#confirming ??= this.#confirm(log, monotonicMs));
     }
   }
 
-  /** Makes sure that the catalog has all that is on record by now. */
+  /** Makes sure that the catalog has everything that is recorded by now. */
   async recorded(): Promise<void> {
     if (this.ports.nodes === undefined) await this.seen('head');
     else await this.confirmCatalog(0);
@@ -312,14 +322,16 @@ export class StoreParts {
     }
   }
 
-  /** Resolves when no command on a container is under way; undefined, as mostly, when there is nothing to wait for. */
+  /**
+   * Resolves when no command on the container is under way. Mostly there is nothing to wait for, and this is undefined.
+   */
   #idle(container: ContainerState): Promise<void> | undefined {
     this.assertOpen();
     if (this.ports.nodes === undefined) return this.#settled(container);
     return this.confirmCatalog().then(() => this.#settled(container));
   }
 
-  /** The same of this node alone. */
+  /** As {@link #idle}, without asking what other nodes have recorded. */
   #settled(container: ContainerState): Promise<void> | undefined {
     return this.busy(container)?.then(() => this.#settled(container));
   }
@@ -331,8 +343,8 @@ export class StoreParts {
   }
 
   /**
-   * A container, also a deleted one, and the time, for answers about what is on record. Both are taken together, as for
-   * any reader, so that no later policy contradicts what was told of this instant.
+   * A container, which may be deleted, and the time, for answers about what is recorded. Both are taken together, as
+   * for a read, so that no later policy contradicts the answer for this instant.
    */
   async told(container: ContainerState): Promise<{ readonly state: ContainerState; readonly nowMs: number }> {
     if (this.ports.nodes !== undefined) await this.confirmCatalog();
@@ -345,20 +357,22 @@ export class StoreParts {
   }
 
   /**
-   * Says that a write is about to replace what has these times.
+   * Registers a write that is about to replace the write with these times.
    *
-   * @param decidedAtMs the time by which the write is decided
-   * @returns false when the deadline came since then: readers may know, so the write must be decided by a new time; also
-   *   when it came before, but another policy began since then, maybe just before the deadline
+   * @param decidedAtMs the time at which the write is decided
+   *
+   * @returns false when the write must be decided again at a later time. Either the deadline has passed since
+   *   `decidedAtMs`, and readers may know; or it had passed before, but another policy began since then, perhaps before
+   *   the deadline
    */
   writing(container: CatalogContainer, times: ItemTimes, decidedAtMs: number, done: Promise<unknown>): boolean {
-    // Its newest policies: they may have changed since the write was let in.
+    // The latest policies: they may have changed since the write was let in.
     const { timeline } = this.catalog.containerByNumber(container.number)!.state;
     const nowMs = this.ports.clock.now();
     if (isExpired(times, watermarks(container.state.timeline, decidedAtMs))) {
       const hasChanged = timeline.at(-1)?.version !== container.state.timeline.at(-1)?.version;
       if (hasChanged || this.busy(container.state) !== undefined) return false;
-      // What is about to be recorded stays true: no policy begins at this instant any more.
+      // No policy may begin at this instant any more, so that the expiry that is about to be recorded stays true.
       this.expirySeen(container.number, decidedAtMs);
     } else if (isExpired(times, watermarks(timeline, nowMs))) return false;
     const writes = this.#underWay.get(container.number) ?? new Set();
@@ -372,7 +386,8 @@ export class StoreParts {
   /**
    * Resolves when readers see a position, or everything that is in the log by now; undefined when they do already.
    *
-   * @throws {Refusal} session-not-available for a position that this log has not, or not projected in time
+   * @throws {Refusal} session-not-available for a position that this log does not have, or that is not projected in
+   *   time
    */
   seen(atLeast: AtLeast | undefined): Promise<void> | undefined {
     const isSeen = atLeast === undefined || (atLeast !== 'head' && atLeast <= this.projector.position);
@@ -386,16 +401,16 @@ export class StoreParts {
   }
 
   /**
-   * Of a container without a secret: an item that is on record, and not purged, was named by one that is lost. Another secret
-   * would give it a second name, and it would be there twice.
+   * For a container without a secret. If an item is recorded and not purged, a secret that is now lost gave it its
+   * name. A new secret would give the item a second name, so that it would exist twice.
    *
-   * @throws {UnreadableSecret} where there is such an item, but for those of before a restore that has told of the loss
+   * @throws {UnreadableSecret} when there is such an item that no restore has reported as lost
    */
   async assertNothingNamed(containerRid: string): Promise<void> {
     await this.confirmCatalog(0);
     const container = this.catalog.containerByRid(containerRid);
     if (container === undefined) return;
-    // Of a restore whose record can't be read none is known to have told: a container with items does without them.
+    // When the record of a restore can't be read, no reported loss is known, and every recorded item counts.
     const lost = await namesLost(this.ports.log).catch(unlessDamaged);
     const lostUpTo = lost?.get(containerRid) ?? 0;
     const { readModel } = this;
@@ -414,7 +429,7 @@ export class StoreParts {
     );
   }
 
-  /** The name that an item goes by in events and read models: its own, or its pseudonym. */
+  /** The name of an item in events and read models: its own, or its pseudonym. */
   recordedName({ definition, rid }: ContainerState, name: ItemName): MaybePromise<ItemName> {
     return hasPseudonymousIds(definition) && !isPseudonym(name.partitionKey)
       ? this.ports.naming.pseudonym(rid, name)
@@ -426,10 +441,10 @@ export class StoreParts {
   }
 
   /**
-   * A scope in terms of what is on record.
+   * A scope in the names under which items are recorded.
    *
-   * @throws {Refusal} bad-request for a range of effective partition keys where keys are on record as pseudonyms: only
-   *   the key itself tells in which range it lies
+   * @throws {Refusal} bad-request for a range of effective partition keys when keys are recorded as pseudonyms: only
+   *   the key itself says in which range it is
    */
   async recordedScope(container: ContainerState, { partitionKey, prefix, range }: Scope): Promise<Scope> {
     const { definition } = container;
@@ -445,14 +460,17 @@ export class StoreParts {
     );
   }
 
-  /** Where readers see what a command has come to: at what it has recorded, or at the log's end if that is nothing. */
+  /**
+   * The position at which readers see the result of a command: the position of its event, or the log's head if it
+   * recorded nothing.
+   */
   async shown(recordedAt: number | undefined): Promise<number> {
     if (recordedAt === undefined) return this.ports.log.head();
     await this.projected(recordedAt);
     return recordedAt;
   }
 
-  /** What the read models have of a container once they have come to a position. */
+  /** The state of a container in the read models once they have reached a position. */
   readonly knownContainer: KnownContainer = async (rid, position) => {
     await this.projected(position);
     return this.catalog.containerByRid(rid)?.state;
@@ -466,7 +484,7 @@ export class StoreParts {
       await reached;
     } catch (error) {
       if (!(error instanceof ProjectionLag)) throw error;
-      // Where the read models can't be written, the fault is their disk's or server's, and the client is told that.
+      // If the read models can't be written, their disk or server is at fault, and the client is told so.
       if (error.cause instanceof StorageUnavailable) throw error.cause;
       throw new Refusal('session-not-available', error.message);
     }

@@ -23,19 +23,22 @@ import type { StorePorts } from '../parts.ts';
 import { namelessUnreadable } from './nameless.ts';
 import { systemPropertiesOf } from './system-properties.ts';
 
-/** Bytes of document text kept decoded. Parsed forms come on top, and leave together with their text. */
+/**
+ * Bytes of decoded document text in the cache. Parsed documents come on top and leave the cache together with their
+ * text.
+ */
 const CACHE_BYTES = inThisHeap(64 * 1024 * 1024);
-/** As how many bytes of text a document counts besides its own: its system properties and what is kept with it. */
+/** Bytes that a document counts in addition to its text: for its system properties and what is kept with it. */
 export const DOCUMENT_BYTES = 400;
 
-/** Positions of purged writes that are remembered: a write is answered seconds after it is recorded at most. */
+/** How many positions of purged writes are remembered. A write is answered at most seconds after it is recorded. */
 const PURGED_POSITIONS = 40_000;
 
 const ONCE: KeyUse = { once: true };
 
 const weightOf = ({ json }: Pick<Decoded, 'json'>): number => DOCUMENT_BYTES + json.length;
 
-/** What leads to one version of an item. */
+/** What is needed to find one version of an item. */
 export type VersionRow = Pick<ItemRow, 'birth' | 'partitionKey' | 'id' | 'position' | 'ts' | 'key'> &
   Partial<Pick<ItemRow, 'container'>>;
 
@@ -47,19 +50,21 @@ interface Decoded {
 }
 
 /**
- * What one scan leaves in the cache of decoded documents: no more than a generation of it holds. What it opens beyond
- * that it lets go of, or a scan of more than fits would drive out all that others read, and find nothing itself when it
- * is made again.
+ * The share of the cache of decoded documents that one scan may fill: at most one generation. What the scan opens
+ * beyond that is not kept. Otherwise a scan of more documents than fit would drive out everything that others read, and
+ * would find nothing itself when it is repeated.
  */
 export class ScanRoom {
-  /** Characters of JSON that it may still leave there. */
+  /** Characters of JSON that the scan may still add to the cache. */
   #left: number;
-  /** What was fetched last and isn't left there. */
+  /** The documents that were fetched last and are not in the cache. */
   #fetched: ReadonlyMap<number, Decoded> | undefined;
-  /** How often something had been taken out of the cache before that. */
+  /** The cache's count of evictions when they were fetched. */
   #evictions = 0;
 
-  /** @param characters that the scan may leave in the cache, as documents count there */
+  /**
+   * @param characters that the scan may add to the cache, counted as the cache counts documents
+   */
   constructor(characters = CACHE_BYTES / 2) {
     this.#left = characters;
   }
@@ -68,35 +73,35 @@ export class ScanRoom {
     return this.#left < 0;
   }
 
-  /** Whether a document is to be left in the cache. */
+  /** Whether a document may stay in the cache. Counts it. */
   takes(decoded: Decoded): boolean {
     this.#left -= weightOf(decoded);
     return !this.isFull;
   }
 
-  /** Has documents at hand until others are. */
+  /** Holds documents until the next ones are fetched. */
   hold(fetched: ReadonlyMap<number, Decoded>, evictions: number): void {
     this.#fetched = fetched;
     this.#evictions = evictions;
   }
 
-  /** A document that is at hand, unless something was purged since it was fetched. */
+  /** A document that is held, unless something was purged since it was fetched. */
   get(position: number, evictions: number): Decoded | undefined {
     return evictions === this.#evictions ? this.#fetched?.get(position) : undefined;
   }
 }
 
 /**
- * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, content is in plain text only
- * here and where scans keep some of these documents beside their rows; a purge takes it out of both.
+ * Opens sealed bodies and keeps the most recently used ones decoded. Outside of requests, plain text is only here and
+ * where scans keep some of these documents beside their rows. A purge removes it from both.
  */
 export class Documents {
   readonly #ports: Pick<StorePorts, 'log' | 'vault' | 'sealer' | 'readModels' | 'nodes'>;
   readonly #byPosition = new GenerationCache<number, Decoded>(CACHE_BYTES, weightOf);
 
-  /** How often something was taken out because it was purged. */
+  /** How often documents were removed because they were purged. */
   #evictions = 0;
-  /** What was purged lately: the answer to its write may still be on its way. */
+  /** Positions that were purged recently: the answer to such a write may still be on its way. */
   readonly #purged = new GenerationCache<number, true>(PURGED_POSITIONS);
 
   readonly #measured: Pick<Measurements, 'documentHits' | 'documentMisses'>;
@@ -109,7 +114,7 @@ export class Documents {
     this.#measured = measured;
   }
 
-  /** The item as a write left it, or undefined when its content went away since the write was looked up. */
+  /** The item as a write left it, or undefined when its content was purged since the write was looked up. */
   show({ definition }: ContainerState, row: VersionRow): MaybePromise<FoundItem | undefined> {
     const shown = (decoded: Decoded): FoundItem => ({
       ...nameIn(definition, row, decoded),
@@ -123,12 +128,14 @@ export class Documents {
     return cached === undefined ? this.#decoded(row).then((decoded) => decoded && shown(decoded)) : shown(cached);
   }
 
-  /** What {@link parse} would answer, if the document is at hand: mostly it is when a container is scanned. */
+  /** The result of {@link parse} if the document is in the cache, as it mostly is when a container is scanned. */
   parsed(row: ItemRow): Json | undefined {
     return this.#byPosition.get(row.position)?.document;
   }
 
-  /** The documents of many rows, if all are at hand and have no more than so many characters of JSON together. */
+  /**
+   * The documents of many rows, if all are in the cache and have at most `mostCharacters` characters of JSON together.
+   */
   allParsed(
     rows: readonly ItemRow[],
     mostCharacters: number,
@@ -145,7 +152,7 @@ export class Documents {
     return { documents, characters };
   }
 
-  /** The document with its system properties, parsed. Shared: it must not be changed. */
+  /** The document with its system properties, parsed. It is shared, so callers must not change it. */
   async parse(container: ContainerState, row: ItemRow, room?: ScanRoom): Promise<Json | undefined> {
     const decoded = this.#cached(row) ?? room?.get(row.position, this.#evictions) ?? (await this.#decoded(row, room));
     if (decoded === undefined) return undefined;
@@ -159,21 +166,21 @@ export class Documents {
     return decoded.document;
   }
 
-  /** Puts in what was just written, so that the read that often follows finds it. */
+  /** Adds a document that was just written, so that the read that often follows finds it. */
   put(position: number, json: string, etag: string): void {
     if (this.#purged.get(position) === true) return;
     this.#byPosition.set(position, { json, etag, document: undefined });
   }
 
-  /** Takes out everything, because it is not known what was purged meanwhile. */
+  /** Removes everything, because it is unknown what was purged meanwhile. */
   clear(): void {
     this.#evictions += 1;
     this.#byPosition.clear();
   }
 
   /**
-   * Fetches the sealed bodies of some rows of one container together, where the read model is on a server that keeps
-   * them, so that looking at the rows one by one asks it no more.
+   * Fetches the sealed bodies of rows of one container together, if the read models are on a server that keeps them.
+   * Looking at the rows one by one then needs no further requests.
    */
   async prefetch(rows: readonly VersionRow[], room?: ScanRoom): Promise<void> {
     const container = rows[0]?.container;
@@ -185,13 +192,14 @@ export class Documents {
     const evictions = this.#evictions;
     for (const { position, stream, revision, eventId, body } of await this.#sealed(container, byBirth)) {
       const keyId = keys.get(position);
-      // Written again since the row was read: the log still has what the row says, and is asked for it.
+      // The item was written again since the row was read. The log still has the version of the row, and is asked for
+      // it.
       if (keyId === undefined) continue;
       const keep = this.#unlessEvicted(position, room);
       const key = await this.#ports.vault.findKey(keyId, stream);
       if (key.status !== 'there') continue;
       const json = this.#openCopy(key.key, { stream, revision, body });
-      // What is damaged here the log may have whole, and who asks for that row alone is told.
+      // This copy is damaged, but the log's may be whole. The error is reported when that row alone is read.
       if (json === undefined) continue;
       const decoded: Decoded = { json, etag: etagOf(eventId), document: undefined };
       if (!keep(decoded)) notLeft.set(position, decoded);
@@ -220,7 +228,7 @@ export class Documents {
     return store.sealedBodies?.(container, births) ?? Promise.resolve([]);
   }
 
-  /** Takes out what was purged. */
+  /** Removes documents that were purged. */
   evict(positions: readonly number[]): void {
     this.#evictions += 1;
     for (const position of positions) {
@@ -241,8 +249,8 @@ export class Documents {
   }
 
   /**
-   * The document of a write whose life may have ended, as JSON text; undefined when its key is destroyed. It is not
-   * kept decoded: what nobody may see any more has no place in a cache.
+   * The document of a write whose life may have ended, as JSON text; undefined when its key is destroyed. It is not put
+   * into the cache, because it may not be visible to readers any more.
    */
   async openEnded(event: RecordedEvent): Promise<string | undefined> {
     const sealed = await this.#ports.log.readBody(event.position);
@@ -261,7 +269,7 @@ export class Documents {
     return textOf(this.#ports.sealer.open(found.key, stream, revision, body));
   }
 
-  /** @throws {PartUnreadable} that names the item, for among many it is the one that somebody has to do something about */
+  /** @throws {PartUnreadable} that names the item, so that the operator knows which one among many is damaged */
   async #decoded(row: VersionRow, room?: ScanRoom): Promise<Decoded | undefined> {
     try {
       return await this.#decode(row, room);
@@ -271,11 +279,11 @@ export class Documents {
       if (isNameless(row)) throw namelessUnreadable(row, error);
       const what = `The item ${JSON.stringify(id)} with the partition key ${partitionKey} can not be read, because its data in the store is damaged.`;
       const hints = [
-        // What a pseudonym stands for no query can name.
+        // A query can't name an item by the id behind a pseudonym.
         ...(isPseudonym(partitionKey)
           ? []
           : [`Queries that leave it out are answered: c.id != ${JSON.stringify(id)}.`]),
-        // An end can be put on record of what the log has of it: of content that is lost, not of a life that is.
+        // A delete can be recorded when only the content is lost, but not when the event itself can't be read.
         ...(error instanceof UnreadableEvent ? [] : ['Deleted, it stands in the way of no other.']),
       ];
       throw new PartUnreadable([what, ...hints].join(' '), {
@@ -306,7 +314,7 @@ export class Documents {
     return decoded;
   }
 
-  /** Why an item is not told whose last event the log could not give when the read models came to it. */
+  /** The error for an item whose last event the log could not return when the read models came to it. */
   async #unreadable({ position }: VersionRow): Promise<UnreadableEvent> {
     const event = await this.#ports.log.readAt(position);
     try {
@@ -323,14 +331,18 @@ export class Documents {
     );
   }
 
-  /** Content that was purged since its row was read is gone for the reader; the row is gone by then, too. */
+  /**
+   * When content is missing because it was purged since its row was read, the row is gone too.
+   *
+   * @throws {UnreadableEvent} when the row is still there
+   */
   async #assertLeft({ container, partitionKey, id, position }: VersionRow): Promise<void> {
     if (container === undefined) return;
     const { readModels, nodes } = this.#ports;
     const isThere = async () =>
       (await readModels.current.store.findItem(container, partitionKey, id))?.position === position;
     if (!(await isThere())) return;
-    // Another node may have put other read models in the place of these, which are not kept up any more.
+    // Another node may have replaced these read models, which are then not kept up to date any more.
     if (nodes !== undefined) {
       await nodes.readModels.look();
       if (!(await isThere())) return;
@@ -339,8 +351,8 @@ export class Documents {
   }
 
   /**
-   * Keeps a document decoded unless anything was purged since this was called: a vault that is far away may tell of a
-   * key that is destroyed by the time its answer is here, and what was purged must not come back into the cache.
+   * Keeps a document decoded unless anything was purged since this call. A remote vault may destroy a key while its
+   * answer with the key is on its way, and purged content must not come back into the cache.
    */
   #unlessEvicted(position: number, room?: ScanRoom): (decoded: Decoded) => boolean {
     const before = this.#evictions;
@@ -352,7 +364,7 @@ export class Documents {
   }
 }
 
-/** The item's own name, which where the row has a pseudonym stands in the document alone. */
+/** The item's own name. If the row has a pseudonym, only the document has the name. */
 function nameIn(definition: ContainerDefinition, { id, partitionKey }: ItemName, decoded: Decoded): ItemName {
   if (!isPseudonym(partitionKey)) return { id, partitionKey };
   const document = (decoded.document ?? JSON.parse(decoded.json)) as Readonly<Record<string, unknown>>;

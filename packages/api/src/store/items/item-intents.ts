@@ -28,9 +28,11 @@ import { contentOf } from './item-lives.ts';
 import { applyPatch } from './patch.ts';
 import { systemPropertiesOf } from './system-properties.ts';
 
-/** From this size on few documents are patched at once: a patch has several forms of its document in memory. */
+/**
+ * From this size on, only a few documents are patched at once: a patch holds its document in memory in several forms.
+ */
 const LARGE_BYTES = 64 * 1024;
-/** Milliseconds that the condition of a patch may take: a batch may have a hundred. */
+/** Milliseconds that the condition of a patch may take. A batch may have a hundred of them. */
 const MAX_CONDITION_MS = 250;
 
 /** A document as an operation leaves or finds it. `ts` and `etag` are set only where they were read from the log. */
@@ -40,30 +42,30 @@ export interface Shown {
   readonly etag: string;
 }
 
-/** Bringing an item back, as a step of a batch. */
+/** Recovers an item, as a step of a batch. */
 interface RecoverOperation extends ItemName {
   readonly kind: 'recover';
   readonly fromLife: number;
   readonly asLife: number | undefined;
   readonly precondition?: undefined;
-  /** Told which life it becomes, with which ttl. */
+  /** Called with the number of the new life and its ttl. */
   readonly onBegin: (life: number, ttl: number | null) => void;
 }
 
 export type ItemOperation = BatchOperation | RecoverOperation;
 
-/** A command that brings content in. */
+/** Whether a command writes content. */
 export const isWriteCommand = (command: ItemCommand): command is WriteItem | RecoverItem =>
   command.type === 'WriteItem' || command.type === 'RecoverItem';
 
-/** What a request wants of an item, once its container and its time are known. */
+/** The command that a request leads to, once its container and the time are known. */
 export type IntentOf = (within: CatalogContainer, nowMs: number) => ItemRequest['command'];
 
-/** What operations on items want, where that takes more than the request itself: documents, rows, names, time. */
+/** Intents of operations on items that need more than the request itself: documents, rows, names, or the time. */
 export class ItemIntents {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
-  /** Of the conditions of all patches, and of all that are of large documents. */
+  /** Shared by the conditions of all patches, and by all patches of large documents. */
   readonly #pace = new Pace();
 
   constructor(parts: StoreParts, documents: Documents) {
@@ -94,12 +96,13 @@ export class ItemIntents {
       async (state, { stream, life, last }) => {
         const facts = factsFor(within, nowMs, partitionKey, last);
         const command = { type: 'RecoverItem', id, partitionKey, fromLife, ...facts } as const;
-        // On a life that has begun, the decider answers without the content.
+        // For a life that has begun, the decider answers without the content.
         if (state.status !== 'none') return { kind: 'command', command: { ...command, ttl: readOwnTtl({}), bytes: 0 } };
         if (asLife !== undefined && asLife !== life) throw new Refusal('already-exists');
         const source = itemStream(parseItemStream(stream)!.prefix, fromLife);
         const { log, nodes, clock } = this.#parts.ports;
-        // Who erases the item on another node looks for what came back once it has erased it, and the policy delay after.
+        // A node that erases the item looks for recovered copies right after the erasure, and again after the policy
+        // delay.
         const notAfterMs = recordedByMs(clock.now(), nodes?.policyDelayMs);
         const write = await contentOf(log, within.state, { events: await lifeTail(log, source) });
         const json = write && (await this.#documents.openEnded(write));
@@ -111,7 +114,7 @@ export class ItemIntents {
       };
   }
 
-  /** Looks at an item as it stands at this step of a batch. */
+  /** Reads an item as it is at this step of a batch. */
   #reading(partitionKey: string, show: (item: Shown) => void): IntentOf {
     return (within, nowMs) =>
       async (state, { last, body }) => {
@@ -129,7 +132,7 @@ export class ItemIntents {
   }
 
   /**
-   * Whether a patch's condition is true of a document. The conditions of many patches give way to others, as queries
+   * Whether a patch's condition is true for a document. The conditions of many patches yield to other work, as queries
    * do.
    */
   async #holds(condition: QueryPlan, document: Json, nowMs: number): Promise<boolean> {
@@ -143,7 +146,7 @@ export class ItemIntents {
       if (!(error instanceof IsSlow)) throw error;
     }
     await slowLane.begin();
-    // By the thread's own time: that others had the machine is no fault of the condition.
+    // Measured by the thread's own time: the condition must not be blamed when other work had the machine.
     const limits = { monotonicMs: systemClocks.workedMs, maxDocumentMs: MAX_CONDITION_MS };
     return slowLane.work(() => matches(condition, document, { nowMs, ...limits }));
   }
@@ -156,7 +159,8 @@ export class ItemIntents {
   ): IntentOf {
     return (within, nowMs) =>
       async (state, { last, body }) => {
-        // When it is the turn of this one among the operations of a batch, which then knows whose condition is at fault.
+        // The condition is planned when it is this operation's turn, so that the batch knows which condition is at
+        // fault.
         const condition =
           patch.condition === undefined
             ? undefined
@@ -166,8 +170,8 @@ export class ItemIntents {
               });
         const facts = { ...factsFor(within, nowMs, partitionKey, last), ...precondition };
         let json = '{}';
-        // Whoever asks for the etag of another state must hear so, though the patch fits the present one even less. On a
-        // life that can't be patched the decider refuses, whatever the body is.
+        // A precondition that fails must be reported even if the patch does not fit the present document. For a life
+        // that can't be patched, the decider refuses whatever the body is.
         if (state.status === 'live' && !isGone(state.lastWrite, facts) && preconditionsHold(state.etag, facts)) {
           const { bytes: bytesNow } = state.lastWrite;
           if (bytesNow >= LARGE_BYTES) {
@@ -197,7 +201,7 @@ export class ItemIntents {
       };
   }
 
-  /** The same intent, whose write also names the values that its document has for the container's unique keys. */
+  /** The same intent. Its write also names the values of the container's unique keys in its document. */
   namingUniqueKeys({ state: { rid, definition } }: CatalogContainer, intent: ItemRequest['command']) {
     return (async (state, life) => {
       const wanted = await intent(state, life);
@@ -237,7 +241,9 @@ export function writing(
     };
 }
 
-/** @param onSize told the size of the document that would go */
+/**
+ * @param onSize called with the size of the document that the delete would remove
+ */
 export function deleting(
   partitionKey: string,
   precondition: Precondition | undefined,
@@ -254,8 +260,8 @@ export function deleting(
 }
 
 /**
- * What the decider must know besides the life's own stream: the time, the policies, and whether it left with its
- * partition key.
+ * What the decider must know besides the life's own stream: the time, the policies, and whether the life ended because
+ * its partition key was deleted.
  */
 export function factsFor(
   { state }: CatalogContainer,
@@ -270,19 +276,19 @@ export function factsFor(
   return { nowMs, timeline, leftWithPartitionKey: { atMs, by, position: last!.position } };
 }
 
-/** True for a life that has ended although its own stream does not say so yet. */
+/** Whether a life has ended, even if its own stream does not say so yet. */
 export const isGone = (times: ItemTimes, { nowMs, timeline, leftWithPartitionKey }: OnLife): boolean =>
   leftWithPartitionKey !== undefined || isExpired(times, watermarks(timeline, nowMs));
 
 export const nameOf = (operation: ItemOperation): ItemName => (operation.kind === 'write' ? operation.item : operation);
 
-/** The operation on the item that goes by another name. */
+/** The operation with the item's name replaced. */
 export const named = (operation: ItemOperation, { id, partitionKey }: ItemName): ItemOperation =>
   operation.kind === 'write'
     ? { ...operation, item: { ...operation.item, id, partitionKey } }
     : { ...operation, id, partitionKey };
 
-/** The same intent, which also shows the body that its write is decided with. */
+/** The same intent, which also shows the document that its write is decided with. */
 export function shown(intentOf: IntentOf, show: (item: Shown) => void): IntentOf {
   return (within, nowMs) => {
     const intent = intentOf(within, nowMs);

@@ -56,35 +56,40 @@ import {
 } from './item-intents.ts';
 import { assertNoneBehind } from './item-lives.ts';
 
-/** Bytes of all documents that one batch reads or patches. What it writes whole is bounded by its request. */
+/**
+ * Bytes of all documents that one batch reads or patches. The size of what it writes in full is limited by the request.
+ */
 const MAX_BATCH_BYTES = 16 * 1024 * 1024;
 /** Large documents that are patched at once. */
 const LARGE_PATCHES = inThisHeap(32);
 /** Batches with patches that are carried out at once. */
 const PATCHING_BATCHES = inThisHeap(32);
 
-/** After one that assumed that there was no such item, and there was, so many writes in its container look first. */
+/** After a write wrongly assumed that its item did not exist, this many writes of the container look first. */
 const LOOKING_WRITES = 100;
 
-/** How often a write looks whether an erasure on demand of its item is over, and how long it waits before each look. */
+/**
+ * How often a write checks whether the erasure of its item on request is finished, and how long it waits before each
+ * check.
+ */
 export const ERASURE_LOOKS = 40;
 export const ERASURE_LOOK_MS = 50;
 
-/** What else there is to know of a command on an item. */
+/** Options for handling a command on an item. */
 interface Handling {
   readonly operation?: 'create' | 'upsert' | 'replace';
-  /** Called before it is decided anew, which may have to wait for a command on its container. */
+  /** Called before the command is decided again, which may have to wait for a command on its container. */
   readonly onAgain?: () => void;
 }
 
-/** What a command was decided by. */
+/** The state that a command was decided with. */
 interface DecidedBy {
   readonly within: CatalogContainer;
-  /** The container is as of this position of the log, or a later one. */
+  /** The container's state is that of this position of the log, or of a later one. */
   readonly knownAt: number;
 }
 
-/** What came of one attempt at a batch. */
+/** The result of one attempt at a batch. */
 interface TriedBatch extends DecidedBy {
   readonly handled:
     | Exclude<ItemsHandled, { kind: 'refused' }>
@@ -92,19 +97,21 @@ interface TriedBatch extends DecidedBy {
 }
 
 /**
- * Writes of items, alone and in batches: each carried out in its turn, and again when a deadline came before it. Nothing that
- * is at hand is waited for on the way to an item's turn, so turns are in the order in which the writes came, of whatever kind.
+ * Writes of items, alone and in batches. Each is carried out in its turn, and decided again if its item's deadline
+ * passed first. On the way to an item's turn, nothing is awaited that is available synchronously, so writes of every
+ * kind get their turns in the order in which they came.
  */
 export class ItemWrites {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
   readonly #intents: ItemIntents;
   /**
-   * Where lives that were written to lately began: the answer to a write shows it, and a life's last event does not.
+   * The positions at which recently written lives began. The answer to a write shows it, but a life's last event does
+   * not have it.
    */
   readonly #births = new GenerationCache<string, number>(40_000);
 
-  /** By container, how many of the next writes are to look whether their item is there before they begin a life. */
+  /** By container, how many of the next writes look whether their item exists before they begin a life. */
   readonly #lookingWrites = new GenerationCache<ContainerNumber, number>(1_000);
 
   readonly #largePatches = new Places(LARGE_PATCHES);
@@ -145,7 +152,8 @@ export class ItemWrites {
     };
     try {
       const intent = this.#intents.patching(name, patch, precondition, beforeLarge);
-      // The next attempt may wait for a command on the container, which may itself wait for writes that want a place.
+      // The place is given back first: the next attempt may wait for a command on the container, and that command may
+      // wait for writes that want a place.
       const changed = await this.#change(caller, container, name, intent, { onAgain: giveBack });
       return shownAs({ id, partitionKey }, changed);
     } finally {
@@ -165,7 +173,8 @@ export class ItemWrites {
   /**
    * Begins a new life with the content of an ended one. The ended life stays as it is.
    *
-   * @param options.asLife only as that life: any other means that the item was written since
+   * @param options.asLife the number that the new life must get; any other means that the item was written since
+   *
    * @throws Refusal item-not-found, already-exists, content-erased
    */
   async recover(
@@ -179,7 +188,7 @@ export class ItemWrites {
     const onBegin = (life: number, ttl: number | null) => {
       began = { life, ttl };
     };
-    // As a batch of itself: it may have to take values of unique keys, too.
+    // A batch of one, because it may also have to take values of unique keys.
     const operation = { kind: 'recover', id, partitionKey, fromLife, asLife, onBegin } as const;
     const outcome = await this.#carryOut(caller, container, [operation], {});
     if (outcome.kind === 'refused') throw outcome.refusal;
@@ -200,8 +209,8 @@ export class ItemWrites {
     asked: readonly ItemOperation[],
     options: { readonly dryRun?: boolean },
   ): Promise<BatchOutcome> {
-    // How large the documents are that it patches is seen only when it holds up others who want them. So it waits for a
-    // place before that.
+    // The size of a document to be patched is known only when the batch already blocks other writes of the item. So the
+    // batch waits for a place before that.
     const record = () => this.#afterErasures(container, () => this.#record(caller, container, asked, options));
     return asked.some(({ kind }) => kind === 'patch') ? this.#patchingBatches.run(record) : record();
   }
@@ -234,7 +243,7 @@ export class ItemWrites {
           for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
             const tried = await this.#parts.writeIn(container, attempt);
             const { handled } = tried;
-            // A deadline came before the decision: it is made again, by the time that it is now.
+            // The deadline passed before the decision, so the batch is decided again at the present time.
             if (handled.kind !== 'again') return { ...tried, handled };
           }
           throw new TooMuchContention(`${MAX_ATTEMPTS} attempts on ${prefixes.length} items came too late`);
@@ -264,16 +273,16 @@ export class ItemWrites {
     }
   }
 
-  /** Whether a batch is to be decided anew, once readers see what it has recorded. */
+  /** Whether a batch must be decided again. Waits until readers see what it has recorded. */
   async #isToDoAgain(outcome: TriedBatch, operations: readonly ItemOperation[]): Promise<boolean> {
     const { handled } = outcome;
-    // A command that is refused because its item has expired may have recorded the expiry, as with single commands.
+    // A batch that is refused because an item has expired may have recorded the expiry, as a single command may.
     if ('endedAt' in handled && handled.endedAt !== undefined) await this.#parts.projected(handled.endedAt);
     if (handled.kind === 'refused') return this.#isOutOfDate(outcome, handled.refusal.code);
     if (handled.kind !== 'done' || handled.position === undefined) return false;
     const { position, steps } = handled;
     await this.#parts.projected(position);
-    // On a log that nodes share a batch is of one life.
+    // On a log that several nodes share, a batch writes to one life only.
     const index = steps.findIndex(({ event, birth }) => event !== undefined && birth === undefined);
     if (index >= 0) {
       const { partitionKey } = nameOf(operations[index]!);
@@ -283,16 +292,16 @@ export class ItemWrites {
     return false;
   }
 
-  /** Decides a batch by the container and the time as they are now, and records it. */
+  /** Decides a batch with the container and the time as they are now, and records it. */
   async #tryBatch(
     caller: Caller,
     within: CatalogContainer,
     operations: readonly ItemOperation[],
     batch: {
       readonly prefixes: readonly string[];
-      /** Takes the document that each operation leaves or finds. */
+      /** Receives the document that each operation leaves or finds. */
       readonly shown: Shown[];
-      /** Takes the size of what each delete removes. */
+      /** Receives the size of the document that each delete removes. */
       readonly deletedBytes: number[];
       readonly dryRun: boolean;
       readonly done: Promise<unknown>;
@@ -355,14 +364,14 @@ export class ItemWrites {
       const { step, refusal, ...ended } = handled;
       return { handled: { ...ended, index: step, refusal: itemRefusal(refusal) }, within, knownAt };
     } catch (error) {
-      // Thrown by the intent of an operation that can't be done, such as a patch whose condition is no query.
+      // The intent of an operation that can't be carried out throws, for instance when a patch's condition is no query.
       const refusal = error instanceof QueryError ? new Refusal('bad-request', error.message) : error;
       if (refusal instanceof Refusal) return { handled: { kind: 'refused', index: reached, refusal }, within, knownAt };
       throw error;
     }
   }
 
-  /** Carries out a write of an item, by its name on record, and returns the item as it is then. */
+  /** Carries out a write of an item under its recorded name, and returns the item as it is after that. */
   async #change(
     caller: Caller,
     container: ContainerState,
@@ -399,8 +408,9 @@ export class ItemWrites {
   }
 
   /**
-   * Does work again that met an item whose key is destroyed already while its erasure, which was demanded, is not on record
-   * yet: another node is about to record it, or this one, once a fault is over. The work is then of the next life.
+   * Repeats work on an item whose key is already destroyed while its erasure on request is not recorded yet. Another
+   * node is about to record the erasure, or this node will once a fault is over. The work then applies to the item's
+   * next life.
    *
    * @throws {Refusal} busy when that takes seconds
    */
@@ -417,7 +427,7 @@ export class ItemWrites {
         if (looks === ERASURE_LOOKS) {
           await this.#parts.confirmCatalog(0);
           const item = withoutContainer(rid, parseItemStream(error.stream)!.prefix);
-          // Otherwise the log or the vault is damaged.
+          // If the item is not being erased, the log or the vault is damaged.
           if (!isBeingErased(this.#parts.catalog.containerByRid(rid)!.state.retention, item)) throw error;
           throw new Refusal('busy', 'The item is being erased; try again.');
         }
@@ -441,7 +451,7 @@ export class ItemWrites {
     const prefix = named instanceof Promise ? await named : named;
     const { promise: done, resolve: end } = Promise.withResolvers<void>();
     try {
-      // The policy and the time belong together: both are taken when it is this command's turn.
+      // The policy and the time belong together, so both are taken when it is this command's turn.
       const attempt = async (within: CatalogContainer) => {
         const knownAt = this.#parts.projector.position;
         const context = this.#parts.command(caller);
@@ -465,14 +475,14 @@ export class ItemWrites {
         const outcome = await this.#parts.itemOrder.run(prefix, async () => {
           for (;;) {
             const tried = await this.#parts.writeIn(container, attempt);
-            // The deadline came before the decision: it is made again, by the time that it is now.
+            // The deadline passed before the decision, so the command is decided again at the present time.
             if (tried !== undefined && tried.handled.decision.kind !== 'again') return tried;
             onAgain();
           }
         });
         const { decision, position, firstRevision, stream } = outcome.handled;
-        // A command that is refused because its item has expired may have recorded the expiry: that is seen from now on,
-        // in feeds too.
+        // A command that is refused because its item has expired may have recorded the expiry. Readers and feeds must
+        // see it from now on.
         if (position !== undefined) await this.#parts.projected(position);
         if (decision.kind === 'refused') {
           if (await this.#isOutOfDate(outcome, decision.refusal.reason)) continue;
@@ -494,11 +504,11 @@ export class ItemWrites {
   }
 
   /**
-   * Whether a write or delete that was appended to a life which had begun before changed nothing: another node had deleted the
-   * partition key, with all that was there, before the append and after what this node knew. Then it is for the next
-   * life.
+   * Whether a write or delete that was appended to an existing life had no effect, because another node had deleted the
+   * partition key with all its items. That node did so before the append, and this node did not know of it yet. The
+   * command then applies to the item's next life.
    *
-   * @throws Refusal container-not-found where the container was gone by then
+   * @throws Refusal container-not-found when the container was gone by then
    */
   async #wasInVain(
     decidedBy: DecidedBy,
@@ -515,13 +525,13 @@ export class ItemWrites {
     for await (const event of takenAway(log, within.state.rid, { after: knownAt, before: position })) {
       if (event.data['partitionKey'] !== partitionKey) continue;
       const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
-      // Truncated: it was purged in the meantime.
+      // The stream was truncated: the life was purged in the meantime.
       if (first === undefined || first.position < event.position) return true;
     }
     return false;
   }
 
-  /** @throws Refusal container-not-found for a write that came into a container after another node had deleted it */
+  /** @throws Refusal container-not-found for a write that was appended after another node had deleted the container */
   async #assertNotGone({ within, knownAt }: DecidedBy, position: number): Promise<void> {
     const { ports } = this.#parts;
     if (this.#isThereAsKnown(within)) return;
@@ -534,7 +544,10 @@ export class ItemWrites {
     if (isGone) throw new Refusal('container-not-found');
   }
 
-  /** Whether an item is only there as far as this node knew: another may have deleted its partition key a moment ago. */
+  /**
+   * Whether an item may exist only in the state that this node knew, because another node has just deleted its
+   * partition key.
+   */
   async #isOutOfDate({ within }: DecidedBy, reason: string): Promise<boolean> {
     if (this.#parts.ports.nodes === undefined || reason !== 'already-exists') return false;
     await this.#parts.confirmCatalog(0);
@@ -545,14 +558,14 @@ export class ItemWrites {
     return this.#isAsKnown(within) && this.#parts.catalog.goneAtMs(within.state) === null;
   }
 
-  /** Whether a container is still as it was. Its state is never changed, but replaced. */
+  /** Whether a container's state is still the same object. States are replaced, never changed. */
   #isAsKnown({ state }: CatalogContainer): boolean {
     return this.#parts.ports.nodes === undefined || this.#parts.catalog.containerByRid(state.rid)?.state === state;
   }
 
   /**
-   * Whether a write may assume that there is no such item: a create, as is mostly so, and an upsert of what the read models
-   * have nothing of. Where there is one, it is decided twice.
+   * Whether a write may assume that its item does not exist: a create, which mostly is right, and an upsert of an item
+   * that the read models do not know. If the item does exist, the write is decided twice.
    */
   #mayBeginUnseen(
     { number }: CatalogContainer,
@@ -567,7 +580,7 @@ export class ItemWrites {
     return looking === 0;
   }
 
-  /** A write that may have to be recorded in several streams: it is carried out as a batch of one. */
+  /** Carries out, as a batch of one, a write that may have to be recorded in several streams. */
   async #alone(
     caller: Caller,
     container: ContainerState,
@@ -585,10 +598,13 @@ export class ItemWrites {
   }
 
   /**
-   * The same intent, but followed only if the life has not met its deadline since `nowMs`; else the command is decided
-   * again. A life that is over by what the catalog alone says is not ended: what is erased over that is gone. And none is
-   * begun that has been there, and that the log has lost: the read models would take it for a second item of that name, and
-   * could not go on.
+   * The same intent, but followed only if the life's deadline has not passed since `nowMs`; otherwise the command is
+   * decided again.
+   *
+   * Two checks come before the intent. If only the catalog says that a life is over, the catalog is checked against the
+   * log before the end is recorded, because what is erased after that is lost. And a life does not begin if the read
+   * models have it already and the log has lost it: they would take it for a second item of that name, and could not go
+   * on.
    */
   #inTime(
     within: CatalogContainer,
@@ -600,7 +616,7 @@ export class ItemWrites {
     return (state, life) => {
       if (state.status === 'none') {
         const known = this.#parts.readModel.lastLife(within.number, name.partitionKey, name.id);
-        // Mostly there is none, and the log isn't asked.
+        // Mostly there is no earlier life, and the log isn't asked.
         return known === undefined
           ? intent(state, life)
           : this.#beginning(within, name, known, life, () => intent(state, life));
@@ -620,7 +636,9 @@ export class ItemWrites {
     };
   }
 
-  /** Begins a life, unless the item has been there by it: of several nodes that is known only from their server. */
+  /**
+   * Begins a life, unless the read models know this life already. On one of several nodes only their server knows that.
+   */
   async #beginning(
     within: CatalogContainer,
     name: ItemName,
@@ -628,7 +646,7 @@ export class ItemWrites {
     { stream, life }: LifeAt,
     intent: () => ReturnType<ItemRequest['command']>,
   ): Promise<Awaited<ReturnType<ItemRequest['command']>>> {
-    // Where it is the one before, that has ended by the log.
+    // If the last known life is the one before this, the log says that it has ended.
     if (![undefined, life - 1].includes(await known)) {
       await assertNoneBehind(this.#parts, within.number, name, parseItemStream(stream)!.prefix, life);
     }
@@ -636,9 +654,9 @@ export class ItemWrites {
   }
 
   /**
-   * As {@link #inTime}, where other nodes write to the log. Readers here wait for a write that is late, theirs don't: what
-   * takes time comes before the last look at the clock, nothing is waited for between that and the append, and the append
-   * must come to the log before the deadline.
+   * As {@link #inTime}, when other nodes write to the log. Readers on this node wait for a late write, readers on other
+   * nodes do not. So everything that takes time comes before the last look at the clock, nothing is awaited between
+   * that look and the append, and the append must reach the log before the deadline.
    */
   async #inTimeAmongNodes(
     within: CatalogContainer,
@@ -657,7 +675,7 @@ export class ItemWrites {
     const found = await vault.findKey(key, life.stream);
     await this.#parts.confirmCatalog();
     if (found.status === 'destroyed') {
-      // Expired and erased in the meantime; or it is being erased, and readers find it gone.
+      // Either the life has expired and was erased in the meantime, or it is being erased and readers find it gone.
       if ((await log.readLast(life.stream))?.id !== life.last.id) return { kind: 'again' };
       throw new LifeUnreadable(life.stream, found.status);
     }
@@ -669,7 +687,7 @@ export class ItemWrites {
       : intent;
   }
 
-  /** Where the life began that a step wrote to or read. */
+  /** The position at which the life began that a step wrote to or read. */
   #birthOf(
     within: CatalogContainer,
     name: ItemName,
@@ -690,8 +708,8 @@ export class ItemWrites {
   }
 
   /**
-   * Another writer may have ended the life meanwhile, and begun the next, which then has the row; the answer is about what was
-   * written all the same. Undefined where the life was purged, too.
+   * The position at which a life began. Another writer may have ended the life meanwhile and begun the next one, whose
+   * row this then is; the answer is still about the life that was written. Undefined when the life has been purged too.
    */
   async #recordedBirth(
     within: CatalogContainer,
@@ -720,13 +738,13 @@ export class ItemWrites {
   }
 }
 
-/** Of a decision that came to the log too late nothing came, and it is to be made anew. */
+/** Returns undefined for a decision that reached the log too late: nothing was recorded, and it must be made again. */
 function unlessTooLate(error: unknown): undefined {
   if (error instanceof DecidedTooLate) return undefined;
   throw error;
 }
 
-/** What was written, under the name that the client knows. */
+/** The written item under the name that the client uses. */
 const shownAs = ({ id, partitionKey }: ItemName, written: Written<ShownItem>): Written<ShownItem> => ({
   ...written,
   resource: { ...written.resource, id, partitionKey },
@@ -750,7 +768,7 @@ function itemRefusal(refusal: ItemRefusal): Refusal {
   }
 }
 
-/** Cosmos DB's own words, which its clients' tests look for. */
+/** The message is Cosmos DB's own, because its clients' tests look for it. */
 function invalidTtlMessage(value: unknown): string {
   const shown = JSON.stringify(value).slice(0, 100);
   return `The input ttl '${shown}' is invalid. Ensure to provide a nonzero positive integer less than or equal to '2147483647', or '-1' which means never expire.`;
