@@ -24,7 +24,7 @@ export interface ItemLife {
   readonly events: readonly RecordedEvent[];
 }
 
-/** A life of an item, from the log itself; undefined for one that never was. */
+/** A life of an item, read from the log; undefined if there never was such a life. */
 export async function itemLife(log: EventLog, prefix: string, life: number): Promise<ItemLife | undefined> {
   const stream = itemStream(prefix, life);
   const events = await lifeTail(log, stream);
@@ -34,17 +34,17 @@ export async function itemLife(log: EventLog, prefix: string, life: number): Pro
 }
 
 /**
- * The last life of an item. It is searched for, since an item may have had a million, like a lock that is taken again
- * and again.
+ * The last life of an item, found by a search, because an item may have had a million lives: a lock that is taken again
+ * and again, for instance.
  *
- * @param known one of its lives: of those before it the log may have lost one
+ * @param known the number of a life that is known to exist; the log may have lost one of those before it
  */
 export async function lastLifeOf(log: EventLog, prefix: string, known = 0): Promise<ItemLife | undefined> {
   if (!(await isWritten(log, prefix, known))) return undefined;
   return itemLife(log, prefix, await lastLife(log, prefix, known));
 }
 
-/** The last life of an item that is on record as erased; if there is none, its first. */
+/** The last life of an item that is recorded as erased, or its first life if none is. */
 export async function lastErasedLife(log: EventLog, prefix: string): Promise<ItemLife | undefined> {
   let found = await lastLifeOf(log, prefix);
   while (found !== undefined && found.life > 0 && !isPurged(found)) {
@@ -67,11 +67,12 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
 }
 
 /**
- * An item that is there, or that has left and is not erased, has been written, though the log may have nothing of that any
- * more.
+ * The last life of an item that the read models know. Such an item is live, or has ended and is not erased. So it has
+ * been written, even if the log has lost every event of it.
  *
- * @returns its last life that the read models know, and the last event of that
- * @throws {UnreadableEvent} for one that must not pass for none, or for one that has left
+ * @returns the life and the last event of its stream; undefined if the read models know none
+ *
+ * @throws {UnreadableEvent} when the log has no event of that life, so that it is not taken for one that never was
  */
 export async function lastKnownLife(
   { readModel, ports }: Pick<StoreParts, 'readModel' | 'ports'>,
@@ -81,7 +82,7 @@ export async function lastKnownLife(
 ): Promise<{ readonly life: number; readonly last: RecordedEvent } | undefined> {
   const life = await readModel.lastLife(container, partitionKey, id);
   if (life === undefined) return undefined;
-  // It may have been written just now.
+  // The life may have been written just now, so the log decides.
   const stream = itemStream(prefix, life);
   const last = await ports.log.readLast(stream);
   if (last !== undefined) return { life, last };
@@ -92,9 +93,10 @@ export async function lastKnownLife(
 }
 
 /**
- * That the lives of an item before one that the log does not have are all that it had: lives are numbered without gaps.
+ * Makes sure that an item has no life from `life` on, when the log has no such life: lives are numbered without gaps.
  *
- * @throws {UnreadableEvent} where there are later ones, or the read models know a later one: they must not pass for none
+ * @throws {UnreadableEvent} when the log or the read models have a later life, so that the lost ones are not taken for
+ *   none
  */
 export async function assertNoneBehind(
   parts: Pick<StoreParts, 'readModel' | 'ports'>,
@@ -106,9 +108,9 @@ export async function assertNoneBehind(
   const { log } = parts.ports;
   const known = await lastKnownLife(parts, container, name, prefix);
   const isFollowed = (known !== undefined && known.life > life) || (await isWritten(log, prefix, life + 1));
-  // It may have begun just now.
+  // The life may have begun just now.
   if (isFollowed && (await log.readLast(itemStream(prefix, life))) === undefined) throw lifeLost(prefix, life);
-  // A life that others come after has ended: what is written otherwise is one that the log had lost, and that was begun anew.
+  // A life with later lives has ended. If it still ends with a write, the log had lost it, and it was begun again.
   if (known === undefined || known.life >= life - 1 || !isItemWrite(known.last)) return;
   if (await isWritten(log, prefix, life - 1))
     throw new UnreadableEvent(
@@ -116,16 +118,16 @@ export async function assertNoneBehind(
     );
 }
 
-/** What is to be told of a life of which the log has lost every event. */
+/** The error for a life of which the log has lost every event. */
 export const lifeLost = (prefix: string, life: number): UnreadableEvent =>
   new UnreadableEvent(
     `the event log has nothing of ${itemStream(prefix, life)}, and later lives of the item. ${WHEN_DAMAGED}`,
   );
 
 /**
- * Records how a life ended that is live by its own stream, if it has ended by its deadline or with its partition key.
+ * Records the end of a life that is live by its own stream, but has passed its deadline or left with its partition key.
  *
- * @returns the position of the record; undefined when there is no such end
+ * @returns the position of the record; undefined when the life has not ended
  */
 export async function endWhatIsOver(
   parts: Pick<StoreParts, 'catalog' | 'ports' | 'expirySeen'>,
@@ -140,14 +142,15 @@ export async function endWhatIsOver(
   const { position } = await lastBeforeItLeft(ports.log, container, partitionKey, write);
   const command = recordOfEnd(container, { partitionKey, position }, dueBy);
   const handled = await handleLife(ports, context, stream, life, () => ({ kind: 'command', command }));
-  // A change of the container in the same millisecond must not give another reason for it.
+  // Otherwise a change of the container in the same millisecond could give another reason for the end.
   if (handled.position !== undefined) parts.expirySeen(catalog.containerByRid(container.rid)!.number, context.nowMs);
   return handled.position;
 }
 
 /**
- * The write with which a life has ended, whose content can be brought back; undefined where it is erased. Of several nodes one
- * that did not know yet of a delete by partition key may have written to the life after it had left, which changed nothing.
+ * The last write of an ended life, whose content can be recovered; undefined when it is erased. On several nodes, a
+ * node that did not know of a delete by partition key may have written to the life after that delete. Such a write had
+ * no effect and is passed over.
  */
 export async function lastWriteOf(
   log: EventLog,
@@ -163,9 +166,10 @@ export async function lastWriteOf(
 }
 
 /**
- * The same of a life by all that is left of it.
+ * As {@link lastWriteOf}, for a life whose remaining events have been read.
  *
- * @throws {UnreadableEvent} where it is not erased, and its writes are lost: what a backup may bring back must not pass for gone
+ * @throws {UnreadableEvent} when the life is not erased but its writes are lost: a backup may bring them back, so they
+ *   must not pass for erased
  */
 export async function contentOf(
   log: EventLog,
@@ -178,10 +182,10 @@ export async function contentOf(
   return write;
 }
 
-/** True of a life that is on record as erased. */
+/** Whether a life is recorded as erased. */
 export const isPurged = ({ events }: Pick<ItemLife, 'events'>): boolean => events.at(-1)!.type === 'ItemPurged';
 
-/** True when a life's content is gone, whether or not that is on record yet. */
+/** Whether a life's content is gone, recorded or not. */
 export async function isErased(
   vault: Pick<KeyVault, 'findKey'>,
   { stream, events }: Pick<ItemLife, 'stream' | 'events'>,
@@ -193,9 +197,9 @@ export async function isErased(
   return (await vault.findKey(event.data.key, stream)).status === 'destroyed';
 }
 
-/** When the retention floor over a life will have passed, in milliseconds; null when none is in the way. */
+/** The time at which no retention floor keeps the life any more, in milliseconds; null when none keeps it now. */
 export function retentionUntil(floors: ContainerFloors, life: ItemLife, nowMs: number): number | null {
-  // Asked as for an erasure on demand: a change feed's floor does not stand against that.
+  // Asked as for an erasure on request, which the floor of a change feed does not prevent.
   return floorUntil(floors, { ...timesOf(life), nowMs, onDemand: true });
 }
 

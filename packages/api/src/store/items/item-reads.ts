@@ -17,10 +17,10 @@ import type { Documents } from './documents.ts';
 import { assertNotNameless, namelessIn, namelessUnreadable } from './nameless.ts';
 import { rowBornAt, scanScope } from './scans.ts';
 
-/** Rows looked at for one page of a feed before it answers with what it has. */
+/** Rows that are examined for one page of a feed before it is returned with what it has. */
 const MAX_SCANNED = 20_000;
 
-/** Reads of items: one by its name, what one held before, all of a container. */
+/** Reads of items: one item by its name, its content at an earlier time, or all items of a container. */
 export class ItemReads {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
@@ -31,7 +31,10 @@ export class ItemReads {
     this.#documents = documents;
   }
 
-  /** Waits for nothing that is at hand, here and wherever else each request comes by: waits are a tenth of a read. */
+  /**
+   * Nothing is awaited that is available synchronously, here and on the rest of a request's path: awaits are a tenth of
+   * the time of a read.
+   */
   async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
     const seen = this.#parts.seen(atLeast);
     if (seen !== undefined) await seen;
@@ -50,7 +53,10 @@ export class ItemReads {
     return shown;
   }
 
-  /** What a visible item held at an instant, or at a revision of its life; its key is there as long as it is visible. */
+  /**
+   * What a visible item held at an instant or at a revision of its life. Its key exists for as long as the item is
+   * visible.
+   */
   readonly contentAt: HistoryApi['contentAt'] = async (
     container,
     id,
@@ -77,7 +83,7 @@ export class ItemReads {
     };
   };
 
-  /** One write of a life, which may have been written a million times. */
+  /** One write of a life. The life may have been written a million times. */
   async #writeAt(stream: string, atMs: number, revision: number | undefined): Promise<RecordedEvent | undefined> {
     const { log } = this.#parts.ports;
     if (revision !== undefined) {
@@ -89,7 +95,7 @@ export class ItemReads {
     if (last.occurredAtMs <= atMs) return last;
     const write = await writeBy(log, stream, last.revision - 1, atMs);
     if (write !== 'truncated') return write;
-    // Unless it was purged meanwhile.
+    // The life may have been purged meanwhile.
     if ((await log.readLast(stream))?.position === last.position) throw eventsLost(last);
     return undefined;
   }
@@ -102,8 +108,8 @@ export class ItemReads {
   };
 
   /**
-   * Counting takes as long as there are items, so a count that took long serves for twenty times as long: who asks
-   * all the time makes others wait for a twentieth of it at most.
+   * Counting takes time in proportion to the items, so a count is reused for twenty times as long as it took. A client
+   * that asks all the time then takes at most a twentieth of the time of others.
    */
   async count(container: ContainerState): Promise<number> {
     const { monotonicMs } = this.#parts.ports;
@@ -113,7 +119,7 @@ export class ItemReads {
     if (known !== undefined && startedMs < known.untilMs) return known.count;
     const count = await this.#parts.readModel.countVisible(within.number, marks);
     const tookMs = monotonicMs() - startedMs;
-    // Small containers are counted each time.
+    // Small containers are counted every time.
     if (tookMs >= 1) this.#counts.set(within.number, { count, untilMs: startedMs + 20 * tookMs });
     return count;
   }

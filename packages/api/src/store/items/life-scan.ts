@@ -15,18 +15,21 @@ import type { ScanProgress } from '../api/history-api.ts';
 /** Events read at a time. */
 const PAGE_EVENTS = 1_000;
 
-/** One life of an item with all that is recorded of it. */
+/** One life of an item with everything recorded about it. */
 export interface ScannedLife extends ItemName {
   readonly facts: LifeFacts;
 }
 
 /**
- * Every life that a container has had up to the log's head, each once and in no order that means anything; those of
- * purged items by their ledgers. Reads the facts of the log from end to end and keeps a number of each life that is not
- * purged, so it takes 8 MB for a million of them. A life is told at its last event; one whose events are purged and
- * truncated before they are read, by the record of that, which comes behind the head.
+ * Every life that a container has had up to the log's head, each once and in no particular order; lives that were
+ * purged are taken from their ledgers. This reads the log from end to end without bodies. It keeps a number for each
+ * life that is not purged, which takes 8 MB for a million lives.
  *
- * @param upToMs the time when it begins, in milliseconds: of what is told by such a record nothing later is told
+ * A life is returned when its last event is read. If its events are purged and truncated before that, it is returned
+ * when the scan reads the record of the purge behind the head.
+ *
+ * @param upToMs when the scan begins, in milliseconds; of lives found by such a record, nothing later than this is
+ *   returned
  */
 export async function* livesOf(
   log: EventLog,
@@ -49,7 +52,8 @@ export async function* livesOf(
     const toldHere: number[] = [];
     for (const event of events) {
       if (event.position > headPosition) break;
-      // What is truncated meanwhile can't be asked whether it went on; of a later page it is gone.
+      // Only the last event of a stream in this page counts. A stream that is truncated meanwhile can't be asked
+      // whether it goes on, and its events on later pages are gone.
       if (!event.stream.startsWith(prefix) || lastHere.get(event.stream) !== event.position) continue;
       const life = await lifeThatEndsHere(log, event, headPosition);
       if (life !== undefined) {
@@ -67,7 +71,7 @@ export async function* livesOf(
   yield* purgedMeanwhile(log, prefix, told, { headPosition, upToMs, signal });
 }
 
-/** The lives that were gone from the log before it was read where they were: what has purged them is behind the head. */
+/** The lives whose events were gone before the scan reached them. The events that purged them are behind the head. */
 async function* purgedMeanwhile(
   log: EventLog,
   prefix: string,
@@ -91,7 +95,7 @@ async function* purgedMeanwhile(
       const { life } = parseItemStream(stream)!;
       const { end, ...facts } = lifeFacts(life, await lifeTail(log, stream));
       const writes = facts.writes.filter(({ atMs }) => atMs <= upToMs);
-      // It began and ended since.
+      // The life began and ended after the scan began.
       if (writes.length === 0) continue;
       const { id, partitionKey } = data as unknown as ItemName;
       const known = end !== undefined && end.atMs <= upToMs ? { end } : {};
@@ -102,7 +106,7 @@ async function* purgedMeanwhile(
   }
 }
 
-/** One number for a life, of 53 bits. */
+/** A 53-bit number for a life, from a hash of its stream's name. */
 function numberOf(stream: string): number {
   const bytes = hash('sha256', stream, 'buffer');
   return bytes.readUInt32BE(0) * 2 ** 21 + (bytes.readUInt32BE(4) >>> 11);
@@ -117,7 +121,7 @@ async function lifeThatEndsHere(
   if (last === undefined || (last.position > event.position && last.position <= headPosition)) return undefined;
   const { life } = parseItemStream(event.stream)!;
   const { id, partitionKey } = readItemEvent(event).data;
-  // A life of one write is told whole by it.
+  // A life with a single write needs no other event.
   if (last.position === event.position && event.revision === 0) {
     return { id, partitionKey, facts: lifeFacts(life, [event]) };
   }
@@ -132,7 +136,8 @@ async function lifeThatEndsHere(
   });
   if (read === undefined || read.upTo > event.position) return undefined;
   if (read.upTo === event.position && read.hasWrites) return { id, partitionKey, facts: read.known.soFar() };
-  // Purged and truncated since the scan began: the ledger has the writes, and this event was the last that counts.
+  // The life was purged and truncated since the scan began. The ledger has its writes, and this event is the last that
+  // counts.
   const facts = lifeFacts(life, await lifeTail(log, event.stream));
   if (!isItemWrite(event)) {
     const { purge: _, ...before } = facts;

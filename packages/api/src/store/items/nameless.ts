@@ -4,10 +4,10 @@ import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { PartUnreadable } from '../damage.ts';
 import type { Moment, StoreParts } from '../parts.ts';
 
-/** How many are looked at: of a log that has more of them it is enough that there are. */
+/** How many are read at most: if there are more, it is enough to know that there are some. */
 const LOOKED_AT = 1_000;
 
-/** Items of which the log can't say the name, so that each may be one that is asked for by partition key or id. */
+/** Items whose names are lost from the log. Each of them may be the one that is asked for by partition key or id. */
 export async function namelessIn(
   parts: Pick<StoreParts, 'readModel'>,
   { within: { number, state }, marks }: Moment,
@@ -17,7 +17,7 @@ export async function namelessIn(
   return parts.readModel.scanItems(number, scan);
 }
 
-/** @throws {PartUnreadable} where an item that is not found by its name is one of these */
+/** @throws {PartUnreadable} when an item that was not found by its name is one of these */
 export async function assertNotNameless(
   parts: Pick<StoreParts, 'readModel' | 'ports'>,
   moment: Moment,

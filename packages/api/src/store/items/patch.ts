@@ -6,9 +6,9 @@ import { MAX_DOCUMENT_DEPTH } from '../document-limits.ts';
 const refuse = (message: string): Refusal => new Refusal('bad-request', message);
 
 /**
- * Takes a JSON pointer (RFC 6901) apart; the whole document has no path here.
+ * Parses a JSON pointer (RFC 6901). The empty path, which means the whole document, is not allowed.
  *
- * @throws Refusal bad-request for what is none
+ * @throws Refusal bad-request for anything else
  */
 export function parsePatchPath(path: string): readonly string[] {
   if (path.length < 2 || path.length > 4096 || !path.startsWith('/')) {
@@ -26,10 +26,10 @@ export function parsePatchPath(path: string): readonly string[] {
 }
 
 /**
- * The document after all operations, in order. The given document stays as it is; what no operation touches is
- * shared with it.
+ * The document after all operations, applied in order. The given document is not changed; parts that no operation
+ * touches are shared with it.
  *
- * @throws Refusal bad-request when an operation can't be applied, with its number; then none is
+ * @throws Refusal bad-request with the operation's number when an operation can't be applied; then none is
  */
 export function applyPatch(document: Document, operations: readonly PatchOperation[]): Document {
   let patched: Document = document;
@@ -68,26 +68,29 @@ function applyOperation(document: Document, operation: PatchOperation, number: n
   }
 }
 
-/** Exact for integers of which all digits are known. */
+/** Adds exactly when both are integers whose digits are all known. */
 function sumOf(left: number | bigint, right: number | bigint): number | bigint {
   const isExact = (value: number | bigint) => typeof value === 'bigint' || Number.isSafeInteger(value);
   return isExact(left) && isExact(right) ? integerValue(BigInt(left) + BigInt(right)) : Number(left) + Number(right);
 }
 
-/** What an operation is about, and which of the operations it is, counted from 1. */
+/** The target of an operation, and the operation's number, counted from 1. */
 interface Place {
   readonly path: readonly string[];
   readonly op: PatchOperation['op'];
   readonly number: number;
 }
 
-/** Why an operation can't be applied: in the words of the service, by which programs tell one reason from another. */
+/**
+ * The error for an operation that can't be applied. The text is Cosmos DB's own, because programs tell the reasons
+ * apart by it.
+ */
 const cannot = ({ number }: Place, why: string) => new Refusal('bad-request', why, { operation: number });
 
 const shown = (name: string): string => name.slice(0, 200);
 const lastOf = ({ path }: Place): string => shown(path.at(-1)!);
 
-/** An index as it stands in a path: decimal, without leading zeros. */
+/** An array index in a path: decimal, without leading zeros. */
 const INDEX = /^(?:0|[1-9]\d{0,8})$/;
 
 function valueAt(document: Document, path: readonly string[]): { readonly value: unknown } | undefined {
@@ -164,14 +167,14 @@ function remove(document: Document, at: Place): Document {
   });
 }
 
-/** A copy with one property set. Defined, not assigned: a property may be called `__proto__`. */
+/** A copy with one property set. The property is defined, not assigned, because its name may be `__proto__`. */
 function withProperty(object: Document, name: string, value: unknown): Document {
   const copy = { ...object };
   Object.defineProperty(copy, name, { value, enumerable: true, configurable: true, writable: true });
   return copy;
 }
 
-/** Patches must not nest a document, step by step, deeper than one could be sent. */
+/** Repeated patches must not nest a document more deeply than a client could send one. */
 function checkDepth(value: unknown, path: readonly string[]): void {
   const tooDeep = (at: unknown, depthLeft: number): boolean => {
     if (typeof at !== 'object' || at === null) return false;

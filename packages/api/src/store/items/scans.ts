@@ -5,28 +5,28 @@ import type { ContainerNumber, ItemRow, ItemScan } from '@epitaph/projections/re
 import type { Moment, StoreParts } from '../parts.ts';
 import { type KeptScan, MAX_SCANNED_ROWS } from '../item-rows.ts';
 
-/** Rows handed on at a time; between two such batches others get their turn. */
+/** Rows handed out at a time. Other work gets its turn between two batches. */
 const BATCH = 256;
-/** The same for rows that are in memory already. */
+/** As {@link BATCH}, for rows that are already in memory. */
 export const KEPT_BATCH = 1024;
-/** The most rows fetched at a time, where fetching few costs as much as fetching many. */
+/** The most rows fetched at a time, when fetching a few costs as much as fetching many. */
 const LARGEST_FETCH = 4096;
 
 /** A piece of a scan. */
 export interface Scanned {
   readonly rows: readonly ItemRow[];
-  /** Rows that were looked at to find them. */
+  /** Rows that were examined to find these. */
   readonly scanned: number;
-  /** The birth up to which everything has been looked at. */
+  /** The birth up to which every row has been examined. */
   readonly through: number;
-  /** No piece follows. */
+  /** True when no piece follows. */
   readonly isLast: boolean;
 }
 
-/** How a scan behaves towards others. */
+/** How a scan yields to other work. */
 interface ScanManners {
   readonly signal?: AbortSignal | undefined;
-  /** Called between batches; by default they get a turn there. */
+  /** Called between batches. By default other work gets a turn. */
   readonly giveWay?: () => Promise<void>;
 }
 
@@ -40,7 +40,11 @@ export async function rowBornAt(
   return row;
 }
 
-/** The visible items of a scope in order of birth, in batches that may be empty; ends after the last. `wanted`: how many, when that is known. */
+/**
+ * The visible items of a scope in order of birth, in batches that may be empty. Ends after the last item.
+ *
+ * @param options.wanted how many items the caller wants, if it knows
+ */
 export async function* scanScope(
   parts: Pick<StoreParts, 'readModel' | 'rows'>,
   { within, marks }: Moment,
@@ -60,11 +64,11 @@ export async function* scanScope(
   }
   const { signal, giveWay = turn } = manners;
   const changesBefore = kept.changesOf(within.number);
-  // The rows of a whole container are kept for the next scan of it, as long as nothing changes.
+  // The rows of a whole container are kept for the next scan of it, until the container changes.
   const collects = !byIndex && where === undefined && afterBirth === 0 && kept.beginCollecting(within.number);
   let whole: ItemRow[] | undefined = collects ? [] : undefined;
   try {
-    // One row more than wanted shows whether another follows.
+    // One row more than wanted shows whether another page follows.
     let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
     for (let after = afterBirth; ;) {
       signal?.throwIfAborted();
@@ -91,7 +95,7 @@ export async function* scanScope(
         const isLast = start + BATCH >= fetched.length && fetched.length < size;
         yield { rows, scanned: batch.length, through: batch.at(-1)!.birth, isLast };
         if (isLast) return;
-        // Long scans give way, so that they hold no other request.
+        // Long scans yield, so that other requests are not held up.
         await giveWay();
         signal?.throwIfAborted();
       }
@@ -104,7 +108,7 @@ export async function* scanScope(
   }
 }
 
-/** The same for several scopes that have no item in common: all of their items in order of birth. */
+/** As {@link scanScope}, for several scopes without common items. Returns their items merged in order of birth. */
 export async function* scanScopes(
   parts: Pick<StoreParts, 'readModel' | 'rows'>,
   moment: Moment,
@@ -122,7 +126,7 @@ export async function* scanScopes(
   let rows: ItemRow[] = [];
   for (;;) {
     for (const head of left) {
-      // Which row comes next is known only when each scan has given its own next row.
+      // The next row of the result is known only when every scan has its own next row.
       while (head.at === head.rows.length) {
         const { value, done } = await head.scan.next();
         if (done === true) break;
@@ -149,7 +153,7 @@ export async function* scanScopes(
 
 const birthOf = ({ rows, at }: { readonly rows: readonly ItemRow[]; readonly at: number }): number => rows[at]!.birth;
 
-/** The same from kept rows, which may have expired since. */
+/** As {@link scanScope}, from kept rows. Some may have expired since they were read. */
 async function* ofKept(
   scan: KeptScan,
   { within, marks }: Pick<Moment, 'within' | 'marks'>,

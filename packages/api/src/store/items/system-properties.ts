@@ -3,13 +3,13 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { Document, ShownItem } from '../api/items-api.ts';
 import { itemRid } from '../rids.ts';
 
-/** What the server adds to a document, and takes out of one that a client sends. */
+/** Properties that the server adds to a document, and removes from one that a client sends. */
 export const itemSystemProperties = ['_rid', '_self', '_etag', '_attachments', '_ts', '_lsn'] as const;
 
-/** A document as its user has it. */
+/** A document without the server's properties. */
 export function withoutSystemProperties(document: Document): Document {
   if (!itemSystemProperties.some((name) => Object.hasOwn(document, name))) return document;
-  // Deleted from a copy they would leave it a dictionary, which takes longer to read.
+  // Deleting them from a copy would turn it into a dictionary object, which is slower to read.
   const { _rid, _self, _etag, _attachments, _ts, _lsn, ...own } = document;
   return own;
 }
@@ -18,20 +18,20 @@ export const databaseSelf = (database: Pick<DatabaseState, 'rid'>): string => `d
 export const containerSelf = (container: Pick<ContainerState, 'rid' | 'databaseRid'>): string =>
   `dbs/${container.databaseRid}/colls/${container.rid}/`;
 
-/** What the system properties of an item are made of. */
+/** What the system properties of an item are computed from. */
 export type ItemStamp = Pick<ShownItem, 'birth' | 'ts' | 'etag'>;
 type Home = Pick<ContainerState, 'rid' | 'databaseRid'>;
 
-/** The document as clients get it: its own text with the system properties put before the last brace. */
+/** The document as clients get it: its own text, with the system properties inserted before the last brace. */
 export function withSystemProperties(container: Home, item: ItemStamp & Pick<ShownItem, 'json'>): string {
   const rid = itemRid(container.rid, item.birth);
   const comma = item.json.length > 2 ? ',' : '';
-  // An etag is quoted and has nothing else in it that JSON escapes.
+  // An etag is in quotes, and contains nothing else that JSON escapes.
   const etag = `\\"${item.etag.slice(1, -1)}\\"`;
   return `${item.json.slice(0, -1)}${comma}"_rid":"${rid}","_self":"${containerSelf(container)}docs/${rid}/","_etag":"${etag}","_attachments":"attachments/","_ts":${item.ts}}`;
 }
 
-/** The system properties of an item as values, for queries to see. */
+/** The system properties of an item as values, for queries. */
 export function systemPropertiesOf(
   container: Home,
   item: ItemStamp,

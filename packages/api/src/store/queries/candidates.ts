@@ -16,24 +16,24 @@ import { itemsIn } from './named-in-filter.ts';
 import type { QueryPlaces } from './query-places.ts';
 import { MAX_LOOKED_UP, PieceSize, type Run } from './query-run.ts';
 
-/** What tells where a document stands among others. */
+/** What gives a document its place in the order. */
 type Born = Pick<ItemRow, 'birth'>;
 
 /** Visible items, each with its document at the same index. */
 export interface Batch<Row extends Born = ItemRow> {
   readonly rows: readonly Row[];
   readonly documents: readonly Json[];
-  /** No batch follows. */
+  /** True when no batch follows. */
   readonly isLast: boolean;
-  /** Any batch that follows was looked up together with this one. */
+  /** True when every batch that follows was looked up together with this one. */
   readonly isNearEnd: boolean;
-  /** At least one batch follows that was looked up together with this one. */
+  /** True when at least one batch follows that was looked up together with this one. */
   readonly isPart?: boolean;
-  /** The birth up to which everything has been looked at. */
+  /** The birth up to which every row has been examined. */
   readonly through: number;
 }
 
-/** What stands for a document where its `id` and `_ts` are enough. */
+/** Takes the place of a document when its `id` and `_ts` are enough. */
 class Stub {
   readonly id: string;
   readonly _ts: number;
@@ -68,19 +68,22 @@ export class Candidates {
   }
 
   /**
-   * Visible documents that the clear columns don't rule out, in order of birth, in batches that take some milliseconds to
-   * work on: in between others get their turn.
+   * Visible documents that the clear columns don't rule out, in order of birth. Each batch takes a few milliseconds to
+   * process, and other work gets its turn between batches.
    */
   of(run: Run, afterBirth: number): AsyncGenerator<Batch> {
     return this.#inPieces(run, run.plan, this.#found(run, afterBirth));
   }
 
-  /** The same for the plan that chooses them, or, where they are not all at hand, a {@link Stub} of each. */
+  /**
+   * As {@link of}, for the plan that chooses documents. Unless the documents of the container are in memory, each is
+   * represented by a {@link Stub}.
+   */
   toChoose(run: Run, chooser: QueryPlan): AsyncGenerator<Batch> {
     return this.#inPieces(run, chooser, this.#found(run, 0, true));
   }
 
-  /** The documents that rows of a {@link Chosen} stand for; without those that have been erased meanwhile. */
+  /** The documents that rows of a {@link Chosen} represent, without those that have been erased meanwhile. */
   chosen(run: Run, chosen: readonly OrderedRow[]): AsyncGenerator<Batch<Born>> {
     const inOrder = chosen
       .map(({ row, document }) => ({ birth: document!, document: Chosen.documentOf(row) }))
@@ -92,7 +95,9 @@ export class Candidates {
     return this.#inPieces(run, run.plan, [{ rows: inOrder, documents, isLast: true, isNearEnd: true, through }]);
   }
 
-  /** @param plan what they are evaluated with: each has the results of the functions that this calls of it */
+  /**
+   * @param plan evaluates the documents; the results of its function calls are ready for each document of a batch
+   */
   async *#inPieces<Row extends Born>(
     run: Run,
     plan: QueryPlan,
@@ -101,8 +106,8 @@ export class Candidates {
     const ready = run.trialOf(plan);
     let piece = new PieceSize();
     for await (const batch of found) {
-      // Each batch begins with a small piece again: its documents may be a thousand times as much work as those before. Where
-      // they are tried, that tells.
+      // Each batch begins with a small piece again, because its documents may take a thousand times as long as those
+      // before. If documents are tried first, the trial limits the piece.
       if (ready === undefined) piece = new PieceSize();
       const { length } = batch.rows;
       let from = 0;
@@ -136,7 +141,7 @@ export class Candidates {
     const { signal } = run.request;
     const giveWay = () => this.#places.giveWay(run);
     const { definition } = within.state;
-    // An id within a known partition is a look-up, not a scan.
+    // An id within a known partition key is a look-up, not a scan.
     const named = itemsIn(pushdown, definition, scope.partitionKey);
     if (named !== undefined) {
       const rows: ItemRow[] = [];
@@ -147,7 +152,8 @@ export class Candidates {
         const name = await this.#parts.recordedName(within.state, { id, partitionKey });
         const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
         if (row === undefined) await assertNotNameless(this.#parts, run.moment, name);
-        // Half a surrogate pair, which no item's id has, finds the one named by what stands for it in UTF-8.
+        // An unpaired surrogate, which no item's id contains, becomes the replacement character in UTF-8 and finds the
+        // item of that name.
         if (row?.id === name.id && row.birth > afterBirth && !isExpired(row, marks)) rows.push(row);
         if (run.turnMs() >= TURN_MS) await giveWay();
       }
@@ -165,7 +171,7 @@ export class Candidates {
     }
     const clear = clearConditionsOf(pushdown, definition);
     const keys = scan === undefined ? await this.#scopesOf(run) : undefined;
-    // What goes through all rows comes upon these as it does upon others.
+    // A scan of all rows comes across nameless items as it does across others.
     if (!isWhole(recorded) || keys !== undefined || clear !== undefined || where?.ids !== undefined) {
       await this.#assertNoneNameless(run);
     }
@@ -189,16 +195,14 @@ export class Candidates {
     if (isWhole(recorded)) this.#keepDocuments(within.number);
   }
 
-  /** @throws {PartUnreadable} where there is an item without a name which the query doesn't leave out, or may ask for */
+  /** @throws {PartUnreadable} when there is an item without a name that the query may ask for, or does not exclude */
   async #assertNoneNameless(run: Run): Promise<void> {
     const nameless = await namelessIn(this.#parts, run.moment);
     const found = nameless.find((row) => run.where?.ids !== undefined || !run.rulesOut(Stub.of(row)));
     if (found !== undefined) throw namelessUnreadable(found);
   }
 
-  /**
-   * The partition keys that the query names, each as a scope of its own; undefined where all rows have to be scanned.
-   */
+  /** A scope for each partition key that the query names; undefined when all rows have to be scanned. */
   async #scopesOf({ keys, scope: { prefix, range }, moment }: Run): Promise<readonly Scope[] | undefined> {
     if (keys === undefined || keys.length > MAX_LOOKED_UP) return undefined;
     const { state } = moment.within;
@@ -213,7 +217,7 @@ export class Candidates {
     return scopes;
   }
 
-  /** Keeps the documents of a kept scan with it, once all of them have been decoded. */
+  /** Keeps the documents of a kept scan with it once all of them have been decoded. */
   #keepDocuments(container: ContainerNumber): void {
     const { rows } = this.#parts;
     const scan = rows.scanned(container);
@@ -221,7 +225,7 @@ export class Candidates {
     if (documents !== undefined) rows.keepDocuments(container, scan!, documents);
   }
 
-  /** Some rows with their documents, in batches that take some milliseconds to open: documents may be large. */
+  /** Rows with their documents. Each batch takes a few milliseconds to open, because documents may be large. */
   async *#decoded(
     run: Run,
     { rows: candidates, isLast, through }: Pick<Batch, 'rows' | 'isLast' | 'through'>,
@@ -236,10 +240,10 @@ export class Candidates {
     let documents: Json[] = [];
     if (needsBody) await this.#documents.prefetch(wanted, run.room);
     let opening = run.clock();
-    // How much of the loading time others had.
+    // The part of the loading time in which other work had its turn.
     let givenMs = 0;
     for (const row of wanted) {
-      // Of one whose last event can't be read not even that it is there is known.
+      // If the last event of an item can't be read, it is not even known whether the item exists.
       let document = needsBody || isUnreadable(row) ? this.#documents.parsed(row) : Stub.of(row);
       if (document === undefined) {
         const openedMs = opening();
@@ -255,7 +259,7 @@ export class Candidates {
         try {
           document = await this.#documents.parse(state, row, run.room);
         } catch (error) {
-          // One that is damaged keeps no query from its answer that has no part in it, nor from a page that ends before it.
+          // A damaged document must not fail a query that excludes it, nor a page that ends before it.
           if (!(error instanceof PartUnreadable)) throw error;
           if (run.rulesOut(Stub.of(row))) continue;
           if (rows.length > 0) {

@@ -3,7 +3,9 @@ import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { type ClearCondition, clearCondition } from '@epitaph/projections/items/clear-values.ts';
 import type { PathComparison, Pushdown } from '@epitaph/query';
 
-/** What a query's filter says of the values that its container keeps in clear: undefined when it says nothing. */
+/**
+ * The conditions of a query's filter on the values that its container keeps in clear; undefined when there are none.
+ */
 export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefinition): ClearCondition[] | undefined {
   const paths = new Map(
     (definition.epitaph?.clearPaths ?? []).map((path, at) => [nameOfPath(parseDocumentPath(path) ?? []), at]),
@@ -14,7 +16,8 @@ export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefin
     return at === undefined ? [] : [clearCondition(at, op, values)];
   };
   const conditions = pushdown.paths.flatMap(conditionOf);
-  // Of each alternative one part is enough; one that says nothing of such values spoils them all.
+  // One condition for each alternative is enough. If one alternative has none on such values, the alternatives can't be
+  // used.
   const alternatives = (pushdown.alternatives ?? []).map((parts) =>
     parts.flatMap(({ path, value }) => conditionOf({ path, op: '=', values: [value] })).at(0),
   );
@@ -22,12 +25,12 @@ export function clearConditionsOf(pushdown: Pushdown, definition: ContainerDefin
   return conditions.length === 0 ? undefined : conditions;
 }
 
-/** Whether a comparison is of a path that the container keeps in clear. */
+/** Whether a comparison is on a path that the container keeps in clear. */
 export function isOfClearPath({ path }: Pick<PathComparison, 'path'>, { epitaph }: ContainerDefinition): boolean {
   return epitaph?.clearPaths?.some((clear) => nameOfPath(parseDocumentPath(clear) ?? []) === nameOfPath(path)) ?? false;
 }
 
-/** What is left of a filter to be looked up where values in clear are not to be. */
+/** The filter without its comparisons on values in clear, for look-ups that must not use those. */
 export function withoutClearPaths(pushdown: Pushdown, definition: ContainerDefinition): Pushdown {
   const isOther = (part: Pick<PathComparison, 'path'>) => !isOfClearPath(part, definition);
   const { paths, alternatives } = pushdown;
@@ -38,5 +41,5 @@ export function withoutClearPaths(pushdown: Pushdown, definition: ContainerDefin
   };
 }
 
-/** One text for a path, by which it is told from others. */
+/** A text that identifies a path. */
 export const nameOfPath = (names: readonly string[]): string => JSON.stringify(names);

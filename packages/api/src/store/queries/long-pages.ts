@@ -2,17 +2,19 @@ import { randomBytes } from 'node:crypto';
 import { wait } from '../../wait.ts';
 import { inThisHeap } from '../heap.ts';
 
-/** Milliseconds that a request waits for its page. Clients give up after some 60 seconds, and ask for it anew. */
+/**
+ * Milliseconds that a request waits for its page. Clients give up after about 60 seconds and send the request again.
+ */
 const WAIT_MS = 10_000;
-/** Milliseconds that a page is worked on, or kept, while nobody waits for it. */
+/** Milliseconds that a page is worked on, or kept, while no request waits for it. */
 const UNASKED_MS = 30_000;
-/** How many pages may be such that nobody has to wait for them. */
+/** How many pages may be kept for a later request. */
 const MOST_KEPT = inThisHeap(32);
 
-/** A page that is being made, with what its maker knows of it. */
+/** A page that is being made, together with what its maker needs. */
 interface Making {
   readonly page: Promise<unknown>;
-  /** Called when it has ended and nobody is going to fetch it who was told to. */
+  /** Called when the page has ended, if a client was told to fetch it and did not. */
   givenUp(): void;
 }
 
@@ -20,49 +22,52 @@ interface LongPage<Made extends Making> {
   readonly made: Made;
   readonly controller: AbortController;
   isReady: boolean;
-  /** Requests that wait for it now. */
+  /** The number of requests that wait for the page now. */
   waiting: number;
-  /** Set once somebody may ask for it again. */
+  /** Set once a client may ask for the page again. */
   kept?: { readonly id: string; readonly about: string };
-  /** Aborted when somebody asks for it, after nobody did for a while. */
+  /** Ends the time for which the page is kept without a request. Aborted by the next request for the page. */
   unasked?: AbortController;
 }
 
 export interface PageRequest {
-  /** What an earlier answer has called the page, if one has. */
+  /** The id that an earlier answer gave the page, if there was one. */
   readonly id: string | undefined;
-  /** What the page is an answer to: it is given to nobody who asks for anything else. */
+  /** Identifies the question. A page is never returned for another question. */
   readonly about: () => string;
-  /** Whether it is waited for however long it takes. */
+  /** Whether the request waits for the page however long that takes. */
   readonly isAwaited: boolean;
   readonly signal: AbortSignal | undefined;
   readonly standAside: ((wait: () => Promise<void>) => Promise<void>) | undefined;
 }
 
 /**
- * Pages that take longer than clients wait for an answer. A request for one is answered before the page is there, which is
- * worked on meanwhile: whoever asks for it again by its id waits for the same page.
+ * Pages that take longer to make than clients wait for an answer. A request for such a page is answered before the page
+ * is ready, and the work goes on. A client that asks for it again by its id waits for the same page.
  *
- * One that is not known, after a restart or on another node, is begun anew under its id: so whoever is sent to and fro
- * between nodes comes to an end as well.
+ * If the id is unknown, after a restart or on another node, the page is begun again under the same id. So a client
+ * whose requests alternate between nodes gets its page too.
  */
 export class LongPages<Made extends Making> {
   readonly #waitMs: number;
   readonly #kept = new Map<string, LongPage<Made>>();
-  /** Of pages that were given up, until they have ended. */
+  /** Pages that were given up and have not ended yet. */
   readonly #ending = new Set<Promise<unknown>>();
 
-  /** @param waitMs milliseconds that a request waits for its page; with 0 it is told at once to ask for it again */
+  /**
+   * @param waitMs milliseconds that a request waits for its page; with 0 the client is told at once to ask again
+   */
   constructor(waitMs = WAIT_MS) {
     this.#waitMs = waitMs;
   }
 
   /**
-   * Waits for a page for a while.
+   * Waits for a page for a limited time.
    *
-   * @param make begins it; it is to end, and may fail, when its signal is aborted
-   * @returns the page as its maker knows it, and, if it isn't ready, what to ask for it again by
-   * @throws what the request's signal is aborted with, once it is
+   * @param make begins the page; its work must end, and may fail, when the signal is aborted
+   *
+   * @returns the page, and, if it isn't ready, the id by which the client must ask for it again
+   * @throws the reason of the request's signal, if that is aborted
    */
   async ask(
     { id, about, isAwaited, signal, standAside }: PageRequest,
@@ -77,7 +82,7 @@ export class LongPages<Made extends Making> {
     try {
       if (this.#waitMs > 0) {
         const soon = () => untilReady(page, this.#waitMs, signal);
-        // What another request has begun needs nothing of what this one has.
+        // A page that another request has begun does not need the resources that this request holds.
         await (page === known && standAside !== undefined ? standAside(soon) : soon());
       }
       for (; !page.isReady; await untilReady(page, WAIT_MS, signal)) {
@@ -93,12 +98,15 @@ export class LongPages<Made extends Making> {
     }
   }
 
-  /** Forgets pages that are ready and that nobody has fetched: content that they show was erased. They are made anew. */
+  /**
+   * Drops pages that are ready and not fetched, because they may show content that was erased. They are made again on
+   * request.
+   */
   forgetReady(): void {
     for (const page of this.#kept.values()) if (page.isReady && page.waiting === 0) this.#end(page);
   }
 
-  /** Gives up all pages that nobody waits for, and waits for their end. */
+  /** Gives up all pages for which no request waits, and waits for their end. */
   async stop(): Promise<void> {
     for (const page of this.#kept.values()) if (page.waiting === 0) this.#end(page);
     await Promise.all(this.#ending);
@@ -106,7 +114,7 @@ export class LongPages<Made extends Making> {
 
   #keep(page: LongPage<Made>, id: string, about: () => string): void {
     const former = this.#kept.get(id);
-    // It is asked for something else now.
+    // The id is now used for another question.
     if (former !== undefined && former.waiting === 0) this.#giveUp(former);
     if (this.#kept.size >= MOST_KEPT || this.#kept.has(id)) return;
     page.kept = { id, about: about() };
@@ -148,12 +156,13 @@ function begin<Made extends Making>(make: (signal: AbortSignal) => Made): LongPa
   return page;
 }
 
-/** Waits until a page is ready, failed included, or until that takes too long. */
+/** Waits until a page is ready or has failed, for at most `mostMs`. */
 async function untilReady(page: LongPage<Making>, mostMs: number, signal: AbortSignal | undefined): Promise<void> {
   const over = new AbortController();
   const end = (): void => over.abort();
   const leave = (): void => {
-    // A page that nobody can ask for again ends with its request, by what was aborted: it knows what that has cost.
+    // If no client can ask for the page again, it ends with its request, and for the same reason, which knows the cost
+    // so far.
     if (page.kept === undefined) page.controller.abort(signal!.reason);
     else end();
   };

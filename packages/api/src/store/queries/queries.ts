@@ -53,15 +53,16 @@ import { QueryPlaces, workUntil } from './query-places.ts';
 import { type Bounds, PieceSize, Run } from './query-run.ts';
 import { spansOf } from './spans-of-time.ts';
 
-/** The most documents that one page of a streaming query looks at; then it answers with what it has. */
+/** The most documents that one page of a streaming query examines before it is returned with the rows found so far. */
 const MAX_EXAMINED = 20_000;
-/** Bytes of rows that an ordered page keeps to choose from: twice what its text may have, at two bytes a character. */
+/** Bytes of rows that an ordered page keeps to choose from: twice the limit for its text, at two bytes a character. */
 const PAGE_BYTES = 4 * MAX_PAGE_CHARACTERS;
-/** User-defined functions of a container that has none. */
+/** The user-defined functions of a container without any. */
 const NONE: ReadonlySet<string> = new Set();
 
 /**
- * Answers queries: columns in clear pick the rows as the plan says, and the evaluator sees their documents one by one.
+ * Answers queries. The clear columns select the rows according to the plan, and the evaluator gets their documents one
+ * by one.
  */
 export class Queries {
   readonly #parts: StoreParts;
@@ -98,12 +99,12 @@ export class Queries {
     }
   }
 
-  /** Pages that are ready, and that nobody has fetched yet, may show what was erased. */
+  /** Must be called when content was erased: pages that are ready and not fetched may show it. */
   erased(): void {
     this.#longPages.forgetReady();
   }
 
-  /** Gives up what nobody waits for. */
+  /** Gives up the pages for which no request waits. */
   stop(): Promise<void> {
     return this.#longPages.stop();
   }
@@ -143,7 +144,7 @@ export class Queries {
     let told: Work = { examined: 0, extraWork: 0 };
     const untold = (worked: Work): Work => {
       const before = told;
-      // A run that was begun anew has less for a while: what it does once more is told once.
+      // A run that was begun again has done less work for a while. Work that it repeats is reported only once.
       told = {
         examined: Math.max(before.examined, worked.examined),
         extraWork: Math.max(before.extraWork, worked.extraWork),
@@ -167,11 +168,13 @@ export class Queries {
   }
 
   /**
-   * The items that a query's rows come from, as of now.
+   * The items from which a query's rows come, as of now.
    *
-   * @returns undefined when they are more than `most`
-   * @throws Refusal bad-request for a query whose rows don't come from one document each
-   * @throws QueryError for one that lacks a parameter: it would find nothing, or all, without a word of it
+   * @returns undefined when there are more than `most`
+   *
+   * @throws Refusal bad-request for a query whose rows don't each come from one document
+   * @throws QueryError for a query that lacks a parameter: without the error it would silently find nothing, or
+   *   everything
    */
   async rowsOf(
     container: ContainerState,
@@ -185,7 +188,7 @@ export class Queries {
         'The query must choose documents: without aggregates, GROUP BY, DISTINCT, ORDER BY, TOP, OFFSET and LIMIT.',
       );
     }
-    // What an item holds may be damaged: it is opened where the filter asks for it.
+    // The content of an item may be damaged, so it is opened only if the filter needs it.
     const plan = planOf(request, container, { query: withoutValues(whole.query), needsParameters: true });
     const { monotonicMs } = this.#parts.ports;
     await this.#parts.seen('head');
@@ -216,7 +219,8 @@ export class Queries {
       return { rows, texts: rows.map(String) };
     }
     if (isOrdered(plan)) return this.#sorted(run);
-    // A token of an earlier version may count rows for a query that today goes on after a place: it is evaluated anew.
+    // In a token of an earlier version, rows may be counted for a query that now goes on after a place. Such a query is
+    // evaluated from the start.
     if (request.continuation?.kind !== 'skip') {
       if (isRanked(plan)) return this.#ranked(run);
       if (plan.asOffered) return this.#stream(run);
@@ -228,13 +232,13 @@ export class Queries {
     return this.#parts.readModel.countVisible(within.number, marks);
   }
 
-  /** A query whose rows come in document order: each page goes on after the last row of the one before. */
+  /** Answers a query whose rows come in document order. Each page goes on after the last row of the page before. */
   async #stream(run: Run): Promise<Answer> {
     const { request, plan, bounds } = run;
     const last = continuationOf(request, 'after');
     const inside = last?.inside ?? 0;
     const start = last === undefined ? 0 : inside > 0 ? last.birth - 1 : last.birth;
-    // Whether a row is distinct depends on all rows before it: these are evaluated again, and left out of the page.
+    // Whether a row is distinct depends on all rows before it, so these are evaluated again and left out of the page.
     const isAnew = plan.query.distinct;
     const mostExamined = isAnew ? Number.POSITIVE_INFINITY : MAX_EXAMINED;
     let passed = last?.rows ?? 0;
@@ -248,7 +252,7 @@ export class Queries {
         ...(bounds === undefined ? {} : { rows: passed }),
       });
     if (bounds !== undefined && passed >= bounds.to) return page.answer();
-    // A full page has a continuation only if more rows follow: clients take a page without one for the last, and some
+    // A full page has a continuation only if more rows follow. Clients take a page without one for the last, and some
     // rely on the last page having none.
     let fullAt: number | undefined;
     for await (const batch of this.#candidates.of(run, isAnew ? 0 : start)) {
@@ -274,18 +278,19 @@ export class Queries {
         fullAt = birth;
         break;
       }
-      // Rows that a narrower scope left out count as well: looking at them took time.
+      // Rows that a narrower scope left out count as well, because looking at them took time.
       if (run.scanned >= mostExamined && !isLast && isPart !== true && fullAt === undefined) return after(through);
     }
     return page.answer();
   }
 
-  /** ORDER BY and GROUP BY: each page goes on after the place of the last row of the one before. */
+  /** Answers ORDER BY and GROUP BY. Each page goes on after the place of the last row of the page before. */
   async #sorted(run: Run): Promise<Answer> {
     const { request, plan } = run;
     const { resume } = request;
     const begun = continuationOf(request, 'sorted');
-    // Of a client that tells rows apart the continuation is where the page begins that it has not given to its end.
+    // If the client tells rows apart by their place, the continuation is the start of the page of which it has not used
+    // every row.
     const isWithin = resume?.inside !== undefined && (begun?.birth !== resume.birth || begun?.inside !== resume.inside);
     const last = isWithin ? undefined : begun;
     const start = last === undefined ? resumeOf(run) : startOfToken(plan, last);
@@ -315,9 +320,9 @@ export class Queries {
     });
   }
 
-  /** The rows of an ordered page, of the least span of time in which there are enough for it. */
+  /** The rows of an ordered page, from the shortest span of time that has enough for it. */
   async #ordered(run: Run, start: OrderedStart | undefined, offset: number, size: number): Promise<Ordered> {
-    // One row more than fits shows that there is another page; a few more may be needed to tell where that one begins.
+    // One row more than fits shows that there is another page. A few more may be needed to say where that one begins.
     const rows = size + MAX_NEIGHBOURS;
     const { examined, extraWork, memory } = run;
     const { heldBytes } = memory;
@@ -328,16 +333,17 @@ export class Queries {
       run.narrowTo(span);
       const page = await this.#orderedWithin(run, { chooser, start, offset, rows, isAll: isLast === true });
       if (page !== undefined) return page;
-      // What was looked at in vain is not charged for.
+      // The work on a span without enough rows is not charged.
       Object.assign(run, { examined, extraWork });
       memory.releaseTo(heldBytes);
     }
   }
 
   /**
-   * Those among the documents that the run looks at. Where `id` and `_ts` tell which these are, no others are opened.
+   * The rows of an ordered page among the documents that the run looks at. If `id` and `_ts` are enough to choose them,
+   * only the chosen documents are opened.
    *
-   * @returns undefined for a page that is not full, and that others come after
+   * @returns undefined for a page that is not full while documents outside the span may follow
    */
   async #orderedWithin(run: Run, { chooser, start, offset, rows, isAll }: Wanted): Promise<Ordered | undefined> {
     const room = (offset: number) => ({ bytes: PAGE_BYTES, leastRows: offset + 1 + MAX_NEIGHBOURS });
@@ -359,7 +365,7 @@ export class Queries {
       const ordered = new OrderedPage(plan, context, start, rows, room(0));
       const page = await over(ordered, 0, this.#candidates.chosen(run, chosen));
       run.examined = examined;
-      // Where any was erased in between, others take its place.
+      // If a chosen document was erased meanwhile, another one takes its place.
       if (page.isCut || page.rows.length === chosen.length) return page;
       run.examined = 0;
     }
@@ -368,10 +374,13 @@ export class Queries {
     return isMissing(page) ? undefined : page;
   }
 
-  /** Also where all are open: what a query costs, and whether it is refused, goes by the rows that are made. */
+  /**
+   * The plan that chooses rows by `id` and `_ts`; undefined if there is none. It is used even if all documents are in
+   * memory: the charge for a query, and whether it is refused, depend on the rows that are made.
+   */
   #chooserOf({ plan, request, moment }: Run, start: OrderedStart | undefined): QueryPlan | undefined {
     const { state } = moment.within;
-    // A place that is told by its neighbours needs the rows of these.
+    // A place that is given by its neighbours needs the rows of those.
     if (start?.near !== undefined || hasPseudonymousIds(state.definition)) return undefined;
     const { parameters, userFunctions } = request;
     const options = { ...planOptionsOf(state.definition), userFunctions: userFunctions?.names ?? NONE };
@@ -379,8 +388,8 @@ export class Queries {
   }
 
   /**
-   * ORDER BY RANK: a document that comes or goes changes the scores of all others, so each page has the best rows of
-   * those that were not given before.
+   * Answers ORDER BY RANK. A document that is added or removed changes the scores of all others, so each page has the
+   * best rows among those that were not returned before.
    */
   async #ranked(run: Run): Promise<Answer> {
     const { request, plan } = run;
@@ -411,7 +420,7 @@ export class Queries {
     await this.#toEnd(run, ordered, ordered.finishing());
   }
 
-  /** Does what is left to do when there are no more documents. Groups are worked on in pieces, as documents are. */
+  /** Does the remaining work once there are no more documents. Groups are processed in pieces, as documents are. */
   async #toEnd<Result>(
     run: Run,
     evaluation: Pick<Evaluation, 'extraWork'>,
@@ -441,14 +450,15 @@ export class Queries {
     }
   }
 
-  /** Any other query is evaluated anew for each page, and the page is a piece of its answer. */
+  /** Answers any other query. It is evaluated again for each page, and the page is a part of the whole answer. */
   async #whole(run: Run): Promise<Answer> {
     const { request, plan, moment } = run;
     const last = continuationOf(request, 'skip');
     const skip = last?.rows ?? 0;
     const { range } = run.scope;
     if (run.scope.partitionKey === undefined && last?.range !== undefined && isPartOf(range, last.range)) {
-      // The token's range has split since. Its first part gives what is left of the whole, and the others give nothing.
+      // The token's range has been split since. Its first part returns the rest of the whole range, and the other parts
+      // nothing.
       run.scope = { ...run.scope, range: last.range };
       if (!isInRange(startOf(moment.within.state.definition, run.scope), range)) return { rows: [], texts: [] };
     }
@@ -467,7 +477,7 @@ export class Queries {
     };
     const evaluation = startEvaluation(plan, run.context);
     if (plan.readsDocuments) {
-      // One row more than fits says that there is another page.
+      // One row more than fits shows that there is another page.
       const wantsMore = () => evaluation.wantsDocuments && !hasMore;
       for await (const { documents } of this.#candidates.of(run, 0)) {
         for (let next = 0; next < documents.length && wantsMore();) {
@@ -485,22 +495,22 @@ export class Queries {
   }
 }
 
-/** The rows of an ordered page, and what tells where the next one begins. */
+/** The rows of an ordered page, and what is needed to say where the next page begins. */
 type Ordered = ReturnType<OrderedPage['rows']> & { readonly ordered: OrderedPage };
 
-/** What an ordered page is to have. */
+/** The request for an ordered page. */
 interface Wanted {
-  /** Tells the documents of its rows without opening any. */
+  /** Chooses the documents of the rows without opening any. */
   readonly chooser: QueryPlan | undefined;
   readonly start: OrderedStart | undefined;
-  /** How many rows are passed over, and how many are wanted behind these. */
+  /** How many rows to skip, and how many to return after these. */
   readonly offset: number;
   readonly rows: number;
-  /** False if there are documents that are not looked at, all of which come after. */
+  /** False if there are documents outside the span; all of them come later in the order. */
   readonly isAll: boolean;
 }
 
-/** Documents with what tells their places. */
+/** Documents with their births, which give their places. */
 type Offered = Pick<Batch<Pick<ItemRow, 'birth'>>, 'rows' | 'documents'>;
 
 type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
@@ -508,15 +518,15 @@ type Work = Pick<QueryPage, 'examined' | 'extraWork'>;
 /** A page that is being made. */
 interface MadePage {
   readonly page: Promise<QueryPage>;
-  /** Charges work that no answer tells of. */
+  /** Charges the work that no answer has reported. */
   givenUp(): void;
-  /** How much of the work that was done until now nobody has been told of. */
+  /** The part of the work done so far that no answer has reported yet. Counts it as reported. */
   untold(until: Work): Work;
-  /** The answer while it is not ready. */
+  /** The answer when the page is not ready. */
   notReady(id: string, totalMs: number): QueryPage;
 }
 
-/** What a page is an answer to. */
+/** Identifies the question that a page answers. */
 function aboutOf({ rid }: ContainerState, request: QueryRequest): string {
   const { sql, parameters, partitionKey, prefix, range, maxItemCount, continuation, resume, apart } = request;
   const scope = [partitionKey, prefix, range];
@@ -533,8 +543,8 @@ function planOf(
 }
 
 /**
- * The plan of a query. Where a page can go on after a document, TOP, OFFSET and LIMIT are taken out of the plan and
- * returned as bounds: they then count the rows that earlier pages gave, not those that the query would give by now.
+ * The plan of a query. If a page can go on after a document, TOP, OFFSET and LIMIT are removed from the plan and
+ * returned as bounds. They then count the rows that earlier pages returned, not those that the query would find by now.
  */
 function planToPage(
   request: QueryRequest,
@@ -554,7 +564,7 @@ function planToPage(
     : { plan, bounds: undefined };
 }
 
-/** A row with the `_rid` that it is to have. */
+/** A row with the `_rid` that the request assigns to it. */
 function named({ row, document, inside }: OrderedRow, { rowRid }: QueryRequest): Json {
   if (rowRid === undefined || document === undefined || inside === undefined) return row;
   return { ...(row as { readonly [name: string]: Json }), _rid: rowRid(document, inside) };
@@ -564,7 +574,7 @@ function isUnfiltered({ pushdown }: QueryPlan): boolean {
   return pushdown.ids === undefined && pushdown.ts === undefined && pushdown.paths.length === 0;
 }
 
-/** Whether any of the documents from `start` gives a row of a streaming query. */
+/** Whether any of the documents from `start` on gives a row of a streaming query. */
 function givesRows(evaluation: Evaluation, documents: readonly Json[], start: number): boolean {
   evaluation.offer(documents, start);
   return evaluation.hasRows;

@@ -17,7 +17,7 @@ import { tokenDigest } from './token-digest.ts';
 
 export type Answer = Pick<QueryPage, 'rows' | 'texts' | 'continuation'>;
 
-/** The rows of a page, as values and as text, bounded in number and in characters. */
+/** The rows of a page, as values and as text, limited in number and in characters. */
 export class Page {
   readonly #rows: Json[] = [];
   readonly #texts: string[] = [];
@@ -36,7 +36,7 @@ export class Page {
     return this.#rows.length >= this.#size || this.#characters > MAX_PAGE_CHARACTERS;
   }
 
-  /** Takes a row unless it would be one too many, or more text than a page holds; the first is taken whatever its size. */
+  /** Adds a row unless it would exceed the number or the text of a page. The first row is added whatever its size. */
   takeIfItFits(row: Json): boolean {
     if (this.isFull) return false;
     const text = jsonText(row);
@@ -53,7 +53,7 @@ export class Page {
   }
 }
 
-/** The request's continuation, which must be of the kind that this query gives out. */
+/** The request's continuation, which must be of the kind that this query returns. */
 export function continuationOf<Kind extends Continuation['kind']>(
   { continuation }: QueryRequest,
   kind: Kind,
@@ -63,13 +63,13 @@ export function continuationOf<Kind extends Continuation['kind']>(
   return continuation as Extract<Continuation, { readonly kind: Kind }>;
 }
 
-/** What a query's rows are in the order of, so short that it fits into tokens; undefined for the order of documents. */
+/** The order of a query's rows, short enough for a token; undefined for document order. */
 function orderOf(plan: QueryPlan, { parameters }: QueryRequest): string | undefined {
   const text = orderText(plan, parameters as readonly QueryParameter[]);
   return text === undefined ? undefined : tokenDigest(text);
 }
 
-/** @throws Refusal bad-request for a token that says that it is of another order. Those of before did not say. */
+/** @throws Refusal bad-request for a token that names another order; tokens of earlier versions name none */
 export function checkOrder(plan: QueryPlan, request: QueryRequest): void {
   const { continuation } = request;
   const by = continuation === undefined || continuation.kind === 'after' ? undefined : continuation.by;
@@ -77,7 +77,7 @@ export function checkOrder(plan: QueryPlan, request: QueryRequest): void {
   throw new Refusal('bad-request', 'Invalid Continuation Token: it is of a query in another order.');
 }
 
-/** The same place, which says in what order it is one. */
+/** The continuation with the order in which it is a place. */
 export function inOrder(continuation: Continuation, plan: QueryPlan, request: QueryRequest): Continuation {
   if (continuation.kind === 'after') return continuation;
   const by = orderOf(plan, request);
@@ -95,7 +95,7 @@ export const isPartOf = (range: KeyRange | undefined, whole: KeyRange): range is
   range.max <= whole.max &&
   (range.min !== whole.min || range.max !== whole.max);
 
-/** Where a client goes on with an ordered answer. */
+/** Where a client resumes an ordered answer. */
 export function resumeOf({ request: { resume }, plan }: Run): OrderedStart | undefined {
   if (resume === undefined) return undefined;
   if (plan.orderBy.length === 0 || resume.keys.length !== plan.orderBy.length) {
@@ -109,20 +109,20 @@ export function resumeOf({ request: { resume }, plan }: Run): OrderedStart | und
   };
 }
 
-/** The place at which the page before this one ended, as its token tells it. */
+/** The place at which the page before this one ended, read from its token. */
 export function startOfToken(plan: QueryPlan, last: Extract<Continuation, { readonly kind: 'sorted' }>): OrderedStart {
   const { keys, birth, inside, include, near } = last;
   const isWhole = isOfMany(plan) ? keys.length > plan.orderBy.length : keys.length === plan.orderBy.length;
   if (near === undefined && (!isWhole || isOfMany(plan) !== (birth === undefined))) throw invalidContinuation();
-  // A token from before places within documents were told: in descending order, rows of equal values came in another
-  // order then.
+  // A token from a version that did not record places within documents. In descending order, rows of equal values came
+  // in another order then.
   const hasOtherTies = birth !== undefined && inside === undefined && plan.orderBy.some(({ descending }) => descending);
   if (hasOtherTies) throw invalidContinuation();
   const values = keys.map(([value]) => value as Json | undefined);
   return { keys: values, document: birth, inside, exclude: include !== true, near };
 }
 
-/** How many rows TOP or LIMIT still allow. */
+/** How many rows TOP or LIMIT still allows. */
 export const rowsLeft = ({ top, limit }: QueryPlan, given: number): number =>
   Math.max(0, (top ?? limit ?? Number.POSITIVE_INFINITY) - given);
 

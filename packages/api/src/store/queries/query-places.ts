@@ -5,34 +5,37 @@ import { inThisHeap } from '../heap.ts';
 import { IsSlow } from '../slow-lane.ts';
 import type { Run } from './query-run.ts';
 
-/** A query that holds this many bytes holds much, and needs a place to go on. */
+/** A query that holds this many bytes in memory needs a place to go on. */
 const MUCH_BYTES = inThisHeap(1024 * 1024);
-/** How many queries that hold much may run at once. */
+/** How many queries that hold much memory may run at once. */
 const HOLDING_AT_ONCE = 2;
 
-/** How many queries that work long on a document may run at once. */
+/** How many queries that take long on a single document may run at once. */
 const SLOW_AT_ONCE = 4;
 
-/** By the error that a query ended in: what it had worked until then. */
+/** The work that a query had done when it failed, by its error. */
 export const workUntil = new WeakMap<Error, Pick<QueryPage, 'examined' | 'extraWork'>>();
 
 /**
- * Thrown when a query comes to hold much and no place is free. It has changed nothing, and can be run again when one
- * is.
+ * Thrown when a query comes to hold much memory and no place is free. It has changed nothing, so it can be run again
+ * when a place is free.
  */
 class NeedsPlace extends Error {
   override readonly name = 'NeedsPlace';
 }
 
-/** Who may run at once, of queries that hold much or work long on a document; all others run as they come. */
+/**
+ * Limits how many queries that hold much memory or take long on a single document run at once. All others run without a
+ * limit.
+ */
 export class QueryPlaces {
   readonly #holding = new Places(HOLDING_AT_ONCE);
   readonly #slow = new Places(SLOW_AT_ONCE);
   readonly #turns = new Turns();
 
   /**
-   * Runs a query to its end. One that turns out slow, or comes to hold much while no place is free, is run again from
-   * its beginning when it has a place.
+   * Runs a query to its end. A query that turns out to be slow, or comes to hold much memory while no place is free, is
+   * run again from its beginning once it has a place.
    */
   async toItsEnd<Result>(
     { signal, standAside }: QueryRequest,
@@ -57,8 +60,8 @@ export class QueryPlaces {
             throw error;
           }
           if (error instanceof IsSlow) {
-            // It gives the other place back while it waits: the query that has the place it waits for may be waiting
-            // for that one.
+            // The query gives back its other place while it waits, because the query that it waits for may be waiting
+            // for that place.
             if (run.hasPlace) this.#holding.giveBack();
             run.hasPlace = false;
             await enter(this.#slow);
@@ -78,9 +81,9 @@ export class QueryPlaces {
   }
 
   /**
-   * Lets others have their turn, once a query has had its own for long.
+   * Gives other work a turn, once a query has had its own for long.
    *
-   * @throws NeedsPlace for a query that holds much and finds no place free
+   * @throws NeedsPlace for a query that holds much memory and finds no place free
    */
   async giveWay(run: Run): Promise<void> {
     const { signal } = run.request;

@@ -27,22 +27,22 @@ import { IsSlow, SWIFT_MS } from '../slow-lane.ts';
 import { withoutClearPaths } from './clear-filters.ts';
 import { partitionKeysIn } from './named-in-filter.ts';
 
-/** The most partition keys named by a query that are looked up one by one; with more the query scans. */
+/** The most partition keys named by a query that are looked up one by one. With more, the query scans. */
 export const MAX_LOOKED_UP = 100;
-/** Size of the first piece, when it is not known yet how long a document takes. */
+/** Size of the first piece, while it is unknown how long a document takes. */
 const FIRST_DOCUMENTS = 1;
 
-/** Which of its rows a query gives: from a number on, up to but not including another. */
+/** Which of its rows a query returns: from one number up to, but not including, another. */
 export interface Bounds {
   readonly from: number;
   readonly to: number;
 }
 
-/** How many documents, or groups, are worked on in one turn. */
+/** How many documents or groups are processed in one turn. */
 export class PieceSize {
   size = FIRST_DOCUMENTS;
 
-  /** Told how long the last piece took. */
+  /** Adjusts the size to the time that the last piece took. */
   took(ms: number): void {
     if (ms > TURN_MS) this.size = Math.max(1, Math.floor((this.size * TURN_MS) / ms));
     else if (ms < TURN_MS / 4) this.size *= 4;
@@ -53,35 +53,35 @@ export class PieceSize {
 export class Run {
   readonly request: QueryRequest;
   readonly plan: QueryPlan;
-  /** What of the filter is decided without documents. */
+  /** The part of the filter that is decided without documents. */
   readonly pushdown: Pushdown;
   readonly moment: Moment;
-  /** Which of its rows the query gives; undefined where the plan itself sees to that. */
+  /** Which of its rows the query returns; undefined when the plan itself limits them. */
   readonly bounds: Bounds | undefined;
   scope: Scope;
-  /** The partition keys that the filter names, where they are several or none at all: no other key can match. */
+  /** The partition keys that the filter names, when there are several or none at all. No other key can match. */
   readonly keys: readonly NamedKey[] | undefined;
   readonly memory = new Memory(MOST_QUERY_BYTES);
   readonly context: EvaluationContext;
-  /** Of a plan that calls user-defined functions. */
+  /** Set for a plan that calls user-defined functions. */
   readonly calls: FunctionCalls | undefined;
-  /** Milliseconds since its turn began. */
+  /** Milliseconds since the run's turn began. */
   turnMs: () => number;
-  /** True while it has one of the places for queries that hold much in memory. */
+  /** True while the run has one of the places for queries that hold much memory. */
   hasPlace = false;
-  /** True for a query that was found to work long on a document: it runs in the slow lane. */
+  /** True for a query that was found to take long on a single document: it runs in the slow lane. */
   readonly isSlow: boolean;
   /** Documents that the query was evaluated on. */
   examined = 0;
-  /** Units of work on them beyond those that every document takes. */
+  /** Units of work on these documents beyond those that every document takes. */
   extraWork = 0;
-  /** Rows of the read model that were looked at. */
+  /** Rows of the read model that were examined. */
   scanned = 0;
   lookupMs = 0;
   loadMs = 0;
-  /** Whether a row's clear columns let its document satisfy the filter; undefined when they always do. */
+  /** Whether the document of a row can satisfy the filter, by the row's clear columns; undefined when it always can. */
   mayMatch: ((row: ItemRow) => boolean) | undefined;
-  /** What of that a scan can look for; undefined for nothing. */
+  /** The part of {@link mayMatch} that a scan can look for; undefined when there is none. */
   where: RowCondition | undefined;
   readonly room = new ScanRoom();
   readonly #monotonicMs: () => number;
@@ -101,7 +101,8 @@ export class Run {
     this.plan = plan;
     this.moment = moment;
     const { definition } = moment.within.state;
-    // An index over the whole container tells how many have a value, here and elsewhere.
+    // An index covers the whole container, so using it would show how many documents outside the caller's scope have a
+    // value.
     this.pushdown = request.apart === true ? withoutClearPaths(plan.pushdown, definition) : plan.pushdown;
     const { scope, keys } = narrowed(request, plan, definition);
     this.scope = scope;
@@ -112,7 +113,8 @@ export class Run {
     this.#monotonicMs = monotonicMs;
     this.turnMs = this.clock();
     this.isSlow = isSlow;
-    // What is refused as too long is so by the thread's own time: that others had the machine is no fault of the query.
+    // The time limit is measured by the thread's own time: the query must not be blamed when other work had the
+    // machine.
     const limits = isSlow
       ? { monotonicMs: systemClocks.workedMs }
       : { monotonicMs, maxDocumentMs: SWIFT_MS, tooLong: () => new IsSlow() };
@@ -123,7 +125,7 @@ export class Run {
     this.context = this.calls === undefined ? context : { ...context, calls: this.calls };
   }
 
-  /** Has no documents looked at but those of a span of time, all that may match where none is given. */
+  /** Restricts the run to documents of a span of time. Without a span, all documents that may match are examined. */
   narrowTo(span: Pushdown['ts']): void {
     if (span === this.#span) return;
     this.#span = span;
@@ -133,7 +135,10 @@ export class Run {
     this.where = rowCondition(pushdown, definition);
   }
 
-  /** Whether its `id` and `_ts` alone, which `stub` has, rule a document out: it takes a plan, so only what can't be read is looked at so. */
+  /**
+   * Whether a document's `id` and `_ts`, given by `stub`, are enough to rule it out. This needs a plan of its own, so
+   * it is used only for documents that can't be read.
+   */
   rulesOut(stub: Json): boolean {
     const { definition } = this.moment.within.state;
     if (hasPseudonymousIds(definition)) return false;
@@ -144,13 +149,13 @@ export class Run {
     return plan !== undefined && !matches(plan, stub, { nowMs: this.moment.nowMs });
   }
 
-  /** How documents are tried before a plan is evaluated on them; undefined where they need not be. */
+  /** How documents are tried before a plan is evaluated on them; undefined when that is not needed. */
   trialOf(plan: QueryPlan): ReturnType<typeof tryDocuments> | undefined {
     const { context, calls } = this;
     return plan.callsFunctions && calls !== undefined ? tryDocuments(plan, { ...context, calls }) : undefined;
   }
 
-  /** Waits for the results of user-defined functions that are missing. */
+  /** Waits for results of user-defined functions that are still missing. */
   async settle(): Promise<void> {
     const { signal } = this.request;
     signal?.throwIfAborted();
@@ -161,23 +166,23 @@ export class Run {
     } finally {
       this.extraWork += workOfFunctions((userFunctions?.workedMs ?? 0) - workedMs);
     }
-    // Others had their turns meanwhile.
+    // Other work had its turn meanwhile.
     this.turnMs = this.clock();
   }
 
-  /** Bytes that the query has in memory at the moment. */
+  /** Bytes that the query holds in memory now. */
   get heldBytes(): number {
     return this.memory.heldBytes + (this.calls?.heldBytes ?? 0);
   }
 
-  /** Hands documents over as {@link Evaluation.offer} takes them, and counts them. */
+  /** Offers documents to {@link Evaluation.offer}, and counts them. */
   offer(evaluation: Evaluation, documents: readonly Json[], start: number): number {
     const next = this.counted(evaluation, () => evaluation.offer(documents, start));
     this.examined += next - start;
     return next;
   }
 
-  /** Does a piece of an evaluation's work, and adds what it cost to {@link extraWork}, also when it fails. */
+  /** Does a part of an evaluation's work and adds its cost to {@link extraWork}, even if it fails. */
   counted<Result>(evaluation: Pick<Evaluation, 'extraWork'>, work: () => Result): Result {
     const before = evaluation.extraWork;
     try {
@@ -187,19 +192,19 @@ export class Run {
     }
   }
 
-  /** Starts a stopwatch: the function it returns tells the milliseconds since then. */
+  /** Starts a stopwatch: the returned function gives the milliseconds since then. */
   clock(): () => number {
     const startedMs = this.#monotonicMs();
     return () => this.#monotonicMs() - startedMs;
   }
 }
 
-/** A partition key that a query names, or, as a prefix, all those that begin with some components. */
+/** A partition key that a query names, or a prefix that stands for all keys that begin with its components. */
 export type NamedKey = Pick<Scope, 'partitionKey' | 'prefix'>;
 
 /**
- * The scope of a request, narrowed by what the query's filter says of the partition key: no document elsewhere can
- * satisfy it. Where the filter names several keys, they are returned beside the scope.
+ * The scope of a request, narrowed by the query's conditions on the partition key, since no document elsewhere can
+ * satisfy them. If the filter names several keys, they are returned beside the scope.
  */
 function narrowed(
   { partitionKey, prefix, range }: QueryRequest,
@@ -214,15 +219,15 @@ function narrowed(
   });
   const [only] = keys;
   if (only !== undefined && keys.length === 1) {
-    // The prefix that the request asks for has to hold as well.
+    // The prefix of the request must hold as well.
     if (prefix === undefined) return { scope: { ...only, range } };
     const isWithin = only.partitionKey !== undefined && isInScope(definition, { prefix }, only.partitionKey);
     return { scope: isWithin ? { ...only, range } : { prefix, range } };
   }
   const areWhole = keys.every((key) => key.partitionKey !== undefined);
-  // A key that is on record as a pseudonym does not show its first components.
+  // A key that is recorded as a pseudonym does not show its first components.
   const areTold = areWhole || (prefix === undefined && !hasPseudonymousIds(definition));
-  // A rank depends on how rare a word is among all documents, so all of them are looked at.
+  // A rank depends on how rare a word is among all documents, so all documents are needed.
   return areTold && program.rank === undefined ? { scope: { prefix, range }, keys } : { scope: { prefix, range } };
 }
 
@@ -232,7 +237,7 @@ function clearFilter(
   definition: ContainerDefinition,
 ): Run['mayMatch'] {
   const { ts } = pushdown;
-  // Rows with pseudonyms do not have the id and the key; only the document has.
+  // Rows with pseudonyms do not contain the id and the key; only the document does.
   const isTold = !hasPseudonymousIds(definition);
   const ids = isTold && pushdown.ids !== undefined ? new Set(pushdown.ids) : undefined;
   const hasKey = isTold && keys !== undefined ? isAmong(keys, definition) : undefined;
@@ -251,14 +256,14 @@ function rowCondition(pushdown: Pushdown, definition: ContainerDefinition): RowC
   return { ids: isSought ? ids : undefined, minTs: second(ts?.min), maxTs: second(ts?.max) };
 }
 
-/** A bound of a time in seconds, which a query may name beyond what a column takes. */
+/** A bound in seconds, limited to what a column can hold; a query may name any number. */
 const second = (bound: number | undefined): number | undefined =>
   bound === undefined ? undefined : Math.max(0, Math.min(bound, Number.MAX_SAFE_INTEGER));
 
 function isAmong(keys: readonly NamedKey[], definition: ContainerDefinition): (key: string) => boolean {
   const whole = new Set(keys.flatMap(({ partitionKey }) => partitionKey ?? []));
   const prefixes = keys.filter(({ partitionKey }) => partitionKey === undefined);
-  // To compare each row with very many prefixes takes longer than to read its document.
+  // Comparing each row with very many prefixes takes longer than reading its document.
   if (prefixes.length > MAX_LOOKED_UP) return () => true;
   return (key) => whole.has(key) || prefixes.some((prefix) => isInScope(definition, prefix, key));
 }

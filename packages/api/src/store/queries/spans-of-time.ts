@@ -4,18 +4,21 @@ import type { StoreParts } from '../parts.ts';
 import { clearConditionsOf } from './clear-filters.ts';
 import type { Run } from './query-run.ts';
 
-/** How many times as many items a span has as the one before. What is looked at in vain is a part of so many of the rest. */
+/**
+ * How many times more items a span has than the span before. Work on spans that were too small is a fraction of the
+ * rest.
+ */
 const WIDER = 16;
-/** Items that a span is looked up for at most. */
+/** The most items for which a span is looked up. */
 const MOST_ITEMS = 100_000;
 
 type Span = Pushdown['ts'];
 
 /**
- * Spans of `_ts`, in seconds, for a page in the order of that: each begins where the page does, and all items that are in none come after
- * those that are. They grow, and end with the one that has all.
+ * Spans of `_ts`, in seconds, for a page in the order of `_ts`. Each begins where the page begins, and all items
+ * outside the span come after those in it. The spans grow, and the last one has all items.
  *
- * @param rows that the page takes
+ * @param rows the number of rows that the page needs
  */
 export async function* spansOf(
   { readModel }: StoreParts,
@@ -39,7 +42,7 @@ export async function* spansOf(
       upTo: max,
       from: isDescending ? 'newest' : 'oldest',
     } as const;
-    // A filter may leave out any of them, and what is in other ranges.
+    // A filter may exclude any item of the span, and so may the range.
     const isEach = pushdown.complete && run.scope.range === undefined;
     for (let items = isEach ? rows : rows * WIDER; items <= MOST_ITEMS; items *= WIDER) {
       const ts = await readModel.tsAt(number, { ...place, behind: items - 1 });
@@ -53,7 +56,7 @@ export async function* spansOf(
 const fromPlace = (ts: number, isDescending: boolean): Span =>
   isDescending ? { max: Math.floor(ts) } : { min: Math.ceil(ts) };
 
-/** Whether it looks at items of the whole container, found by nothing but their times. */
+/** Whether the run examines items of the whole container, selected by nothing but their times. */
 function isOfContainer({ scope, keys, pushdown, moment }: Run): boolean {
   const { definition } = moment.within.state;
   const isNarrow = scope.partitionKey !== undefined || scope.prefix !== undefined || keys !== undefined;
