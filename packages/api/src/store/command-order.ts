@@ -2,8 +2,8 @@ import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { turn } from '@epitaph/core/turn.ts';
 
 /**
- * One command at a time for each key, in order of arrival. Others than commands wait for the one under way, and have
- * their turn before the next: however many commands queue up, nobody waits for more than one.
+ * Runs one command at a time for each key, in order of arrival. Items and readers wait for the command under way and
+ * have their turn before the next, so however many commands queue up, they wait for one at most.
  */
 export class CommandOrder {
   readonly #queue = new KeyedMutex();

@@ -2,12 +2,12 @@ import { type Clock, GuardedClock } from '@epitaph/core/clock.ts';
 import { wait } from '../wait.ts';
 import type { SeveralNodes } from './parts.ts';
 
-/** How often this node's clock is held against the one that all nodes have in common. */
+/** How often this node's clock is compared with the one that all nodes can ask. */
 const LOOK_EVERY_MS = 1_000;
 
 /**
- * Holds this node's clock against the one that all nodes have in common. Without that a node with a wrong clock would
- * hide and erase for all of them what is not due yet, or stamp what is new as long past.
+ * Compares this node's clock with the one that all nodes can ask. Otherwise a node with a wrong clock would hide and
+ * erase, for all of them, what is not due yet, or stamp new writes as long past.
  */
 export class CommonClock {
   readonly #clock: Clock;
@@ -21,7 +21,7 @@ export class CommonClock {
     this.#monotonicMs = monotonicMs;
   }
 
-  /** Looks once before anything goes by this node's clock, and from then on again and again. */
+  /** Compares once before anything depends on this node's clock, and from then on repeatedly. */
   async start(): Promise<void> {
     const { commonMs } = this.#nodes ?? {};
     if (commonMs === undefined || !(this.#clock instanceof GuardedClock)) return;
@@ -30,7 +30,7 @@ export class CommonClock {
     void this.#run(clock, commonMs);
   }
 
-  /** What a look that is under way brings counts for nothing any more. */
+  /** The result of a comparison under way is ignored from now on. */
   stop(): void {
     this.#stopped.abort();
   }
@@ -40,7 +40,7 @@ export class CommonClock {
     for (;;) {
       await wait(LOOK_EVERY_MS, signal);
       if (signal.aborted) return;
-      // While its server is away nothing is said against this node's clock, and nothing can be erased either.
+      // While the clock's server is away, nothing contradicts this node's clock, and nothing can be erased either.
       await this.#look(clock, commonMs).catch(() => {});
     }
   }
@@ -49,7 +49,7 @@ export class CommonClock {
     const askedMs = this.#monotonicMs();
     const earliestMs = await commonMs();
     if (this.#stopped.signal.aborted) return;
-    // It may have been read at once, or just before the answer came. A millisecond for what it rounds.
+    // The clock may have been read at once, or just before the answer came. The extra millisecond is for rounding.
     clock.observeCommon({ earliestMs, latestMs: earliestMs + (this.#monotonicMs() - askedMs) + 1 });
   }
 }

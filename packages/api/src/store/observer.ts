@@ -2,7 +2,7 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { Histogram, Measurements, OperationKind } from '../metrics/measurements.ts';
 import { traced } from '../telemetry/tracing.ts';
 
-/** Measures and traces what a store does, where it does it. */
+/** Measures and traces what a store does, at the place where it does it. */
 export class Observer {
   readonly #measurements: Measurements;
   readonly #monotonicMs: () => number;
@@ -27,7 +27,7 @@ export class Observer {
     return traced(`epitaph.purge.${step}`, {}, () => this.#timed(this.#measurements.purgeSteps[step], work));
   }
 
-  /** The same log, whose appends are measured. */
+  /** The same log with its appends measured. */
   log(log: EventLog): EventLog {
     const measurements = this.#measurements;
     const append: EventLog['append'] = (appends, options) =>

@@ -8,7 +8,7 @@ const vectorPolicySchema = z.looseObject({
 const computedPropertiesSchema = z.array(z.looseObject({ name: z.string(), query: z.string() }));
 const geospatialSchema = z.looseObject({ type: z.enum(['Geography', 'Geometry']) });
 
-/** What a container says of the queries over its items; nothing of what it has in another shape. */
+/** What a container's definition says about queries over its items. Parts with an unknown shape are left out. */
 export function planOptionsOf(definition: ContainerDefinition): PlanOptions {
   const vectors = partOf(definition, 'vectorEmbeddingPolicy', vectorPolicySchema);
   const computedProperties = partOf(definition, 'computedProperties', computedPropertiesSchema);

@@ -1,9 +1,9 @@
 import { wait } from '../wait.ts';
 
-/** Milliseconds until what a fault has cut short is tried again; twice that after each further fault. */
+/** Milliseconds until work that a fault has cut short is tried again, doubled after each further fault. */
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 60_000;
-/** After so many milliseconds nobody can still be about to record what the vault was told to keep. */
+/** Milliseconds after which no process can still be about to record a hold or floor that it gave to the vault. */
 export const ABANDONED_MS = 3_600_000;
 
 interface Asked {
@@ -12,8 +12,8 @@ interface Asked {
 }
 
 /**
- * Does in the background what a fault has left undone, again and again until it succeeds, without anybody asking and
- * without a restart. What a crash leaves of it is done by the next start.
+ * Repeats in the background what a fault has left undone, until it succeeds, without a request and without a restart.
+ * What a crash leaves undone is done by the next start.
  */
 export class Retries {
   readonly #onFault: (error: unknown) => void;
@@ -23,13 +23,15 @@ export class Retries {
   readonly #open = new Set<string>();
   readonly #mayAppendLate: boolean;
 
-  /** @param mayAppendLate whether the log's server may still record what it was sent before a fault */
+  /**
+   * @param mayAppendLate whether the log's server may still append what it was sent before a fault
+   */
   constructor(onFault: (error: unknown) => void, { mayAppendLate }: { readonly mayAppendLate: boolean }) {
     this.#onFault = onFault;
     this.#mayAppendLate = mayAppendLate;
   }
 
-  /** Does it now, and in the background if that fails. Rejects never. */
+  /** Does the work now, and in the background if that fails. Never rejects. */
   async begin(key: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
@@ -40,8 +42,8 @@ export class Retries {
   }
 
   /**
-   * Does work in a moment. Asked for again under the same key, it waits anew; asked for while it is under way, it is
-   * done once more afterwards.
+   * Does work in a moment. If it is asked for again under the same key, the wait begins again. If it is asked for while
+   * it is under way, it is done once more afterwards.
    *
    * @param waitMs how long to wait, in milliseconds
    */
@@ -51,11 +53,11 @@ export class Retries {
   }
 
   /**
-   * Makes something equal to what is on record, after a fault that leaves unknown whether the record has changed. Where a
-   * server may record what was sent to it a while later, this is done once more when that can no longer be.
+   * Makes something agree with the record after a fault that leaves unknown whether the record has changed. If a server
+   * may record late what was sent to it, this is done once more when that is no longer possible.
    *
-   * @param isSafeNow false where something may have been sent that this would give up; where that may yet come on record,
-   *   its key {@link isOpen} until the end
+   * @param isSafeNow false when something may have been sent that this would give up. While that may still be recorded,
+   *   its key {@link isOpen}
    */
   settle(key: string, work: () => Promise<void>, { isSafeNow }: { readonly isSafeNow: boolean }): void {
     if (!this.#mayAppendLate) return this.again(key, work);
@@ -68,17 +70,23 @@ export class Retries {
     this.again(`${key}, in the end`, inTheEnd, ABANDONED_MS);
   }
 
-  /** True while something that was sent before a fault may yet come on record: what it needs must not be given up. */
+  /**
+   * True while something that was sent before a fault may still be recorded, so that what it needs must not be given
+   * up.
+   */
   isOpen(key: string): boolean {
     return this.#open.has(key);
   }
 
-  /** Told that what was sent before a fault can't come on record any more: something else has come in its place. */
+  /**
+   * Must be called when what was sent before a fault can't be recorded any more, because something else has taken its
+   * place.
+   */
   close(key: string): void {
     this.#open.delete(key);
   }
 
-  /** Begins nothing more, and waits for what is under way. */
+  /** Begins nothing more, and waits for the work under way. */
   async stop(): Promise<void> {
     this.#stopped.abort();
     await Promise.all(this.#running.values());

@@ -2,8 +2,8 @@ import { hash } from 'node:crypto';
 import type { ScriptKind } from '@epitaph/core/script/events.ts';
 
 /**
- * Resource ids are base64 with `-` for `/`, so that they can stand in a path: 4 bytes for a database, 8 for a
- * container, 16 for an item.
+ * Resource ids are base64 with `-` for `/`, so that they can be in a path: 4 bytes for a database, 8 for a container,
+ * 16 for an item.
  */
 const RID = /^(?:[A-Za-z0-9+-]{6}==|[A-Za-z0-9+-]{11}=|[A-Za-z0-9+-]{22}==)$/;
 
@@ -17,24 +17,25 @@ function decodeRid(rid: string): Buffer {
   return Buffer.from(rid.replaceAll('-', '/'), 'base64');
 }
 
-/** True for what has the shape of a resource id of any kind. */
+/** Whether a text has the shape of a resource id of any kind. */
 export function isRid(text: string): boolean {
   return (text.length === 8 || text.length === 12 || text.length === 24) && RID.test(text);
 }
 
-/** Bytes of the containers' rids, decoded once: an item's rid begins with them. */
+/** Bytes of the containers' rids, decoded once, because every item's rid begins with them. */
 const containerBytes = new Map<string, Buffer>();
 
 /**
- * An item's resource id: its container's, then the log position its life began at, which nothing else shares. The
- * position has its lowest byte first: a 16-byte id is an item's, to the .NET clients, if the high half of its last byte is 0.
+ * An item's resource id: its container's, followed by the log position at which its life began, which is unique. The
+ * lowest byte of the position comes first: for the .NET clients, a 16-byte id is an item's if the high half of its last
+ * byte is 0.
  */
 export function itemRid(containerRid: string, birth: number): string {
   let prefix = containerBytes.get(containerRid);
   if (prefix === undefined) {
     prefix = Buffer.alloc(8);
     prefix.write(containerRid.replaceAll('-', '/'), 'base64');
-    // Containers come and go; a cache of their rids must not grow with all that ever were.
+    // Containers come and go, and the cache must not grow with all that ever existed.
     if (containerBytes.size >= 10_000) containerBytes.clear();
     containerBytes.set(containerRid, prefix);
   }
@@ -53,7 +54,10 @@ export function birthOfItemRid(containerRid: string, rid: string): number | unde
   return Number.isSafeInteger(birth) && itemRid(containerRid, birth) === rid ? birth : undefined;
 }
 
-/** A row's of a document that gives several: the item's, then its number, as an attachment's has. */
+/**
+ * The rid of one row of a document that gives several: the item's rid followed by the row's number, like an
+ * attachment's.
+ */
 export function rowRid(containerRid: string, birth: number, inside: number): string {
   const bytes = Buffer.alloc(20);
   decodeRid(itemRid(containerRid, birth)).copy(bytes);
@@ -61,7 +65,7 @@ export function rowRid(containerRid: string, birth: number, inside: number): str
   return encodeRid(bytes);
 }
 
-/** What an item's resource id, or a row's, says; undefined when it is not one of this container. */
+/** The birth in an item's rid, or the birth and the number in a row's; undefined when it is not of this container. */
 export function placeOfRid(containerRid: string, rid: string): { birth: number; inside?: number } | undefined {
   const bytes = decodeRid(rid);
   const birth = birthOfItemRid(containerRid, encodeRid(bytes.subarray(0, 16)));
@@ -72,8 +76,8 @@ export function placeOfRid(containerRid: string, rid: string): { birth: number; 
 }
 
 /**
- * Rids for new databases and containers. Each is a hash of the name and of a number that counts the incarnations
- * of that name, so that two creators of one name meet in one stream and exactly one of them wins.
+ * Rids for new databases and containers. Each is a hash of the name and of a number that counts the incarnations of
+ * that name. So two creators of one name meet in one stream, and exactly one of them wins.
  */
 export function databaseRid(name: string, incarnation: number): string {
   return encodeRid(hash('sha256', `database\n${incarnation}\n${name}`, 'buffer').subarray(0, 4));
@@ -100,7 +104,7 @@ function belowDatabase(ofDatabase: string, text: string): string {
   return encodeRid(Buffer.concat([decodeRid(ofDatabase), own]));
 }
 
-/** What the high half of the last byte says of 16-byte ids. Source: `ResourceId` of the .NET client. */
+/** The high half of the last byte of 16-byte ids, by kind. Source: `ResourceId` of the .NET client. */
 const SCRIPT_BYTES = { 'stored-procedure': 0x80, trigger: 0x70, 'user-defined-function': 0x60 } as const;
 
 export function scriptRid(ofContainer: string, kind: ScriptKind, name: string, incarnation: number): string {

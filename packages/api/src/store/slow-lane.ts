@@ -3,19 +3,19 @@ import { wait } from '../wait.ts';
 import { Places } from '@epitaph/core/places.ts';
 
 /**
- * Milliseconds that a query may work on one document beside others. A few functions that take longer by themselves go on
- * to their end.
+ * Milliseconds that a query may work on one document beside other queries. A few functions that take longer by
+ * themselves run to their end.
  */
 export const SWIFT_MS = 2 * TURN_MS;
 
-/** What works longer has changed nothing, and is to be run anew in the lane of those that do. */
+/** Thrown when work takes longer than that. It has changed nothing, and must be run again in the slow lane. */
 export class IsSlow extends Error {
   override readonly name = 'IsSlow';
 }
 
 /**
- * Work that holds the thread for long: one piece at a time, and none for as long after it as it has taken, so that half of
- * the time is for others.
+ * Runs work that holds the thread for long, one piece at a time. After each piece the lane pauses for as long as the
+ * piece took, so that half of the time is left for other work.
  */
 export class SlowLane {
   readonly #place = new Places(1);
@@ -25,7 +25,7 @@ export class SlowLane {
     this.#monotonicMs = monotonicMs;
   }
 
-  /** Waits until a piece may begin, whose end is to be told in any case. */
+  /** Waits until a piece may begin. The caller must report its end in any case. */
   begin(signal?: AbortSignal): Promise<void> {
     return this.#place.take(signal);
   }
@@ -34,7 +34,7 @@ export class SlowLane {
     void wait(tookMs).then(() => this.#place.giveBack());
   }
 
-  /** Does a piece that may begin, and ends it. */
+  /** Does a piece that may begin, and reports its end. */
   work<Result>(piece: () => Result): Result {
     const startedMs = this.#monotonicMs();
     try {

@@ -15,8 +15,8 @@ import type { ScriptsApi } from './api/scripts-api.ts';
 import type { UsersApi } from './api/users-api.ts';
 
 /**
- * The store as the edge sees it: what HTTP, the command line and in-process users call. Every expected "no" is
- * thrown as a `Refusal` with a code of core/errors.ts.
+ * The store for its callers: HTTP, the command line and in-process users. Every expected "no" is thrown as a `Refusal`
+ * with a code of core/errors.ts.
  */
 export interface StoreApi
   extends
@@ -30,33 +30,43 @@ export interface StoreApi
     RetentionApi,
     ProofsApi,
     OperationsApi {
-  /** Who may spend how much, and who has spent what. The edge asks and tells it; the purge does so itself. */
+  /**
+   * The budgets of request units and what has been spent. The HTTP layer asks it and reports to it; the purge does so
+   * itself.
+   */
   readonly requestUnits: RequestUnits;
   /** What was measured since the start. */
   readonly measurements: Measurements;
   nowMs(): number;
   readonly clockKind: 'system' | 'manual';
   /**
-   * For how long time stands still, in milliseconds, because times were used that the system clock has yet to come to;
-   * until then nothing expires. 0 while it goes on, while it is held, and for a manual clock.
+   * How long time stands still, in milliseconds, because times were used that the system clock has not reached yet.
+   * Until it has, nothing expires. 0 while time goes on, while the clock is held, and for a manual clock.
    */
   clockStandsStillMs(): number;
-  /** Why nothing is stamped, expires or is erased before the clock agrees again or is confirmed; undefined while it goes on. */
+  /**
+   * Why the clock is held: nothing is stamped, expires or is erased before it agrees again or is confirmed. Undefined
+   * while it goes on.
+   */
   clockHeld(): string | undefined;
-  /** @throws Refusal not-supported unless the clock is manual; RangeError for a bad number. */
+  /** @throws Refusal not-supported unless the clock is manual; RangeError for a number that is not allowed */
   advanceClock(milliseconds: number): Promise<number>;
   /**
    * Accepts the wall clock as it is after a jump.
    *
-   * @param options `pausePurge`: who has the purge paused with it. Nothing that is overdue by the new time is erased then,
-   *   also if the pause could not be recorded: until it is, or the purge is resumed.
+   * @param options `pausePurge`: the caller that pauses the purge at the same time. Then nothing that is overdue by the
+   *   new time is erased before the pause is recorded, or the purge is resumed, even if recording fails at first.
+   *
    * @returns the jump that was accepted, undefined if there was none
    */
   confirmClock(options?: { readonly pausePurge?: Caller | undefined }): Promise<ClockJump | undefined>;
-  /** Highest log position that this store knows of. */
+  /** The highest log position that this store knows of. */
   headPosition(): number;
-  /** Whether the log has come to a position. Another node may have written more than is known here: then it is asked. */
+  /**
+   * Whether the log has reached a position. Another node may have written more than this one knows; then the log is
+   * asked.
+   */
   reaches(position: number): MaybePromise<boolean>;
-  /** Ends gracefully: finishes writes under way, refuses new ones, closes files. */
+  /** Closes gracefully: finishes writes under way, refuses new ones, closes files. */
   close(): Promise<void>;
 }

@@ -50,30 +50,30 @@ import { Users } from './catalog/users.ts';
 
 export interface StoreOptions extends Omit<StorePorts, 'clock' | 'clockJump' | 'monotonicMs' | 'newId'> {
   readonly clock: GuardedClock | ManualClock;
-  /** Closes what the ports stand on; called last. */
+  /** Closes the resources behind the ports. Called last. */
   readonly closePorts: () => Promise<void>;
-  /** Policy grace of containers made from now on, in seconds; 24 hours by default. */
+  /** Policy grace of newly created containers, in seconds; 24 hours by default. */
   readonly policyGraceSeconds?: number;
-  /** False leaves the purge to {@link StoreApi.runPurge} alone. */
+  /** If false, the purge runs only in {@link StoreApi.runPurge}. */
   readonly automaticPurge?: boolean;
-  /** Events behind the log from which on the store says that it isn't ready; 10,000 by default. */
+  /** Number of events behind the log from which the store reports that it isn't ready; 10,000 by default. */
   readonly readyLagEvents?: number | undefined;
   readonly onFault?: (error: unknown) => void;
-  /** Told of each event that can't be read, once, when the read models come to it. */
+  /** Called once for each event that can't be read, when the read models come to it. */
   readonly onUnreadable?: (error: UnreadableEvent) => void;
-  /** For a log that keeps what was truncated: after how many seconds it is scavenged again; never by default. */
+  /** Seconds between scavenges, for a log that keeps what was truncated. By default the store starts none. */
   readonly scavengeEverySeconds?: number | undefined;
-  /** What backups need; without it the store takes none. */
+  /** What backups need. Without it, the store takes none. */
   readonly backup?: BackupParts | undefined;
-  /** True for a restore, which erases only in {@link Store.settleRestored}. */
+  /** True for a restore, which erases nothing before {@link Store.settleRestored}. */
   readonly restoring?: boolean | undefined;
-  /** Of a restore: up to which position the log was recorded when the keys were copied, where that is known. */
+  /** Set for a restore: the log's head when the keys were copied, if that is known. */
   readonly keysAsOf?: number | undefined;
-  /** What proofs need; without it the store proves nothing. */
+  /** What proofs need. Without it, the store proves nothing. */
   readonly proof?: ProofParts | undefined;
-  /** Throughput of containers that are made without any, in a database that shares none; none by default. */
+  /** Throughput of containers created without one, in a database that shares none; no throughput by default. */
   readonly defaultThroughput?: Throughput | undefined;
-  /** All containers are without throughput: what they spend is metered and not limited. */
+  /** If true, no container has a throughput: request units are metered but not limited. */
   readonly serverless?: boolean | undefined;
   readonly newId?: () => string;
   readonly monotonicMs?: () => number;
@@ -249,7 +249,7 @@ export class Store implements StoreApi {
         documents.evict(positions);
         queries.erased();
         rows.erased();
-        // If that fails, other nodes keep in memory for a while what no row leads to any more.
+        // If this fails, other nodes keep the content in memory for a while, where no row leads to it any more.
         options.nodes?.readModels.tellErased(positions).catch(() => {});
       },
       othersControl: options.nodes !== undefined,
@@ -296,7 +296,7 @@ export class Store implements StoreApi {
       await store.#begin(options, floors);
       return store;
     } catch (error) {
-      // These work on by themselves, and would keep the process alive.
+      // These run by themselves and would keep the process alive.
       commonClock.stop();
       await retries.stop();
       await purge.stop();
@@ -305,7 +305,7 @@ export class Store implements StoreApi {
     }
   }
 
-  /** Has the vault keep what is on record to be kept, finishes what a crash left half done, and begins to purge. */
+  /** Makes the vault keep what is recorded as kept, finishes what a crash left half done, and begins to purge. */
   async #begin(
     { nodes, restoring = false, keysAsOf, automaticPurge = true, scavengeEverySeconds }: StoreOptions,
     floors: FeedFloors,
@@ -313,7 +313,7 @@ export class Store implements StoreApi {
     const { log, vault, sealer, readModels } = this.#parts.ports;
     await this.#proofs.prepare();
     if (restoring) await this.#holds.recordUnknown(this.#backups.restoring(), keysAsOf);
-    // Before anything is erased the vault keeps what it is on record to keep.
+    // Before anything is erased, the vault must have every recorded hold and floor.
     await this.#holds.settleAll();
     vault.onServerReplaced?.(async () => {
       await new Destructions(log, sealer).assertIn(vault);
@@ -321,11 +321,11 @@ export class Store implements StoreApi {
       await floors.settleAll();
       await this.#holds.settleAll();
     });
-    // A restore does so later, when it knows of all copies of the keys that the erasures have to name.
+    // A restore does this later, when it knows all copies of the keys, which the records of the erasures must name.
     if (!restoring) await this.#erasures.resumeAll();
     const mayPurge = nodes?.roles.has('purge') ?? true;
     await this.#purge.start({ automatic: mayPurge && automaticPurge }).catch((error: unknown) => {
-      // What the read models have of a run that was left open is damaged.
+      // A syntax error means that the read models' record of an unfinished run is damaged.
       throw (error instanceof SyntaxError ? readModels.explained?.(error) : undefined) ?? error;
     });
     if (mayPurge && nodes !== undefined) this.#erasures.watchOthers();
@@ -333,7 +333,7 @@ export class Store implements StoreApi {
     this.#proofs.start();
   }
 
-  /** True while this node keeps the read models up; of several, one does. */
+  /** True while this node keeps the read models up to date. Of several nodes, one does. */
   get projects(): boolean {
     return this.#parts.projector.projects;
   }
@@ -353,7 +353,7 @@ export class Store implements StoreApi {
     };
   };
 
-  /** The rid of the container that has a name, or without that of the database. */
+  /** The rid of the container with a name; without a container name, the rid of the database. */
   #ridOf(database: string | undefined, container: string | undefined): string | undefined {
     const { catalog } = this.#parts;
     const rid = database === undefined ? undefined : catalog.databaseByName(database)?.rid;
@@ -388,7 +388,7 @@ export class Store implements StoreApi {
   setPolicyGrace: StoreApi['setPolicyGrace'] = (...args) =>
     this.#finished(
       this.#catalog.setPolicyGrace(...args).then(async (container) => {
-        // As with a recovery window.
+        // What was about to be erased under the former grace is erased before the answer, and nothing after it.
         await this.#purge.keptFromNow();
         return container;
       }),
@@ -483,20 +483,23 @@ export class Store implements StoreApi {
   backups: StoreApi['backups'] = () => this.#backups.list();
   purgeLedgerHead: StoreApi['purgeLedgerHead'] = () => this.#backups.ledgerHead();
 
-  /** For a store that was just restored: ends what the ledger says was erased, and erases whatever is due. */
+  /**
+   * For a store that was just restored: ends the lives that the ledger says were erased, and erases whatever is due.
+   */
   async settleRestored(from: RestoredFrom): Promise<number> {
     await this.#finished(this.#backups.recordCopies(from.ledger()));
     const { lost = [], unfinished = [], pausesPurge = false } = from;
-    // Paused before anything is erased, so that what was kept by a hold that was lost can be held again.
+    // Pauses before anything is erased, so that an operator can place a lost hold again.
     if (pausesPurge) await this.#finished(this.#purge.pause(this.#backups.restoring()));
-    // They are found by their streams in the log, and ended before the restore is put on record: the secret that their
-    // names are made with may be lost, too.
+    // Lives without keys are found by their streams in the log. They are ended before the restore is recorded, because
+    // the secret behind their names may be lost too.
     const first = await this.#finished(this.#backups.endKeyless(lost));
     await this.#finished(this.#erasures.resumeAll());
     if (lost.length > 0 || unfinished.length > 0) {
       await this.#purge.recordErasures([...first.abandoned, ...unfinished]);
     }
-    // Most of what is due left by a deadline, or with its partition key or container, and the log itself says so.
+    // Most lives that are due ended by a deadline, or with their partition key or container, and the log itself says
+    // so.
     await this.#purge.passFromNow();
     const { livesEnded, abandoned } = await this.#finished(this.#backups.settleRestored(from, first.livesEnded));
     await this.#purge.recordErasures(abandoned);
@@ -539,11 +542,12 @@ export class Store implements StoreApi {
 
   confirmClock: StoreApi['confirmClock'] = async ({ pausePurge } = {}) => {
     const jump = jumpOf(this.#clock);
-    // While the clock is held nothing can be recorded; afterwards the purge would be first.
+    // Nothing can be recorded while the clock is held, and afterwards the purge could run before the pause is recorded.
+    // So the purge is suspended first.
     if (pausePurge !== undefined) this.#purge.suspend();
     if (this.#clock instanceof GuardedClock) this.#clock.confirm();
     if (pausePurge !== undefined) await this.#finished(this.pausePurge(pausePurge));
-    // What a crash has cut short could not be carried out at a start on a clock that was held.
+    // Erasures that a crash cut short could not be carried out at a start with a held clock.
     await this.#finished(this.#erasures.resumeAll());
     this.#purge.lookAgain();
     return jump;
@@ -564,13 +568,13 @@ export class Store implements StoreApi {
     await this.#retries.stop();
     await this.#purge.stop();
     await this.#rebuilds.putOff();
-    // Every request that was let in is answered: a write as soon as it is projected.
+    // Every request that was let in gets its answer; a write gets it when it is projected.
     while (this.#underWay > 0) await new Promise<void>((resolve) => this.#whenIdle.push(resolve));
     await this.#queries.stop();
     await this.#proofs.stop();
     this.#commonClock.stop();
     await this.#parts.projector.close();
-    // Before the ports close: the folder is still this process's own.
+    // Before the ports close, because the folder is still locked by this process then.
     if (this.#clock instanceof GuardedClock) this.#clock.close();
     await this.#closePorts();
   }
@@ -579,7 +583,7 @@ export class Store implements StoreApi {
     return this.#finished(this.#observer.operation(kind, work));
   }
 
-  /** Counts what is under way, so that closing can wait for it. */
+  /** Counts work that is under way, so that closing can wait for it. */
   async #finished<Result>(work: Promise<Result>): Promise<Result> {
     this.#underWay += 1;
     try {
@@ -605,7 +609,7 @@ function projectorOf(
   return new SharedProjector({ log, vault, sealer, readModels: nodes.readModels, mayProject, ...told });
 }
 
-/** Time is at least that of the last event. */
+/** Sets the clock to at least the time of the last event. */
 async function observeLast(log: EventLog, clock: GuardedClock | ManualClock): Promise<void> {
   const last = await log.readAt(await log.head());
   if (last === undefined) return;
@@ -615,9 +619,9 @@ async function observeLast(log: EventLog, clock: GuardedClock | ManualClock): Pr
 
 type ChangedContainers = Pick<ReadModelNews, 'containers' | 'databases'>;
 
-/** The rids of those that are gone, and of databases that went. */
+/** The rids of deleted containers among those that changed, and of deleted databases. */
 function goneAmong({ containers, databases }: ChangedContainers, catalog: Catalog): readonly string[] {
-  // What is told of a database does not name the containers that went with it.
+  // The news of a database does not name the containers that were deleted with it.
   const looked =
     containers === undefined || databases.length > 0
       ? catalog.allContainers()

@@ -11,9 +11,9 @@ import type { Throughput } from '@epitaph/core/throughput/throughput.ts';
 import type { DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import type { Caller, Precondition, Written } from './common.ts';
 
-/** What a proposed TTL policy would do with what the container holds now. */
+/** What a proposed TTL policy would do to the items that a container has now. */
 export interface TtlPreview {
-  /** The policy that it would follow. */
+  /** The policy that it would replace. */
   readonly from: DefaultTtl;
   readonly to: DefaultTtl;
   readonly effectiveFromMs: number;
@@ -21,30 +21,33 @@ export interface TtlPreview {
   readonly items: number;
   readonly atOnce: {
     readonly items: number;
-    /** `_ts` of the one that was written longest ago; null for none. */
+    /** `_ts` of the item whose last write is the oldest; null for none. */
     readonly oldestTs: number | null;
     readonly sample: readonly (ItemName & { readonly ts: number; readonly ttl: number | null })[];
   };
-  /** When the erasure of what expires at once would begin: the policy grace later. */
+  /** When the erasure of what expires at once would begin: after the policy grace. */
   readonly erasedFromMs: number;
-  /** A histogram: items that would expire within so many seconds of the policy's start, and after the bar before. */
+  /**
+   * A histogram. Each bar counts the items that would expire within `withinSeconds` of the policy's start, and later
+   * than those of the bar before.
+   */
   readonly later: readonly { readonly withinSeconds: number | null; readonly items: number }[];
   /** Items that would never expire under it. */
   readonly never: number;
-  /** What keeps the content of what expires at once. It stops the erasure, not the expiry. */
+  /** What keeps the content of items that expire at once. It prevents the erasure, not the expiry. */
   readonly kept: {
     readonly floorSeconds: number;
-    /** Items over which the floor has not passed when the erasure would begin. */
+    /** Items that the retention floor would still keep when the erasure would begin. */
     readonly byFloor: number;
-    /** Items that a hold covers, which may be the same that the floor keeps. */
+    /** Items that a hold covers. The floor may keep the same ones. */
     readonly byHolds: BoundedCount;
     readonly holds: readonly { readonly holdId: string; readonly scope: RecordedScope['kind'] }[];
-    /** How many there are besides; absent for none. */
+    /** How many more holds there are; absent for none. */
     readonly moreHolds?: number;
   };
   /** Items whose own ttl would have no effect. */
   readonly inertTtls: number;
-  /** Items with a `ttl` that is none; it counts as absent. */
+  /** Items with an invalid `ttl`, which counts as absent. */
   readonly unreadableTtls: number;
   readonly brake: TtlBrake | null;
 }
@@ -53,50 +56,53 @@ export interface TtlChange {
   readonly defaultTtl: DefaultTtl;
   /** When it takes effect, in milliseconds; at once by default. */
   readonly effectiveFromMs?: number | undefined;
-  /** Goes past the brake; needs a reason. */
+  /** Overrides the brake; needs a reason. */
   readonly confirmed: boolean;
   readonly reason?: string | undefined;
 }
 
-/** A count that may not be known exactly; where it is, both numbers are equal. */
+/** A count that may not be exact. If it is, both numbers are equal. */
 export interface BoundedCount {
   readonly atLeast: number;
   readonly atMost: number;
 }
 
 /**
- * Databases and containers, by name; client encryption keys, by the rid of their database. Lists are in order of creation.
+ * Databases and containers by name, client encryption keys by the rid of their database. Lists are in order of
+ * creation.
  */
 export interface CatalogApi {
   listDatabases(): readonly DatabaseState[];
   /** @throws Refusal database-not-found */
   database(name: string): DatabaseState;
-  /** A database by rid, deleted ones too. */
+  /** A database by rid, also if it is deleted. */
   databaseByRid(rid: string): DatabaseState | undefined;
   createDatabase(caller: Caller, name: string, throughput?: Throughput): Promise<Written<DatabaseState>>;
   deleteDatabase(caller: Caller, name: string, precondition?: Precondition): Promise<{ position: number }>;
   /**
-   * Makes sure that a name which is not known here is not known anywhere: of several nodes, another may have given it a
-   * moment ago. Without names, makes sure that no list of names leaves one out. Undefined when there is nothing to wait
-   * for.
+   * Makes sure that a name that this node does not know is unknown everywhere: another node may have given it a moment
+   * ago. Without names, makes sure that a list leaves none out. Undefined when there is nothing to wait for.
    *
-   * @param isSure that what has the name here still has it, and what it has itself: another may have deleted that, and given the
-   *   name anew
+   * @param isSure also makes sure that what has the name here still has it, and has its own present state: another node
+   *   may have deleted it and given the name again
    */
   settleNames(database: string | undefined, container: string | undefined, isSure?: boolean): Promise<void> | undefined;
   /**
-   * Remembers what has a name. The function that it returns makes sure what has it by now, on any node, and says whether
-   * that is something else. Undefined where there is one node.
+   * Remembers what has a name. The returned function finds out what has it by now on any node, and says whether that is
+   * something else. Undefined when there is only one node.
    */
   whoHas(database: string | undefined, container: string | undefined): (() => Promise<boolean>) | undefined;
   listContainers(database: string): readonly ContainerState[];
   /** @throws Refusal database-not-found, container-not-found */
   container(database: string, name: string): ContainerState;
-  /** A container by rid, deleted ones too: one that went with its database has when and by whom that was deleted. */
+  /**
+   * A container by rid, also if it is deleted. A container that was deleted with its database says when and by whom
+   * that was deleted.
+   */
   containerByRid(rid: string): ContainerState | undefined;
   /**
-   * Deleted containers that had a name in a database of that name, be it one that was deleted too, newest first: their
-   * history is still there, by their rids.
+   * Deleted containers of a name in databases of a name, which may be deleted too, newest first. Their history can
+   * still be read by their rids.
    */
   deletedContainers(database: string, name: string): readonly ContainerState[];
   createContainer(
@@ -122,9 +128,9 @@ export interface CatalogApi {
     precondition?: Precondition,
   ): Promise<{ position: number }>;
   /**
-   * Changes what a container or a database is provisioned with, by rid as offers name it.
+   * Changes the throughput of a container or a database, given by rid as in an offer.
    *
-   * @throws Refusal precondition-failed for another offer's etag, bad-request for an amount that can't be had
+   * @throws Refusal precondition-failed for another offer's etag, bad-request for an amount that is not allowed
    */
   changeContainerThroughput(
     caller: Caller,
@@ -144,7 +150,7 @@ export interface CatalogApi {
     proposal: { readonly defaultTtl: DefaultTtl; readonly effectiveFromMs?: number | undefined },
   ): Promise<TtlPreview>;
   /**
-   * Changes a container's TTL alone, now or later.
+   * Changes only a container's TTL, now or later.
    *
    * @throws Refusal ttl-change-braked unless confirmed, ttl-change-scheduled, bad-request for a time in the past
    */

@@ -10,41 +10,44 @@ export interface HistoryEntry {
   readonly revision?: number;
   readonly type: string;
   readonly occurredAtMs: number;
-  /** Who acted; absent for a write that is known only from a ledger, which does not keep that. */
+  /** Who acted. Absent for a write that is known only from a ledger, which does not record that. */
   readonly actor?: string;
   readonly position?: number;
   readonly eventId?: string;
   readonly correlationId?: string;
-  /** Id of the event that it comes of, where that is not the request itself: of the script that asked for it, as it was stored. */
+  /**
+   * The id of the event that caused this one, if that is not the request itself: for instance of the event that stored
+   * the script which asked for it.
+   */
   readonly causationId?: string;
-  /** The event's data; for a write known only from the ledger of a purged life, what the ledger says. */
+  /** The event's data. For a write that is known only from the ledger of a purged life: what the ledger has of it. */
   readonly data: Readonly<Record<string, unknown>>;
-  /** True for a write whose event was truncated and whose facts come from the ledger. */
+  /** True for a write whose event was truncated, so that its facts come from the ledger. */
   readonly fromLedger?: boolean;
 }
 
 export interface HistoryPage {
   readonly entries: readonly HistoryEntry[];
-  /** Where the next one begins; absent when nothing is left. */
+  /** Where the next page begins; absent after the last. */
   readonly continuation?: string;
 }
 
 export type Disappearance = Omit<DisappearanceRow, 'container'>;
 
-/** From one instant on and before another, in milliseconds. */
+/** A period, in milliseconds. It includes `fromMs` and excludes `toMs`. */
 export interface Period {
   readonly fromMs?: number | undefined;
   readonly toMs?: number | undefined;
 }
 
-/** Which disappearances: those from one instant on and before another, in milliseconds, after the place of a page before. */
+/** Selects disappearances: in a period, and after the place where the page before ended. */
 export interface DisappearanceFilter extends Period {
   readonly cause?: Disappearance['cause'] | undefined;
   readonly after?: string | undefined;
   readonly limit: number;
 }
 
-/** What an item held at an instant or revision in its past. */
+/** What an item held at an earlier instant or revision. */
 export interface PastContent {
   readonly life: number;
   readonly revision: number;
@@ -54,27 +57,27 @@ export interface PastContent {
   readonly json: string;
 }
 
-/** How far a scan of the log has come. */
+/** The progress of a scan of the log. */
 export interface ScanProgress {
   readonly position: number;
   readonly headPosition: number;
 }
 
-/** Who follows a scan. */
+/** Callbacks of a scan. */
 export interface FollowedScan<Row> {
-  /** Told of each row as it is found; awaited, so that a slow reader slows the scan. */
+  /** Called with each row that is found. It is awaited, so a slow reader slows the scan down. */
   readonly onRow?: ((row: Row) => Promise<void> | void) | undefined;
   readonly onProgress?: ((progress: ScanProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** A life that would have ended otherwise under other policies. */
+/** A life that would have ended differently under other policies. */
 export interface ReplayDifference extends ReplayedLife, ItemName {
   readonly life: number;
 }
 
 export interface ReplaySummary {
-  /** Up to when history was replayed. */
+  /** The time up to which history was replayed. */
   readonly nowMs: number;
   readonly lives: number;
   readonly counts: Readonly<Record<ReplayVerdict, number>>;
@@ -85,15 +88,20 @@ export interface ReplaySummary {
 /** An item that was visible at an instant. */
 export interface ItemAsOf extends ItemName {
   readonly life: number;
-  /** Of its last write by then. Absent, like its ttl, where the record of its erasure has no room for that write. */
+  /**
+   * The time of its last write by then. Absent, like its ttl, if the record of its erasure had no room for that write.
+   */
   readonly writtenAtMs?: number;
   readonly ttl?: number | null;
 }
 
-/** What is on record of items and containers, those that are gone too. `partitionKey` is canonical JSON of an array of components. */
+/**
+ * What is recorded about items and containers, also deleted ones. `partitionKey` is canonical JSON of an array of
+ * components.
+ */
 export interface HistoryApi {
   history(container: ContainerState, id: string, partitionKey: string): Promise<readonly HistoryEntry[]>;
-  /** @throws Refusal bad-request for a continuation that none of its pages gave */
+  /** @throws Refusal bad-request for a continuation that is not one of this history */
   historyPage(
     container: ContainerState,
     id: string,
@@ -103,15 +111,16 @@ export interface HistoryApi {
   /**
    * The container's own facts: creation, policies, deletion.
    *
-   * @param afterRevision only what came after that revision
-   * @param limit so many at most; all by default
+   * @param afterRevision only facts after that revision
+   *
+   * @param limit the most facts; all by default
    */
   containerHistory(container: ContainerState, afterRevision?: number, limit?: number): Promise<readonly HistoryEntry[]>;
   explain(container: ContainerState, id: string, partitionKey: string, atMs?: number): Promise<Explanation>;
   /**
-   * The content of a visible item as it was at an instant, or at a revision of its life.
+   * The content of a visible item at an instant, or at a revision of its life.
    *
-   * @throws Refusal item-not-found for an item that is not visible now, or was not there then
+   * @throws Refusal item-not-found for an item that is not visible now, or did not exist then
    */
   contentAt(
     container: ContainerState,
@@ -120,7 +129,7 @@ export interface HistoryApi {
     when: { readonly atMs?: number | undefined; readonly revision?: number | undefined },
   ): Promise<PastContent>;
   /**
-   * The whole history of a container under other policies, compared with what happened.
+   * Replays the whole history of a container under other policies and compares the result with what happened.
    *
    * @throws Refusal bad-request for policies that are not in order of time
    */
@@ -129,12 +138,15 @@ export interface HistoryApi {
     policies: readonly { readonly fromMs: number; readonly defaultTtl: DefaultTtl }[],
     follow?: FollowedScan<ReplayDifference>,
   ): Promise<ReplaySummary>;
-  /** What was visible in a container at an instant; answers how many items. */
+  /** Finds what was visible in a container at an instant. Returns the number of items. */
   asOf(container: ContainerState, atMs: number, follow?: FollowedScan<ItemAsOf>): Promise<number>;
   disappearances(
     container: ContainerState,
     filter: DisappearanceFilter,
   ): Promise<{ readonly rows: readonly Disappearance[]; readonly continuation?: string }>;
-  /** How many items have expired in a period whose expiry is not on record yet, so that no disappearance tells it. */
+  /**
+   * How many items expired in a period without a record of their expiry yet, so that they are not among the
+   * disappearances.
+   */
   unrecordedExpiries(container: ContainerState, period: Period): Promise<number>;
 }

@@ -5,14 +5,14 @@ import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { AtLeast, Caller, Precondition, UpsertPrecondition, Written } from './common.ts';
 import type { Continuation } from './queries-api.ts';
 
-/** A document as clients give it, without system properties. */
+/** A document as clients send it, without system properties. */
 export type Document = { readonly [property: string]: unknown };
 
-/** One item as it is shown: the document as JSON text plus what the system properties are made of. */
+/** One item as it is shown: the document as JSON text, and the values behind the system properties. */
 export interface ShownItem extends ItemName {
   /** The document without system properties, as JSON text of an object. */
   readonly json: string;
-  /** Position of the life's first event: what `_rid` is made of. */
+  /** Position of the life's first event, from which `_rid` is made. */
   readonly birth: number;
   /** `_ts`, Unix seconds. */
   readonly ts: number;
@@ -22,18 +22,18 @@ export interface ShownItem extends ItemName {
 
 /** An item as a read finds it. */
 export interface FoundItem extends ShownItem {
-  /** Log position of the write that left it so. */
+  /** Log position of the write that left it in this state. */
   readonly position: number;
 }
 
-/** A partial change: operations as Cosmos DB's PATCH has them, already checked for shape. */
+/** A partial update with the operations of Cosmos DB's PATCH, whose shape has been checked. */
 export interface PatchRequest {
   readonly operations: readonly PatchOperation[];
   /** `FROM c WHERE …`; the patch is refused with `patch-condition-not-met` when it does not hold. */
   readonly condition?: string | undefined;
   /**
-   * Called with its size when it is the turn of a large document to be patched. What it throws ends the patch, and
-   * nothing is done.
+   * Called with the size of a large document when it is its turn to be patched. An error that it throws ends the patch
+   * without effect.
    */
   readonly beforeLarge?: ((bytes: number) => void) | undefined;
 }
@@ -44,7 +44,10 @@ export type PatchOperation =
   | { readonly op: 'remove'; readonly path: string }
   | { readonly op: 'move'; readonly path: string; readonly from: string };
 
-/** A document to write, without system properties: its id and key are those in its text. The text is exact; what is parsed has doubles for all numbers. */
+/**
+ * A document to write, without system properties; its id and key are those in its text. The text is exact, while the
+ * parsed document has doubles for all numbers.
+ */
 export interface ItemToWrite extends ItemName {
   readonly document: Document;
   readonly json: string;
@@ -53,7 +56,10 @@ export interface ItemToWrite extends ItemName {
 /** One operation of a batch. */
 export type BatchOperation = {
   readonly precondition?: UpsertPrecondition | undefined;
-  /** Id of the event that it comes of: of the script that asked for it. By default it is the request. */
+  /**
+   * The id of the event that caused this one, such as the one that stored the script which asked for it. By default the
+   * request.
+   */
   readonly causationId?: string | undefined;
 } & (
   | { readonly kind: 'write'; readonly operation: 'create' | 'upsert' | 'replace'; readonly item: ItemToWrite }
@@ -69,20 +75,22 @@ export type BatchResult =
 
 export type BatchOutcome =
   | { readonly kind: 'done'; readonly results: readonly BatchResult[]; readonly position: number }
-  /** The first operation that can't be done, by its index. Nothing was written. */
+  /** The index of the first operation that can't be done. Nothing was written. */
   | { readonly kind: 'refused'; readonly index: number; readonly refusal: Refusal };
 
 /** A page of the items in a scope. */
 export interface ItemsPage extends Scope {
   readonly maxItemCount: number;
   readonly continuation?: Continuation | undefined;
-  /** Wait for this first (session token, consistency level). */
+  /** The read waits for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
 }
 
 /** Items. `partitionKey` is canonical JSON of an array of components. */
 export interface ItemsApi {
-  /** The body's text is stored as it is; the caller has checked that it is an object whose id and key are those given. */
+  /**
+   * The body's text is stored as it is. The caller must have checked that it is an object with the given id and key.
+   */
   writeItem(
     caller: Caller,
     container: ContainerState,
@@ -106,10 +114,11 @@ export interface ItemsApi {
     precondition?: Precondition,
   ): Promise<{ readonly position: number; /** Size of the document that is gone. */ readonly bytes: number }>;
   /**
-   * Carries out operations in order, each seeing what those before it did. Either all of them are recorded or none.
+   * Carries out operations in order; each sees what those before it did. Either all of them are recorded or none.
    *
-   * @param options.dryRun decides only, and writes nothing
-   * @throws Refusal not-supported when the log can't append to several streams at once and this needs to
+   * @param options.dryRun only decides, and writes nothing
+   *
+   * @throws Refusal not-supported when several streams must be appended to at once and the log can't do that
    */
   batchItems(
     caller: Caller,
@@ -117,7 +126,7 @@ export interface ItemsApi {
     operations: readonly BatchOperation[],
     options?: { readonly dryRun?: boolean; readonly atLeast?: AtLeast | undefined },
   ): Promise<BatchOutcome>;
-  /** Every item of a partition key leaves at one instant. Their content is erased by the purge, as after any delete. */
+  /** Every item of a partition key ends at one instant. The purge erases their content, as after any delete. */
   deletePartitionKey(
     caller: Caller,
     container: ContainerState,
@@ -128,14 +137,14 @@ export interface ItemsApi {
   /**
    * The visible item whose life began at a position.
    *
-   * @param isWanted asked before anything of it is opened; by the names that are on record
+   * @param isWanted called with the recorded names before anything of the item is opened
    */
   itemByBirth(
     container: ContainerState,
     birth: number,
     isWanted?: (name: ItemName) => boolean,
   ): Promise<ShownItem | undefined>;
-  /** How many visible items there are; in large containers as of a moment ago. */
+  /** The number of visible items. For large containers it may be a moment old. */
   countItems(container: ContainerState): Promise<number>;
   /** Visible items in order of birth. */
   listItems(

@@ -6,7 +6,7 @@ import type { Caller } from './common.ts';
 import type { PastContent } from './history-api.ts';
 import type { QueryRequest } from './queries-api.ts';
 
-/** What a hold is to cover. Partition keys are canonical JSON of an array of components. */
+/** What a hold should cover. Partition keys are canonical JSON of an array of components. */
 export interface HoldRequest {
   readonly scope:
     | { readonly kind: 'container' }
@@ -19,12 +19,12 @@ export interface HoldRequest {
   readonly reason: string;
 }
 
-/** A hold with all that it names. */
+/** A hold with everything that it names. */
 export type ShownHold = Omit<RecordedHold, 'scope'> & { readonly scope: RecordedScope };
 
 export interface PlacedHold {
   readonly hold: ShownHold;
-  /** False if it stood already. */
+  /** False if the hold existed already. */
   readonly placed: boolean;
 }
 
@@ -41,25 +41,27 @@ export interface RecoveredItem {
   /** `_ts` of the new life. */
   readonly ts: number;
   readonly position: number;
-  /** When it will expire as things stand, in milliseconds; null for never. */
+  /** When the item will expire under the present policies, in milliseconds; null for never. */
   readonly expiresAtMs: number | null;
 }
 
 export interface RecoverySummary {
   readonly recovered: number;
-  /** Items left alone because something was written under their names since, if only by an earlier recovery. */
+  /** Items left alone because something was written under their names since; that may be an earlier recovery. */
   readonly writtenSince: number;
-  /** Items that are still gone, because another item has their value of a unique key. */
+  /** Items that are still gone because another item has their value of a unique key. */
   readonly uniqueKeyTaken: number;
   /** Items left alone because their content is gone. */
   readonly erased: number;
-  /** Items left alone because what the log or the vault has of them is damaged. */
+  /** Items left alone because their data in the log or the vault is damaged. */
   readonly unreadable: number;
 }
 
-/** What keeps content, and what erases it on request. All of it also in containers that are gone. */
+/** What keeps content, and what erases it on request. All of this works for deleted containers too. */
 export interface RetentionApi {
-  /** Holds of a container after a position of the log, in the order in which they were placed, released ones too. */
+  /**
+   * Holds of a container after a position of the log, in the order in which they were placed, including released ones.
+   */
   holds(
     container: ContainerState,
     page: { readonly after: number; readonly limit?: number | undefined },
@@ -89,7 +91,7 @@ export interface RetentionApi {
   /**
    * Erases every life of an item now.
    *
-   * @throws Refusal item-not-found, held with what stands against it
+   * @throws Refusal item-not-found, held with what keeps the item
    */
   eraseItem(
     caller: Caller,
@@ -101,7 +103,7 @@ export interface RetentionApi {
   /**
    * Begins a new life with the content of an ended one, by default the last.
    *
-   * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
+   * @throws Refusal item-not-found, already-exists while a newer life is live, content-erased
    */
   recoverItem(
     caller: Caller,
@@ -110,7 +112,9 @@ export interface RetentionApi {
     partitionKey: string,
     request: { readonly reason: string; readonly life?: number | undefined },
   ): Promise<RecoveredItem>;
-  /** The same for all that the start of one policy took. @throws Refusal bad-request for a policy that there was not */
+  /**
+   * Recovers every item that the start of one policy ended. @throws Refusal bad-request for a policy that never existed
+   */
   recoverPolicy(
     caller: Caller,
     container: ContainerState,
@@ -122,8 +126,8 @@ export interface RetentionApi {
     },
   ): Promise<RecoverySummary>;
   /**
-   * The content of a life that has ended, by default of the last that has content, as its last write or that of a revision had
-   * it; the reading is put on record first.
+   * The content of an ended life, by default of the last one that has content. It is the content of its last write, or
+   * of the write of a revision. The reading is recorded first.
    *
    * @throws Refusal item-not-found, content-erased
    */

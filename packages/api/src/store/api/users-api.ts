@@ -2,9 +2,9 @@ import type { Permission, PermissionTarget } from '@epitaph/core/user/events.ts'
 import type { PermissionState, UserState } from '@epitaph/core/user/state.ts';
 import type { Caller, Precondition, Written } from './common.ts';
 
-/** What a valid token lets its holder do. */
+/** What a valid token allows its holder to do. */
 export interface Grant {
-  /** What events carry: `token:<rid of the permission>`. */
+  /** The actor in events: `token:<rid of the permission>`. */
   readonly actor: string;
   readonly databaseRid: string;
   readonly target: PermissionTarget;
@@ -15,7 +15,7 @@ export type TokenVerdict =
   | { readonly ok: true; readonly grant: Grant }
   | { readonly ok: false; readonly reason: 'malformed' | 'wrong-signature' | 'expired' | 'revoked' };
 
-/** Makes the token of a permission, valid for some seconds. */
+/** Makes a token for a permission, valid for `lifetimeSeconds`. */
 export type TokenSigner = (user: UserState, permission: PermissionState, lifetimeSeconds: number) => string;
 
 /** Users and their permissions, by the rid of their database. Lists are in order of creation. */
@@ -63,7 +63,7 @@ export interface UsersApi {
     name: string | number,
     precondition?: Precondition,
   ): Promise<{ position: number }>;
-  /** What makes resource tokens for the permissions of a database's users. */
+  /** A function that makes resource tokens for the permissions of a database's users. */
   tokenSigner(databaseRid: string): Promise<TokenSigner>;
   verifyResourceToken(token: string): Promise<TokenVerdict>;
 }
