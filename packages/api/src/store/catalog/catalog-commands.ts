@@ -34,11 +34,11 @@ import { assertNotPast, type Previews } from '../retention/previews.ts';
 import { containerRid, databaseRid } from '../rids.ts';
 
 export interface CatalogOptions {
-  /** Policy grace of containers made from now on, in seconds. */
+  /** Policy grace of newly created containers, in seconds. */
   readonly policyGraceSeconds: number;
-  /** Throughput of containers that are made without any, in a database that shares none. */
+  /** Throughput of containers that are created without one, in a database that shares none. */
   readonly defaultThroughput: Throughput | undefined;
-  /** Nothing has a throughput, and nothing can be given one. */
+  /** If true, nothing has a throughput, and nothing can be given one. */
   readonly serverless: boolean;
 }
 
@@ -59,7 +59,7 @@ export class CatalogCommands {
   readonly createDatabase: CatalogApi['createDatabase'] = async (caller, name, throughput) => {
     if (throughput !== undefined) this.#assertProvisioned();
     this.#assertDatabaseNotLost(name);
-    // Each database of that name that is gone has used up a number, so the log need not be asked about these.
+    // Each deleted database of that name has used up a number, so the log need not be asked about these.
     for (let incarnation = this.#parts.catalog.databasesGone(name); ; incarnation++) {
       const rid = databaseRid(name, incarnation);
       const { decision, state, position } = await this.#onDatabase(this.#parts.command(caller), rid, {
@@ -68,7 +68,7 @@ export class CatalogCommands {
         throughput,
       });
       if (decision.kind === 'accepted') return { resource: state!, position, created: true };
-      // A number used up by an earlier incarnation, or by another name with the same hash.
+      // The number was used up by an earlier incarnation, or by another name with the same hash.
       if (decision.refusal.reason !== 'rid-taken') throw databaseRefusal(decision.refusal);
     }
   };
@@ -77,7 +77,7 @@ export class CatalogCommands {
     const database = this.database(name);
     const command = { type: 'DeleteDatabase', ifMatch } as const;
     if (decideDatabase(database, command).kind === 'accepted') {
-      // Of one that lacks events it is to be on record that nothing there has an end but this.
+      // For a container that lacks events, its own stream must record that its items end only now, with the container.
       for (const { rid, lacksEvents } of this.#parts.catalog.liveContainers(database.rid)) {
         if (lacksEvents === true) await this.#deleteByRid(caller, rid, undefined);
       }
@@ -86,7 +86,7 @@ export class CatalogCommands {
     return { position };
   };
 
-  /** Changes what a database's containers share. */
+  /** Changes the throughput that a database's containers share. */
   readonly changeDatabaseThroughput: CatalogApi['changeDatabaseThroughput'] = async (
     caller,
     rid,
@@ -107,7 +107,7 @@ export class CatalogCommands {
     );
   }
 
-  /** Carries out a command on a database that is there. */
+  /** Carries out a command on an existing database. */
   #changeDatabase(
     caller: Caller,
     rid: string,
@@ -123,7 +123,7 @@ export class CatalogCommands {
           return this.#onDatabase(context, rid, command);
         });
         if (done.decision.kind === 'refused') throw databaseRefusal(done.decision.refusal);
-        // Containers that went with it have no feeds any more.
+        // The containers that were deleted with the database have no feeds any more.
         if (isDeleted) await this.#floors.settleAll();
         return done;
       } catch (error) {
@@ -133,7 +133,7 @@ export class CatalogCommands {
     });
   }
 
-  /** How long after it is recorded a TTL change takes effect, in milliseconds. */
+  /** Milliseconds from the time of a TTL change's command until it takes effect. */
   get #policyDelayMs(): number {
     return this.#parts.ports.nodes?.policyDelayMs ?? 0;
   }
@@ -150,7 +150,7 @@ export class CatalogCommands {
     throw new Refusal('database-not-found');
   }
 
-  /** @throws {UnreadableEvent} for one of which the log has lost how it was created, but has containers */
+  /** @throws {UnreadableEvent} for a database that has containers but whose creation the log has lost */
   #assertDatabaseNotLost(name: string): void {
     const { catalog } = this.#parts;
     const rid = databaseRid(name, catalog.databasesGone(name));
@@ -167,7 +167,7 @@ export class CatalogCommands {
     return found;
   }
 
-  /** The container of that name of which the log has lost how it was created: its rid is made of the name. */
+  /** The container of a name whose creation the log has lost. Its rid is computed from the name. */
   #lost(databaseOf: string, name: string): ContainerState | undefined {
     const { catalog } = this.#parts;
     const rid = containerRid(databaseOf, name, catalog.containersGone(databaseOf, name));
@@ -196,8 +196,8 @@ export class CatalogCommands {
     }
     for (let incarnation = this.#parts.catalog.containersGone(databaseOf, name); ; incarnation++) {
       const rid = containerRid(databaseOf, name, incarnation);
-      // One at a time for a rid: the floor of a container that one command is about to make must not be taken by
-      // another for its own.
+      // One command at a time for a rid: a command must not take the floor of a container that another is about to
+      // create for its own.
       const { decision, state, position } = await this.#parts.containerOrder.run(rid, async () => {
         const context = this.#parts.command(caller);
         return this.#onContainer(context, rid, {
@@ -258,8 +258,8 @@ export class CatalogCommands {
   };
 
   /**
-   * What a TTL change would make expire at once, if there is a brake to ask, or another node may set one before the change is
-   * on record; otherwise nothing is counted.
+   * What a TTL change would make expire at once. Counted only if there is a brake, or if another node may set one
+   * before the change is recorded.
    */
   async #underBrake(
     { number, state }: CatalogContainer,
@@ -303,17 +303,17 @@ export class CatalogCommands {
     return this.#changeByRid(caller, rid, () => ({ type: 'ChangeThroughput', change, ifMatch }));
   };
 
-  /** All items of a partition key leave at one instant, by one fact. */
+  /** Deletes all items of a partition key at one instant, with one event. */
   async deletePartitionKey(caller: Caller, container: ContainerState, key: string): Promise<{ position: number }> {
     const partitionKey = await this.#parts.recordedPartitionKey(container, key);
     return this.#parts.containerOrder.run(container.rid, async () => {
-      // A write that was decided without knowing of this must not come after it in the log.
+      // A write that was decided without knowing of this delete must not come after it in the log.
       await this.#parts.writesDone(container);
       const policyDelayMs = this.#policyDelayMs;
       const { decision, position } = await this.#inTime(policyDelayMs, (isLate) => {
         const context = this.#parts.command(caller);
         const { nowMs } = context;
-        // What had expired by now left by its deadline, and the rest with the key: no policy that comes later may change
+        // What has expired by now ended by its deadline, and the rest ends with the key. No later policy may change
         // that.
         this.#parts.expirySeen(this.#parts.catalog.containerByRid(container.rid)!.number, nowMs);
         const command = { type: 'DeletePartitionKey', partitionKey, nowMs, policyDelayMs } as const;
@@ -325,7 +325,7 @@ export class CatalogCommands {
   }
 
   /**
-   * Carries out a command on a container that is there. Writes and reads of its items wait meanwhile: nobody reads by
+   * Carries out a command on an existing container. Writes and reads of its items wait meanwhile, so that no read uses
    * the old policy at an instant at which the new one is in force.
    */
   #change(caller: Caller, database: string, name: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
@@ -334,14 +334,14 @@ export class CatalogCommands {
 
   #changeByRid(caller: Caller, rid: string, commandOf: CommandOf): Promise<Written<ContainerState>> {
     return this.#parts.containerOrder.run(rid, async () => {
-      // What a change makes expire is counted under the policies and the brake that any node has set.
+      // What a change makes expire is counted with the policies and the brake that any node has set.
       await this.#parts.confirmCatalog(0);
       const container = this.#parts.catalog.containerByRid(rid)!;
       const policyDelayMs = this.#policyDelayMs;
       const atFirst = this.#parts.policyCommand(caller, [container.number]);
       const command = await commandOf(container, atFirst.nowMs);
       const { decision, state, position } = await this.#inTime(policyDelayMs, (isLate) => {
-        // What it takes to make the command may have taken long.
+        // Making the command may have taken long.
         const context = policyDelayMs === 0 ? atFirst : this.#parts.policyCommand(caller, [container.number]);
         return this.#onContainer(context, rid, { ...command, nowMs: context.nowMs, policyDelayMs }, isLate);
       });
@@ -351,9 +351,9 @@ export class CatalogCommands {
   }
 
   /**
-   * A policy takes effect so long after the time of its command. If the record came later than that, other nodes would
-   * have answered by the policy before, and a delete would take what they have written since its time: so the command is
-   * given a new time where too much of that has passed.
+   * A policy takes effect a fixed delay after the time of its command. If it were recorded too late, other nodes would
+   * have answered by the policy before, and a delete would take writes that they made after its time. So a command that
+   * is too late is repeated with a new time.
    */
   async #inTime<Result>(policyDelayMs: number, work: (isLate: () => boolean) => Promise<Result>): Promise<Result> {
     const { monotonicMs } = this.#parts.ports;
@@ -398,7 +398,8 @@ export class CatalogCommands {
     let mayNeedFloor = false;
     try {
       if ('definition' in command) {
-        // What a feed promises to show must not be erased between the record of its policy and the vault's floor.
+        // Events that a feed promises to show must not be erased between the record of its policy and the floor in the
+        // vault.
         await this.#floors.raise(rid, command.definition);
         mayNeedFloor = feedFloorSeconds(command.definition) > 0;
       }
@@ -423,12 +424,15 @@ export class CatalogCommands {
 
 interface Done<State, Decision> {
   readonly decision: Decision;
-  /** As the command left it; on several nodes another may have changed it since. Undefined for what never was. */
+  /**
+   * The state as the command left it; on several nodes another may have changed it since. Undefined if it never
+   * existed.
+   */
   readonly state: State | undefined;
   readonly position: number;
 }
 
-/** Makes a command when it is its turn, for the container as it is then, and the time. */
+/** Makes a command when it is its turn, from the container as it is then and the time. */
 type CommandOf = (
   container: CatalogContainer,
   nowMs: number,
@@ -440,7 +444,7 @@ type CommonReason = 'not-found' | 'already-exists' | 'precondition-failed' | 'ri
 type CommonRefusal = ThroughputRefusal | { readonly reason: Exclude<CommonReason, ThroughputRefusal['reason']> };
 
 function databaseRefusal(refused: DatabaseRefusal): Refusal {
-  // To clients a database without throughput has no offer at all.
+  // For clients, a database without throughput has no offer at all.
   if (refused.reason === 'no-throughput') return new Refusal('offer-not-found');
   return refusal(refused, 'database-not-found');
 }
@@ -516,7 +520,7 @@ function refusal(refused: CommonRefusal, notFound: ErrorCode): Refusal {
   }
 }
 
-/** How clients ask for a change between manual and autoscale throughput. */
+/** The headers by which clients ask for a change between manual and autoscale throughput. */
 const migrationHeaders = {
   autoscale: 'x-ms-cosmos-migrate-offer-to-autopilot',
   manual: 'x-ms-cosmos-migrate-offer-to-manual-throughput',

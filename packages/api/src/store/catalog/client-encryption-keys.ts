@@ -52,7 +52,7 @@ export class ClientEncryptionKeys {
     const command = { type: 'RewrapClientEncryptionKey', wrappedKey, ifMatch } as const;
     const { decision, state, position } = await this.#on(caller, rid, command);
     if (decision.kind === 'accepted') return { resource: state!, position, created: false };
-    // Read models from before have it: it must not pass for one that never was.
+    // Read models from before the loss may have the key, which must not pass for one that never existed.
     if (decision.refusal.reason === 'not-found')
       await assertEndNotLost(this.#parts.ports.log, clientEncryptionKeyStream(rid));
     invariant(decision.refusal.reason === 'precondition-failed', 'a key that was found stays');

@@ -10,27 +10,27 @@ interface Recordable {
   readonly data: object;
 }
 
-/** How a command is decided on what the catalog has an entry of. */
+/** A command on an entry of the catalog. */
 interface EntryCommand<State, Event extends Recordable, Refusal> {
   readonly stream: string;
   readonly evolve: (state: State | undefined, event: RecordedEvent) => State;
   readonly decide: (state: State | undefined) => Decision<Event, Refusal>;
-  /** Of each type of event, as it is written now. */
+  /** The version that is written now, for each type of event. */
   readonly versions: Readonly<Record<Event['type'], number>>;
-  /** What the read models have: where the log has lost some of it, that can be taken away all the same. */
+  /** The entry in the read models. If the log has lost a part of it, the entry can still be deleted. */
   readonly known?: () => State | undefined;
-  /** One at a time: a loser would only decide again. */
+  /** Runs one command at a time: of two at once, one would lose the append and have to decide again. */
   readonly order?: KeyedMutex;
 }
 
-/** Decides a command on an entry of the catalog, and answers once that shows what was recorded. */
+/** Decides a command on an entry of the catalog. Resolves once the catalog shows what was recorded. */
 export async function onEntry<State, Event extends Recordable, Refusal>(
   parts: StoreParts,
   context: CommandContext,
   { stream, evolve, decide, versions, known, order }: EntryCommand<State, Event, Refusal>,
 ): Promise<{
   readonly decision: Decision<Event, Refusal>;
-  /** The entry after the command; as it was, if that was refused. */
+  /** The entry after the command; unchanged if that was refused. */
   readonly state: State | undefined;
   readonly position: number;
 }> {

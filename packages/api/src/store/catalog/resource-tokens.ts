@@ -5,7 +5,7 @@ import type { TokenSigner, TokenVerdict } from '../api/users-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { permissionRid } from '../rids.ts';
 
-/** What is signed: the user, the permission, the state of it, and when the token ends, in Unix seconds. */
+/** The signed payload: the user, the permission, the permission's etag, and when the token ends, in Unix seconds. */
 const payloadSchema = z.tuple([z.string(), z.int(), z.string(), z.int()]);
 
 interface SignedToken {
@@ -17,9 +17,9 @@ interface SignedToken {
 const TOKEN = /^type=resource&ver=1&sig=([A-Za-z0-9+/]{43}=);([A-Za-z0-9_-]{1,400});$/;
 
 /**
- * Resource tokens. A token says which permission it is of and which etag that had, so nothing is kept of tokens: the
- * signature shows that the store made it, and it ends with its time, or when the permission is replaced or deleted,
- * or its user, database or container is. The secret is the database's own and lives in the vault.
+ * Resource tokens. A token names its permission and the etag that this had, so the store keeps nothing about tokens.
+ * The signature shows that the store made it. It ends with its time, or when the permission is replaced or deleted, or
+ * its user, database or container is deleted. The secret belongs to the database and is kept in the vault.
  */
 export class ResourceTokens {
   readonly #parts: StoreParts;
@@ -46,7 +46,7 @@ export class ResourceTokens {
     const facts = payload === undefined ? undefined : readPayload(payload);
     if (signature === undefined || payload === undefined || facts === undefined) return refused('malformed');
     const signed = { signature: Buffer.from(signature, 'base64'), payload, facts };
-    // What another node has taken back is no good here, either; and what it gave out since is.
+    // A token that another node has revoked must not be valid here, and one that it has issued since must be.
     await this.#parts.confirmCatalog();
     const verdict = await this.#check(signed);
     if (verdict.ok || verdict.reason !== 'revoked' || this.#parts.ports.nodes === undefined) return verdict;
@@ -60,8 +60,9 @@ export class ResourceTokens {
     const user = catalog.entry('user', userRid)?.state;
     const database = user === undefined ? undefined : catalog.databaseByRid(user.databaseRid);
     const permission = user?.permissions.find((each) => each.birth === birth);
-    // Whose secret to check with is not known any more, or never was. Rids come from names, which a stranger may guess, and
-    // etags do not: whom no permission was shown has no secret made, and is not told by the time it takes which users there are.
+    // The database whose secret made the token is unknown. Rids come from names, which a stranger may guess, but etags
+    // can't be guessed. So a caller that was never shown a permission can't make the vault create a secret, nor learn
+    // from the time of the answer which users exist.
     if (user === undefined || database?.status !== 'live' || permission?.etag !== `"${etag}"`)
       return refused('revoked');
     const expected = signatureOf(await this.#secret(user.databaseRid), payload);
@@ -80,12 +81,12 @@ export class ResourceTokens {
     };
   }
 
-  /** The database's secret, asked of the vault once. */
+  /** The database's secret. The vault is asked for it once. */
   #secret(databaseRid: string): Promise<KeyObject> {
     let secret = this.#secrets.get(databaseRid);
     if (secret === undefined) {
       secret = this.#parts.ports.vault.containerSecret(databaseRid).then((bytes) => createSecretKey(bytes));
-      // A vault that failed is asked again.
+      // After a failure the vault is asked again.
       secret.catch(() => this.#secrets.delete(databaseRid));
       if (this.#secrets.size >= 1_000) this.#secrets.clear();
       this.#secrets.set(databaseRid, secret);

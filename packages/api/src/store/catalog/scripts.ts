@@ -34,7 +34,7 @@ export class Scripts {
     return found;
   }
 
-  /** Of a container one after the other, so that each sees how many there are. */
+  /** One write at a time for each container, so that each sees how many scripts there are. */
   readonly write: ScriptsApi['writeScript'] = (...asked) => this.#order.run(asked[1].rid, () => this.#write(...asked));
 
   readonly #write: ScriptsApi['writeScript'] = async (

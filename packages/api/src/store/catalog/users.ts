@@ -16,12 +16,12 @@ import type { StoreParts } from '../parts.ts';
 import { userRid } from '../rids.ts';
 import { onEntry } from './on-entry.ts';
 
-/** How often a renaming that lost a race is tried again. */
+/** How often a renaming that lost a race is repeated. */
 const MAX_ATTEMPTS = 20;
 
 interface Done {
   readonly decision: UserDecision;
-  /** The user after the command; as it was, if that was refused. */
+  /** The user after the command; unchanged if that was refused. */
   readonly state: UserState | TakenUserName | undefined;
   readonly position: number;
 }
@@ -52,13 +52,13 @@ export class Users {
       if (done.decision.kind === 'accepted') return { resource: live(done), position: done.position, created: true };
       const holder = await this.#holder(done, name);
       if (holder === undefined) continue;
-      // A user is no more than its name, so there is nothing to change.
+      // A user has nothing but its name, so there is nothing to change.
       if (operation === 'upsert') return { resource: holder, position: done.position, created: false };
       throw new Refusal('already-exists');
     }
   };
 
-  /** The user that a name belongs to, after a stream for it was refused; undefined to go on to the next stream. */
+  /** The user to whom a name belongs, after the stream for it was refused; undefined to go on to the next stream. */
   async #holder({ decision, state }: Done, name: string): Promise<UserState | undefined> {
     invariant(decision.kind === 'refused', 'only a refusal has a holder');
     const { refusal } = decision;
@@ -75,8 +75,8 @@ export class Users {
   }
 
   /**
-   * Gives a user another name. The user keeps its stream and rid, so the name is taken in the stream that it leads to,
-   * in one append with the renaming: two users of one name can't come of it.
+   * Renames a user. The user keeps its stream and rid. So the new name is claimed in the stream that the name leads to,
+   * in one append with the renaming, and two users can't get one name.
    */
   readonly rename: UsersApi['renameUser'] = async (caller, databaseRid, name, newName, { ifMatch } = {}) => {
     const user = this.find(databaseRid, name);

@@ -44,10 +44,10 @@ import {
 import type { StoreParts } from '../parts.ts';
 
 const LATEST_MS = Number.MAX_SAFE_INTEGER;
-/** Events of a container that are read at once: one may name ten thousand lives. */
+/** Events of a container that are read at a time. One event may name ten thousand lives. */
 const EVENTS_AT_ONCE = 32;
 
-/** Answers questions about the past from the log itself, so that no projection has to be up to date or right. */
+/** Answers questions about the past from the log itself, so the answers do not depend on a projection. */
 export class Histories {
   readonly #parts: StoreParts;
 
@@ -55,20 +55,20 @@ export class Histories {
     this.#parts = parts;
   }
 
-  /** Every recorded fact of an item, all lives, in order. Writes that were truncated come from the ledger. */
+  /** Every recorded fact of an item, over all its lives, in order. Truncated writes come from the ledger. */
   async history(container: ContainerState, givenId: string, givenKey: string): Promise<readonly HistoryEntry[]> {
     return (await this.historyPage(container, givenId, givenKey, {})).entries;
   }
 
   /**
-   * A page of it: at most so many facts after a place. No more is read, since an item may have been written a million
-   * times.
+   * A page of the history: at most `limit` facts after a place. No more is read, because an item may have been written
+   * a million times.
    */
   readonly historyPage: HistoryApi['historyPage'] = async (container, givenId, givenKey, { after, limit }) => {
     const entries: HistoryEntry[] = [];
     const name = await this.#parts.recordedName(container, { id: givenId, partitionKey: givenKey });
     const prefix = await this.#parts.ports.naming.itemStreamPrefix(container.rid, name.partitionKey, name.id);
-    // One more shows that there is another page.
+    // One fact more than wanted shows that there is another page.
     const wanted = limit === undefined ? Number.POSITIVE_INFINITY : limit + 1;
     const [firstLife, afterRevision] = after === undefined ? [0, -1] : readContinuation(after);
     const pace = new Pace();
@@ -93,8 +93,8 @@ export class Histories {
   };
 
   /**
-   * What is on record of a life from a revision on, with its place: at most so many entries. Undefined for a life that
-   * never was.
+   * At most `limit` recorded facts of a life from a revision on, with their places. Undefined for a life that never
+   * existed.
    */
   async #lifeHistory(
     container: ContainerState,
@@ -111,7 +111,7 @@ export class Histories {
     const toRevision = most === Number.POSITIVE_INFINITY ? undefined : fromRevision + most - 1;
     const part = known.type === 'ItemPurged' ? {} : { fromRevision, toRevision };
     let events = await log.readStream(stream, { ...part, withBodies: false });
-    // It was purged meanwhile: then all of it is read, as little is left.
+    // The life was purged meanwhile. All of its stream is read, because little is left.
     const isCut = events[0]?.revision !== fromRevision && known.revision >= fromRevision;
     if (known.type !== 'ItemPurged' && isCut) events = await log.readStream(stream, { withBodies: false });
     const found: (readonly [number, HistoryEntry])[] = [];
@@ -141,7 +141,7 @@ export class Histories {
     const state = this.#parts.catalog.containerByRid(container.rid)?.state ?? container;
     const left =
       last.revision < known.revision ? undefined : await leftWithPartitionKey(log, state, partitionKey, last);
-    // Until the purge records it in the life's own stream, only the container's stream says that the item left.
+    // Until the purge records the end in the life's own stream, only the container's stream has it.
     if (left !== undefined && lastsUntil(last, left.atMs, state.timeline)) {
       const event = await log.readAt(left.position);
       if (event !== undefined) {
@@ -175,7 +175,7 @@ export class Histories {
     const facts = new Map<ItemLife, LifeFacts>();
     for (const life of lives) facts.set(life, await this.#factsAt(life, atMs));
     const [about] = lives;
-    // Of a life that was erased there is nothing to keep, whatever scope it is in.
+    // An erased life has nothing to keep, whatever scope it is in.
     const kept = about === undefined || isPurged(about) ? undefined : about;
     const holds =
       kept === undefined
@@ -189,7 +189,7 @@ export class Histories {
       lives.map(({ events }) => leftWithPartitionKey(log, state, name.partitionKey, events.at(-1)!)),
     );
     const recordedMs = [...lives.flatMap(({ events }) => events.map((event) => event.occurredAtMs)), gone?.atMs ?? 0];
-    // Another node's clock may be ahead of this one's, and what it has recorded has happened all the same.
+    // Another node's clock may be ahead of this one's, and what that node has recorded has happened all the same.
     const nowMs = Math.max(toldMs, ...recordedMs, ...left.map((end) => end?.atMs ?? 0));
     return explainItem({
       id,
@@ -219,7 +219,7 @@ export class Histories {
     return found.policy;
   }
 
-  /** The lives that matter for what there was at an instant: the last that had begun by then, and the last of all. */
+  /** The lives that matter for an instant: the last one that had begun by then, and the last of all. */
   async #livesAt(prefix: string, last: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<readonly ItemLife[]> {
     let begun: ItemLife | undefined;
     for (let [low, high, life] = [0, last.life, last]; low <= high;) {
@@ -240,7 +240,7 @@ export class Histories {
 
   async #hadBegun({ stream, events }: ItemLife, atMs: number): Promise<boolean> {
     const { log } = this.#parts.ports;
-    // Its first event that is left was there by then.
+    // The first event that is left was recorded by then, so the life had begun.
     if (events[0]!.occurredAtMs <= atMs) return true;
     const [first] = await log.readStream(stream, { toRevision: 0, withBodies: false });
     if (first?.revision === 0) return first.occurredAtMs <= atMs;
@@ -250,7 +250,9 @@ export class Histories {
     return firstWriteMs(purge.data.ledger) <= atMs;
   }
 
-  /** The facts of a life at an instant and now: of a life that was written often, no other writes matter. */
+  /**
+   * The facts of a life that matter for an instant and for now. If the life has many writes, all others are left out.
+   */
   async #factsAt({ life, stream, events }: ItemLife, atMs = Number.POSITIVE_INFINITY): Promise<LifeFacts> {
     const { log } = this.#parts.ports;
     const [write] = events;
@@ -264,7 +266,7 @@ export class Histories {
     return lifeFacts(life, earlier === undefined ? events : [earlier, ...events]);
   }
 
-  /** For each life that was erased on request, the request: the last one on record before its erasure. */
+  /** The request for each life that was erased on request: the last one recorded before the erasure. */
   async #erasureRequests(rid: string, lives: readonly ItemLife[]): Promise<ReadonlyMap<ItemLife, ErasureRequest>> {
     const requests = new Map<ItemLife, ErasureRequest>();
     let found: PlacedRequest | undefined;
@@ -278,14 +280,14 @@ export class Histories {
     return requests;
   }
 
-  /** Searched backwards: mostly the request was recorded just before the erasure, however many others there are. */
+  /** Searches backwards: mostly the request was recorded just before the erasure, however many others there are. */
   async #requestBefore(rid: string, erased: RecordedEvent): Promise<PlacedRequest | undefined> {
     const { log } = this.#parts.ports;
     const item = withoutContainer(rid, parseItemStream(erased.stream)!.prefix);
     const stream = containerStream(rid);
     const last = await log.readLast(stream);
     const before = last && (await lastBy(log, stream, last.revision, ({ position }) => position < erased.position));
-    // The log has lost some of them: the others are gone through.
+    // The log has lost some of the events, so the remaining ones are searched.
     const isDamaged = before === 'truncated';
     const pace = new Pace();
     for (let toRevision = (isDamaged ? last : before)?.revision ?? -1; toRevision >= 0; toRevision -= EVENTS_AT_ONCE) {
@@ -312,7 +314,7 @@ export class Histories {
     const place = filter.after === undefined ? undefined : readContinuation(filter.after);
     const after = place && { atMs: place[0], position: place[1] };
     const page = { fromMs, toMs, cause, after, limit };
-    // Those that are not erased are read first: what is erased between the two reads is then in both, rather than in
+    // Those that are not erased are read first. A life that is erased between the two reads is then in both, and not in
     // neither.
     const unerased = await this.#leftWithContainer(found, page);
     const recorded = await this.#parts.readModel.disappearances(found.number, page);
@@ -326,7 +328,10 @@ export class Histories {
       : { rows, continuation: `${last.atMs}.${last.position}` };
   };
 
-  /** How many items have expired in a period whose expiry is not on record yet, so that no disappearance tells it. */
+  /**
+   * How many items expired in a period without a record of their expiry yet, so that they are not among the
+   * disappearances.
+   */
   async unrecordedExpiries(container: ContainerState, { fromMs = 0, toMs = LATEST_MS }: Period): Promise<number> {
     const { state, nowMs } = await this.#parts.told(container);
     const { number } = this.#parts.catalog.containerByRid(state.rid)!;
@@ -338,7 +343,9 @@ export class Histories {
     return (await expiredBy(toMs - 1)) - (await expiredBy(fromMs - 1));
   }
 
-  /** Items that went with their container and are not erased yet: their rows are still among the read model's items. */
+  /**
+   * Items that ended with their container and are not erased yet. Their rows are still among the read model's items.
+   */
   async #leftWithContainer(
     { number, state }: CatalogContainer,
     { fromMs, toMs, cause, after, limit }: Parameters<ReadModelStore['disappearances']>[1],
@@ -350,20 +357,23 @@ export class Histories {
     const rows = await this.#parts.readModel.scanItems(number, {
       afterBirth: after?.atMs === gone.atMs ? after.position : 0,
       limit,
-      // What had expired by then did not leave with the container.
+      // Items that had expired by then did not end with the container.
       marks: watermarks(state.timeline, gone.atMs - 1),
     });
     return rows.map((row) => leftWithContainer(row, row.birth, gone));
   }
 }
 
-/** A request and where in the log it is. */
+/** A request and its position in the log. */
 interface PlacedRequest {
   readonly position: number;
   readonly request: ErasureRequest;
 }
 
-/** The erasure of a life that somebody asked for; what had left with its container has that for its cause then, too. */
+/**
+ * The event of a life's erasure on request. If the life had ended with its container, that is recorded as the cause of
+ * the erasure.
+ */
 const erasedOnRequest = (events: readonly RecordedEvent[]): RecordedEvent | undefined =>
   events.findLast(
     ({ type, actor, data }) =>
@@ -371,13 +381,13 @@ const erasedOnRequest = (events: readonly RecordedEvent[]): RecordedEvent | unde
       (data['cause'] === 'erasure' || (data['cause'] === 'container-deleted' && !actor.startsWith('system:'))),
   );
 
-/** When a life that is not erased was put on record as ended, by its own stream. */
+/** When the end of a life that is not erased was recorded in its own stream. */
 function endRecordedAtMs({ events }: ItemLife): number | undefined {
   const last = events.at(-1)!;
   return isItemWrite(last) ? undefined : last.occurredAtMs;
 }
 
-/** True for a life whose last event is a write that had not expired by an instant. */
+/** Whether a life's last event is a write that had not expired at an instant. */
 function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline): boolean {
   const event = readItemEvent(last);
   if (!isItemWrite(event)) return false;
@@ -385,7 +395,7 @@ function lastsUntil(last: RecordedEvent, atMs: number, timeline: PolicyTimeline)
   return expiry === undefined || expiry.expiredAtMs > atMs;
 }
 
-/** The two numbers that tell where a page ended. */
+/** The two numbers of the place at which a page ended. */
 function readContinuation(text: string): readonly [number, number] {
   const [first, second] = text.split('.').map(Number);
   if (!Number.isSafeInteger(first) || !Number.isSafeInteger(second)) {
@@ -395,7 +405,7 @@ function readContinuation(text: string): readonly [number, number] {
 }
 
 function entryOf(event: RecordedEvent, life: number): HistoryEntry {
-  // Left out: which writes share a unique value tells something about their content.
+  // Unique keys are left out: which writes share a value says something about their content.
   const { uniqueKeys: _, ...data } = event.data;
   return {
     life,

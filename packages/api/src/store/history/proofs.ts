@@ -48,10 +48,10 @@ import type { StoreParts } from '../parts.ts';
 
 const PAGE_EVENTS = 1_000;
 const PAGE_ROWS = 1_000;
-/** Problems that a report names; there may be more. */
+/** How many problems a report names. There may be more. */
 const NAMED_PROBLEMS = 100;
 
-/** What a store needs to prove what is on record. */
+/** What a store needs to prove what is recorded. */
 export interface ProofParts {
   readonly store: ProofStore;
   readonly signer: CheckpointSigner;
@@ -63,7 +63,7 @@ export class Proofs {
   readonly #parts: StoreParts;
   readonly #proof: ProofParts | undefined;
   readonly #prover: Prover | undefined;
-  /** The last checkpoint; the signature of one text is always the same. */
+  /** The last checkpoint. It is kept because the signature of one text is always the same. */
   #signed: { readonly size: number; readonly text: string } | undefined;
 
   constructor(parts: StoreParts, proof: ProofParts | undefined, onFault: (error: unknown) => void) {
@@ -84,13 +84,13 @@ export class Proofs {
     await this.#prover?.stop();
   }
 
-  /** The public key, as C2SP's signed-note has verifier keys. */
+  /** The public key as a verifier key of C2SP's signed-note. */
   publicKey(): string {
     const { signer, cryptography } = this.#use();
     return verifierKeyText(signer.key, cryptography);
   }
 
-  /** A signed checkpoint over every fact up to now, or of the tree as it was when it was smaller. */
+  /** A signed checkpoint over every fact up to now, or over the tree when it had `size` leaves. */
   async checkpoint(size?: number): Promise<string> {
     const { prover } = this.#use();
     await prover.reached(await this.#parts.ports.log.head());
@@ -98,16 +98,16 @@ export class Proofs {
     return this.#sign(size ?? prover.tree.size);
   }
 
-  /** Hashes, base64, which prove that the tree of one size is the beginning of that of another. RFC 6962, 2.1.2. */
+  /** Hashes, base64, which prove that the tree of one size is the beginning of the tree of another. RFC 6962, 2.1.2. */
   async consistency(from: number, to: number): Promise<string[]> {
     const { prover } = this.#use();
-    // A checkpoint of this size may be another node's.
+    // The checkpoint of this size may come from another node.
     await prover.reached(await this.#parts.ports.log.head());
     if (from < 1 || from > to || to > prover.tree.size) throw noSuchSize(prover.tree.size);
     return prover.tree.consistency(from, to).map(base64);
   }
 
-  /** @throws Refusal item-not-found for a life that never was, not-erased while its content is there */
+  /** @throws Refusal item-not-found for a life that never existed, not-erased while its content exists */
   readonly certificate: ProofsApi['certificate'] = async (container, id, partitionKey, life) => {
     const { prover } = this.#use();
     const { log, naming } = this.#parts.ports;
@@ -124,7 +124,7 @@ export class Proofs {
     return this.#certificateOf(found.events, prover.tree.size);
   };
 
-  /** Certificates of every life of a container that was erased in a period, in order of that time. */
+  /** Certificates of every life of a container that was erased in a period, in order of erasure. */
   async *certificates(
     container: ContainerState,
     { fromMs = 0, toMs = Number.POSITIVE_INFINITY, tree }: CertifiedPeriod,
@@ -135,7 +135,8 @@ export class Proofs {
     if (found === undefined) throw new Refusal('container-not-found');
     const { number } = found;
     const within = tree ?? (await this.treeNow());
-    // The read model says where to look, and the log what happened there: so it costs no more than there is to certify.
+    // The read model says where to look, and the log what happened there. So the cost depends only on the number of
+    // certificates.
     await this.#parts.projected(within.position);
     const pace = new Pace();
     for (let after: { readonly purgedAtMs: number; readonly position: number } | undefined; ;) {
@@ -161,7 +162,7 @@ export class Proofs {
     }
   }
 
-  /** The tree with every fact that is recorded by now. */
+  /** The tree with every fact recorded by now. */
   async treeNow(): Promise<TreeSnapshot> {
     const { prover } = this.#use();
     await prover.reached(await this.#parts.ports.log.head());
@@ -169,7 +170,7 @@ export class Proofs {
     return { size, position };
   }
 
-  /** Everything on record of a container itself: its policies, holds and floors among it, each with its proof. */
+  /** Every recorded fact of a container itself, such as its policies, holds and floors, each with its proof. */
   async *containerFacts(
     { rid }: ContainerState,
     tree: TreeSnapshot,
@@ -190,7 +191,8 @@ export class Proofs {
   /** Purge runs in the order of the log, after a position; `position` is where the next page goes on. */
   async purgeRuns(after: number, limit: number, signal?: AbortSignal): ReturnType<ProofsApi['purgeRuns']> {
     const { log } = this.#parts.ports;
-    // The read model says where they are, and the log what they are: so it costs no more than there are on the page.
+    // The read model says where the runs are, and the log what they are. So the cost depends only on the number of runs
+    // on the page.
     await this.#parts.seen('head');
     const found = await this.#parts.readModel.purgeRuns(after, limit + 1);
     const page = found.slice(0, limit);
@@ -206,7 +208,7 @@ export class Proofs {
   }
 
   /**
-   * The certificate of a purge run, and then those of every life that the purge erased between its start and its end.
+   * The certificate of a purge run, followed by those of every life that it erased between its start and its end.
    *
    * @throws Refusal purge-run-not-found
    */
@@ -233,9 +235,9 @@ export class Proofs {
       };
     });
     yield [certified];
-    // From where it erased is lost with its start: what came after its end is not its own.
+    // If the start of the run is lost, so is the position from which it erased. What came after its end is not its own.
     if (started.revision > 0) return;
-    // Of a run that is not over, up to where the tree is: it goes on erasing.
+    // A run that is not over is read up to the tree's position: it goes on erasing.
     const end = events[1]?.position ?? readTo + 1;
     const pace = new Pace();
     for (let { position } = started; position < end;) {
@@ -257,7 +259,7 @@ export class Proofs {
 
   #certificateOf(events: readonly RecordedEvent[], size: number): DisposalCertificate {
     const facts = events.filter(isPermanentFact);
-    // Says of each that is damaged what is.
+    // Reading each event reports the damage in it.
     for (const fact of facts) readItemEvent(fact);
     const statement = disposalStatement(facts.map(factLeaf), this.#use().cryptography);
     if (statement === undefined) throw eventsLost(events.at(-1)!);
@@ -276,8 +278,8 @@ export class Proofs {
   }
 
   /**
-   * Reads the log from end to end, makes the tree's leaves anew and compares them with those that were made when the
-   * facts were recorded; and each item's stream name with id and partition key.
+   * Reads the log from end to end, computes the tree's leaves again and compares them with those made when the facts
+   * were recorded. Compares each item's stream name with its id and partition key too.
    */
   async verifyLog(onProgress: (progress: ScanProgress) => void, signal?: AbortSignal): Promise<LogVerification> {
     const { prover, proof } = this.#use();
@@ -304,7 +306,7 @@ export class Proofs {
       }
     };
     const pace = new Pace();
-    // Where it can't be read of whose items the names are lost, names prove nothing. That it can't be is told as it comes.
+    // If it can't be read which containers' names are lost, names prove nothing. The scan itself reports that damage.
     const lost = await namesLost(this.#parts.ports.log).catch(unlessDamaged);
     for await (const events of this.#pages(onProgress, signal, pace)) {
       for (const event of events) {
@@ -317,7 +319,7 @@ export class Proofs {
         }
         const place = parseItemStream(event.stream);
         if (place !== undefined && lost !== undefined && event.position > (lost.get(place.containerRid) ?? 0)) {
-          // Text, unless it is damaged: then it is no item's name.
+          // Both are strings unless the event is damaged, and then they are no item's name.
           const [id, partitionKey] = [String(event.data['id']), String(event.data['partitionKey'])];
           const prefix = await prefixOf(place.containerRid, partitionKey, id);
           if (prefix !== undefined && prefix !== place.prefix) {
@@ -369,7 +371,7 @@ export class Proofs {
 
   #sign(size: number): string {
     const { prover, signer, cryptography } = this.#use();
-    // Certificates that are made together are all of one tree.
+    // Certificates that are made together share one tree.
     if (this.#signed?.size === size) return this.#signed.text;
     const checkpoint = { origin: signer.key.name, size, root: prover.tree.root(size) };
     const text = signedCheckpoint(checkpoint, signer.key, signer.sign(checkpointText(checkpoint)), cryptography);
@@ -385,7 +387,7 @@ export class Proofs {
   }
 }
 
-/** A proof, or what stands in its place where the log is damaged: nobody else's is kept back for it. */
+/** A proof, or an entry in its place when the log is damaged, so that the other proofs can still be returned. */
 async function orUnproven<Proof>(
   of: Omit<Unproven, 'format' | 'reason'>,
   prove: () => MaybePromise<Proof>,
@@ -398,7 +400,7 @@ async function orUnproven<Proof>(
   }
 }
 
-/** @throws {UnreadableEvent} where the log has its record damaged */
+/** @throws {UnreadableEvent} when the run's record in the log is damaged */
 function statementOfRun(stream: string, events: readonly RecordedEvent[]): PurgeRunStatement {
   const statement = purgeRunStatement(events);
   if (statement !== undefined) return statement;

@@ -6,10 +6,12 @@ import type { HistoryApi, ReplayDifference } from '../api/history-api.ts';
 import { livesOf } from '../items/life-scan.ts';
 import type { StoreParts } from '../parts.ts';
 
-/** Differences that are in the summary; all of them are streamed. */
+/** How many differences the summary has. All of them are streamed. */
 const SAMPLE_DIFFERENCES = 20;
 
-/** Answers that take a look at every life of a container: what other policies would have done, what there was then. */
+/**
+ * Answers that need every life of a container: what other policies would have done, and what was visible at an instant.
+ */
 export class Replays {
   readonly #parts: StoreParts;
 
@@ -42,7 +44,7 @@ export class Replays {
     return { nowMs, lives: Object.values(counts).reduce((sum, count) => sum + count, 0), counts, sample };
   };
 
-  /** What was visible at an instant. @returns how many items */
+  /** Finds what was visible at an instant. @returns the number of items */
   readonly asOf: HistoryApi['asOf'] = async (container, atMs, { onRow, onProgress, signal } = {}) => {
     const { state, nowMs } = await this.#parts.told(container);
     const gone = this.#parts.catalog.gone(state);

@@ -19,46 +19,46 @@ import type { OperationsApi, TakenBackup } from '../api/operations-api.ts';
 import { endWhatIsOver } from '../items/item-lives.ts';
 import type { StoreParts } from '../parts.ts';
 
-/** What backups need; without a source the store takes none. */
+/** What backups need. Without a source, the store takes none. */
 export interface BackupParts {
   readonly source: BackupSource | undefined;
-  /** Without a source, where the log stands in for a ledger: how far it goes with what it says of destroyed keys. */
+  /** For a store without a source, whose log serves as the ledger: the end of what it says about destroyed keys. */
   readonly ledgerHead?: (() => Promise<LedgerHead>) | undefined;
   /** Where backups may be written: below one folder, or wherever a request says. Nowhere when not given. */
   readonly into?: { readonly below: string } | 'anywhere' | undefined;
 }
 
-/** Lives that were ended because their keys are gone. */
+/** Lives that were ended because their keys are destroyed. */
 interface Ended {
   readonly livesEnded: number;
-  /** Streams of those that had left with their containers. */
+  /** Streams of those that ended with their containers. */
   readonly abandoned: readonly string[];
 }
 
-/** What a restored store is told of where it comes from. */
+/** What a restored store has to know about its origin. */
 export interface RestoredFrom {
   readonly logBackupId: string;
   readonly vaultBackupId: string;
   readonly logPosition: number;
   readonly ledgerHead: string;
-  /** Keys that are gone although the log may not say so, and the backups there were; oldest line first. */
+  /** Destroyed keys, which the log may not know of, and the backups that existed; oldest line first. */
   readonly ledger: () => AsyncIterable<LedgerEntry>;
-  /** Keys of the log that the copy of the keys never had: a log on a server may be newer than that copy. */
+  /** Keys in the log that the copy of the keys never had: a log on a server may be newer than that copy. */
   readonly lost?: KeysOfLives;
-  /** Containers of the log whose secret the copy never had. */
+  /** Containers in the log whose secret the copy never had. */
   readonly namesLost?: readonly string[];
-  /** Streams of lives that are purged on record, and whose writes are still in the log. */
+  /** Streams of lives that are recorded as purged but whose writes are still in the log. */
   readonly unfinished?: readonly string[];
-  /** Pauses the purge: nothing more is erased until somebody resumes it. */
+  /** Pauses the purge: nothing more is erased until an operator resumes it. */
   readonly pausesPurge?: boolean | undefined;
 }
 
-/** Names below the backup folder, none of which leads out of it. */
+/** Names below the backup folder; none of them can lead out of it. */
 const FOLDER = /^[\p{L}\p{N}_][\p{L}\p{N}_.-]*(?:\/[\p{L}\p{N}_][\p{L}\p{N}_.-]*)*$/u;
-/** In whose name a restore acts. */
+/** The caller under which a restore acts. */
 export const RESTORE: Caller = { actor: 'system:restore', correlationId: crypto.randomUUID() };
 
-/** Takes backups of a store that goes on, and makes a restored one honest about what was erased since. */
+/** Takes backups of a running store, and makes a restored store agree with what was erased since the backup. */
 export class Backups {
   readonly #parts: StoreParts;
   readonly #copies: VaultCopies;
@@ -79,7 +79,10 @@ export class Backups {
     return this.#copies.all();
   }
 
-  /** What is wrong with the ledger of destroyed keys; undefined where it is whole, and where the log stands in for it. */
+  /**
+   * Describes damage in the ledger of destroyed keys. Undefined when it is whole, and when the log serves as the
+   * ledger.
+   */
   async ledgerDamage(signal?: AbortSignal): Promise<string | undefined> {
     return this.#source?.ledgerDamage(signal);
   }
@@ -102,7 +105,7 @@ export class Backups {
     }
   };
 
-  /** Ends what is under way, because the store closes. */
+  /** Cancels the backup under way because the store closes. */
   cancel(): void {
     this.#running?.abort(new Refusal('busy', 'The store is closing.'));
   }
@@ -128,7 +131,7 @@ export class Backups {
       follow.signal?.throwIfAborted();
       const context = this.#parts.command(caller);
       const vaultLapsesAtMs = context.nowMs + vaultKeptSeconds * 1000;
-      // Recorded before the first key is copied: every purge from here on says until when the copy can open what it
+      // Recorded before the first key is copied: from here on, every purge records until when the copy can open what it
       // erased.
       isRecorded = true;
       await this.#copies.started(context, { backupId: id, vaultLapsesAtMs });
@@ -154,8 +157,8 @@ export class Backups {
   }
 
   /**
-   * Records the backups that the ledger has and the log, which is older, does not: a purge has to say until when they
-   * can open what it erases.
+   * Records the backups that are in the ledger but not in the older log: a purge must record until when they can open
+   * what it erases.
    */
   async recordCopies(ledger: AsyncIterable<LedgerEntry>): Promise<void> {
     const known = new Set(this.#copies.all().map(({ id }) => id));
@@ -166,7 +169,9 @@ export class Backups {
     }
   }
 
-  /** Puts on record that the store was restored, and ends what the ledger says was erased; see {@link endKeyless}. */
+  /**
+   * Records that the store was restored, and ends the lives that the ledger says were erased; see {@link endKeyless}.
+   */
   async settleRestored(
     { ledger, namesLost = [], logBackupId, vaultBackupId, logPosition, ledgerHead }: RestoredFrom,
     alreadyEnded: number,
@@ -186,8 +191,8 @@ export class Backups {
   }
 
   /**
-   * Ends every life whose key is gone although the log, which may be older, has it as live, so that nobody is shown it
-   * again. A life that had ended already, but whose end was not recorded because of a pause, gets that end.
+   * Ends every life whose key is destroyed although the log, which may be older, has it as live, so that no client sees
+   * it again. A life that had ended already, but whose end was not recorded because of a pause, gets its own end.
    */
   async endKeyless(keys: KeysOfLives): Promise<Ended> {
     const { log, vault } = this.#parts.ports;
@@ -223,7 +228,7 @@ export class Backups {
     return { livesEnded, abandoned };
   }
 
-  /** The context of what a restore records, which it does whether or not the clock is trusted. */
+  /** The context for what a restore records, whether or not the clock is trusted. */
   restoring(): CommandContext {
     const { clock, newId } = this.#parts.ports;
     return { ...RESTORE, nowMs: clock.now(), newId };
@@ -253,7 +258,7 @@ export class Backups {
     if (!existsSync(below)) {
       throw new Refusal('backup-failed', 'The --backup-folder of the server is not there. Is its disk mounted?');
     }
-    // A link must not lead elsewhere.
+    // A symbolic link must not lead out of the folder.
     let above = target;
     while (!existsSync(above)) above = path.dirname(above);
     const root = realpathSync(below);

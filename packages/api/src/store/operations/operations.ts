@@ -17,7 +17,10 @@ import { DEFAULT_READY_LAG_EVENTS } from './ready-lag.ts';
 import { ITEMS_PROJECTION, type Rebuilds } from './rebuilds.ts';
 import type { Scavenging } from './scavenging.ts';
 
-/** What operators see: how the purge, its scavenges and the projections stand, what fsck finds, whether the store is ready. */
+/**
+ * What operators see: the state of the purge, its scavenges and the projections, the findings of fsck, and whether the
+ * store is ready.
+ */
 export class Operations {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
@@ -66,7 +69,7 @@ export class Operations {
     const run = this.#purge.run;
     const purgedTotal = await this.#parts.readModel.countPurged();
     return {
-      // A held clock comes first: it stops writes as well, and whoever waits to be told of it would not be during a pause.
+      // A held clock is reported first: it stops writes too, and an operator would not see it during a pause otherwise.
       state:
         ports.clockJump() !== undefined
           ? 'held-by-clock'
@@ -118,9 +121,9 @@ export class Operations {
       }
       let graceOver = 0;
       let due = 0;
-      // Only the counts that can be above zero are asked for: most containers have no ended lives, and there may be
-      // thousands of containers. And only those that can be another than the one before: to count takes as long as there are
-      // lives, and between two counts the purge goes on.
+      // Only counts that can be above zero are queried: most containers have no ended lives, and there may be thousands
+      // of containers. Two counts that must be equal are queried once: counting takes time in proportion to the lives,
+      // and the purge goes on between two counts.
       for (const [byPolicyStart, ended] of [
         [false, byThemselves],
         [true, byPolicy],
@@ -142,7 +145,8 @@ export class Operations {
         oldestOverdueMs: oldestMs === null ? null : Math.max(0, nowMs - oldestMs),
         awaitingErasure: Math.max(0, due - hold - floor),
         heldBack: {
-          // A window or a grace that was set, or a feed kept, after a pass met them counts them by now; each is one life.
+          // A window, a grace or a feed that was set after a pass met these lives counts them by now. Each life must be
+          // counted once.
           hold: Math.min(hold, due),
           floor: Math.min(floor, Math.max(0, due - hold)),
           grace: Math.max(0, byPolicy + byThemselves - graceOver),
@@ -182,7 +186,7 @@ export class Operations {
       } catch (error) {
         const now = this.#parts.readModel;
         if (now === store) throw error;
-        // A rebuild has closed the read model and put another in its place: that one is to be examined.
+        // A rebuild has closed the read model and replaced it, so the new one must be examined.
         return examine(now);
       }
     };

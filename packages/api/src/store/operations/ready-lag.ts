@@ -1,2 +1,2 @@
-/** Events behind the log from which on the store says that it isn't ready, unless it is told otherwise. */
+/** The default number of events behind the log from which the store reports that it isn't ready. */
 export const DEFAULT_READY_LAG_EVENTS = 10_000;

@@ -6,17 +6,17 @@ import { wait } from '../../wait.ts';
 import type { DifferingPart, RebuildRequest, RebuildStatus } from '../api/operations-api.ts';
 import type { StoreParts } from '../parts.ts';
 
-/** The name under which the read models are rebuilt: they are one projection, with one checkpoint. */
+/** The name under which the read models are rebuilt. They are one projection with one checkpoint. */
 export const ITEMS_PROJECTION = 'items';
 
-/** Builds the read models anew beside those in use, one rebuild at a time. */
+/** Builds new read models beside those in use, one rebuild at a time. */
 export class Rebuilds {
   readonly #parts: StoreParts;
   readonly #purge: Pick<PurgeRunner, 'lookAgain'>;
   /** The rebuild under way, or the last one. */
   #current: { status: RebuildStatus; readonly abort: AbortController; readonly done: Promise<void> } | undefined;
   #putsOff = false;
-  /** True while the remains of a rebuild that was cut short are thrown away. */
+  /** True while the remains of an interrupted rebuild are deleted. */
   #discarding = false;
 
   constructor(parts: StoreParts, purge: Pick<PurgeRunner, 'lookAgain'>) {
@@ -24,7 +24,7 @@ export class Rebuilds {
     this.#purge = purge;
   }
 
-  /** Begins a rebuild, or goes on with the one that a stop or a crash has cut short. */
+  /** Begins a rebuild, or continues the one that a stop or a crash has cut short. */
   start(name: string, { eventsPerSecond }: RebuildRequest = {}): RebuildStatus {
     assertKnown(name);
     this.#parts.assertOpen();
@@ -67,7 +67,7 @@ export class Rebuilds {
       });
     };
     const work = async () => {
-      // It begins a turn later, so that the caller has the status before it changes.
+      // Begins one turn later, so that the caller gets the status before it changes.
       await turn();
       try {
         const { differences, version } = await rebuild({
@@ -117,7 +117,7 @@ export class Rebuilds {
     assertKnown(name);
     if (this.#current !== undefined) return this.#current.status;
     const { unfinished } = this.#parts.ports.readModels;
-    // Only the node that projects can go on with it.
+    // Only the node that projects can continue it.
     if (unfinished === undefined || !this.#parts.projector.projects) return null;
     const { version, position } = unfinished;
     return {
@@ -132,7 +132,7 @@ export class Rebuilds {
     };
   }
 
-  /** Ends the rebuild under way, or gives up the one that was cut short; what was built is thrown away. */
+  /** Ends the rebuild under way, or gives up the interrupted one. What was built is deleted. */
   async cancel(name: string): Promise<void> {
     const status = this.status(name);
     if (this.#current === undefined && status !== null) {
@@ -153,7 +153,7 @@ export class Rebuilds {
     await this.#current?.done;
   }
 
-  /** Ends the rebuild under way and keeps what was built, for the next start of the store to go on with. */
+  /** Ends the rebuild under way but keeps what was built, so that the next start of the store can continue it. */
   async putOff(): Promise<void> {
     this.#putsOff = true;
     this.#current?.abort.abort();

@@ -6,16 +6,19 @@ import { wait } from '../../wait.ts';
 import type { ScavengeStatus } from '../api/operations-api.ts';
 import type { StoreParts } from '../parts.ts';
 
-/** How often the schedule is looked at. */
+/** How often the schedule is checked. */
 const LOOK_EVERY_MS = 10_000;
 
 export interface ScavengingOptions {
-  /** After how many seconds a run is due again; null for never. */
+  /** Seconds after which a run is due again; null for never. */
   readonly everySeconds: number | null;
   readonly onFault: (error: unknown) => void;
 }
 
-/** Has the event store scavenged: on request, and at intervals. The log says when a run is due, so several nodes may do this. */
+/**
+ * Starts scavenges of the event store, on request and at intervals. The log says when a run is due, so several nodes
+ * may do this.
+ */
 export class Scavenging {
   readonly #parts: StoreParts;
   readonly #purge: Pick<PurgeRunner, 'settled'>;
@@ -36,7 +39,7 @@ export class Scavenging {
     if (log.scavenging === undefined) {
       throw new Refusal('not-supported', 'The event log is in the data folder; its space comes back by itself.');
     }
-    // A run takes away what was truncated before it began.
+    // A run removes only what was truncated before it began.
     await this.#purge.settled();
     await new Scavenges(log).start(context, await this.#parts.readModel.countPurged());
   }
@@ -64,7 +67,7 @@ export class Scavenging {
     this.#running ??= this.#run();
   }
 
-  /** Ends the schedule; waits for the look under way. */
+  /** Ends the schedule, and waits for the check under way. */
   async stop(): Promise<void> {
     this.#stopped.abort();
     await this.#running;
@@ -73,13 +76,13 @@ export class Scavenging {
   async #run(): Promise<void> {
     const { signal } = this.#stopped;
     while (!signal.aborted) {
-      // A server that is away for now is asked again at the next look.
+      // If the server can't be reached now, it is asked again at the next check.
       await this.#startIfDue().catch(this.#onFault);
       await wait(LOOK_EVERY_MS, signal);
     }
   }
 
-  /** Starts a run if the schedule says so and there is anything to take away. */
+  /** Starts a run if the schedule says so and there is anything to remove. */
   async #startIfDue(): Promise<void> {
     const { log, clockJump } = this.#parts.ports;
     if (this.#everySeconds === null || log.scavenging === undefined || clockJump() !== undefined) return;

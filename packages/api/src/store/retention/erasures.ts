@@ -38,19 +38,19 @@ import type { StoreParts } from '../parts.ts';
 import type { Retries } from '../retries.ts';
 import { recordRetention } from './retention-record.ts';
 
-/** What stands against an erasure: holds, or a floor. */
+/** What prevents an erasure: holds or a floor. */
 interface Kept {
-  /** As the container knows them. */
+  /** Ids by which the container knows the holds. */
   readonly holds: readonly string[];
   readonly floorUntilMs: number | null;
 }
 
-/** What came of one turn at an erasure. */
+/** The result of one turn at an erasure. */
 interface Destroyed {
   readonly kept: Kept | undefined;
-  /** What becomes of the request is on record already. */
+  /** True if the outcome of the request is already recorded. */
   readonly isOnRecord: boolean;
-  /** No life of a higher number was there; -1 where that is not known. */
+  /** The highest number of a life that existed; -1 if unknown. */
   readonly lastLife: number;
   readonly erasedLives: number;
   readonly alreadyErasedLives: number;
@@ -59,28 +59,28 @@ interface Destroyed {
 type SettledErasure = Extract<RetentionEvent, { readonly type: 'ErasureCompleted' | 'ErasureRefused' }>;
 
 /**
- * Of the holds that stand against an erasure, which may be thousands, a refusal names so many in its text, and
- * describes so many in full.
+ * How many of the holds that prevent an erasure, which may be thousands, a refusal names in its text, and how many it
+ * describes in full.
  */
 const HOLDS_IN_WORDS = 10;
 const HOLDS_IN_FULL = 100;
-/** How often a clock that is held is looked at while it keeps erasures waiting. */
+/** How often a held clock is checked while erasures wait for it. */
 const LOOK_EVERY_MS = 200;
-/**
- * With several nodes: an erasure without an outcome after so long is taken to have been left by a node that is gone.
- */
+/** With several nodes: after this time without an outcome, an erasure is taken to be left by a node that is gone. */
 const UNFINISHED_MS = 60_000;
 /** How often erasures without an outcome are looked for. */
 const LOOK_FOR_UNFINISHED_MS = 1_000;
-/** The key under which resuming them is retried. */
+/** The key under which resuming erasures is retried. */
 const RESUME = 'erasures';
 
 /**
- * Erases one item on request, all its lives. The request is on record before anything is destroyed, and its outcome
- * afterwards. So an erasure that a crash has cut short is carried out at the next start, or as soon as the clock is
- * trusted then; one that a fault has cut short, as soon as the fault is over; and one that was left by a node which
- * never starts again, by another node. A life that was written anew meanwhile came after the request, and stays, unless its key was
- * destroyed before: that is recorded, too.
+ * Erases one item with all its lives on request. The request is recorded before anything is destroyed, and its outcome
+ * afterwards.
+ *
+ * So an erasure that a crash has cut short is carried out at the next start, or as soon as the clock is trusted then.
+ * One that a fault has cut short is carried out when the fault is over, and one left by a node that never starts again
+ * by another node. If the item was written again meanwhile, that life came after the request and stays. If its key was
+ * destroyed before, that is recorded too.
  */
 export class Erasures {
   readonly #parts: StoreParts;
@@ -97,7 +97,7 @@ export class Erasures {
     this.#retries = retries;
   }
 
-  /** @throws Refusal item-not-found for an item that never was, held with what stands against it */
+  /** @throws Refusal item-not-found for an item that never existed, held with what keeps the item */
   readonly erase: RetentionApi['eraseItem'] = async (caller, container, id, partitionKey, { reason, requestedBy }) => {
     const { log, naming } = this.#parts.ports;
     const prefix = await naming.itemStreamPrefix(container.rid, partitionKey, id);
@@ -118,14 +118,14 @@ export class Erasures {
       invariant(position !== undefined, 'a request is put on record');
       return await this.#carryOut(context, container, { position, item, by: caller.actor });
     } catch (error) {
-      // It may be on record, and keys may be gone.
+      // The request may be recorded, and keys may be destroyed.
       if (!isOutcome(error)) this.#resumeLater();
       throw error;
     }
   };
 
   /**
-   * Carries out the erasures that a crash or a fault has left without an outcome; while the clock is held they wait. An
+   * Carries out the erasures that a crash or a fault has left without an outcome. They wait while the clock is held. An
    * erasure that is refused now is recorded as refused.
    */
   resumeAll(): Promise<void> {
@@ -136,7 +136,7 @@ export class Erasures {
     this.#retries.again(RESUME, () => this.#resumeAll(), waitMs);
   }
 
-  /** From now on also carries out what another node has left: that node may never start again. */
+  /** From now on also carries out the erasures that other nodes have left, which may never start again. */
   watchOthers(): void {
     this.#watching ??= this.#watch();
   }
@@ -163,7 +163,7 @@ export class Erasures {
     await this.#watching;
   }
 
-  /** An erasure that can't be carried out keeps no other from being carried out. */
+  /** An erasure that can't be carried out must not prevent the others. */
   async #resumeAll(): Promise<void> {
     const { catalog, ports } = this.#parts;
     const faults: unknown[] = [];
@@ -171,17 +171,18 @@ export class Erasures {
     for (const { state } of catalog.allContainers()) {
       for (const pending of state.retention.erasures) {
         const { erasures } = catalog.containerByRid(state.rid)!.state.retention;
-        // It may have been carried out since this was begun, and the item written anew.
+        // The erasure may have been carried out since this began, and the item written again.
         if (this.#underWay.has(pending.position) || !erasures.some(({ position }) => position === pending.position)) {
           continue;
         }
         try {
-          // What a hold kept that is lost with the log can be held again until somebody lets the purge go on.
+          // After a restore the purge is paused, so that holds which were lost with the log can be placed again before
+          // this erases what they kept.
           if ((await this.#purge.pausedBy()) === RESTORE.actor && !(await this.#isDone(state.rid, pending))) {
             waits = true;
             continue;
           }
-          // An operator may confirm the clock, or it may come right by itself.
+          // The clock may be confirmed by an operator, or agree again by itself.
           if (ports.clockJump() !== undefined) return this.#resumeLater(LOOK_EVERY_MS);
           const caller = { actor: pending.by, correlationId: ports.newId() };
           await this.#carryOut(this.#parts.command(caller), state, pending, { isLate: true });
@@ -196,7 +197,7 @@ export class Erasures {
     if (faults.length > 1) throw new AggregateError(faults, faults.map((fault) => (fault as Error).message).join('; '));
   }
 
-  /** Whether a late erasure has nothing left to destroy, but only to put on record. */
+  /** Whether a late erasure has nothing left to destroy and only has to be recorded. */
   async #isDone(rid: string, { item, position }: PendingErasure): Promise<boolean> {
     const { log, vault } = this.#parts.ports;
     for await (const life of livesOfItem(log, withContainer(rid, item))) {
@@ -233,7 +234,7 @@ export class Erasures {
         this.#destroy(this.#now(context), rid, prefix, position, when),
       );
       if (done === undefined) {
-        // Another node or the purge was at it, and what came of that is on record by the next look.
+        // Another node or the purge is working on the item. The result is recorded by the next look.
         if (looks === ERASURE_LOOKS) throw new Refusal('busy', 'The item is still being erased; it goes on by itself.');
         await wait(ERASURE_LOOK_MS);
         continue;
@@ -242,8 +243,8 @@ export class Erasures {
       const { state } = this.#parts.catalog.containerByRid(rid)!;
       if (kept !== undefined && isOnRecord) throw refusedBy(kept, state, outcome.erasedLives);
       let isSettled = kept === undefined;
-      // Requests for the same item that a fault has left over get the same outcome. One that is under way gets its own, and
-      // which of other nodes' are, nobody knows.
+      // Left-over requests for the same item get the same outcome. A request that is under way records its own; for
+      // other nodes' requests it is unknown whether they are under way.
       for (const pending of state.retention.erasures) {
         if (pending.item !== item) continue;
         if (pending.position !== position && (isAmongOthers || this.#underWay.has(pending.position))) continue;
@@ -251,7 +252,8 @@ export class Erasures {
           type: 'SettleErasure',
           ...outcome,
           position: pending.position,
-          // A hold whose release is on record may stand in the vault until a node that died then is started again.
+          // If a node died after it recorded the release of a hold, the hold is in the vault until that node starts
+          // again.
           kept: kept && { ...kept, isUnrecorded: looks >= ERASURE_LOOKS },
         });
         if (pending.position === position && recordedAt !== undefined) isSettled = true;
@@ -267,8 +269,8 @@ export class Erasures {
   }
 
   /**
-   * Another node may have been bringing the item back meanwhile. It looks itself whether an erasure came before that; but
-   * it may be gone by then, or may not know that what it sent was recorded.
+   * Looks later whether another node has recovered the item meanwhile. That node checks for an earlier erasure itself,
+   * but it may be gone by then, or may not know that what it sent was recorded.
    */
   #lookForRecovered(
     { actor, correlationId }: Caller,
@@ -290,14 +292,14 @@ export class Erasures {
     return this.#parts.itemOrder.run(prefix, () => this.#undisturbed(rid, work));
   }
 
-  /** The context with the time of its turn: what an erasure had to wait for must not be dated after it. */
+  /** The context with the time of its turn: an erasure must not be dated before the events that it waited for. */
   #now(context: CommandContext): CommandContext {
     return { ...context, nowMs: this.#parts.ports.clock.now() };
   }
 
   /**
-   * Keeps a delete by partition key from falling between the look at how the item stands and its end: it waits for
-   * this.
+   * Makes a delete by partition key wait, so that it can't come between reading the item's state and the end of the
+   * erasure.
    */
   async #undisturbed<Result>(rid: string, work: () => Promise<Result>): Promise<Result> {
     const { catalog } = this.#parts;
@@ -311,7 +313,7 @@ export class Erasures {
     try {
       return await this.#parts.writeIn(state, begin);
     } catch (error) {
-      // Its container went before it was let in.
+      // The container was deleted before the work was let in.
       if (!hasBegun && error instanceof Refusal && error.code === 'container-not-found') return work();
       throw error;
     }
@@ -331,27 +333,27 @@ export class Erasures {
     }
     const isOnRecord = settled !== undefined;
     const isLate = when.isLate || isOnRecord;
-    // While a request has no outcome nothing is brought back of its item, but by a node that does not know of it.
+    // While a request has no outcome, only a node that does not know of the request can recover the item.
     const lastBefore = when.lastLife ?? (isOnRecord ? -1 : Number.POSITIVE_INFINITY);
     let lastLife = -1;
-    // By what the catalog alone says nothing has ended: the record of that would stay.
+    // The catalog alone must not decide that a life has ended, because the record of that would stay.
     await this.#parts.catalogCheck.assertAgrees(rid);
-    // Whether the item has expired is decided by the policy of this instant: no other begins at it any more.
+    // Whether the item has expired is decided by the policy of this instant, so no other policy may begin at it.
     this.#parts.expirySeen(this.#parts.catalog.containerByRid(rid)!.number, context.nowMs);
     await this.#endWhatIsOver(context, rid, prefix);
     const left: ItemLife[] = [];
-    /** Purged on record, with writes that a crash has left in the log. */
+    /** Lives that are recorded as purged and whose writes a crash has left in the log. */
     const untruncated: ItemLife[] = [];
     let alreadyErasedLives = 0;
-    // What a crash came after was erased by this request all the same.
+    // Lives that this request erased before it was interrupted.
     let erasedBefore = 0;
     const { log, vault } = this.#parts.ports;
     let last: ItemLife | undefined;
     let isLookedThrough = true;
     for await (const life of livesOfItem(log, prefix)) {
       last = life;
-      // The order of turns is known only while the requests wait. Of a late one, another node may have carried it out
-      // by now, and the item may have been written anew. What was destroyed in its turn is still to be recorded.
+      // Turns are ordered only while requests wait. For a late request, another node may have carried it out by now,
+      // and the item may have been written again. Lives that were destroyed in its turn must still be recorded.
       const isLeft = isLate && !isPurged(life) && !(await isErased(vault, life));
       if (isLeft && (await hasBegunAfter(log, life, requestedAt, lastBefore))) {
         isLookedThrough = false;
@@ -363,7 +365,8 @@ export class Erasures {
       else erasedBefore += 1;
       if (isPurged(life) && life.events.some(isItemWrite)) untruncated.push(life);
     }
-    // Of what the log has lost it is not known which keys to destroy: an erasure that leaves it must not pass for done.
+    // If the log has lost a life, it is unknown which keys to destroy. An erasure that leaves the life must not pass
+    // for done.
     if (last === undefined) throw lifeLost(prefix, 0);
     const name = nameIn(last);
     if (isLookedThrough && name !== undefined) await this.#assertNoneBehind(rid, name, prefix, last.life + 1);
@@ -373,19 +376,20 @@ export class Erasures {
     const { state } = this.#parts.catalog.containerByRid(rid)!;
     const withContainer = this.#parts.catalog.goneAtMs(state) !== null;
     const batch = await this.#purge.eraseOnDemand({
-      // A life that had ended before its container went has another reason on record.
+      // If a life had ended before its container was deleted, its recorded reason is another.
       lives: [...untruncated, ...left].map(({ stream, events }) => ({
         stream,
         cause: withContainer && foldItem(events.slice(-1)).status === 'live' ? 'container-deleted' : 'erasure',
       })),
       context,
-      // What another node has refused stays, also when what it was refused for is over by the time of this one's turn.
+      // If another node has refused the request, that stays, even if the reason is over by the time of this node's
+      // turn.
       ...(this.#parts.ports.nodes && {
         isWanted: async () => (await this.#settled(rid, requestedAt))?.type !== 'ErasureRefused',
       }),
     });
     if (batch.left.some((index) => index >= untruncated.length)) return undefined;
-    // The vault has the last word: a hold may have come since it was asked.
+    // The vault decides: a hold may have been placed since it was asked.
     const kept = keptBy(rid, batch.refused);
     return { kept, isOnRecord, lastLife, erasedLives: erasedBefore + batch.purged, alreadyErasedLives };
   }
@@ -395,8 +399,8 @@ export class Erasures {
   }
 
   /**
-   * What became of a request, where that is on record: another node, one that has just started say, may have carried it
-   * out while it waited here.
+   * The outcome of a request, if it is recorded. Another node, for instance one that has just started, may have carried
+   * the request out while it waited here.
    */
   async #settled(rid: string, requestedAt: number): Promise<SettledErasure | undefined> {
     await this.#parts.confirmCatalog(0);
@@ -413,8 +417,8 @@ export class Erasures {
   }
 
   /**
-   * Records how the item's last life ended, if it had ended: an erasure must not pass for the end of a life that had
-   * one already.
+   * Records how the item's last life ended, if it has ended: an erasure must not be recorded as the end of a life that
+   * had another.
    */
   async #endWhatIsOver(context: CommandContext, rid: string, prefix: string): Promise<void> {
     const { log } = this.#parts.ports;
@@ -426,7 +430,7 @@ export class Erasures {
   }
 
   /**
-   * What stands against an erasure now. Asked before anything is destroyed, so that either all lives are erased or
+   * What prevents an erasure now. This is checked before anything is destroyed, so that either all lives are erased or
    * none.
    */
   async #standing(context: CommandContext, rid: string, lives: readonly ItemLife[]): Promise<Kept | undefined> {
@@ -441,18 +445,21 @@ export class Erasures {
         floorUntilMs: retentionUntil(floors, life, nowMs),
       };
       const isKept = over.holds.length > 0 || over.floorUntilMs !== null;
-      // The key of a life may have been destroyed by a purge that a fault cut short before it could be recorded.
+      // A purge may have destroyed the key of a life and been cut short by a fault before it could record that.
       if (isKept && !(await isErased(vault, life))) kept.push(over);
     }
     return keptBy(rid, kept);
   }
 }
 
-/** Whether an erasure that ended so is settled, or was never asked for; readers who lag, say, only put it off. */
+/**
+ * Whether an error means that the erasure is settled, or was never requested. All others, such as a lagging projection,
+ * only postpone it.
+ */
 const isOutcome = (error: unknown): boolean =>
   error instanceof Refusal && (error.code === 'held' || error.code === 'item-not-found');
 
-/** Whose life it is, by its last event; undefined where that is damaged. */
+/** The name of a life's item, from its last event; undefined when that is damaged. */
 function nameIn({ events }: ItemLife): ItemName | undefined {
   try {
     return readItemEvent(events.at(-1)!).data;
@@ -462,11 +469,11 @@ function nameIn({ events }: ItemLife): ItemName | undefined {
 }
 
 /**
- * Of a life that is not purged, whose first write is there: whether it was written anew after a request. What came back of a
- * life that had begun before is what the request was about.
+ * Whether a life was written again after a request. The life must not be purged, and its first write must exist. A life
+ * recovered from one that had begun before the request is what the request was about, so it does not count.
  *
- * @param lastBefore a life that something came back of, and that is taken out of the log since, had begun before if its number
- *   is not higher
+ * @param lastBefore if a recovered life's source is no longer in the log, the source counts as begun before when its
+ *   number is not higher than this
  */
 async function hasBegunAfter(
   log: EventLog,
@@ -508,7 +515,7 @@ function refusedBy({ holds, floorUntilMs }: Kept, { retention }: ContainerState,
   const some = erasedLives === 0 ? '' : ` ${erasedLives} of its lives were erased before the hold came.`;
   const standing = holds
     .flatMap((id) => retention.holds.find(id) ?? [])
-    // One that was released since is in the way no more.
+    // A hold that was released since does not prevent the erasure any more.
     .filter(isStanding)
     .toSorted((left, right) => left.position - right.position);
   return new Refusal('held', `The content is ${reasons.join(' and ')}. ${when}; the request is on record.${some}`, {

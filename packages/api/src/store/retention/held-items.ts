@@ -7,24 +7,24 @@ import type { Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { BoundedCount } from '../api/catalog-api.ts';
 import type { StoreParts } from '../parts.ts';
 
-/** Items, or names in holds, that are looked at to count what is held: so many take a few milliseconds. */
+/** How many items, or names in holds, are examined to count what is held. They take a few milliseconds. */
 const LOOKED_AT = 500;
 
-/** Current items of a container whose times lie in some spans. */
+/** Current items of a container whose times are in some spans. */
 export interface ItemsByTimes {
   readonly rid: string;
   readonly container: ContainerNumber;
   readonly spans: readonly TimeSpan[];
-  /** Which of them are visible. */
+  /** Which of the items are visible. */
   readonly marks: Watermarks;
-  /** How many they are. */
+  /** The number of items. */
   readonly items: number;
 }
 
 /**
- * How many of some items holds cover. Holds name streams by hashes, items are counted by their times: so one must be
- * looked up for the other. Exact when one of the two is few, or when a hold is on the whole container; otherwise the
- * first so many names of the holds are looked up, and the count is a bound.
+ * How many of some items holds cover. Holds name streams by hashes, but items are counted by their times, so one must
+ * be looked up for the other. The count is exact when there are few items or few names, or when a hold is on the whole
+ * container. Otherwise only the first names of the holds are looked up, and the count is a bound.
  */
 export async function countHeld(
   parts: StoreParts,
@@ -64,7 +64,7 @@ async function countByName(
     const last = await log.readLast(stream);
     return last === undefined ? undefined : readItemEvent(last).data;
   };
-  /** The current item of which a stream is a life. */
+  /** The current item that the life of a stream belongs to. */
   const itemOf = async (stream: string): Promise<ItemRow | undefined> => {
     const name = await nameOf(stream);
     return name === undefined ? undefined : parts.readModel.findItem(container, name.partitionKey, name.id);
@@ -92,7 +92,7 @@ async function countByName(
       case 'stream-prefix': {
         const stream = await log.findStream?.(scope.prefix);
         const name = stream === undefined ? undefined : await nameOf(stream);
-        // A log that can't find a stream by the beginning of its name leaves open which partition key that is.
+        // A log that can't find a stream by the beginning of its name can't tell which partition key the hold is on.
         if (name === undefined) {
           all &&= log.findStream !== undefined;
           break;

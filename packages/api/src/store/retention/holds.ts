@@ -46,9 +46,11 @@ import { ABANDONED_MS, type Retries } from '../retries.ts';
 import { RetentionInLog } from './retention-in-log.ts';
 import { recordRetention, tooManyHolds } from './retention-record.ts';
 
-/** The most lives that a hold on a query's result can name: its record is one event, which every log must accept. */
+/**
+ * The most lives that a hold on a query's result can name. They are recorded in one event, which every log must accept.
+ */
 const MAX_LIVES_OF_A_HOLD = 10_000;
-/** How often it is looked whether a hold is on record that another node places, and how long is waited after each look. */
+/** How often to check whether another node's hold of the same id is recorded, and how long to wait after each check. */
 const OTHER_HOLD_LOOKS = 40;
 const OTHER_HOLD_LOOK_MS = 50;
 const floorKey = (rid: string): string => `floor of ${rid}`;
@@ -59,22 +61,22 @@ const isDone = (work: Promise<void>): Promise<boolean> =>
     () => false,
   );
 
-/** Released holds that are looked up in the log at a time. */
+/** Released holds that are read from the log at the same time. */
 const READ_AT_ONCE = 32;
 
-/** Rows of what left that are looked through at a time. */
+/** Rows of ended lives that are read at a time. */
 const ROWS_AT_ONCE = 1_000;
 
 const byPlacing = (left: VaultHold, right: VaultHold): number =>
   left.placedAtMs - right.placedAtMs || (left.holdId < right.holdId ? -1 : 1);
 
-/** What is on record of a hold or floor whose record is lost. */
+/** The recorded reason of a hold or floor whose own record is lost. */
 const REASON_LOST = 'In the keys, without a record in the log, which was restored from an older copy.';
 
 /**
- * Legal holds and retention floors. What keeps content is in the vault before it is on record, and leaves the vault
- * after its end is on record: whatever a crash comes between, the vault keeps at least what the record says, and the
- * next start makes the two equal; after a fault that is done in the background. See docs/adr/0022-holds-in-the-vault-first.md.
+ * Legal holds and retention floors. A hold or floor is in the vault before it is recorded, and leaves the vault after
+ * its end is recorded. So wherever a crash comes, the vault keeps at least what the record says. The next start makes
+ * the two agree; after a fault this is done in the background. See docs/adr/0022-holds-in-the-vault-first.md.
  */
 export class Holds {
   readonly #parts: StoreParts;
@@ -96,13 +98,14 @@ export class Holds {
   }
 
   /**
-   * Makes the vault keep what the containers' streams say is kept. Called before anything is erased.
+   * Makes the vault keep what the containers' streams say is kept. Must be called before anything is erased.
    *
-   * A hold that is in the vault and in no stream was never acknowledged: whoever asked for it got no answer, and will
-   * ask again. With other nodes, one of them may be about to record it, so it stays until that can no longer be. For
-   * the same reason a floor that is too high then stays until it is set again.
+   * A hold that is in the vault but in no stream was never acknowledged: its client got no answer and will ask again,
+   * so the hold is released. With other nodes, one of them may be about to record it, so it stays until that is no
+   * longer possible. For the same reason a floor that is too high then stays until it is set again.
    *
-   * What the vault keeps is let go when the log itself says so: read models may be damaged, and what is erased over that is gone.
+   * A hold or floor leaves the vault only when the log itself says so: the read models may be damaged, and what is
+   * erased because of them is lost.
    */
   async settleAll(): Promise<void> {
     const { vault } = this.#parts.ports;
@@ -134,9 +137,9 @@ export class Holds {
   }
 
   /**
-   * Makes the vault keep what a hold covers that stands.
+   * Makes the vault keep what a standing hold covers.
    *
-   * @param held what the vault has of it
+   * @param held the hold as the vault has it
    */
   async #keep(
     state: ContainerState,
@@ -148,7 +151,7 @@ export class Holds {
     const { rid } = state;
     const wanted = await this.#inVault(rid, hold).catch(unlessDamaged);
     if (wanted === undefined) {
-      // What it covers is not known any more, unless by the vault.
+      // The scope of the hold is lost. Unless the vault has it, the whole container is kept.
       const { placedAtMs } = hold;
       const scope = { kind: 'container', containerRid: rid } as const;
       if (held === undefined)
@@ -163,18 +166,20 @@ export class Holds {
       return;
     }
     const placed = recorded === undefined ? wanted : await this.#inVault(rid, recorded);
-    // An id means one hold for ever, so one of the two is damaged. Which is not known here: what either covers stays.
+    // An id belongs to one hold for ever, so one of the two records is damaged. It is unknown which, so what either
+    // covers is kept.
     const isKnown = held !== undefined && held.isDamaged !== true;
     const scope = isKnown ? widened(placed.scope, held.scope, rid) : placed.scope;
     if (!isHeld(scope)) await vault.placeHold({ ...placed, scope });
   }
 
   /**
-   * For a restore, before {@link settleAll}: puts on record the holds and floors that the keys have and the log, which is
-   * an older copy then, knows nothing of. Who placed them and why is lost with the log; what they keep is not. Those of
-   * containers that are lost, too, have nothing to keep, and must not come over the next one of that name.
+   * For a restore, before {@link settleAll}: records the holds and floors that the vault has and the log, an older
+   * copy, does not. Who placed them and why is lost with the log, but they go on keeping content. Those of containers
+   * that are lost too have nothing to keep. They are removed, because they must not apply to the next container of that
+   * name.
    *
-   * @param keysAsOf up to which position the log was recorded when the keys were copied, where that is known
+   * @param keysAsOf the log's head when the keys were copied, if that is known
    */
   async recordUnknown(context: CommandContext, keysAsOf: number | undefined): Promise<void> {
     const { vault } = this.#parts.ports;
@@ -205,8 +210,8 @@ export class Holds {
   }
 
   /**
-   * Whether a floor that the keys have, which is higher than the one on record, was lowered after they were copied. Where
-   * nobody knows when that was, it counts as lowered if it is on record from before.
+   * Whether a floor in the vault, which is higher than the recorded one, was lowered after the keys were copied. If it
+   * is unknown when they were copied, the floor counts as lowered if it was recorded at that height before.
    */
   async #wasLowered(rid: string, seconds: number, keysAsOf: number | undefined): Promise<boolean> {
     for await (const page of streamPages(this.#parts.ports.log, containerStream(rid))) {
@@ -268,16 +273,17 @@ export class Holds {
         const tooLateFor = await this.#tooLateFor(container, scope, partitionKey);
         mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'PlaceHold', holdId, scope, reason, tooLateFor });
-        // Acknowledged only when the vault has it: if recording took long, another node may have released it meanwhile.
+        // Acknowledged only when the vault has the hold: if recording took long, another node may have released it
+        // meanwhile.
         await this.#settle(container, holdId);
       } catch (error) {
-        // Nothing of this request is on record, so nobody would know of what it keeps. But the same request sent again
-        // to another node, or another hold of that id, may be on record.
+        // Nothing of this request is recorded, so no record would say why the vault keeps its content. But the same
+        // request, sent again to another node, or another hold of that id, may be recorded.
         const isKnown = !mayBeOnRecord || error instanceof Refusal;
         const placedAtMs = context.nowMs;
         const isSettled = isKnown && (await isDone(this.#settle(container, holdId, placedAtMs)));
         if (!isSettled) this.#settleAfterFault(container, holdId, { isSafeNow: isKnown, placedAtMs });
-        // Another node may have been asked for the same one at the same time.
+        // Another node may have got the same request at the same time.
         const isTaken = isSettled && error instanceof Refusal && error.code === 'already-exists';
         const now = isTaken ? this.#known(container, holdId) : undefined;
         if (now === undefined) throw error;
@@ -288,12 +294,13 @@ export class Holds {
   }
 
   /**
-   * Puts a hold into the vault that is on no record yet. Another node may be placing one of that id on something else: what
-   * that covers must not be let go, for it may be acknowledged by now. Or the same, at the very time: should the other fail,
-   * it would take out what it believes its own.
+   * Puts a hold into the vault that is not recorded yet. Another node may be placing a hold of that id on something
+   * else, which must not be released, because it may be acknowledged by now. Or it may be placing the same hold at the
+   * same time: if it then failed, it would remove this one as its own.
    *
-   * @param newHold of the time at which it is asked for
-   * @returns the other one, once it is on record
+   * @param newHold makes the hold with the time at which it is called
+   *
+   * @returns the other node's hold once it is recorded
    */
   async #placeNew(container: ContainerState, holdId: string, newHold: () => VaultHold): Promise<KnownHold | undefined> {
     const { vault, nodes } = this.#parts.ports;
@@ -305,7 +312,7 @@ export class Holds {
       if (known !== undefined) return known;
       await wait(OTHER_HOLD_LOOK_MS);
     }
-    // What a request has left that failed, which nobody was told is held.
+    // A request that failed has left a hold that was never acknowledged. It is replaced.
     await vault.placeHold(newHold());
     return undefined;
   }
@@ -326,7 +333,7 @@ export class Holds {
     });
   }
 
-  /** Seconds from the last write during which no content of the container is erased; 0 for none. */
+  /** Sets how many seconds after the last write no content of the container is erased; 0 for none. */
   async setFloor(caller: Caller, container: ContainerState, seconds: number, reason: string): Promise<ContainerState> {
     const { rid } = container;
     return this.#order.run(rid, async () => {
@@ -336,7 +343,8 @@ export class Holds {
       const before = await this.#floorInVault(rid);
       let mayBeOnRecord = false;
       try {
-        // Another node may have raised it further since it was looked at: a floor is lowered when that is on record.
+        // Another node may have raised the floor further since it was read. A floor is lowered only after that is
+        // recorded.
         if (seconds > before) await vault.setFloor(rid, 'retention', seconds, { mayLower: false });
         mayBeOnRecord = true;
         await recordRetention(this.#parts, context, rid, { type: 'ChangeRetentionFloor', seconds, reason });
@@ -357,17 +365,17 @@ export class Holds {
       seconds,
       reason,
     });
-    // What was about to be erased before there was this window is erased by the answer, and nothing of it after.
+    // What was about to be erased before the window existed is erased before the answer, and nothing of it after.
     await this.#purge.keptFromNow();
     return this.#state(container);
   };
 
   /**
-   * Makes the vault agree with what is on record of a hold by now. Other nodes do so, too, each after what it has
-   * recorded: what one of them changed in the vault meanwhile may have been overwritten here, so the record is looked
-   * at again. A hold that is not on record, but may yet come there, stays in the vault.
+   * Makes the vault agree with what is recorded about a hold by now. Other nodes do so too, each after its own record.
+   * This node may have overwritten what one of them changed in the vault, so the record is read again. A hold that is
+   * not recorded, but may still be, stays in the vault.
    *
-   * @param placedAtMs when one was placed here that is not on record: one that another node has placed since stays
+   * @param placedAtMs the time of an unrecorded hold that was placed here; one that another node has placed since stays
    */
   async #settle(container: ContainerState, holdId: string, placedAtMs?: number): Promise<void> {
     const { vault } = this.#parts.ports;
@@ -387,7 +395,7 @@ export class Holds {
         this.#lookAgain(container);
       } else await vault.placeHold(await this.#inVault(container.rid, hold));
       const now = await standing();
-      // An id means one hold for ever, so nothing else of it can have changed.
+      // An id belongs to one hold for ever, so nothing else about the hold can have changed.
       if ((now === undefined) === (hold === undefined)) return;
       hold = now;
     }
@@ -403,7 +411,7 @@ export class Holds {
     this.#retries.settle(name, settle, when);
   }
 
-  /** Makes the vault's floor agree with what is on record by now, in the same way. */
+  /** Makes the vault's floor agree with what is recorded by now, as {@link #settle} does for a hold. */
   async #settleFloor(container: ContainerState): Promise<void> {
     const { rid } = container;
     for (;;) {
@@ -411,7 +419,7 @@ export class Holds {
       const inForce = await this.#floorInVault(rid);
       const mayCome = inForce > floorSeconds && this.#retries.isOpen(floorKey(rid));
       const isRight = inForce === floorSeconds || mayCome;
-      // What another node has set since may be acknowledged by now.
+      // Only if the floor is still as it was read: one that another node has set since may be acknowledged by now.
       if (!isRight) await this.#parts.ports.vault.setFloor(rid, 'retention', floorSeconds, { from: inForce });
       if (!isRight && floorSeconds < inForce) this.#lookAgain(container);
       await this.#parts.confirmCatalog(0);
@@ -426,7 +434,10 @@ export class Holds {
     });
   }
 
-  /** What kept lives is there no more: the purge asks about them again, and counts none as kept until it has. */
+  /**
+   * Lives that were kept may not be kept any more: the purge asks about them again, and counts none as kept until it
+   * has.
+   */
   #lookAgain({ rid }: ContainerState): void {
     this.#purge.lookAgain(this.#parts.catalog.containerByRid(rid)?.number);
   }
@@ -435,7 +446,7 @@ export class Holds {
     return (await this.#parts.ports.vault.floors()).get(rid)?.retention ?? 0;
   }
 
-  /** Answers for a hold that is placed once more: the same one is a retry, anything else is a mistake. */
+  /** The answer for a hold that is placed again: the same hold is a retry, a different one is a mistake. */
   async #again(container: ContainerState, hold: KnownHold, request: HoldRequest): Promise<ShownHold> {
     const known = await this.#recorded(hold);
     const since = `${isoTime(known.placedAtMs)} by ${known.placedBy}`;
@@ -453,7 +464,7 @@ export class Holds {
     throw new Refusal('already-exists', `A hold of that id stands since ${since}; it is not changed.`);
   }
 
-  /** What a request covers, as names of streams. */
+  /** The scope of a request in names of streams. */
   async #resolve(container: ContainerState, { scope }: HoldRequest): Promise<RecordedScope> {
     const { naming } = this.#parts.ports;
     const { rid } = container;
@@ -492,9 +503,10 @@ export class Holds {
   }
 
   /**
-   * How many lives in a scope were erased before the vault had the hold, as far as the log can say.
+   * How many lives in a scope were erased before the vault had the hold, as far as the log says.
    *
-   * @param partitionKey of a scope that is one, where it is known; its name alone is in all the container's lives
+   * @param partitionKey the key of a partition-key scope, if it is known; otherwise all the container's lives must be
+   *   searched for the hash in its name
    */
   async #tooLateFor(container: ContainerState, scope: RecordedScope, partitionKey?: string): Promise<number> {
     const { log } = this.#parts.ports;
@@ -530,7 +542,7 @@ export class Holds {
     }
   }
 
-  /** What the log has damaged is to be kept like all else, and most of all then. */
+  /** False for a life whose events are damaged: it must be kept like all others, and especially then. */
   async #isKnownErased(life: Pick<ItemLife, 'stream' | 'events'>): Promise<boolean> {
     try {
       return life.events.length > 0 && (await isErased(this.#parts.ports.vault, life));
@@ -541,8 +553,8 @@ export class Holds {
   }
 
   /**
-   * Counts by what is on record. Erasures that this node had begun when the vault got the hold are waited for; of what
-   * the hold covers none was begun since. Some of other nodes' erasures may be recorded only after this.
+   * Counts by what is recorded. Waits for erasures that this node had begun when the vault got the hold; none of what
+   * the hold covers has begun since. Erasures of other nodes may be recorded only after this.
    */
   async #erasedIn(container: ContainerState, partitionKey?: string): Promise<number> {
     await this.#purge.recorded();
@@ -554,7 +566,7 @@ export class Holds {
     return this.#parts.readModel.countErased(number, recorded);
   }
 
-  /** Counts, by what is on record, those whose streams' names begin so. */
+  /** Counts the recorded erasures whose streams' names begin with a prefix. */
   async #erasedBehind(container: ContainerState, prefix: string): Promise<number> {
     const { number } = this.#parts.catalog.containerByRid(container.rid)!;
     let count = 0;
@@ -577,7 +589,7 @@ export class Holds {
     return { holdId: vaultHoldId(rid, hold.holdId), containerRid: rid, scope, placedAtMs: hold.placedAtMs };
   }
 
-  /** What is on record of a hold. A released one is read from the log. */
+  /** What is recorded about a hold. A released one is read from the log. */
   async #recorded(hold: KnownHold): Promise<RecordedHold> {
     if (isStanding(hold)) return hold;
     const placed = await this.#readAt(hold.position, 'HoldPlaced');

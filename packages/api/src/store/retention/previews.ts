@@ -16,12 +16,12 @@ import type { CatalogApi, TtlPreview } from '../api/catalog-api.ts';
 import type { StoreParts } from '../parts.ts';
 import { countHeld } from './held-items.ts';
 
-/** Items shown of what would expire at once. */
+/** How many of the items that would expire at once are shown. */
 const SAMPLE_ITEMS = 10;
-/** Holds named in a preview; of more it says how many. */
+/** How many holds a preview names. Of the others it gives the number. */
 const NAMED_HOLDS = 100;
 
-/** What a TTL policy would do before it is applied: counts over ranges of an index, and no look at any document. */
+/** What a TTL policy would do, before it is applied. This only counts ranges of an index and reads no documents. */
 export class Previews {
   readonly #parts: StoreParts;
 
@@ -29,20 +29,20 @@ export class Previews {
     this.#parts = parts;
   }
 
-  /** @throws Refusal container-not-found; bad-request for a time that is past, from which no change takes effect */
+  /** @throws Refusal container-not-found; bad-request for a time in the past, at which no change can take effect */
   readonly preview: CatalogApi['previewTtl'] = async (container, proposal) => {
     const { within, nowMs } = await this.#parts.moment(container);
     const { state, number } = within;
     const { defaultTtl, effectiveFromMs: wantedFromMs = nowMs } = proposal;
     assertNotPast(wantedFromMs, nowMs);
-    // As the change itself has it.
+    // The same time as the change itself would use.
     const effectiveFromMs = Math.max(wantedFromMs, nowMs + (this.#parts.ports.nodes?.policyDelayMs ?? 0));
     const spans = previewSpans(policiesOf(state), { defaultTtl, effectiveFromMs }, nowMs);
     const { vault } = this.#parts.ports;
     const floorSeconds = (await vault.floors()).get(state.rid)?.retention ?? 0;
     const holds = await vault.holds(state.rid);
     const erasedFromMs = effectiveFromMs + erasureDelayMs(state, true);
-    // One that has passed by then keeps nothing.
+    // A floor that has passed by then keeps nothing.
     const writtenAfter = Math.floor(erasedFromMs / 1000) - floorSeconds;
     const floored = spans.atOnce.map((span) => ({ ...span, writtenAfter }));
     const atOnce = await this.#count(number, spans.atOnce);
@@ -84,8 +84,8 @@ export class Previews {
   };
 
   /**
-   * What a change would make expire at once, by what is projected. For whoever is about to make the change: it asks
-   * nothing that would wait for the change itself.
+   * What a change would make expire at once, by the projected state. For a caller that is about to make the change:
+   * nothing here waits for the change itself.
    */
   async expiringAtOnce(
     container: ContainerNumber,
@@ -119,7 +119,10 @@ export class Previews {
   }
 }
 
-/** Nothing has expired yet of what is not on record, in a container of which the log has lost events: a change of its TTL may say so. */
+/**
+ * In a container that has lost events, unrecorded expiries do not count: the lost events may include a change of its
+ * TTL.
+ */
 const policiesOf = ({ timeline, lacksEvents }: ContainerState): PolicyTimeline =>
   lacksEvents === true ? [] : timeline;
 

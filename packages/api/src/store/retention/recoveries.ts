@@ -30,17 +30,20 @@ import type { StoreParts } from '../parts.ts';
 import type { Erasures } from './erasures.ts';
 import { recordRetention } from './retention-record.ts';
 
-/** Ended lives looked at together. */
+/** Ended lives that are processed together. */
 const BATCH = 64;
 
-/** Brings back items that have ended and are not erased, and shows their content to those who may see it. */
+/** Recovers items that have ended and are not erased, and shows their content to callers who may see it. */
 export class Recoveries {
   readonly #parts: StoreParts;
   readonly #purge: PurgeRunner;
   readonly #writes: ItemWrites;
   readonly #documents: Documents;
   readonly #erasures: Erasures;
-  /** By the rid of a container that is gone: each reading of what is held there is on record in its stream after that. */
+  /**
+   * By the rid of a deleted container: the position of its deletion. Each reading of held content is recorded in its
+   * stream after that.
+   */
   readonly #gone = new Map<string, number>();
 
   constructor(parts: StoreParts, purge: PurgeRunner, writes: ItemWrites, documents: Documents, erasures: Erasures) {
@@ -54,7 +57,7 @@ export class Recoveries {
   /**
    * Begins a new life of an item with the content of an ended one, the last by default.
    *
-   * @throws Refusal item-not-found, already-exists while a newer life is there, content-erased
+   * @throws Refusal item-not-found, already-exists while a newer life is live, content-erased
    */
   readonly recover: RetentionApi['recoverItem'] = async (caller, container, id, partitionKey, { reason, life }) => {
     const { source, isThere } = await this.#ended(container, id, partitionKey, life);
@@ -73,10 +76,10 @@ export class Recoveries {
   };
 
   /**
-   * Brings back all that the start of one policy took and that was not written anew since. What is back already is left
-   * alone, so a recovery that was cut short can simply be started again.
+   * Recovers every item that the start of one policy ended and that was not written again since. Items that are
+   * recovered already are left alone, so a recovery that was cut short can simply be started again.
    *
-   * @throws Refusal bad-request for a policy that there was not
+   * @throws Refusal bad-request for a policy that never existed
    */
   readonly recoverPolicy: RetentionApi['recoverPolicy'] = async (
     caller,
@@ -102,7 +105,7 @@ export class Recoveries {
     const scan = { byPolicyStart: true, limit: BATCH };
     for await (const rows of endedPages(() => this.#parts.readModel, number, scan)) {
       signal?.throwIfAborted();
-      // All of them are waited for, also when one fails.
+      // Waits for all of them, even if one fails.
       const outcomes = await allDone(
         rows.map((row) => this.#bringBack(caller, state, row, policyVersion).catch(unreadableIfDamaged)),
       );
@@ -121,8 +124,8 @@ export class Recoveries {
   };
 
   /**
-   * The content of a life that has ended, while its key is there: by default of the last that has content, for what keeps
-   * it may keep an earlier life alone. That it was read is on record before it is given out.
+   * The content of an ended life while its key exists. By default it is the last life with content, because holds and
+   * floors may keep only an earlier life. The reading is recorded before the content is returned.
    *
    * @throws Refusal item-not-found, content-erased
    */
@@ -152,7 +155,7 @@ export class Recoveries {
     };
   };
 
-  /** An ended life, by its number or else the last one, and whether the item is there now. */
+  /** An ended life, by its number or else the last one, and whether the item is live now. */
   async #ended(
     container: ContainerState,
     id: string,
@@ -164,14 +167,14 @@ export class Recoveries {
     const last = await lastLifeOf(log, prefix);
     const name = await this.#parts.recordedName(container, { id, partitionKey });
     const { number } = this.#parts.catalog.containerByRid(container.rid)!;
-    // Of a life before one that is lost the content must not pass for the last there was.
+    // If a later life is lost, the content of this one must not pass for the last.
     await assertNoneBehind(this.#parts, number, name, prefix, last === undefined ? 0 : last.life + 1);
     if (last === undefined) {
       throw new Refusal('item-not-found', 'Nothing was ever written under that id and partition key.');
     }
     const isThere = !(await this.#hasEnded(container, last));
     const wanted = life ?? (isThere ? last.life - 1 : last.life);
-    // Those before the last have all ended.
+    // All lives before the last have ended.
     const source = wanted === last.life ? last : wanted >= 0 && (await itemLife(log, prefix, wanted));
     if (source === undefined || source === false || (source === last && isThere)) {
       throw new Refusal('item-not-found', 'The item has no such life that has ended.');
@@ -179,7 +182,7 @@ export class Recoveries {
     return { source, isThere };
   }
 
-  /** By its own stream, by its deadline, or with its partition key or container. */
+  /** Whether a life has ended by its own stream, by its deadline, or with its partition key or container. */
   async #hasEnded(container: ContainerState, { events }: ItemLife): Promise<boolean> {
     const last = events.at(-1)!;
     const state = foldItem([last]);
@@ -196,8 +199,8 @@ export class Recoveries {
   }
 
   /**
-   * The write with which a life has ended, with its container too: of several nodes one that did not know yet that this was
-   * gone may have written to the life since, and was refused.
+   * The last write of an ended life. If the life ended with its container, another node that did not know so yet may
+   * have appended a write since, which was refused.
    */
   async #lastWriteOf(container: ContainerState, source: ItemLife): Promise<RecordedEvent | undefined> {
     const { ports, catalog } = this.#parts;
@@ -209,7 +212,7 @@ export class Recoveries {
     return write;
   }
 
-  /** Where it is on record that a container that is gone was deleted, or its database. */
+  /** The log position at which the deletion of a container, or of its database, is recorded. */
   async #positionOfGone({ rid, databaseRid }: ContainerState): Promise<number> {
     const known = this.#gone.get(rid);
     if (known !== undefined) return known;
@@ -226,7 +229,7 @@ export class Recoveries {
     return position;
   }
 
-  /** Of a life that has ended and those before it the last one that has content, and this. */
+  /** The last of the ended lives up to `last` that has content, with that content. */
   async #lastWithContent(
     container: ContainerState,
     last: ItemLife,
@@ -246,14 +249,15 @@ export class Recoveries {
 
   /**
    * @param revision of a write; the last one when not given
-   * @returns undefined where it is erased
-   * @throws Refusal item-not-found where there is no such write
+   *
+   * @returns undefined when the content is erased
+   * @throws Refusal item-not-found when there is no such write
    */
   async #content({ rid }: ContainerState, source: ItemLife, revision?: number) {
     const { life, stream } = source;
     const { log } = this.#parts.ports;
     const last = await this.#lastWriteOf(this.#parts.catalog.containerByRid(rid)!.state, source);
-    // Of a life that is erased no write is left to tell.
+    // Of an erased life there is no write to return.
     const isOther = last !== undefined && revision !== undefined;
     const write = isOther ? await writeOf(log, stream, revision) : last;
     if (last !== undefined && write === undefined) {
@@ -264,10 +268,10 @@ export class Recoveries {
   }
 
   /**
-   * Begins a life with the content of an ended one. Another node may have been asked to erase the item meanwhile, and not
-   * have seen this life: then that is done once more, for what is erased on request does not come back.
+   * Begins a life with the content of an ended one. Another node may have been asked to erase the item meanwhile, and
+   * not have seen this life. Then the erasure is repeated, because what was erased on request must not come back.
    *
-   * @throws Refusal content-erased, also where it is not known soon what becomes of an erasure that was asked for
+   * @throws Refusal content-erased, also when the outcome of a requested erasure is not known soon
    */
   async #begin(
     caller: Caller,
@@ -277,7 +281,7 @@ export class Recoveries {
   ): ReturnType<ItemWrites['recover']> {
     const { ports, projector, catalog } = this.#parts;
     const { rid } = container;
-    // The erasure may come to be refused.
+    // The erasure may still be refused.
     for (let looks = 0; isBeingErased(catalog.containerByRid(rid)!.state.retention, item); looks++) {
       if (looks === ERASURE_LOOKS) throw new Refusal('content-erased', 'The item is being erased on request.');
       await wait(ERASURE_LOOK_MS);
@@ -291,7 +295,7 @@ export class Recoveries {
       const by = { actor: request.actor, correlationId: caller.correlationId };
       await this.#erasures.erase(by, container, id, partitionKey, request);
     } catch (error) {
-      // As the other was.
+      // The first erasure was refused for the same reason.
       if (error instanceof Refusal && error.code === 'held') return begun;
       throw error;
     }
@@ -317,7 +321,7 @@ export class Recoveries {
       return 'recovered';
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      // The purge is erasing it, and counts it as erased once that is on record.
+      // The purge is erasing the life, and counts it as erased once that is recorded.
       if (error.code === 'content-erased') return undefined;
       if (error.code === 'already-exists') return 'writtenSince';
       if (error.code === 'unique-key-taken') return 'uniqueKeyTaken';
@@ -325,7 +329,10 @@ export class Recoveries {
     }
   }
 
-  /** What expired at an instant and is erased, in pages. All that the start of a policy takes expires at that start. */
+  /**
+   * Lives that expired at an instant and are erased, in pages. Everything that the start of a policy ends expires at
+   * that start.
+   */
   async *#erasedOf(container: ContainerNumber, atMs: number): AsyncGenerator<readonly DisappearanceRow[], void> {
     const instant = { fromMs: atMs, toMs: atMs + 1, cause: 'expired', limit: BATCH } as const;
     let after: { readonly atMs: number; readonly position: number } | undefined;
@@ -339,8 +346,8 @@ export class Recoveries {
   }
 
   /**
-   * What became of an item whose life is erased: `writtenSince` if it has a newer one. Undefined if it was not the
-   * start of the policy that took the life.
+   * The outcome for an item whose life is erased: `writtenSince` if it has a newer life. Undefined if the life did not
+   * end by the start of the policy.
    */
   async #lost(
     { rid }: ContainerState,
@@ -364,7 +371,7 @@ const contentErased = ({ life }: ItemLife, andOfEarlier = false): Refusal =>
       : `The content of life ${life} of the item has been erased.`,
   );
 
-/** What asked between two positions of the log that an item be erased, the last of it; undefined for nothing. */
+/** The last request between two positions of the log to erase an item; undefined when there is none. */
 async function erasureRequested(
   log: EventLog,
   rid: string,
@@ -379,13 +386,13 @@ async function erasureRequested(
   return undefined;
 }
 
-/** @throws whatever does not say that what the log or the vault has of one life is damaged */
+/** @throws any error that does not mean damaged data of one life in the log or the vault */
 function unreadableIfDamaged(error: unknown): 'unreadable' {
   if (isDamage(error)) return 'unreadable';
   throw error;
 }
 
-/** True of the end of a life if the start of a policy caused it. */
+/** Whether an event is the end of a life by the start of the policy. */
 function isTakenBy(recorded: RecordedEvent, policyVersion: number): boolean {
   const event = readItemEvent(recorded);
   return event.type === 'ItemExpired' && event.data.byPolicyStart && event.data.policyVersion === policyVersion;

@@ -8,7 +8,7 @@ import { isStanding, type StandingHold } from '@epitaph/core/retention/hold-regi
 import type { Retention } from '@epitaph/core/retention/state.ts';
 import { unlessDamaged } from '@epitaph/core/upcast.ts';
 
-/** What a container's own stream says is kept, read when it is first asked for. */
+/** What a container's own stream says is kept. The stream is read on first use. */
 export class RetentionInLog {
   readonly #log: EventLog;
   readonly #rid: string;
@@ -19,7 +19,7 @@ export class RetentionInLog {
     this.#rid = rid;
   }
 
-  /** False for a hold that stands, and where that can't be read. */
+  /** Whether the log says that a hold keeps nothing. False for a standing hold, and when the log can't be read. */
   async lets(holdId: string): Promise<boolean> {
     return (await this.#retention()) !== undefined && (await this.standing(holdId)) === undefined;
   }
@@ -33,7 +33,10 @@ export class RetentionInLog {
     return (await this.#retention())?.floorSeconds;
   }
 
-  /** What its policy asks for, 0 for a container that is gone or never was; undefined where that can't be read. */
+  /**
+   * The seconds that the feed policy asks for. 0 for a container that is deleted or never existed, undefined when that
+   * can't be read.
+   */
   async feedFloorSeconds(): Promise<number | undefined> {
     try {
       const container = await this.#container();
@@ -45,7 +48,7 @@ export class RetentionInLog {
     }
   }
 
-  /** Undefined for a container that never was, too. */
+  /** Undefined also for a container that never existed. */
   async #retention(): Promise<Retention | undefined> {
     return (await this.#container().catch(unlessDamaged))?.retention;
   }

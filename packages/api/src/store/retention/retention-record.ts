@@ -7,7 +7,7 @@ import { MAX_STANDING_HOLDS } from '@epitaph/core/retention/decide.ts';
 import type { StoreParts } from '../parts.ts';
 
 /**
- * Puts on record in a container's stream what is kept, or erased on request; the container may be gone.
+ * Records in a container's stream what is kept, or erased on request. The container may be deleted.
  *
  * @returns the position, once readers see it; undefined when there was nothing to record
  */
