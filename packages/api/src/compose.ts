@@ -35,17 +35,19 @@ export interface EmbeddedStoreOptions
       | 'newId'
       | 'keysAsOf'
     > {
-  /** Paths of files and folders that the store is given, which may be in the folder before there is a store in it. */
+  /** Paths of files and folders given to the store that may be in the folder before it contains a store. */
   readonly besides?: readonly string[];
   /** Where backups may be written; nowhere when not given. */
   readonly backupsInto?: BackupParts['into'];
-  /** Where the manual clock of a new folder starts, in milliseconds; the system's time by default. */
+  /** The start of the manual clock in a new folder, in milliseconds; the system's time by default. */
   readonly startMs?: number | undefined;
-  /** How far the system clock may be from the time last used in the folder, in seconds; see {@link GuardedClock}. */
+  /**
+   * How far the system clock may differ from the time last used in the folder, in seconds; see {@link GuardedClock}.
+   */
   readonly maxDowntimeSeconds?: number | undefined;
-  /** Connection string of the EventStoreDB or KurrentDB that has the event log; in the folder when not given. */
+  /** Connection string of the EventStoreDB or KurrentDB with the event log. Without it, the log is in the folder. */
   readonly eventStore?: string | undefined;
-  /** Keys and read models on a server, shared by several nodes; in the folder when not given. */
+  /** Keys and read models on a server that several nodes share. Without it, they are in the folder. */
   readonly shared?: SharedStorageOptions | undefined;
 }
 
@@ -53,7 +55,7 @@ export interface SharedStorageOptions extends Omit<SeveralNodes, 'readModels'> {
   /** URL of the PostgreSQL database. */
   readonly url: string;
   readonly copiesKeptSeconds?: number | undefined;
-  /** True for who ends a restore: the parts need not go together yet. */
+  /** True for the last step of a restore: log, keys and read models need not belong together yet. */
   readonly restoring?: boolean | undefined;
 }
 
@@ -62,10 +64,12 @@ type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof' | 'backupSou
   Partial<Pick<SqliteStorage, 'backupSource'>> & { readonly ledgerHead?: BackupParts['ledgerHead'] };
 
 /**
- * The store on one folder: log, vault and read models in SQLite files of it, each unless it is on a server.
+ * Opens the store of one folder. Log, vault and read models are SQLite files in it, except for those on a server.
  *
- * @throws {BadConnectionString | FolderInUse | UnusableFile | UnusableServer} with a message for whoever starts the store
- * @throws {StorageUnavailable} where a server that it needs can't be reached
+ * @throws {BadConnectionString | FolderInUse | UnusableFile | UnusableServer} with a message for the operator who
+ *   starts the store
+ *
+ * @throws {StorageUnavailable} when a server that it needs can't be reached
  */
 export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<Store> {
   const storage = await openStorage(options);
@@ -78,7 +82,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
             sources: systemClocks,
             mark,
             maxDowntimeMs: (options.maxDowntimeSeconds ?? Number.POSITIVE_INFINITY) * 1000,
-            // Two nodes are then within half of the delay, by which policies allow for clocks that differ.
+            // The clocks of two nodes then differ by at most half of the delay, which is what policies allow for.
             ...(options.shared === undefined ? {} : { mayDifferMs: options.shared.policyDelayMs / 4 }),
           });
     return await Store.open({
@@ -103,7 +107,7 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
 async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
   assertNotForeign(options.folder, options.besides ?? []);
   if (options.eventStore === undefined) return openSqliteStorage(options);
-  // Loaded only where it is used: the client and its gRPC take a while.
+  // Loaded only when it is used, because the client and its gRPC take a while to load.
   const { openLogElsewhere } = await import('@epitaph/storage/eventstoredb/open-event-store-log.ts');
   const logElsewhere = await openLogElsewhere(options.eventStore);
   try {
@@ -116,17 +120,17 @@ async function openStorage(options: EmbeddedStoreOptions): Promise<Storage> {
   }
 }
 
-/** What all nodes sign proofs with is a secret of the vault under this name, as if of a container. */
+/** The name in the vault, as if of a container, of the secret with which all nodes sign proofs. */
 const PROOF_SECRET = 'proof';
 
-/** Keys and read models in PostgreSQL; of this node's own there is only the clock's mark, in its folder. */
+/** Keys and read models in PostgreSQL. The node's own folder has only the clock's mark and the tree of proofs. */
 async function openSharedStorage(
   options: EmbeddedStoreOptions,
   { url, copiesKeptSeconds, restoring, roles, policyDelayMs }: SharedStorageOptions,
   log: OpenLogElsewhere,
 ): Promise<Storage> {
   const { openPostgresStorage } = await import('@epitaph/storage/postgres/open-postgres-storage.ts');
-  // A new node of an old log: what it has to know of that is in PostgreSQL.
+  // For a new node of an old log, everything that it must know about the log is in PostgreSQL.
   const folder = DataFolder.open(options.folder, options.clock, { ...log, isEmpty: true });
   const opened = new Opened();
   opened.add(() => folder.close());
@@ -136,7 +140,7 @@ async function openSharedStorage(
     opened.add(() => storage.close());
     const destructions = new Destructions(log.log, storage.sealer);
     if (restoring !== true) await assertSameMoment(log.log, storage, destructions);
-    // The same log makes the same tree on every node; what they sign it with is the same secret.
+    // The same log gives the same tree on every node, and all nodes sign it with the same secret.
     const proofs = new SqliteProofStore(folder.file('proof.db'));
     opened.add(() => proofs.close());
     const hadKey = (await storage.vault.secretOf(PROOF_SECRET)) !== undefined;
@@ -165,8 +169,8 @@ async function openSharedStorage(
 }
 
 /**
- * Log, keys and read models that were put back from copies of different moments would show what was erased, or hide
- * what is there. What can be told of that is told before anything is served.
+ * If log, keys and read models were restored from copies of different moments, they would show what was erased, or hide
+ * what exists. Whatever shows such a difference is checked before any request is served.
  */
 async function assertSameMoment(
   log: EventLog,
@@ -187,7 +191,7 @@ async function assertSameMoment(
   if (position > head) {
     refuse('The read models in PostgreSQL are ahead of the event log, which is an older copy');
   }
-  // Whoever makes a key has it stored before anything of its life is written.
+  // A node stores a new key before it writes anything to the key's life.
   const written = (await lastEvents(log, readModels.current.store)).filter((event) => isItemWrite(event));
   if (await vault.lacks(written.map(({ stream, data }) => ({ keyId: Number(data['key']), stream })))) {
     refuse('The keys in PostgreSQL are an older copy than the event log: keys of what was written since are not in it');

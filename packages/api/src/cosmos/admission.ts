@@ -17,7 +17,7 @@ import { headerText } from './request.ts';
 import { isRead } from './router.ts';
 import { otherSignedLinks, parseTarget, type Target } from './target.ts';
 
-/** What is asked for, over HTTP or in direct mode. */
+/** A request over HTTP or in direct mode. */
 export interface Asked {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -25,26 +25,26 @@ export interface Asked {
   readonly socket: Socket;
 }
 
-/** What is known of a request before its body is read. */
+/** What is known about a request before its body is read. */
 export interface Admitted {
   readonly activityId: string;
   readonly target: Target;
-  /** What events carry. */
+  /** The actor in events. */
   readonly actor: string;
   readonly consistency: ConsistencyLevel;
-  /** The store, or what of it a token lets its holder see. */
+  /** The store, or the part of it that the holder of a token may use. */
   readonly store: StoreApi;
-  /** By a resource token, and so for one container, which is known here. */
+  /** True for a resource token. It is for one container, which exists on this node. */
   readonly isByToken: boolean;
 }
 
-/** What decides who is let in. */
+/** What decides whether a request is let in. */
 export interface Gate {
   readonly store: StoreApi;
-  /** The store for those who may read alone. */
+  /** The store for holders of a key that may only read. */
   readonly readOnly: StoreApi;
   readonly keys: KeyRing;
-  /** Who else is known, if anyone is. */
+  /** Checks identity tokens, if any are accepted. */
   readonly identities: Identities | undefined;
   readonly limits: Limits;
   readonly consistencyPolicy: ConsistencyPolicy;
@@ -53,7 +53,7 @@ export interface Gate {
 /**
  * Lets a request in by its headers and its target, before its body is read.
  *
- * @throws WireError for whoever is not let in; a promise rejects with it where a token was to be checked
+ * @throws WireError when it is not let in; if a token must be checked, the returned promise rejects with it
  */
 export function admit(
   request: Asked,
@@ -94,7 +94,7 @@ export function admit(
     throw new WireError('forbidden', "The auditor key sees history only: it can't be used on the data plane.");
   }
   if (holder.role === 'read' && !isRead(method, headers)) throw notForWrites();
-  // A permission is shown with its token, which may be one for changes.
+  // A permission is shown with its token, which may allow writes.
   if (holder.role === 'read' && target.segments[4] === 'permissions') {
     throw new WireError('forbidden', "The read-only key can't be used for permissions.");
   }
@@ -112,8 +112,8 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const NIL_UUID = '00000000-0000-0000-0000-000000000000';
 
 /**
- * What names a request in its answer, in the server's log and in what it records: the id that its client knows it by, or
- * a new one. Only UUIDs are taken, which say nothing and have one length.
+ * The id of a request in its answer, in the server's log and in the events that it records: the one that the client
+ * sent, or a new one. Only UUIDs are accepted: they carry no information and have one length.
  *
  * @source Cosmos DB, "Common REST response headers": x-ms-activity-id echoes the request's
  */
@@ -122,13 +122,16 @@ export function activityIdOf(headers: IncomingHttpHeaders): string {
   return given !== undefined && UUID.test(given) && given !== NIL_UUID ? given : randomUUID();
 }
 
-/** What HTTP proxies add, which pass nothing else on. */
+/** Headers that HTTP proxies add. Such a proxy does not forward direct mode. */
 const PROXIED = ['x-forwarded-proto', 'x-forwarded-for', 'forwarded', 'via'] as const;
 
 const speaksDirect = ({ headers, socket }: Asked): boolean =>
   socket instanceof TLSSocket && PROXIED.every((name) => headers[name] === undefined);
 
-/** Of addresses, at which clients would speak TLS alone. Clients sign this in a way of its own; the answer is for anyone. */
+/**
+ * Refuses to give addresses for direct mode, at which clients would only use TLS. Clients sign this request in a
+ * special way; the answer is the same for everyone.
+ */
 const noDirectMode = (): WireError =>
   badRequest(
     `The client is in direct mode, the default of the .NET and the Java client, which needs TLS up to this server: start it with --tls-cert and --tls-key. ${GATEWAY_MODE}`,
@@ -202,7 +205,7 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
   }
 }
 
-/** In Cosmos DB's words: its three times show at once whose clock is off, and by how much. */
+/** Cosmos DB's own text: its three times show at once whose clock is wrong, and by how much. */
 function notValidNow(dateMs: number, nowMs: number): string {
   const [start, end, now] = [dateMs - DATE_WINDOW_MS, dateMs + DATE_WINDOW_MS, nowMs].map(isoTime);
   return `The authorization token is not valid at the current time. Please create another token and retry (token start time: ${start}, token expiry time: ${end}, current server time: ${now}).`;

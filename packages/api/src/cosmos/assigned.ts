@@ -15,14 +15,14 @@ const blocked = (kind: 'notAssigned' | 'notForIdentities', why: string): WireErr
 const METADATA = 'readMetadata';
 const ITEMS = 'sqlDatabases/containers/items';
 
-/** What every refusal says for want of an assignment. */
+/** The refusal for lack of an assignment. */
 const notAssigned = ({ id }: Pick<Principal, 'id'>, action: string, resource: string): WireError =>
   blocked(
     'notAssigned',
     `Request is blocked because principal [${id}] does not have required RBAC permissions to perform action [Microsoft.DocumentDB/databaseAccounts/${action}] on resource [${resource}].`,
   );
 
-/** What a principal's data roles are for. */
+/** What the data roles of a principal cover. */
 function reachOf({ assignments }: Principal) {
   const ofData = assignments.filter(({ role }: Assignment) => isDataRole(role));
   return {
@@ -35,7 +35,7 @@ function reachOf({ assignments }: Principal) {
           (scope.container ?? container) === container &&
           (!writes || role === 'contributor'),
       ),
-    // Who may see a container may see the database that it is in.
+    // A principal that may see a container may see its database.
     reaches: (database: string): boolean => ofData.some(({ scope }) => (scope.database ?? database) === database),
   };
 }
@@ -44,11 +44,12 @@ const notReached = (principal: Principal, action: string, ...names: readonly str
   notAssigned(principal, action, `dbs/${names.join('/colls/')}`);
 
 /**
- * Refuses targets that data roles never reach: users, permissions, throughput, and the making, changing and deleting of
- * databases and containers; and databases and containers, by their names, that the principal's are not for. Other nodes
- * would be asked for a name that is not known here, and the time which that takes would tell that it is not.
+ * Refuses targets that data roles never reach: users, permissions and throughput, and creating, changing and deleting
+ * databases and containers. Refuses databases and containers, by name, that the principal's roles are not for. This
+ * comes before other nodes would be asked for an unknown name, because the time of that would show that the name is
+ * unknown.
  *
- * @throws WireError 403 with substatus 5300, or 5301 for who has no data role at all
+ * @throws WireError 403 with substatus 5300, or 5301 for a principal without any data role
  */
 export function checkTargetAssigned(
   principal: Principal,
@@ -66,7 +67,7 @@ export function checkTargetAssigned(
   const isMetadata = segments[0] !== 'offers' && segments[2] !== 'users';
   if (isRead ? isMetadata : isOfItems) {
     const [root, database, kind, container] = segments;
-    // By a rid the store of the principal looks.
+    // Targets by rid are checked by the principal's store.
     if (root !== 'dbs' || database === undefined || isRid(database)) return;
     if (!reaches(database)) throw notReached(principal, METADATA, database);
     if (kind !== 'colls' || container === undefined || isRid(container) || covers(database, container)) return;
@@ -80,8 +81,8 @@ export function checkTargetAssigned(
 }
 
 /**
- * The store as who has come with an identity token has it, by the assignments of its data roles. A method that is not named
- * here is refused, so that what the store learns to do is not open to them by oversight.
+ * The store for the holder of an identity token, limited by the assignments of its data roles. A method that is not
+ * named here is refused, so that new methods of the store are not open to such holders by oversight.
  */
 export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
   const { covers, reaches, isEverywhere } = reachOf(principal);
@@ -112,7 +113,7 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     listDatabases: () => store.listDatabases().filter(({ name }) => reaches(name)),
     database: (name) => {
       if (reaches(name)) return store.database(name);
-      // A target may name it by its rid, which is looked for when there is nothing of that name.
+      // A target may name the database by its rid, which is looked up when nothing has that name.
       throw isRid(name) ? new Refusal('database-not-found') : refuse(METADATA, name);
     },
     databaseByRid: (rid) => {
@@ -131,7 +132,8 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     containerByRid: (rid) => {
       const found = store.containerByRid(rid);
       const database = found && store.databaseByRid(found.databaseRid)!.name;
-      // A rid is made of names. So that nobody tries names by it, none is answered as one of what is there and not for him.
+      // A rid is computed from names. The answer for an unknown rid is the same as for a container that is not for this
+      // principal, so that it can't be used to try out names.
       if (found === undefined ? isEverywhere : covers(database!, found.name)) return found;
       throw notAssigned(principal, METADATA, `dbs/colls/${rid}`);
     },

@@ -16,7 +16,7 @@ const MAX_BODY_BYTES = 2 * 1024 * 1024;
 const operationTypes = ['Create', 'Upsert', 'Read', 'Delete', 'Replace', 'Patch'] as const;
 type OperationType = (typeof operationTypes)[number];
 
-/** The .NET client's numbers of the operation types. */
+/** The .NET client's numbers for the operation types. */
 const numberedTypes: ReadonlyMap<unknown, OperationType> = new Map([
   [0, 'Create'],
   [1, 'Patch'],
@@ -26,11 +26,11 @@ const numberedTypes: ReadonlyMap<unknown, OperationType> = new Map([
   [20, 'Upsert'],
 ]);
 
-/** One operation as it was sent. */
+/** One operation as the client sent it. */
 export interface SentOperation {
   readonly type: OperationType;
   readonly id: unknown;
-  /** JSON text from a HybridRow, a parsed value from a JSON body. */
+  /** JSON text from a HybridRow, or a parsed value from a JSON body. */
   readonly body: { readonly text: Buffer } | { readonly value: unknown } | undefined;
   /** JSON text, as in the header. */
   readonly partitionKey: string | undefined;
@@ -39,10 +39,10 @@ export interface SentOperation {
   readonly minimal: boolean;
 }
 
-/** What an operation asks for. */
+/** The operation for the store. */
 export type Asked = BatchOperation | Rename;
 
-/** @throws WireError for a body that is no batch, or one that is too large */
+/** @throws WireError for a body that is no batch, or too large a batch */
 export function readOperations({ body, headers, limits }: CosmosRequest): readonly SentOperation[] {
   if (body === undefined || body.length === 0) throw badRequest('The batch request has no body.');
   if (body.length > MAX_BODY_BYTES) throw tooLarge();
@@ -75,7 +75,7 @@ function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperati
       partitionKey: textOf(value, 'partitionKey'),
       ifMatch: etagIn(textOf(value, 'ifMatch')),
       ifNoneMatch: etagIn(textOf(value, 'ifNoneMatch')),
-      // The Java client says it of each operation, and nothing of the whole.
+      // The Java client sets this on each operation and not on the whole batch.
       minimal: minimal || value['minimalReturnPreference'] === true,
     };
   });
@@ -114,15 +114,16 @@ function operationOfRow(row: ReturnType<typeof decodeOperations>[number], minima
 /** As with single requests, only reads and upserts have one. */
 function ifNoneMatchOf({ type, ifMatch, ifNoneMatch }: SentOperation): string | undefined {
   if (type === 'Upsert') return ifNoneMatch;
-  // A read that names the etag it has is answered that nothing is new, whichever way it names it.
+  // A read with the current etag, in either header, is answered that nothing is new.
   return type === 'Read' ? (ifNoneMatch ?? ifMatch) : undefined;
 }
 
 /**
- * What an operation asks of the store.
+ * The operation for the store.
  *
- * @param header the partition key header, for operations that say no key of their own
- * @throws WireError or Refusal for what can't be asked
+ * @param header the partition key header, for operations without a key of their own
+ *
+ * @throws WireError or Refusal for an operation that can't be carried out
  */
 export function toStore(
   { limits }: CosmosRequest,

@@ -33,13 +33,19 @@ import {
 } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 
-/** Characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
+/** The most characters of documents in an answer. Source: Cosmos DB, "Service quotas" (maximum response size, 4 MB). */
 const MAX_ANSWER_CHARACTERS = 4 * 1024 * 1024;
 
-/** Bytes of large documents that were patched, likewise: it is more, for a client that repeats a patch has it done late. */
+/**
+ * The most bytes of large documents that one bulk patches, for the same reason. It is higher, because a client that
+ * repeats a patch gets it done late.
+ */
 const MAX_BULK_PATCHED_BYTES = 32 * 1024 * 1024;
 
-/** Reads of a bulk at once: documents that come right from the disk are opened one after the other, without a turn of others. */
+/**
+ * Reads of a bulk at the same time. Documents that are read from the disk are opened one after the other, without a
+ * turn for others.
+ */
 const READS_AT_ONCE = 4;
 
 /** `POST …/docs` with `x-ms-cosmos-is-batch-request`: a transactional batch, or a bulk of independent operations. */
@@ -54,14 +60,15 @@ export async function answerBatch(request: CosmosRequest, container: ContainerSt
     ({ statusCode, subStatusCode }) =>
       subStatusCode === wireShapes.ownerNotFound.substatus || statusCode === wireShapes.badRequest.status,
   );
-  // Then they are all for the container that has the name now: what some of them did went with the other.
+  // Then all operations are meant for the container that has the name now: what some of them did was deleted with the
+  // other.
   if (mayBeOfAnother && (await request.isRenamed?.()) === true) throw new Refusal('container-not-found');
   const body = isHybridRow(request.body!) ? encodeResults(results) : `[${results.map(resultText).join(',')}]`;
   return {
     status: results.every(({ statusCode }) => statusCode < 300) ? 200 : 207,
     body,
     charge: rounded(results.reduce((sum, { requestCharge }) => sum + requestCharge, 0)),
-    // A batch that failed for want of an item names no path, like the operation alone.
+    // A batch that failed because an item is missing has no path in its answer, like the operation alone.
     headers:
       isAtomic && results.some(({ statusCode }) => statusCode === 404)
         ? sessionHeaders(rangeId, position)
@@ -74,14 +81,14 @@ interface Ran {
   readonly position: number;
 }
 
-/** All of them, in order, or none. */
+/** Runs all operations in order, or none. */
 async function runBatch(
   request: CosmosRequest,
   container: ContainerState,
   sent: readonly SentOperation[],
 ): Promise<Ran> {
   const { store, caller, headers } = request;
-  // Where a client says the range alone, each operation says the key that they share.
+  // If the client names only the range, each operation names the key that they share.
   const isOfRange = headers['x-ms-documentdb-partitionkeyrangeid'] !== undefined;
   const header = partitionKeyHeader(headers) ?? (isOfRange ? sent[0]!.partitionKey : undefined);
   const given = readPartitionKeyHeader(container.definition, header);
@@ -93,33 +100,33 @@ async function runBatch(
     results: sent.map((operation, at) => (at === index ? failure(operation, error) : FAILED_DEPENDENCY)),
     position: store.headPosition(),
   });
-  // With an operation that can't be done nothing is written; which one is the first to fail is still to be said.
+  // If an operation can't be done, nothing is written. The dry run only finds out which operation is the first to fail.
   const dryRun = unreadable !== undefined;
   if (operations.length === 0) return refused(0, unreadable!.error);
   const steps: BatchOperation[] = [];
-  /** Of each step, which operation it is of. */
+  /** For each step, the index of its operation. */
   const owners: number[] = [];
   for (const [index, asked] of operations.entries()) {
     for (const step of asked.kind === 'rename' ? stepsOf(asked) : [asked]) owners[steps.push(step) - 1] = index;
   }
-  // A batch that reads nothing needs nothing of the session: what it meets the log decides.
+  // A batch without reads does not need its session token: the log decides what it finds.
   const atLeast = operations.some(({ kind }) => kind === 'read') ? await atLeastOf(request) : undefined;
   const outcome = await store.batchItems(caller, container, steps, { dryRun, atLeast });
   if (outcome.kind === 'refused') {
     const index = owners[outcome.index]!;
-    // What is there is never too large by itself.
+    // A stored document is never too large by itself.
     const isOfRead = outcome.refusal.code === 'too-large' && operations[index]!.kind === 'read';
     return refused(index, isOfRead ? new WireError('answerTooLarge', ANSWER_TOO_LARGE) : outcome.refusal);
   }
   if (unreadable !== undefined) return refused(operations.length, unreadable.error);
   const results = operations.map((asked, index) =>
-    // A rename answers with its last step, what was written.
+    // A rename is answered with its last step, which is the written item.
     shown(container, sent[index]!, asked, outcome.results[owners.lastIndexOf(index)]!),
   );
   return { results: wholeOrNone(operations, results), position: outcome.position };
 }
 
-/** What the operations of a transactional batch ask for, up to the first that can't be asked. */
+/** The operations of a transactional batch, up to the first that can't be carried out at all. */
 function asFarAsReadable(
   request: CosmosRequest,
   container: ContainerState,
@@ -141,7 +148,10 @@ function asFarAsReadable(
 
 const partitionKeyOf = (asked: Asked): string => ('item' in asked ? asked.item : asked).partitionKey;
 
-/** Of a batch of reads alone, whose documents are too many for an answer, none: what was written can't be refused any more. */
+/**
+ * If the documents of a batch of reads are too many for an answer, the batch fails. A batch that wrote something can't
+ * be refused any more.
+ */
 function wholeOrNone(operations: readonly Asked[], results: readonly OperationResult[]): readonly OperationResult[] {
   const characters = results.reduce((sum, result) => sum + charactersOf(result), 0);
   if (characters <= MAX_ANSWER_CHARACTERS || results.length === 1) return results;
@@ -151,10 +161,11 @@ function wholeOrNone(operations: readonly Asked[], results: readonly OperationRe
 }
 
 /**
- * Each by itself, also in what it costs: once the container's budget is spent the rest are told to come again. Operations
- * on one item go in order, those on different ones side by side, so that they share the log's commits; where one failure
- * is to stop the rest, one goes after the other. What is refused for a value of a unique key that is taken is tried again
- * when those before it are done: they may have given it back.
+ * Runs each operation by itself and charges it by itself: once the container's budget is spent, the remaining ones must
+ * be sent again. Operations on one item run in order, those on different items side by side, so that they share the
+ * log's commits. If one failure must stop the rest, all run one after the other. An operation that is refused because a
+ * unique key's value is taken is repeated when the operations before it are done, since they may have released the
+ * value.
  */
 async function runBulk(
   request: CosmosRequest,
@@ -166,10 +177,10 @@ async function runBulk(
   const goesOn = headerFlag(headers, 'x-ms-cosmos-batch-continue-on-error');
   const results: OperationResult[] = [];
   const room = new AnswerRoom();
-  // Each may open a large document: a few at a time, and others have their turn in between.
+  // Each read may open a large document, so only a few run at a time, and other work gets its turn in between.
   const reading = new Places(READS_AT_ONCE);
   const tails = new Map<string, Promise<void>>();
-  /** By partition keys, within which a value of a unique key is given back. */
+  /** By partition key, within which a value of a unique key can be released. */
   const keyTails = hasUniqueKeys(container.definition) ? new Map<string, Promise<unknown>>() : undefined;
   for (const [index, operation] of sent.entries()) {
     let asked: Asked;
@@ -181,7 +192,7 @@ async function runBulk(
       break;
     }
     const names = goesOn ? namesOf(asked) : [''];
-    // What is refused here is done when it is asked for again; afterwards it can't be refused.
+    // A patch that is refused here is done when the client sends it again; once done, it can't be refused.
     const beforeLarge = (bytes: number): void => {
       if (!operation.minimal) room.takeForPatch(bytes);
     };
@@ -202,13 +213,13 @@ async function runBulk(
     };
     const tail = Promise.all(names.map((name) => tails.get(name) ?? Promise.resolve())).then(run);
     for (const name of names) tails.set(name, tail);
-    // Whatever came of them: a defect is the request's, and ends the process where nobody waits for it.
+    // Whatever the results: a defect belongs to the request, and an unhandled rejection would end the process.
     keyTails?.set(partitionKeyOf(asked), Promise.allSettled([earlier, tail]));
     if (goesOn) continue;
     await tail;
     if (failed(results[index]!)) break;
   }
-  // A defect of one must not end the request while others are still under way.
+  // A defect in one operation must not end the request while others are still under way.
   await allDone([...tails.values()]);
   const all = sent.map((_, index) => results[index] ?? FAILED_DEPENDENCY);
   return {
@@ -218,8 +229,9 @@ async function runBulk(
 }
 
 /**
- * `@azure/cosmos` 4.10.1 waits for each operation of a bulk that is to be done again, one after the other: told what the
- * others are, it would wait for the sum. So each says how much longer than the one before.
+ * `@azure/cosmos` 4.10.1 waits for each refused operation of a bulk one after the other. If each were told its whole
+ * wait, the client would wait for the sum. So each is told only how much longer its wait is than that of the one
+ * before.
  */
 function waitedForInTurn(results: readonly OperationResult[]): OperationResult[] {
   let waitedMs = 0;
@@ -232,21 +244,24 @@ function waitedForInTurn(results: readonly OperationResult[]): OperationResult[]
   });
 }
 
-/** Of the reads of all bulks. */
+/** Shared by the reads of all bulks. */
 const paceOfReads = new Pace();
 
-/** The items that an operation is about; a rename is about two. */
+/** The items that an operation is on. A rename is on two. */
 function namesOf(asked: Asked): string[] {
   const ids = [...('item' in asked ? [asked.item.id] : []), ...('id' in asked ? [asked.id] : [])];
   return ids.map((id) => `${partitionKeyOf(asked)}\n${id}`);
 }
 
-/** What the documents in the answer of a bulk may still take. The first of them always fits. */
+/** The room that is left for documents in the answer of a bulk. The first document always fits. */
 class AnswerRoom {
   #characters = 0;
   #patchedBytes = 0;
 
-  /** The result, or that it does not fit, of a read; what was written has been done, and is told. */
+  /**
+   * The result of an operation; for a read that does not fit, a result that says so. A write has been done and is
+   * always reported.
+   */
   fitting(result: OperationResult, kind: Asked['kind']): OperationResult {
     const more = charactersOf(result);
     const isOver = this.#characters > 0 && this.#characters + more > MAX_ANSWER_CHARACTERS;
@@ -255,7 +270,7 @@ class AnswerRoom {
     return result;
   }
 
-  /** @throws WireError where there is no room for another large document that is patched */
+  /** @throws WireError when there is no room for another large document to be patched */
   takeForPatch(bytes: number): void {
     if (this.#patchedBytes > 0 && this.#patchedBytes + bytes > MAX_BULK_PATCHED_BYTES) {
       throw new WireError('answerTooLarge', ANSWER_TOO_LARGE);
@@ -265,9 +280,9 @@ class AnswerRoom {
 }
 
 /**
- * Within the container's budget, as a request of its own would be.
+ * Runs an operation within the container's budget, as if it were a request of its own.
  *
- * @param earlier done when those are that may give back values of unique keys
+ * @param earlier resolves when the operations are done that may release values of unique keys
  */
 async function runCharged(
   request: CosmosRequest,

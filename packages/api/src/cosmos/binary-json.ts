@@ -3,19 +3,19 @@ import { integerValue, keepNames } from '@epitaph/query';
 import { badRequest, tooLarge } from './errors.ts';
 
 /**
- * Cosmos DB's binary JSON, as far as requests have it: the .NET client writes items so when it is told to by
- * `AZURE_COSMOS_BINARY_ENCODING_ENABLED`. Answers may always be text. Source: the type markers of
+ * Cosmos DB's binary JSON, as far as requests use it: the .NET client writes items in it when
+ * `AZURE_COSMOS_BINARY_ENCODING_ENABLED` is set. Answers may always be text. Source: the type markers of
  * `JsonBinaryEncoding` in github.com/Azure/azure-cosmos-dotnet-v3.
  *
- * A byte for the format, then one value: a type marker, in which small values are contained, and what belongs to it.
- * Numbers are little-endian. What JSON has no form for (GUIDs and bytes as values, user dictionaries) is refused.
+ * A body is one byte that marks the format, then one value: a type marker, which may contain a small value, followed by
+ * its data. Numbers are little-endian. Values without a form in JSON (GUIDs and bytes, user dictionaries) are refused.
  */
 const FORMAT = 0x80;
 
-/** Characters that the strings of a body may come to: each may be packed, and named again and again by its place. */
+/** The most characters of all strings in a body: each may be compressed, and referred to repeatedly by its position. */
 const MAX_CHARACTERS = 16 * 1024 * 1024;
 
-/** No string of them has a blank. */
+/** None of these strings contains a blank. */
 const systemStrings = (
   '$s $t $v _attachments _etag _rid _self _ts attachments/ coordinates geometry GeometryCollection id url Value label ' +
   'LineString link MultiLineString MultiPoint MultiPolygon name Name Type Point Polygon properties type value Feature ' +
@@ -26,12 +26,12 @@ const LOWER_HEX = '0123456789abcdef';
 const UPPER_HEX = '0123456789ABCDEF';
 const DATE_TIME = ' 0123456789:-.TZ';
 
-/** True for a body that begins as binary JSON does; text never begins so. */
+/** Whether a body begins as binary JSON does. Text never begins like this. */
 export const isBinaryJson = (body: Buffer): boolean => body[0] === FORMAT;
 
 /**
- * @throws WireError 400 for bytes that are not one whole value, and for nesting beyond the depth; 413 for strings that
- *   come to more than any request may hold
+ * @throws WireError 400 for bytes that are not exactly one value, and for nesting beyond the depth; 413 for strings
+ *   that are longer together than any request may be
  */
 export function decodeBinaryJson(body: Buffer, maxDepth: number): unknown {
   try {
@@ -49,7 +49,7 @@ class Reader {
   readonly #bytes: Buffer;
   #at = 1;
   #charactersLeft = MAX_CHARACTERS;
-  /** Strings that were named by their place, by it. */
+  /** Strings that were referred to, by their position. */
   readonly #referred = new Map<number, string>();
 
   constructor(bytes: Buffer) {
@@ -84,7 +84,7 @@ class Reader {
     if (marker >= 0xf0) return this.#uniformArray(marker, depthLeft);
     const end = this.#endOfNested(marker & 0x07);
     if (marker < 0xe8) return this.#upTo(end, () => this.value(depthLeft - 1));
-    // Not by assignment: `__proto__` is a name like others.
+    // Properties are not assigned, because `__proto__` is a valid name.
     const members = this.#upTo(end, () => [this.#string(), this.value(depthLeft - 1)] as const);
     const object = Object.fromEntries(members);
     keepNames(
@@ -102,7 +102,10 @@ class Reader {
     return all;
   }
 
-  /** Where an array or object ends whose kind has been read; undefined for one of one value, which says nothing of it. */
+  /**
+   * The end of an array or object whose kind has been read; undefined for one with a single value, which does not give
+   * its length.
+   */
   #endOfNested(kind: number): number | undefined {
     if (kind === 0) return this.#at;
     if (kind === 1) return undefined;
@@ -113,7 +116,7 @@ class Reader {
     return this.#at + length;
   }
 
-  /** Numbers of one type, or arrays of as many of these. */
+  /** An array of numbers of one type, or an array of such arrays. */
   #uniformArray(marker: number, depthLeft: number): unknown {
     const width = marker === 0xf0 || marker === 0xf2 ? 1 : 2;
     const isOfArrays = marker === 0xf2 || marker === 0xf3;
@@ -126,7 +129,7 @@ class Reader {
     const numbers = () => Array.from({ length: count }, () => this.#number(type));
     if (!isOfArrays) return numbers();
     const arrays = this.#unsigned(width);
-    // Without bytes of their own, arrays of no numbers could be any number of them.
+    // An array without numbers takes no bytes, so a small body could contain any number of them.
     if (count === 0 && arrays > 0) throw new RangeError('arrays of no numbers are no uniform ones');
     return Array.from({ length: arrays }, numbers);
   }
@@ -217,7 +220,7 @@ class Reader {
     }
   }
 
-  /** The string at a place in the body, which is not one of another place again. */
+  /** The string at a position in the body. It must not be a reference to another position. */
   #stringAt(place: number): string {
     let text = this.#referred.get(place);
     if (text === undefined) {
@@ -247,9 +250,9 @@ class Reader {
   }
 
   /**
-   * Characters of so many bits each, the first in the lowest.
+   * A string whose characters take `bits` bits each, the first character in the lowest bits.
    *
-   * @param alphabet what a number stands for, or the code of the character that 0 stands for
+   * @param alphabet the characters that the numbers stand for, or the code of the character that 0 stands for
    */
   #packed(length: number, bits: number, alphabet: string | number): string {
     const bytes = Math.ceil((length * bits) / 8);
@@ -265,7 +268,7 @@ class Reader {
     return text;
   }
 
-  /** Bytes whose base64 was the string; of its padding is said how long it is, negated where the string had none. */
+  /** The base64 of some bytes. A number gives the length of the padding, negated when the string has none. */
   #base64(marker: number): string {
     const quarters = this.#unsigned(marker === 0x71 || marker === 0x73 ? 1 : 2);
     const said = this.#unsigned(1);
@@ -279,12 +282,12 @@ class Reader {
     return isOmitted ? unpadded : unpadded.padEnd(quarters * 4, '=');
   }
 
-  /** An unsigned number of so many bytes. */
+  /** An unsigned number of `width` bytes. */
   #unsigned(width: number): number {
     return this.#bytes.readUIntLE(this.#pass(width), width);
   }
 
-  /** Goes on behind so many bytes, which have to be there, and says where they begin. */
+  /** Skips `length` bytes, which must exist, and returns where they begin. */
   #pass(length: number): number {
     const start = this.#at;
     if (start + length > this.#bytes.length) throw new RangeError('it ends too early');

@@ -10,12 +10,12 @@ import { badRequest } from './errors.ts';
 import { atLeastOf, headerText, ifNoneMatchOf, pageSizeOf, type Answer, type CosmosRequest } from './request.ts';
 import { answeringRangeId, scopeOf } from './scope.ts';
 
-/** True for a reading of the change feed rather than of the items. */
+/** Whether a request reads the change feed instead of the items. */
 export const isChangeFeed = ({ headers }: CosmosRequest): boolean => headers['a-im'] !== undefined;
 
 /**
- * `GET …/docs` with `A-IM`: a page of the change feed. Its `etag` is the place where the next one goes on. 304 says that
- * there is nothing new, which is how clients' iterators end; an empty page with 200 that the look was cut short.
+ * `GET …/docs` with `A-IM`: a page of the change feed. Its `etag` is the place where the next page begins. A 304 says
+ * that there is nothing new, which ends clients' iterators. An empty page with 200 says that the search was cut short.
  */
 export async function answerChangeFeed(request: CosmosRequest, container: ContainerState): Promise<Answer> {
   const { store, segments } = request;
@@ -28,7 +28,7 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
     notBeforeMs: modifiedSinceOf(request),
     scope,
     maxItemCount,
-    // Estimators look at the first change alone.
+    // Estimators only read the first change.
     countsLeft: maxItemCount === 1,
     atLeast: await atLeastOf(request),
     signal: request.signal(),
@@ -53,14 +53,16 @@ export async function answerChangeFeed(request: CosmosRequest, container: Contai
 }
 
 /**
- * The position that the session of an answer has come to. Of a page of a single change it is as far behind that as changes are left:
- * estimators take the one from the other, and would count what is written to other containers and ranges. Whoever has read that
- * change reads it in that session, too; clients go by the furthest that they have been told.
+ * The position in the session token of an answer. For a page that was asked for a single change it is that change's
+ * position plus the number of changes after it: estimators subtract the two, and would otherwise count what is written
+ * to other containers and ranges too. A reader of that change still sees it in that session, because clients use the
+ * highest position that they were given.
  *
- * @source `ChangeFeedEstimatorIterator` of the .NET client, `IncrementalChangeFeedProcessorImpl.getEstimatedLag` of the Java client
+ * @source `ChangeFeedEstimatorIterator` of the .NET client, `IncrementalChangeFeedProcessorImpl.getEstimatedLag` of the
+ *   Java client
  */
 const sessionPosition = ({ changes, left }: ChangeFeedPage, head: number): number =>
-  // It has those too that were written together with the one which was asked for.
+  // The page also has the changes that were written together with the one that was asked for.
   left === undefined ? head : changes[0]!.position + changes.length - 1 + left;
 
 function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {
@@ -75,7 +77,7 @@ function modeOf({ headers }: CosmosRequest): ChangeFeedRequest['mode'] {
   }
 }
 
-/** A continuation counts more than a time: clients go on sending the time they began with. */
+/** A continuation takes precedence over a time, because clients go on sending the time at which they began. */
 function startOf(request: CosmosRequest): FeedStart {
   const etag = ifNoneMatchOf(request.headers) ?? '';
   if (etag !== '' && etag !== '*') return { kind: 'after', position: positionOf(etag) };
@@ -96,7 +98,7 @@ function modifiedSinceOf({ headers }: CosmosRequest): number | undefined {
   const text = headerText(headers, 'if-modified-since');
   if (text === undefined || text === '') return undefined;
   const atMs = parseHttpDate(text);
-  // Not passed over, as HTTP has it for pages: the feed would begin at its beginning.
+  // An invalid time is not ignored, as HTTP demands for pages, because the feed would then begin at its beginning.
   if (atMs === undefined) {
     throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'If-Modified-Since' is invalid.`);
   }
@@ -108,22 +110,25 @@ function showLatest(container: ContainerState, change: FeedChange): string {
 }
 
 /**
- * Whether a client reads entries of both modes in one form.
+ * Whether the client expects entries of both modes in one form.
  *
- * @source `PartitionProcessorHelper` and `ChangeFeedProcessorItem` of the Java client, whose processor would else find
- *   entries without a `current`; `ChangeFeedItem` of the Rust client
+ * @source `PartitionProcessorHelper` and `ChangeFeedProcessorItem` of the Java client, whose processor would otherwise
+ *   find entries without a `current`; `ChangeFeedItem` of the Rust client
  */
 const hasEnvelopes = ({ headers }: CosmosRequest): boolean =>
   headerText(headers, 'x-ms-cosmos-changefeed-wire-format-version') === '2021-09-15';
 
-/** The form of {@link showVersion} without what was done: the feed of latest versions doesn't tell creates from replaces. */
+/**
+ * The form of {@link showVersion} without the operation: the feed of latest versions does not distinguish creates from
+ * replaces.
+ */
 function showLatestInEnvelope(container: ContainerState, change: FeedChange): string {
   if (change.kind !== 'written') return '{}';
   const metadata = JSON.stringify({ lsn: change.position, crts: change.item.ts });
   return `{"current":${showLatest(container, change)},"metadata":${metadata}}`;
 }
 
-/** An entry of the feed of all versions: the item as it is, as it was, and what was done to it. */
+/** An entry of the feed of all versions: the item now, the item before, and the operation. */
 function showVersion(container: ContainerState, change: FeedChange): string {
   const { position: lsn, previousPosition } = change;
   const previousImage = previousPosition === undefined ? {} : { previousImageLSN: previousPosition };
@@ -147,12 +152,15 @@ function showVersion(container: ContainerState, change: FeedChange): string {
   return `{"current":{},${previous}"metadata":${JSON.stringify(metadata)}}`;
 }
 
-/** The document with its system properties and, as feeds have it, the log position of its write. */
+/** The document with its system properties and, as in feeds, the log position of its write. */
 function showItem(container: ContainerState, item: ShownItem, position: number): string {
   return `${withSystemProperties(container, item).slice(0, -1)},"_lsn":${position}}`;
 }
 
-/** By path, without the slash before it; components that the item had not are left out. */
+/**
+ * The components of a partition key by path, without the leading slash. Components that the item did not have are left
+ * out.
+ */
 function showPartitionKey({ definition }: ContainerState, partitionKey: string): Readonly<Record<string, unknown>> {
   const components = isPseudonym(partitionKey) ? [partitionKey] : (JSON.parse(partitionKey) as readonly unknown[]);
   const shown: Record<string, unknown> = {};

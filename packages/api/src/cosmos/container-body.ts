@@ -18,7 +18,10 @@ import { checkUniqueKeys } from './unique-keys.ts';
 
 const MAX_NAME_CHARACTERS = 255;
 
-/** What the server says of a container: taken out of what clients send back, and not part of its definition. */
+/**
+ * Properties that the server adds to a container. They are removed from what clients send back, and not part of its
+ * definition.
+ */
 const outsideDefinition = [
   'id',
   'defaultTtl',
@@ -34,7 +37,7 @@ const outsideDefinition = [
   '_conflicts',
 ] as const;
 
-/** Source: Cosmos DB, "Continuous backup" (its longest tier), which all versions and deletes are kept with. */
+/** Source: Cosmos DB, "Continuous backup" (the longest tier), which the feed of all versions and deletes depends on. */
 const MAX_FEED_RETENTION_MINUTES = 30 * 24 * 60;
 
 const pathsSchema = z.array(z.looseObject({ path: z.string() }));
@@ -79,7 +82,10 @@ const clientEncryptionPolicySchema = z.looseObject({
   includedPaths: z.array(z.looseObject({ clientEncryptionKeyId: z.string().nullish() })).nullish(),
 });
 
-/** What this store offers beyond Cosmos DB. Anything else is refused here: a mistyped promise would not be kept. */
+/**
+ * Settings that this store has in addition to Cosmos DB's. Unknown ones are refused, because a mistyped setting would
+ * not take effect.
+ */
 const epitaphSchema = z.strictObject({
   pseudonymousIds: z.boolean().optional(),
   clearPaths: z.array(z.string()).optional(),
@@ -99,7 +105,7 @@ const bodySchema = z.looseObject({
 
 const MAX_COMPUTED_PROPERTIES = 20;
 const MAX_PROPERTY_NAME_CHARACTERS = 256;
-/** Names that every item has, or may have, from the system. */
+/** Names of properties that every item has, or may have, from the system. */
 const SYSTEM_PROPERTIES: ReadonlySet<string> = new Set(['id', '_rid', '_ts', '_self', '_etag', '_attachments']);
 
 /** @throws WireError 400 */
@@ -131,18 +137,19 @@ function checkComputed(properties: readonly ComputedProperty[], queryCharacters:
 
 export interface ContainerBody {
   readonly name: string;
-  /** The client encryption keys that its policy names. */
+  /** The client encryption keys that the container's policy names. */
   readonly encryptedWith: readonly string[];
   readonly definition: ContainerDefinition;
   readonly defaultTtl: DefaultTtl;
 }
 
 /**
- * Reads the body of a container's create or replace, and fills in what Cosmos DB fills in.
+ * Reads the body of a container's create or replace, and fills in the defaults that Cosmos DB fills in.
  *
- * @param current the definition that a replace starts from: a body without a partition key or unique keys keeps its
- * @param legacy the protocol is older than partition keys: without one, the system's own is taken, and kinds of indexes
- * are kept at their paths
+ * @param current the definition that a replace starts from; a body without a partition key or unique keys keeps its own
+ *
+ * @param legacy true for a protocol older than partition keys: without one the system's own is taken, and kinds of
+ *   indexes are kept at their paths
  * @throws WireError 400
  */
 export function readContainerBody(
@@ -171,16 +178,16 @@ export function readContainerBody(
       ),
     );
   }
-  // A replace has to repeat them, or leave them out: older versions took some that are refused today.
+  // A replace must repeat them or leave them out, and older versions accepted some that are refused today.
   if (options.current === undefined) checkUniqueKeys(parsed.data.uniqueKeyPolicy ?? {});
   checkSearchPolicies(parsed.data, options.current);
   checkComputed(parsed.data.computedProperties ?? [], options.queryCharacters);
   checkFeedRetention(parsed.data.changeFeedPolicy?.retentionDuration);
-  // Clients that don't know of it leave it out when they replace a container.
+  // Clients that don't know the property leave it out when they replace a container.
   const epitaph = parsed.data.epitaph ?? options.current?.epitaph;
   const others: Record<string, unknown> = { ...body };
   for (const property of outsideDefinition) delete others[property];
-  // As with the partition key: what can't be changed needn't be repeated.
+  // As with the partition key, what can't be changed needn't be repeated.
   others['uniqueKeyPolicy'] ??= options.current?.uniqueKeyPolicy;
   if (others['uniqueKeyPolicy'] === undefined) delete others['uniqueKeyPolicy'];
   const partitionKey = readPartitionKey(parsed.data.partitionKey ?? undefined, options);
@@ -218,7 +225,7 @@ export function readContainerBody(
 }
 
 /**
- * What makes a container one that the service fills from another: a global secondary index, under both its names.
+ * The property of a container that the service fills from another one, a global secondary index, under both its names.
  *
  * @source `materializedViewDefinition` of Azure Resource Manager and the Java client; the Python client sends both
  */
@@ -231,7 +238,7 @@ type SpatialIndexes = readonly {
 }[];
 
 /**
- * Settings that would be kept and never do what they say. A container that has them from before they were refused may
+ * Refuses settings that would be stored without any effect. A container that has them from before they were refused may
  * repeat them, so that the rest of it can be replaced.
  *
  * @throws WireError 400
@@ -282,7 +289,10 @@ function checkSpatialIndex({ path, types, boundingBox }: SpatialIndexes[number],
   );
 }
 
-/** Minutes for which all versions and deletes are kept; 0, which the .NET client sends for "none", or absent for none. */
+/**
+ * Minutes for which all versions and deletes are kept. 0, which the .NET client sends for "none", and an absent value
+ * mean none.
+ */
 function checkFeedRetention(minutes: unknown): void {
   if (minutes === undefined || minutes === null) return;
   if (Number.isSafeInteger(minutes) && (minutes as number) >= 0 && (minutes as number) <= MAX_FEED_RETENTION_MINUTES) {
@@ -357,8 +367,8 @@ const ETAG_PATH = '/"_etag"/?';
 const SPATIAL_TYPES: readonly string[] = ['Point', 'LineString', 'Polygon', 'MultiPolygon'];
 
 /**
- * A path once had kinds of indexes. Of these Cosmos DB tells today's clients, and those that were made for them and send
- * them still, the spatial ones alone, which are in a list of their own.
+ * A path once had kinds of indexes. Cosmos DB returns only the spatial ones, in a list of their own, to today's clients
+ * and to older ones that still send kinds.
  */
 function withoutKinds(policy: z.infer<typeof indexingPolicySchema>): z.infer<typeof indexingPolicySchema> {
   if (policy.includedPaths?.every(({ indexes }) => indexes === undefined) ?? true) return policy;
@@ -383,7 +393,7 @@ function readIndexingPolicy(
   legacy: boolean,
 ): ContainerDefinition['indexingPolicy'] {
   const sent = legacy ? policy : withoutKinds(policy);
-  // Cosmos DB indexes a path for all spatial types, whichever were named.
+  // Cosmos DB indexes a path for all spatial types, whichever of them were named.
   const spatialIndexes = sent.spatialIndexes?.map((index) => ({ ...index, types: SPATIAL_TYPES }));
   const given = spatialIndexes === undefined ? sent : { ...sent, spatialIndexes };
   const mode = (given.indexingMode ?? 'consistent').toLowerCase();
@@ -400,7 +410,7 @@ function readIndexingPolicy(
     ...given,
     indexingMode: mode,
     automatic: given.automatic ?? true,
-    // A policy that a client has made and left as it was has an empty list.
+    // A policy that a client created and left unchanged has an empty list.
     includedPaths: includedPaths.length > 0 || excludesAll ? includedPaths : [{ path: '/*' }],
     excludedPaths: excludedPaths.some(({ path }) => path === ETAG_PATH)
       ? excludedPaths

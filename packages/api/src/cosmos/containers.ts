@@ -34,7 +34,10 @@ function knowsPartitionKeys({ headers }: CosmosRequest): boolean {
   return version === undefined || version >= PARTITION_KEYS_REQUIRED;
 }
 
-/** The container as its client knows containers: the system's partition key is not shown to who knows of none. */
+/**
+ * The container as its client knows containers: the system's partition key is hidden from clients older than partition
+ * keys.
+ */
 function shown(request: CosmosRequest, container: ContainerState): Readonly<Record<string, unknown>> {
   const all = showContainer(container, request.store.nowMs());
   if (container.definition.partitionKey['systemKey'] !== true || knowsPartitionKeys(request)) return all;
@@ -42,7 +45,7 @@ function shown(request: CosmosRequest, container: ContainerState): Readonly<Reco
   return others;
 }
 
-/** @param nowMs tells which TTL policy is in force: one that is to take effect later isn't shown yet */
+/** @param nowMs selects the TTL policy that is in force: one that takes effect later isn't shown yet */
 function showContainer(container: ContainerState, nowMs: number): Readonly<Record<string, unknown>> {
   const { defaultTtl } = currentPolicy(container, nowMs);
   return {
@@ -107,19 +110,19 @@ export async function answerContainer(request: CosmosRequest): Promise<Answer> {
     container = containerOf(request);
   } catch (error) {
     if (method !== 'DELETE' || !(error instanceof UnreadableEvent)) throw error;
-    // What it is nobody can say; it can go all the same.
+    // The container's definition is lost, but it can be deleted all the same.
     const { name: database } = databaseOf(request);
     await store.deleteContainer(caller, database, request.segments[3]!, preconditionOf(headers));
     return { status: 204, body: null, charge: charge.metadata, headers: {} };
   }
-  // A target may name its database by rid; the store knows names.
+  // A target may name its database by rid, but the store uses names.
   const database = databaseOf(request).name;
   switch (method) {
     case 'GET': {
       const state = answerContainerState(request, 200, database, container, store.headPosition());
       if (ifNoneMatchOf(headers) === state.headers?.['etag']) return { ...state, status: 304, body: null };
       const isAsked = headerFlag(headers, 'x-ms-documentdb-populatequotainfo');
-      // Clients from before partition keys look for it without asking, in what they made without one.
+      // Clients from before partition keys expect these headers without asking, for containers created without a key.
       const hasIndex = isAsked || container.definition.partitionKey['systemKey'] === true;
       const told = { ...state.headers, ...(hasIndex ? indexHeaders(container) : {}) };
       if (!isAsked) return { ...state, headers: told };
@@ -168,23 +171,23 @@ function answerContainerState(
       etag: String(resource['_etag']),
       ...containerHeaders(database, container, position),
       ...(sharesThroughput(request, container) ? { 'x-ms-share-throughput': 'true' } : {}),
-      // Of what the container is in: clients put the container's own link behind it.
+      // The path of the parent: clients append the container's own link.
       'x-ms-content-path': container.databaseRid,
       'x-ms-alt-content-path': encodeURI(`dbs/${database}`),
     },
   };
 }
 
-/** True for a container without throughput of its own in a database that has some. */
+/** Whether a container has no throughput of its own but its database has. */
 const sharesThroughput = (request: CosmosRequest, { throughput }: ContainerState): boolean =>
   throughput.kind === 'none' && databaseOf(request).throughput.kind !== 'none';
 
-/** What every answer of a container and of what is in it carries. Clients keep no session token without the path. */
+/** Headers of every answer about a container and what is in it. Clients keep no session token without the path. */
 export function containerHeaders(
   database: string,
   container: ContainerState,
   position: number,
-  /** What the answer is from. Clients keep what they know of ranges as long as it is one that they know. */
+  /** The range that the answer is from. Clients keep their list of ranges as long as it is one that they know. */
   rangeId: string = rangeIdOf(container),
 ): Readonly<Record<string, string>> {
   return {
@@ -194,7 +197,7 @@ export function containerHeaders(
   };
 }
 
-/** How far the range that answered has come. */
+/** The session token of the range that answered. */
 export const sessionHeaders = (rangeId: string, position: number): Readonly<Record<string, string>> => ({
   'x-ms-session-token': sessionToken(rangeId, position),
   'x-ms-documentdb-partitionkeyrangeid': rangeId,
@@ -213,9 +216,8 @@ function namePath(database: string, container: ContainerState): string {
 }
 
 /**
- * Kilobytes and counts, as the service's documentation shows them; a count of -1 has no limit. Of what is in use the
- * number of scripts is told, and that of documents where it was counted; their sizes are not summed up here, and what is not
- * known is left out.
+ * Kilobytes and counts, as in the service's documentation; a count of -1 means no limit. The usage has the number of
+ * scripts, and that of documents if it was counted. Sizes are not summed up here, and unknown values are left out.
  */
 export function quotaHeaders(
   store: CosmosRequest['store'],
@@ -230,7 +232,10 @@ export function quotaHeaders(
   };
 }
 
-/** There is no index that could be behind. Who asks for the mode `lazy` waits for a progress of its own. */
+/**
+ * The index is never behind, so its transformation is always complete. Clients that ask for the mode `lazy` wait for a
+ * header of its own.
+ */
 const indexHeaders = ({ definition }: ContainerState): Readonly<Record<string, string>> => ({
   'x-ms-documentdb-collection-index-transformation-progress': '100',
   ...(definition.indexingPolicy.indexingMode === 'lazy'

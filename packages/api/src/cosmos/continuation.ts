@@ -6,10 +6,10 @@ import { badRequest, type WireError } from './errors.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { isRangeEnd } from './scope.ts';
 
-/** Clients ask for tokens of at most 1 kB. */
+/** Clients request tokens of at most 1 kB. */
 const MAX_TOKEN_CHARACTERS = 1024;
 
-/** The id of the range of everything, in a container that has but one. */
+/** The id of the only range, in a container that has one. */
 const WHOLE = '0';
 
 const count = z.int().nonnegative();
@@ -43,10 +43,10 @@ const continuation = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('skip'), rows: count, range: z.exactOptional(range), by: z.exactOptional(digest) }),
 ]);
 
-/** As the store calls a page. */
+/** The store's id of a page. */
 const page = z.string().max(16);
 
-/** Where a list of the few resources that are not items goes on. */
+/** A place in a list of resources that are not items, of which there are few. */
 const listPlace = z.object({
   kind: z.literal('skip'),
   rows: count,
@@ -54,39 +54,39 @@ const listPlace = z.object({
 });
 export type ListPlace = z.infer<typeof listPlace>;
 
-/** What a place in a list is in. */
+/** What a place in a list belongs to. */
 export interface ListWhereabouts {
   /** The list. */
   readonly of: string;
-  /** What a query has put it in the order of. */
+  /** The order of the list, if a query gives one. */
   readonly order: string | undefined;
 }
 
-/** What page comes next: it begins at a place, or without one at the beginning. */
+/** The next page: it begins at a place, or without one at the beginning. */
 export interface Next {
   readonly continuation?: Continuation | undefined;
-  /** Set for a page that was not ready when it was asked for. */
+  /** Set for a page that was not ready when it was requested. */
   readonly pageId?: string | undefined;
 }
 
-/** Says that a page that is not ready begins at the beginning. */
+/** Marks a page that is not ready and begins at the beginning. */
 const START = 'start';
 
-/** What a place is in. */
+/** What a place belongs to. */
 export interface Whereabouts {
   /** The rid of the container. */
   readonly of: string;
-  /** The partition key that alone was asked for, or the beginning of one, if either was: canonical text. */
+  /** The only partition key that was queried, or the prefix of keys, if there was one: canonical text. */
   readonly key: string | undefined;
-  /** The id of the range that was asked for all there is, if one was. */
+  /** The id of the range that was asked for everything, if one was. */
   readonly all?: string | undefined;
-  /** Whether it is all there is, and the client gives on what it gets as it comes: it merges nothing. */
+  /** Whether the range was asked for everything and the client passes the rows on as they come, without merging. */
   readonly passedThrough?: boolean | undefined;
 }
 
 /**
- * A continuation as clients see it: opaque text. It names a place, and maybe a page that its own request alone gets, so
- * nobody gains by forging one.
+ * A continuation as clients see it: opaque text. It names a place, and perhaps a page that only its own request can
+ * get, so forging one gains nothing.
  */
 export function encodeContinuation(
   { continuation, pageId }: Next,
@@ -101,18 +101,22 @@ export function encodeContinuation(
   };
   const token = encoded({ ...(continuation ?? { kind: START }), ...where });
   if (continuation?.kind !== 'ranked' || token.length <= MAX_TOKEN_CHARACTERS) return token;
-  // Documents that don't fit leave their number: then what comes and goes between pages moves them.
+  // Births that don't fit are replaced by their number. Documents that are added or removed between pages then move the
+  // place.
   const { births: _, ...counted } = continuation;
   return encoded({ ...counted, kind: 'skip', ...where });
 }
 
-/** Whether what is left are all the rows there are, in no order of a query: those of several ranges may come one after the other. */
+/**
+ * Whether the rest is all remaining rows in document order, so that the answers of several ranges can be concatenated.
+ */
 const isAnyRow = (place: Continuation | undefined): boolean => place?.kind === 'after' && place.rows === undefined;
 
 /**
- * Whether a token is of what a client passes through, in an order or up to a number of rows. Tokens of before do not say.
+ * Whether a token is of a query that a client passes through, in an order or up to a number of rows. Tokens of earlier
+ * versions do not say so.
  *
- * @throws WireError for what this server has not given out
+ * @throws WireError for a token that this server has not issued
  */
 export function isPassedThrough(token: string | undefined): boolean {
   const value = parseToken(token);
@@ -122,17 +126,17 @@ export function isPassedThrough(token: string | undefined): boolean {
 export const encodeListPlace = (place: ListPlace, { of, order }: ListWhereabouts): string =>
   encoded({ ...place, of, by: digestOrNone(order) });
 
-/** Empty for none: a token that says nothing is one from before. */
+/** Empty for no text: a token without this field is one of an earlier version. */
 const digestOrNone = (text: string | undefined): string => (text === undefined ? '' : tokenDigest(text));
 
 const encoded = (place: object): string => Buffer.from(jsonText(place)).toString('base64url');
 
 /**
- * In another container, or at another partition key, places are others, and what lies before one of them would be missed
- * without a word. And `@azure/cosmos` looks for the range that a token is from among those that it knows: if they are of
- * another time, it asks for others beside it or leaves some out.
+ * Reads a token. In another container, or at another partition key, it would be another place, and the rows before that
+ * would silently be missing. And `@azure/cosmos` looks up the token's range among those that it knows. If they are from
+ * another time, it also asks other ranges or leaves some out.
  *
- * @throws WireError for what this server has not given out, and for what it has for another container, key or range
+ * @throws WireError for a token that this server has not issued, or has issued for another container, key or range
  */
 export function decodeContinuation(token: string | undefined, { of, key, all }: Whereabouts): Next {
   const value = parseToken(token);
@@ -147,7 +151,7 @@ export function decodeContinuation(token: string | undefined, { of, key, all }: 
   return { continuation: checked(continuation, value), pageId };
 }
 
-/** @throws WireError for what this server has not given out for this list in this order */
+/** @throws WireError for a token that this server has not issued for this list in this order */
 export function decodeListPlace(token: string | undefined, { of, order }: ListWhereabouts): ListPlace | undefined {
   const value = parseToken(token);
   if (isJsonObject(value)) {
@@ -159,7 +163,7 @@ export function decodeListPlace(token: string | undefined, { of, order }: ListWh
   return checked(listPlace, value);
 }
 
-/** Whether a token says that it is of something else. Those of before did not say. */
+/** Whether a token says that it is of another list. Tokens of earlier versions do not say. */
 const isOfElse = (token: JsonObject, of: string): boolean => token['of'] !== undefined && token['of'] !== of;
 
 const invalid = (): WireError => badRequest('Invalid Continuation Token');
@@ -185,7 +189,7 @@ function parseToken(token: string | undefined): unknown {
   return value;
 }
 
-/** Undefined for what is no JSON. */
+/** Undefined for text that is not JSON. */
 function jsonIn(text: string): unknown {
   try {
     return parseJson(text);

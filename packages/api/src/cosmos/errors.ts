@@ -4,11 +4,11 @@ import { PurgeFault } from '@epitaph/projections/purge/faults.ts';
 import { RETRY_AFTER_SECONDS } from '../http/limits.ts';
 import { isDamage, PartUnreadable } from '../store/damage.ts';
 
-/** An error as Cosmos DB's clients understand it: a status, a substatus, and a body with code and message. */
+/** An error in the form that Cosmos DB's clients expect: a status, a substatus, and a body with code and message. */
 export interface WireShape {
   readonly status: number;
   readonly substatus?: number;
-  /** The word in the body. */
+  /** The code in the body. */
   readonly code: string;
   /** Seconds after which a client may try again. */
   readonly retryAfterSeconds?: number;
@@ -45,7 +45,7 @@ export const wireShapes = {
   unavailable: { status: 503, code: 'ServiceUnavailable', retryAfterSeconds: RETRY_AFTER_SECONDS },
 } as const satisfies Readonly<Record<string, WireShape>>;
 
-/** How the project's own refusals look on the wire. */
+/** The form of each of the store's refusals. */
 export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'bad-request': wireShapes.badRequest,
   'invalid-ttl': wireShapes.badRequest,
@@ -80,11 +80,13 @@ export const refusalShapes: Readonly<Record<ErrorCode, WireShape>> = {
   'not-supported': wireShapes.badRequest,
 };
 
-/** What Cosmos DB says of it in gateway mode and in direct mode, together: clients' tests look for the one or the other. */
+/**
+ * The messages of Cosmos DB in gateway mode and in direct mode, joined: clients' tests look for one or the other.
+ */
 const NOT_FOUND =
   'Entity with the specified id does not exist in the system. Resource Not Found. Learn more: https://aka.ms/cosmosdb-tsg-not-found';
 
-/** Messages that clients and their tests look for, in place of the store's own words. */
+/** Messages that clients and their tests look for. They replace the store's own. */
 const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
   'item-not-found': NOT_FOUND,
   'user-not-found': NOT_FOUND,
@@ -98,13 +100,15 @@ const refusalMessages: Partial<Readonly<Record<ErrorCode, string>>> = {
   'session-not-available': 'The read session is not available for the input session token.',
 };
 
-/** A "no" that the edge itself says. */
+/** A refusal by the data plane itself. */
 export class WireError extends Error {
   override readonly name = 'WireError';
   readonly shape: WireShape;
   readonly additionalErrorInfo: string | undefined;
 
-  /** @param additionalErrorInfo what clients need to go on: of a query that they have to run themselves its plan */
+  /**
+   * @param additionalErrorInfo what clients need to go on, such as the plan of a query that they must run themselves
+   */
   constructor(
     kind: keyof typeof wireShapes,
     message: string,
@@ -129,7 +133,7 @@ export class WireError extends Error {
   }
 }
 
-/** Over the budget: nothing was done, and after so many milliseconds there is something to spend again. */
+/** The container's budget is spent. Nothing was done; there are request units again after `retryAfterMs`. */
 export const tooManyRequests = (retryAfterMs: number): WireError =>
   new WireError(
     'tooManyRequests',
@@ -139,7 +143,7 @@ export const tooManyRequests = (retryAfterMs: number): WireError =>
     { retryAfterMs },
   );
 
-/** More at once than the server works on: nothing was done, and after so many milliseconds there may be a place. */
+/** More requests than the server works on at once. Nothing was done; there may be room after `retryAfterMs`. */
 export const overloaded = (retryAfterMs: number): WireError =>
   new WireError('tooManyRequests', 'The server is overloaded, so nothing was done; try again.', { retryAfterMs });
 
@@ -148,9 +152,9 @@ export const badRequest = (message: string): WireError => new WireError('badRequ
 export const tooLarge = (): WireError => new WireError('tooLarge', wrappedErrors('Request size is too large'));
 
 /**
- * The id of a document, container or database, as far as the same is asked of all.
+ * The id of a document, container or database, as far as the same rules apply to all.
  *
- * @throws WireError 400 for none; in the words of the service, which people look up, where it is missing
+ * @throws WireError 400 for an invalid id; if it is missing, with Cosmos DB's own text, which people search for
  */
 export function requiredId(id: unknown): string {
   if (id === undefined) throw missingProperty('id');
@@ -158,16 +162,16 @@ export function requiredId(id: unknown): string {
   throw badRequest("One of the specified inputs is invalid: the property 'id' is empty or not a string.");
 }
 
-/** In the words of the service. */
+/** With Cosmos DB's own text. */
 export const missingProperty = (name: string): WireError =>
   badRequest(wrappedErrors(`The input content is invalid because the required properties - '${name}; ' - are missing`));
 
-/** A message as the service wraps those of its inner parts; some clients parse it. */
+/** A message wrapped as Cosmos DB wraps those of its inner parts. Some clients parse it. */
 export const wrappedErrors = (message: string): string => `Message: ${JSON.stringify({ Errors: [message] })}`;
 
 const DAMAGED = 'The request can not be carried out, because the event log or the key vault is damaged.';
 
-/** What an error says on the wire, or undefined for a defect, of which clients learn nothing. */
+/** The form and message of an error for clients. Undefined for a defect, about which clients learn nothing. */
 export function describeError(error: unknown): { readonly shape: WireShape; readonly message: string } | undefined {
   if (error instanceof WireError) return { shape: error.shape, message: error.message };
   if (error instanceof Refusal) {
@@ -179,26 +183,26 @@ export function describeError(error: unknown): { readonly shape: WireShape; read
     return { shape: refusalShapes[code], message: shown };
   }
   if (!(error instanceof Error)) return undefined;
-  // What is damaged may be told in words of another's item: those are for the log.
+  // The message about damage may name another item, so it only goes into the log.
   if (isDamage(error)) {
     return { shape: wireShapes.internal, message: error instanceof PartUnreadable ? error.message : DAMAGED };
   }
-  // Streams are named by keyed hashes, so the message tells nobody whose life it is.
+  // Streams are named by keyed hashes, so the message does not show whose life it is.
   if (error instanceof PurgeFault) return { shape: wireShapes.internal, message: error.message };
   if (error instanceof StorageUnavailable) {
-    // What the server said of itself is for the log, not for clients.
+    // The server's own message is for the log, not for clients.
     return { shape: refusalShapes['storage-unavailable'], message: errorCodes['storage-unavailable'] };
   }
-  // By name: the edge has no need to load the language for errors it didn't raise.
+  // Checked by name, so that the query language need not be loaded for other errors.
   if (error.name === 'QueryError') return { shape: wireShapes.badRequest, message: error.message };
-  // Lost against other writers again and again: clients may try once more. Source: Cosmos DB, HTTP status 449.
+  // The write lost against other writers repeatedly, so the client may try again. Source: Cosmos DB, HTTP status 449.
   if (error.name === 'TooMuchContention') {
     return { shape: wireShapes.retryWith, message: 'Conflicting requests were made to the resource. Please retry.' };
   }
   return describeHttpError(error);
 }
 
-/** What HTTP itself brings, or the framework of the management plane refuses before its routes are looked for. */
+/** Errors of HTTP itself, and those of the management plane's framework before it looks for a route. */
 function describeHttpError(
   error: Error & { readonly code?: unknown },
 ): { readonly shape: WireShape; readonly message: string } | undefined {
@@ -208,7 +212,7 @@ function describeHttpError(
       message: 'The request target is not a valid URI, or a part of it is too long.',
     };
   }
-  // A client that hung up in the middle of its body: nobody reads the answer, and it is no defect of ours.
+  // The client hung up while it sent its body. No one reads the answer, and it is not a defect.
   if (error.code === 'ECONNRESET' || error.code === 'ABORT_ERR' || error.name === 'AbortError') {
     return { shape: wireShapes.badRequest, message: 'The request was aborted.' };
   }

@@ -51,11 +51,11 @@ import {
 export interface QueryBody {
   readonly sql: string;
   readonly parameters: readonly { readonly name: string; readonly value?: Json }[];
-  /** `resumeFilter`, with which the .NET client goes on with an ordered query. */
+  /** The `resumeFilter` with which the .NET client resumes an ordered query. */
   readonly resume?: { readonly keys: readonly unknown[]; readonly rid: string | undefined; readonly exclude: boolean };
 }
 
-/** @throws WireError 400 for what is no query at all; the language's own errors come later */
+/** @throws WireError 400 for a body that is no query; errors of the query language are thrown later */
 export function readQueryBody(request: CosmosRequest): QueryBody {
   const { query, parameters, resumeFilter } = jsonObjectOf(request, parseExactJson);
   if (typeof query !== 'string') throw badRequest('The request body has no query.');
@@ -68,8 +68,8 @@ export function readQueryBody(request: CosmosRequest): QueryBody {
 }
 
 /**
- * `{"value": […], "rid": "…", "exclude": true}`. Undefined comes as `[]`; of arrays and objects only a hash comes, which
- * says nothing of their order.
+ * `{"value": […], "rid": "…", "exclude": true}`. Undefined comes as `[]`. For arrays and objects only a hash comes,
+ * which says nothing about their order.
  */
 function readResumeFilter(filter: unknown): NonNullable<QueryBody['resume']> {
   const { value, rid, exclude } = isJsonObject(filter) ? filter : {};
@@ -91,21 +91,21 @@ function isParameter(value: unknown): value is QueryParameter {
   return typeof name === 'string' && name.startsWith('@');
 }
 
-/** The continuation header for the page that follows, if one does. */
+/** The continuation header, if another page follows. */
 export const continuationHeader = (next: Next, where: Whereabouts): Readonly<Record<string, string>> =>
   next.continuation === undefined && next.pageId === undefined
     ? {}
     : { 'x-ms-continuation': encodeContinuation(next, where) };
 
 /**
- * A feed of resources of which there are few: a page of them all, or of what a query over them finds.
+ * A feed of a kind of resource of which there are few: a page of all of them, or of what a query over them finds.
  *
  * @param key the property of the answer that holds them: `Databases`, `DocumentCollections`, …
  */
 export function answerFeed(request: CosmosRequest, rid: string, key: string, resources: readonly JsonObject[]): Answer {
   const { headers, method } = request;
   if (method === 'POST' && isQueryPlan(headers)) return answerQueryPlan(request);
-  // The older .NET client says "query" of a GET without one.
+  // The older .NET client sends the query header with a GET without a query.
   const found: Found =
     method === 'POST' && isQuery(headers) ? runQuery(request, resources as readonly Json[]) : { rows: resources };
   const { rows, order } = found;
@@ -125,15 +125,15 @@ export function answerFeed(request: CosmosRequest, rid: string, key: string, res
 }
 
 /**
- * Milliseconds that a query may work on a resource, and on all of them: nobody else has a turn meanwhile. Of the thread's
- * own time, for a machine that has others to do is no fault of the query.
+ * Milliseconds that a query may work on one resource, and on all of them: no other request has a turn meanwhile.
+ * Measured by the thread's own time, because the query must not be blamed when other work has the machine.
  */
 const MAX_RESOURCE_MS = 50;
 const MAX_RESOURCES_MS = 250;
 
 interface Found {
   readonly rows: readonly unknown[];
-  /** What they are in the order of, if a query says so. */
+  /** The order of the rows, if the query has one. */
   readonly order?: string | undefined;
 }
 
@@ -160,7 +160,7 @@ function runQuery(request: CosmosRequest, resources: readonly Json[]): Found {
   return { rows, order: orderText(plan, parameters) };
 }
 
-/** A plan for clients, with what their pipelines are to do and which keys the query is about. */
+/** A plan for clients: what their pipelines must do, and which keys the query covers. */
 function planText(plan: ClientPlan, ranges: readonly QueryRange[]): string {
   const isOfAll = 'queryInfo' in plan && isOfAllRanges(plan.queryInfo.rewrittenQuery);
   const queryRanges = isOfAll ? IN_FIRST_RANGE : ranges;
@@ -175,21 +175,22 @@ interface QueryRange {
 }
 
 const EVERYWHERE: readonly QueryRange[] = [{ ...WHOLE_RANGE, isMinInclusive: true, isMaxInclusive: false }];
-/** The least of all keys, which the first range has, whatever ranges there are. */
+/** The least of all keys. It belongs to the first range, whatever ranges there are. */
 const IN_FIRST_RANGE: readonly QueryRange[] = [{ min: '', max: '', isMinInclusive: true, isMaxInclusive: true }];
 
-/**
- * The plan that lets clients pass every query through: whatever their own pipeline would do, the server has done.
- */
+/** The plan with which clients pass a query through: the server has already done what their own pipeline would do. */
 const PASS_THROUGH_PLAN = planText({ queryInfo: PLAIN_PIPELINE }, EVERYWHERE);
 
-/** How a query over a container is planned. */
+/** The options for planning a query over a container. */
 const optionsFor = (request: CosmosRequest, container: ContainerState, sql: string): PlanOptions => ({
   ...planOptionsOf(container.definition),
   userFunctions: functionNames(request, container, sql),
 });
 
-/** Texts that parsed lately. Every query comes twice, once for its plan, and most come again and again. */
+/**
+ * Texts of queries that were parsed recently without an error. Every query comes twice, once for its plan, and most are
+ * repeated.
+ */
 const goodQueries = new Set<string>();
 const MAX_GOOD_QUERIES = 1000;
 const MAX_KEPT_CHARACTERS = 4096;
@@ -207,9 +208,9 @@ function vectorSearchOf({ sql, parameters }: QueryBody, limits: Limits, options:
 }
 
 /**
- * The plan of a query over several partition keys that clients are to run by it: of a vector search, and of groups over
- * several ranges of which they make the rows. By a plan `@azure/cosmos` 4.10.1 gives empty pages for ever where their size
- * is -1: then only what it refuses for want of a bound has one.
+ * The plan by which clients must run a query over several partition keys themselves: a vector search, or groups over
+ * several ranges whose rows they make. With a plan and a page size of -1, `@azure/cosmos` 4.10.1 returns empty pages
+ * for ever. So for that size only queries that it refuses for lack of a bound get a plan.
  *
  * @throws QueryError for a text that is no query
  */
@@ -234,10 +235,11 @@ export function planToRunBy(
 }
 
 /**
- * Whether a query finds something at one partition key alone, as far as its filter tells. Any other needs a header that
- * allows it, however many ranges there are.
+ * Whether a query can find items at one partition key only, as far as its filter shows. Any other query needs a header
+ * that allows it, however many ranges there are.
  *
  * @throws QueryError for a text that is no query
+ *
  * @source `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
  *   https://github.com/Azure/azure-cosmos-dotnet-v3
  */
@@ -250,7 +252,8 @@ export function isOfOneKey({ sql, parameters }: QueryBody, request: CosmosReques
 }
 
 /**
- * Whether what several ranges say has to be merged into the answer to a query: put one behind the other it is another.
+ * Whether the answers of several ranges must be merged into the answer to a query, because concatenating them would
+ * give another answer.
  *
  * @throws QueryError for a text that is no query
  */
@@ -260,20 +263,21 @@ export function isMerged({ sql, parameters }: QueryBody, request: CosmosRequest,
     const plan = planForClients(planQuery(query, parameters, optionsFor(request, container, sql)));
     return !('queryInfo' in plan) || !isDeepStrictEqual({ ...plan.queryInfo, hasSelectValue: false }, PLAIN_PIPELINE);
   } catch (error) {
-    // No client can.
+    // No client can merge the answers.
     if (error instanceof QueryError) return true;
     throw error;
   }
 }
 
 /**
- * Answers how a client has to run a query. With one range it passes it through; several it asks one by one and merges
- * what they say. A vector search has a plan in any case: clients refuse one without a bound, or with one that is too
- * large for them, and look for the description of it before they do.
+ * Tells a client how to run a query. With one range the client passes it through; with several it asks each and merges
+ * the answers. A vector search always has a plan: clients refuse one without a bound, or with a bound that is too large
+ * for them, and look for the description of the search before that.
  *
- * @param container none for a feed of other resources, which has one range
- * @throws QueryError for a text that is no query, and for one that clients can't merge
- * @throws WireError 400 for one that this client can't merge
+ * @param container undefined for a feed of other resources, which has one range
+ *
+ * @throws QueryError for a text that is no query, and for a query that clients can't merge
+ * @throws WireError 400 for a query that this client can't merge
  */
 export function answerQueryPlan(request: CosmosRequest, container?: ContainerState): Answer {
   const body = readQueryBody(request);
@@ -308,8 +312,9 @@ function mergingClient({ headers }: CosmosRequest): MergingClient {
 }
 
 /**
- * The Rust client, which merges rows and no aggregates. What it keeps of a query to go on with is of the kind of its plan.
- * So it gets its own kind before the first split as well: behind it, it would take the bounds of a `TOP` once more.
+ * Whether this is the Rust client, which merges rows but no aggregates. The state that it keeps of a query depends on
+ * the kind of its plan. So it gets its own kind of plan before the first split too; otherwise it would apply the bounds
+ * of a `TOP` twice after the split.
  */
 const keepsKindOfPlan = ({ supported }: MergingClient): boolean =>
   supported.has('OrderBy') && !supported.has('Aggregate');
@@ -329,7 +334,7 @@ function planFor(client: MergingClient, query: QueryPlan): ClientPlan {
   return plan;
 }
 
-/** The same; undefined for what the client can't merge. */
+/** As {@link planFor}; undefined for a query that the client can't merge. */
 function planIfMerged(client: MergingClient, query: QueryPlan): ClientPlan | undefined {
   try {
     return planFor(client, query);
@@ -345,12 +350,12 @@ const planAnswer = (plan: ClientPlan, queryRanges: readonly QueryRange[]): Answe
   charge: charge.metadata,
 });
 
-/** Keys at most that a plan names one by one. */
+/** The most keys that a plan names one by one. */
 const MAX_QUERY_RANGES = 100;
 
 /**
- * The keys that a query can find anything at, as far as its filter tells: in order, and none within another. All of them
- * where a client might look for them in the wrong ranges.
+ * The keys at which a query can find items, as far as its filter shows, in order and without overlaps. All keys when a
+ * client might look for them in the wrong ranges.
  */
 function rangesOfQuery({ pushdown }: QueryPlan, store: StoreApi, container: ContainerState): readonly QueryRange[] {
   const { definition } = container;
@@ -368,7 +373,7 @@ function rangesOfQuery({ pushdown }: QueryPlan, store: StoreApi, container: Cont
   const apart: QueryRange[] = [];
   for (const range of ranges.toSorted((one, other) => (one.min < other.min ? -1 : one.min > other.min ? 1 : 0))) {
     const last = apart.at(-1);
-    // Of keys that are hashed alike, one.
+    // Of keys with the same hash, one range is enough.
     if (last === undefined || range.min > last.max) apart.push(range);
   }
   return apart;

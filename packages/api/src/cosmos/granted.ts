@@ -12,7 +12,7 @@ import type { StoreApi } from '../store/store-api.ts';
 import { WireError } from './errors.ts';
 import { isRunOfScript } from './request.ts';
 
-/** What every refusal of a token says that is valid, but not for this. */
+/** The refusal for a valid token that does not cover the request. */
 const notGranted = (): WireError =>
   new WireError(
     'forbidden',
@@ -21,7 +21,7 @@ const notGranted = (): WireError =>
 
 /**
  * Refuses targets that no token reaches: everything but the account, and the definition, ranges and documents of a
- * container. Which container, and what in it, the store of the token's holder looks at.
+ * container. The store of the token's holder checks which container it is, and what in it.
  *
  * @throws WireError 403
  */
@@ -37,7 +37,8 @@ export function checkTargetGranted(
   const { length } = segments;
   if (length === 0 && method === 'GET') return;
   if (segments[0] !== 'dbs' || segments[2] !== 'colls') throw notGranted();
-  // Its definition, whose partition key clients ask for first. No token changes or deletes a container.
+  // A container's definition, with the partition key that clients request first. No token allows changing or deleting a
+  // container.
   if (length === 4 && method === 'GET') return;
   if (length === 5 && segments[4] === 'pkranges' && method === 'GET') return;
   if (length === 6 && segments[4] === 'addresses') return;
@@ -48,8 +49,8 @@ export function checkTargetGranted(
 }
 
 /**
- * The store as a token's holder has it: what the permission covers, and nothing else. A method that is not named here
- * is refused, so that what the store learns to do is not open to tokens by oversight.
+ * The store for the holder of a token: what the permission covers, and nothing else. A method that is not named here is
+ * refused, so that new methods of the store are not open to tokens by oversight.
  */
 export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
   const { target, writes, databaseRid } = grant;
@@ -67,7 +68,7 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
   const toWrite = (): void => {
     if (!writes) throw notGranted();
   };
-  // A feed that names the key gives no more than it, whatever range is asked for besides. The Python client names the
+  // A feed that names the key returns only its items, whatever range is given in addition. The Python client names the
   // range of the key instead.
   const onFeed = <T extends Scope>(container: ContainerState, scope: T): T => {
     inContainer(container);
@@ -78,12 +79,12 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     return { ...scope, partitionKey };
   };
   const granted: Partial<StoreApi> = {
-    // Whoever comes with a token spends what the container has, as everybody does.
+    // The holder of a token spends the container's budget, as everyone does.
     requestUnits: store.requestUnits,
     headPosition: () => store.headPosition(),
     reaches: (position) => store.reaches(position),
     nowMs: () => store.nowMs(),
-    // Targets by rid are found in the list; the list itself no token reaches.
+    // Targets by rid are looked up in the list. No token reaches the list itself.
     listDatabases: () => store.listDatabases().filter(({ rid }) => rid === databaseRid),
     database: (name) => covered(databaseRid, name, () => store.database(name)),
     databaseByRid: (rid) => {
@@ -91,7 +92,7 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       return store.databaseByRid(rid);
     },
     container: (database, name) => covered(target.containerRid, name, () => store.container(database, name)),
-    // Plans go by what ranges earlier containers of the name had.
+    // Plans depend on the ranges of earlier containers of the name.
     deletedContainers: (database, name) => {
       covered(target.containerRid, name, () => store.container(database, name));
       return store.deletedContainers(database, name);
@@ -100,7 +101,8 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       if (rid !== target.containerRid) throw notGranted();
       return store.containerByRid(rid);
     },
-    // For the functions that queries call, and for links by rid. What scripts do, the rest of this store decides.
+    // For the functions that queries call, and for links by rid. What scripts may do is decided by the rest of this
+    // store.
     listScripts: (container, kind) => {
       inContainer(container);
       if (item !== undefined) throw notGranted();
@@ -118,8 +120,8 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
     },
     itemByBirth: async (container, birth) => {
       inContainer(container);
-      // A rid says where the log was, so whoever counts up would otherwise find where others' items began, and which are
-      // left; by the time that it takes to open them, too.
+      // Rids contain log positions. A holder that counts up could otherwise find out where other items began and which
+      // still exist, also from the time that opening them takes.
       return store.itemByBirth(container, birth, isCovered);
     },
     countItems: async (container) => {
@@ -161,21 +163,21 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
 }
 
 /**
- * The database or container that a token is for. Of any other its holder is not told whether it is there: names of
- * databases and containers may be those of customers.
+ * The database or container that a token is for. For any other, the holder does not learn whether it exists, because
+ * names may be those of customers.
  */
 function covered<T extends { readonly rid: string }>(rid: string, name: string, find: () => T): T {
   try {
     const found = find();
     if (found.rid === rid) return found;
   } catch (error) {
-    // A target may name it by its rid, which is looked for when there is nothing of that name.
+    // A target may use the rid, which is looked up when nothing has that name.
     if (name === rid || !(error instanceof Refusal)) throw error;
   }
   throw notGranted();
 }
 
-/** A store of which nothing is to be had but what there is an answer for; whatever else is called throws. */
+/** A store with only those properties that `find` returns. Every other method throws. */
 export function storeOf(store: StoreApi, find: (name: PropertyKey) => unknown, refusal: () => WireError): StoreApi {
   const refuse = () => {
     throw refusal();
@@ -183,7 +185,7 @@ export function storeOf(store: StoreApi, find: (name: PropertyKey) => unknown, r
   return new Proxy(store, { get: (_store, name) => find(name) ?? refuse });
 }
 
-/** Whether nothing but one partition key lies in a range. */
+/** Whether a range contains nothing but one partition key. */
 function isRangeOf({ definition }: ContainerState, partitionKey: string, range: KeyRange | undefined): boolean {
   if (range === undefined) return false;
   const { min, max } = rangeOfKey(effectivePartitionKey(definition.partitionKey, partitionKey));

@@ -2,12 +2,12 @@ import { crc32 } from 'node:zlib';
 import { badRequest } from './errors.ts';
 
 /**
- * HybridRow, as far as batches need it: the .NET client sends the operations of a batch as a RecordIO stream of rows
- * of two known schemas, and reads the results from one. Source: the format's grammar and schemas in
+ * HybridRow, as far as batches need it. The .NET client sends the operations of a batch as a RecordIO stream of rows
+ * with two known schemas, and reads the results from such a stream. Source: the format's grammar and schemas in
  * github.com/microsoft/HybridRow and `HybridRowBatchSchemas.json` of the client.
  *
- * A row is a header (version, schema), bits that say which fields are there, fields of fixed size, fields of variable
- * size behind their lengths, then sparse fields, each with its type and name. Numbers are little-endian.
+ * A row is a header (version, schema), bits that say which fields exist, fields of fixed size, fields of variable size
+ * after their lengths, then sparse fields, each with its type and name. Numbers are little-endian.
  */
 const VERSION = 0x81;
 const SEGMENT_SCHEMA = 2_147_473_648;
@@ -30,7 +30,7 @@ const typeCode = {
 
 interface Schema {
   readonly id: number;
-  /** All fields are 4 bytes wide. */
+  /** Each field takes 4 bytes. */
   readonly fixed: readonly string[];
   readonly variable: readonly string[];
   readonly sparse: readonly string[];
@@ -52,15 +52,15 @@ const resultSchema: Schema = {
 
 type Value = number | boolean | Buffer;
 
-/** True for a body that begins as a RecordIO stream does; JSON never begins so. */
+/** Whether a body begins as a RecordIO stream does. JSON never begins like this. */
 export function isHybridRow(body: Buffer): boolean {
   return body[0] === VERSION;
 }
 
 /**
- * The rows of a batch's operations, by the names of their fields. Texts are left as their bytes.
+ * The rows of a batch's operations, by the names of their fields. Texts are left as bytes.
  *
- * @throws WireError 400 for bytes that are not a whole and well-formed stream of such rows
+ * @throws WireError 400 for bytes that are not a complete and valid stream of such rows
  */
 export function decodeOperations(stream: Buffer): ReadonlyMap<string, Value>[] {
   try {
@@ -128,13 +128,13 @@ function writeHeader(row: Buffer, schema: number): void {
   row.writeInt32LE(schema, 1);
 }
 
-/** A name that the schema has is written as its number, counted over all fields from 1. */
+/** A name in the schema is written as its number, counted over all fields from 1. */
 const namesOf = ({ fixed, variable, sparse }: Schema): readonly string[] => ['', ...fixed, ...variable, ...sparse];
 
 const sparseHead = (code: number, name: string): Buffer =>
   Buffer.concat([Buffer.of(code), varint(namesOf(resultSchema).indexOf(name))]);
 
-/** 7 bits a byte, lowest first; the high bit says that there are more. */
+/** A number in 7 bits per byte, lowest first. The high bit says that more bytes follow. */
 function varint(value: number): Buffer {
   const bytes: number[] = [];
   let left = value;
@@ -145,7 +145,7 @@ function varint(value: number): Buffer {
   return Buffer.from([...bytes, left]);
 }
 
-/** Reads forward, and throws a RangeError at the end rather than beyond it. */
+/** Reads forward. Throws a RangeError instead of reading beyond the end. */
 class Reader {
   readonly #bytes: Buffer;
   #at = 0;
@@ -179,7 +179,7 @@ class Reader {
     throw new RangeError('a length is out of range');
   }
 
-  /** A row's header. @returns its schema */
+  /** Reads a row's header. @returns its schema */
   header(): number {
     if (this.byte() !== VERSION) throw new RangeError('a row has another version than 1');
     return this.take(4).readInt32LE();
@@ -194,7 +194,7 @@ function decodeRecords(stream: Buffer, schema: Schema): ReadonlyMap<string, Valu
       case SEGMENT_SCHEMA: {
         if ((reader.byte() & 1) === 0) throw new RangeError('a segment does not say its length');
         const length = reader.take(4).readInt32LE();
-        // What else a segment says of itself, comments for example, is not needed.
+        // The other fields of a segment, such as comments, are not needed.
         reader.take(Math.max(0, length - SEGMENT_BYTES));
         break;
       }

@@ -9,23 +9,23 @@ import { headerFlag, type CosmosRequest } from './request.ts';
 interface SingleIndex {
   readonly FilterExpression: string;
   readonly IndexSpec: string;
-  /** The filter was decided by it alone, without reading documents. */
+  /** Whether this alone decided the filter, without reading documents. */
   readonly FilterPreciseSet: boolean;
-  /** Rows were found by it, instead of being looked at one by one. */
+  /** Whether rows were found by it, and not by looking at them one by one. */
   readonly IndexPreciseSet: boolean;
   readonly IndexImpactScore: 'High' | 'Low';
 }
 
-/** Characters of the filters that are told: a header has its bounds. */
+/** Characters of a filter that are shown: a header has its limits. */
 const MAX_FILTER_CHARACTERS = 200;
 const MAX_INDEXES = 20;
 
 /**
- * Which parts of the filter were decided before documents were read, in the form of Cosmos DB's index metrics. Nothing
- * is potential here: indexes are not made by policy, so there is none that would help.
+ * Which parts of the filter were decided before documents were read, in the form of Cosmos DB's index metrics. There
+ * are no potential indexes, because no index here depends on a policy.
  *
- * The first version is base64, which the Python client decodes; the second is percent-encoded, which those for
- * JavaScript and .NET do.
+ * The first version is base64, which the Python client decodes. The second is percent-encoded, which the clients for
+ * JavaScript and .NET decode.
  *
  * @see https://learn.microsoft.com/azure/cosmos-db/nosql/index-metrics
  */
@@ -61,11 +61,11 @@ function secondVersion(indexes: readonly SingleIndex[]) {
 
 function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePartition: boolean): SingleIndex[] {
   const keyPaths = partitionKeyPaths(definition);
-  // A hierarchical key narrows from its beginning on.
+  // A hierarchical key narrows the scan by its leading components.
   const components = Math.min(...partitionKeysIn(pushdown, definition).map(({ length }) => length));
   const leading = keyPaths.slice(0, components).map(pathText);
   const isNarrow = inOnePartition || leading.length === keyPaths.length;
-  // The key that comes with the request is no part of the filter.
+  // The key that comes with the request is not part of the filter.
   const given = inOnePartition ? keyPaths.map((path) => byKey(`${pathText(path)}/?`)) : [];
   const filtered = pushdown.paths.flatMap((comparison): SingleIndex[] => {
     const path = pathText(comparison.path);
@@ -81,7 +81,7 @@ function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePart
     if (path === '/_ts' && comparison.op !== 'in' && typeof comparison.values[0] === 'number') {
       return [found(false, true)];
     }
-    // In one partition, too: the items that have the value are looked up, whatever their keys.
+    // Even in one partition, the items with the value are looked up, whatever their keys are.
     if (isOfClearPath(comparison, definition)) return [found(true, false)];
     const isNamed = (comparison.op === '=' || comparison.op === 'in') && leading.includes(path);
     return isNamed && !inOnePartition ? [found(true, false)] : [];

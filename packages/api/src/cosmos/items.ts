@@ -83,7 +83,7 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
     return answerBatch(request, container);
   }
   if (isQueryPlan(headers)) return afterReading(request, () => answerQueryPlan(request, container));
-  // What the query finds among the items would be taken for changes.
+  // A client would take the items that the query finds for changes.
   if (isQuery(headers) && isChangeFeed(request))
     throw badRequest('This server does not support a change feed that is filtered by a query.');
   if (isQuery(headers)) {
@@ -103,7 +103,10 @@ export async function answerItems(request: CosmosRequest): Promise<Answer> {
   return answerWritten(request, container, written, written.created ? 201 : 200, item);
 }
 
-/** A page when it is its turn, and none for a client who has left by then: those who still wait would wait for it. */
+/**
+ * Makes a page when it is its turn. Makes none for a client that has left by then, because those still waiting would
+ * wait for it.
+ */
 const inTurn = (request: CosmosRequest, page: Parameters<typeof request.pages.make<Answer>>[0]): Promise<Answer> =>
   request.pages.make(async (standAside) => {
     request.signal().throwIfAborted();
@@ -136,7 +139,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
     case 'PUT': {
       const item = readDocument(request, container);
       if (!isOfKeyInHeader(request, container, item) || item.partitionKey !== partitionKey) {
-        // An item that is not there can't be of another key: 404 goes first, as with Cosmos DB.
+        // An item that does not exist can't have another key, so 404 takes precedence, as with Cosmos DB.
         await store.readItem(container, id, partitionKey, await atLeastOf(request));
         throw otherKey();
       }
@@ -181,7 +184,7 @@ export async function answerItem(request: CosmosRequest): Promise<Answer> {
 
 /** `/dbs/{db}/colls/{coll}/operations/partitionkeydelete` */
 export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<Answer> {
-  // Whoever may only read could otherwise call it a query.
+  // With a read-only key, a client could otherwise declare this to be a query.
   if (request.method !== 'POST' || isFeed(request)) throw methodNotAllowed();
   const container = intendedContainer(request);
   const partitionKey = wholeKey(request, container);
@@ -191,10 +194,10 @@ export async function answerPartitionKeyDelete(request: CosmosRequest): Promise<
 }
 
 /**
- * The container of a target. Clients that encrypt say which one they mean by its rid as well: a container that was
- * made anew under the name may encrypt other paths.
+ * The container of a target. Clients that encrypt name it by its rid as well: a container that was created again under
+ * the name may encrypt other paths.
  *
- * @throws WireError 400 with substatus 1024, upon which they read its policy again
+ * @throws WireError 400 with substatus 1024; clients then read its policy again
  */
 function intendedContainer(request: CosmosRequest): ContainerState {
   const container = owner(containerOf, request);
@@ -202,12 +205,12 @@ function intendedContainer(request: CosmosRequest): ContainerState {
   if (intended !== undefined && intended !== '' && intended !== container.rid) {
     throw new WireError('otherContainer', 'The container is not the one that the request is intended for.');
   }
-  // A write needs nothing of its session, but is refused for junk like a read.
+  // A write does not need its session token, but an invalid one is refused as for a read.
   positionIn(headerText(request.headers, 'x-ms-session-token'));
   return container;
 }
 
-/** The document of a create or upsert, held against the key in the header. */
+/** The document of a create or upsert, checked against the key in the header. */
 function readItem(request: CosmosRequest, container: ContainerState): ItemToWrite {
   const item = readDocument(request, container);
   if (!isOfKeyInHeader(request, container, item)) throw otherKey();
@@ -217,7 +220,7 @@ function readItem(request: CosmosRequest, container: ContainerState): ItemToWrit
 const readDocument = ({ body, limits }: CosmosRequest, { definition }: ContainerState): ItemToWrite =>
   readItemBody(definition, body, limits);
 
-/** True as well for a header that says nothing. */
+/** Whether a document has the key in the header. True also for a header without a key. */
 function isOfKeyInHeader(
   { headers }: CosmosRequest,
   { definition }: ContainerState,
@@ -227,7 +230,7 @@ function isOfKeyInHeader(
   return given === undefined || given.key === item.partitionKey;
 }
 
-/** Which item a target means: by id and the key in the header, or by rid. */
+/** The item that a target names: by id and the key in the header, or by rid. */
 function itemAddress(request: CosmosRequest, container: ContainerState): MaybePromise<ItemName> {
   const name = request.segments[5]!;
   if (!byRid(request, container)) return namedItem(request, container, name);
@@ -245,7 +248,7 @@ function namedItem(request: CosmosRequest, container: ContainerState, name: stri
 const wholeKey = ({ headers }: CosmosRequest, { definition }: ContainerState): string =>
   wholeKeyOf(readPartitionKeyHeader(definition, partitionKeyHeader(headers)));
 
-/** `_self` links name an item by its rid, which tells where its life began. */
+/** Finds an item by its rid, as `_self` links name it. The rid says where its life began. */
 export async function findByRid(
   { store }: Pick<CosmosRequest, 'store'>,
   container: ContainerState,
@@ -266,7 +269,7 @@ function answerWritten(
   return answerLeft(request, container, { item, position, charge: units, body: undefined }, status);
 }
 
-/** The answer to a write that left an item, in place of which a trigger may have put another body. */
+/** The answer to a write that left an item. A trigger may have replaced its body. */
 function answerLeft(
   request: CosmosRequest,
   container: ContainerState,
@@ -275,7 +278,7 @@ function answerLeft(
 ): Answer {
   const headers = { etag: item.etag, ...answerHeaders(request, container, position, item.partitionKey) };
   if (request.headers['prefer'] === 'return=minimal') {
-    // An empty body is no error for clients as long as the status says that there is none.
+    // Clients accept an empty body if the status says that there is none.
     return { status, body: null, charge: units, headers };
   }
   return { status, body: body ?? withSystemProperties(container, item), charge: units, headers };
@@ -319,9 +322,10 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 }
 
 /**
- * Clients that don't ask for a plan first are sent to run a query by its plan where the service sends them too: it has
- * what they check of a vector search, and groups of several ranges are theirs to put together, keys that are undefined
- * included. Clients that say nothing of what they can do may not know how, and get the groups put together.
+ * Sends clients that did not ask for a plan to run a query by its plan, in the cases in which Cosmos DB does so too.
+ * For a vector search the plan has what the clients check. Groups over several ranges are merged by the client,
+ * including keys that are undefined. Clients that do not state their capabilities may not be able to, and get the
+ * groups merged by the server.
  *
  * @throws WireError 400 with substatus 1004, and the plan
  */
@@ -337,8 +341,9 @@ function refuseUnplanned(query: QueryBody, request: CosmosRequest, container: Co
 }
 
 /**
- * Clients whose callers have to allow a query over several partition keys count on its being refused: what was meant for
- * one key, which the caller left out, would otherwise be about all. Containers of before partition keys have none to name.
+ * Refuses a query over several partition keys that the client has not allowed. Callers rely on that: a query that was
+ * meant for one key, which the caller forgot to name, would otherwise be answered over all keys. In containers from
+ * before partition keys there is no key to name.
  *
  * @throws WireError 400
  */
@@ -365,21 +370,21 @@ async function queryItems(
   const position = store.headPosition();
   const named = scopeOf(request, container);
   const token = headerText(headers, 'x-ms-continuation');
-  // A .NET client that learns of the first split asks each range to go on with what it passes through, and puts what they
-  // say one behind the other.
+  // A .NET client that learns of the first split continues a passed-through query at each range, and concatenates their
+  // answers.
   const isOneForAll = resume === undefined && isDotNetClient(headers) && isPassedThrough(token);
   const scope = isOneForAll || isOfAllRanges(sql) ? scopeOfAll(named) : named;
   if (scope === undefined) {
     if (token === undefined || isOneForAll) return nothingOf(container);
     throw ofOtherRanges();
   }
-  // The only range of a container is asked for all as well.
+  // Also when the only range of a container is asked for everything.
   const all = isWhole(scope) && !isOneForAll ? rangeIdOfRequest(asked.headers) : undefined;
-  // What was begun without a plan goes on without one, also where the container has several ranges since: a client that is
-  // sent to its plan in the middle can't read the token that it has.
+  // A query that began without a plan goes on without one, even if the container has several ranges by now: a client
+  // that gets its plan in the middle can't read its token.
   const isBegun = token !== undefined;
-  // By its plan `@azure/cosmos` would run a query of some keys, or of a part of all, over all of them: it does not name them
-  // when it does.
+  // With its plan, `@azure/cosmos` would run a query of some keys, or of a part of the container, over all of it,
+  // because it does not name the part then.
   if (!isBegun && isWhole(scope) && rangeOfRequest(request, container) === undefined) {
     refuseUnplanned({ sql, parameters }, request, container);
   }
@@ -397,7 +402,7 @@ async function queryItems(
     },
     userFunctions: functionsFor(request, container, sql),
     rowRid: isOfRows(sql) ? (birth, inside) => rowRid(container.rid, birth, inside) : undefined,
-    // Groups that are put together by their client come as many at once as there is room for, and the rest is waited for.
+    // Groups that the client merges are returned in as large a page as fits, and the client waits for the rest.
     maxItemCount: isOfGroups(sql) ? Number.MAX_SAFE_INTEGER : pageSizeOf(request),
     isAwaited: isInOnePage(sql) || (isOfGroups(sql) && next.continuation !== undefined),
     ...next,
@@ -424,8 +429,8 @@ async function queryItems(
 }
 
 /**
- * What a query is about that a plan has asked of one range for all: of the first everything, of others, which come of its
- * split, nothing.
+ * The scope of a query for which a plan asks one range for everything: the first range answers for all, and others,
+ * which come from its split, for nothing.
  */
 const scopeOfAll = ({ range, ...keys }: Scope): Scope | undefined =>
   range === undefined || range.min === WHOLE_RANGE.min ? keys : undefined;
@@ -437,12 +442,12 @@ function nothingOf({ rid }: ContainerState): Answer {
 
 const milliseconds = (value: number): string => Math.max(0, value).toFixed(2);
 
-/** Of what may have taken less than is told: 0 would say that it wasn't done. */
+/** For steps that may have taken less than the unit shown: 0 would say that the step wasn't done. */
 const millisecondsTaken = (value: number): string => milliseconds(value > 0 ? Math.max(0.01, value) : 0);
 
 /**
- * Without a `;` at the end, over which the JavaScript client throws. What is not told apart here is 0:
- * evaluating and writing the answer are part of executing.
+ * There is no `;` at the end, because the JavaScript client throws an error over one. Times that are not measured apart
+ * are 0: evaluating and writing the answer are part of executing.
  */
 function queryMetricsHeader(
   headers: CosmosRequest['headers'],
@@ -457,7 +462,7 @@ function queryMetricsHeader(
     queryLogicalPlanBuildTimeInMs: millisecondsTaken(planMs),
     queryPhysicalPlanBuildTimeInMs: milliseconds(0),
     queryOptimizationTimeInMs: milliseconds(0),
-    // With looking up and loading, which clients take off again for the time of the engine itself.
+    // Includes looking up and loading; clients subtract these to get the time of the engine itself.
     VMExecutionTimeInMs: millisecondsTaken(totalMs - compileMs - planMs),
     indexLookupTimeInMs: milliseconds(lookupMs),
     documentLoadTimeInMs: milliseconds(loadMs),

@@ -31,30 +31,30 @@ export interface CosmosOptions {
   readonly identities?: Identities | undefined;
   readonly limits: Limits;
   readonly inFlight: InFlight;
-  /** Says of a request why it is refused whatever it asks for, if it is. */
+  /** Returns the error for a request that is refused whatever it asks for. */
   readonly guard: (request: IncomingMessage) => WireError | undefined;
   /** Whether the server is being stopped. */
   readonly isClosing: () => boolean;
   readonly log: Log;
-  /** Whether scripts are run; by default they are. */
+  /** Whether the server runs scripts; true by default. */
   readonly scripts?: boolean | undefined;
-  /** What the account says of its consistency; `Session` by default. */
+  /** The account's consistency; `Session` by default. */
   readonly consistency?: ConsistencyPolicy | undefined;
 }
 
-/** The data plane, by the ways that there are to it. */
+/** The data plane, with one entry for each way of reaching it. */
 export interface DataPlane {
   readonly overHttp: RequestListener;
   readonly direct: AnswerDirect;
-  /** Refuses scripts that have not begun: the server is being stopped. */
+  /** Refuses scripts that have not begun, because the server is being stopped. */
   readonly stopping: () => void;
-  /** Ends the scripts that run. */
+  /** Ends the scripts that are running. */
   readonly close: () => Promise<void>;
 }
 
 /**
- * The data plane, as a function around nothing but Node's own HTTP server: targets, headers and bodies are Cosmos DB's, and
- * read here. What a framework does for each request beside that is a tenth of a point read (ADR 29).
+ * The data plane as a function on Node's own HTTP server. Targets, headers and bodies are Cosmos DB's and are read
+ * here. A framework's work for each request would cost a tenth of a point read (ADR 29).
  */
 export function cosmosPlane({
   store,
@@ -97,10 +97,10 @@ export function cosmosPlane({
       const { segments } = admitted.target;
       const container = segments[2] === 'colls' ? segments[3] : undefined;
       const isItself = segments.length <= 4;
-      // Another node may have stored a script a moment ago, or put another in its place.
+      // Another node may have stored or replaced a script a moment ago.
       const isSure = isItself || goesByScripts({ segments, headers: exchange.request.headers }, body);
-      // Whoever has a token for one container is not told by the time it takes which others there are: of those that are not
-      // known here, other nodes would be asked.
+      // For an unknown container other nodes would be asked, and the time of that would show the holder of a token for
+      // one container which others exist.
       const settling = admitted.isByToken && !isSure ? undefined : store.settleNames(segments[1], container, isSure);
       if (settling !== undefined) await settling;
       const isRenamed = store.whoHas(segments[1], container);
@@ -118,7 +118,7 @@ export function cosmosPlane({
     }
   };
 
-  // Who isn't let in doesn't get to send a body.
+  // A client that isn't let in can't send a body.
   const letIn = (request: IncomingMessage, response: ServerResponse, exchange: Exchange, admitted: Admitted): void => {
     exchange.admitted = admitted;
     const place = inFlight.placeFor(response);
@@ -139,7 +139,7 @@ export function cosmosPlane({
       const refused = guard(request);
       if (refused !== undefined) throw refused;
       const admitted = admit(request, gate);
-      // Signatures are checked at once; only tokens take a moment.
+      // Signatures are checked synchronously; only tokens take a moment.
       if (admitted instanceof Promise) {
         admitted
           .then((found) => letIn(request, response, exchange, found))
@@ -150,7 +150,7 @@ export function cosmosPlane({
     }
   };
 
-  // Browsers don't speak it, against which the guard is.
+  // Without the guard, which is only against browsers: they don't speak direct mode.
   const direct: AnswerDirect = (request, reply, bodyBytes) => {
     const asked = { ...request, socket: reply.socket };
     const exchange = begun(asked, reply, true);
@@ -187,16 +187,17 @@ const begun = (request: Asked, response: Reply, isDirect: boolean): Exchange => 
 });
 
 /**
- * Clients in direct mode can't be told to take another connection, as `connection: close` tells those over HTTP. But of what is
- * answered like this they know that nothing was done, and try it again for half a minute, writes as well.
+ * Clients in direct mode can't be told to use another connection, as `connection: close` tells those over HTTP. But
+ * this answer tells them that nothing was done, and they retry for half a minute, writes as well.
  *
  * @source `GoneAndRetryWithRequestRetryPolicy` of the .NET client, `GoneAndRetryWithRetryPolicy` of the Java client
  */
 const stopping = (): WireError => new WireError('gone', 'The server is being stopped.');
 
 /**
- * Of several nodes one may go by what another has deleted a moment ago, and has made anew under the same name: what is
- * asked for, or written, is then of that. It may have another partition key, say, so that what is right seems wrong.
+ * On one of several nodes, a request may use a container or database that another node has just deleted and created
+ * again under the same name, while the client means the new one. That may have another partition key, for instance, so
+ * that a correct request is refused. Then the request is repeated with the new one.
  */
 async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boolean>): Promise<Answer> {
   try {
@@ -204,14 +205,14 @@ async function answerByName(request: CosmosRequest, isRenamed: () => Promise<boo
   } catch (error) {
     const mayBeOfAnother = isMissing(error) || describeError(error)?.shape.status === 400;
     if (!mayBeOfAnother || !(await isRenamed())) throw error;
-    // What a bulk does now is done, whatever else it refuses: the container is the one that has the name.
+    // The container is now the one that has the name. What a bulk does to it counts, whatever else is refused.
     return answerCharged({ ...request, isRenamed: undefined });
   }
 }
 
 /**
- * How the client came: over TLS where a proxy that ends it says so. Whoever says so untruly is told his own untruth, and
- * nobody else is.
+ * The scheme that the client used: TLS if a proxy that ends it says so. A client that sends a false header only gets
+ * its own false scheme back.
  */
 function schemeOf({ headers, socket }: Asked): string {
   const forwarded = headerText(headers, 'x-forwarded-proto')?.split(',', 1)[0]?.trim().toLowerCase();

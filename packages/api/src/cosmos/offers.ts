@@ -29,12 +29,12 @@ import {
   type CosmosRequest,
 } from './request.ts';
 
-/** What an offer belongs to. */
+/** The owner of an offer. */
 type Owner =
   | { readonly kind: 'container'; readonly state: ContainerState }
   | { readonly kind: 'database'; readonly state: DatabaseState };
 
-/** The throughput that the headers of a creation ask for. */
+/** The throughput that the headers of a create ask for. */
 export function readThroughput(headers: IncomingHttpHeaders): Throughput | undefined {
   const manual = headerText(headers, 'x-ms-offer-throughput');
   const autoscale = headerText(headers, 'x-ms-cosmos-offer-autopilot-settings');
@@ -60,7 +60,7 @@ function readAmount(text: string, header: string): number {
   return Number(text);
 }
 
-/** What clients send as `autoUpgradePolicy`. */
+/** The `autoUpgradePolicy` that clients send. */
 const upgradePolicySchema = z
   .looseObject({ throughputPolicy: z.looseObject({ incrementPercent: z.int().min(0) }).nullish() })
   .nullish();
@@ -85,7 +85,7 @@ function readAutoscaleHeader(text: string): Autoscale {
   );
 }
 
-/** An offer's id: that of what it belongs to, without what base64 ends with. */
+/** An offer's id: the rid of its owner without the padding of its base64. */
 const offerId = ({ state }: Owner): string => state.rid.replaceAll('=', '');
 
 function showOffer(owner: Owner): JsonObject {
@@ -105,7 +105,7 @@ function showOffer(owner: Owner): JsonObject {
   };
 }
 
-/** What is shown of a throughput; who has none of its own is shown with the default. */
+/** The throughput that is shown. Without any of its own, the default is shown. */
 const shownThroughput = ({ throughput }: Provisioning): Throughput =>
   throughput.kind === 'none' ? DEFAULT_THROUGHPUT : throughput;
 
@@ -113,7 +113,7 @@ function showContent(state: Provisioning): JsonObject {
   const shown = shownThroughput(state);
   const amount = ceilingOf(shown);
   return {
-    // An autoscale offer names the tenth of its maximum that it never goes below.
+    // An autoscale offer names a tenth of its maximum, below which it never goes.
     offerThroughput: shown.kind === 'autoscale' ? amount / 10 : amount,
     offerIsRUPerMinuteThroughputEnabled: false,
     offerMinimumThroughputParameters: {
@@ -131,7 +131,7 @@ function showAutoscale(shown: Throughput & { readonly kind: 'autoscale' }): Json
   return { maxThroughput, autoUpgradePolicy: { throughputPolicy: { incrementPercent } } };
 }
 
-/** In order of creation, each database before its containers. */
+/** All offers in order of creation, each database before its containers. */
 function allOffers(store: StoreApi): Owner[] {
   return store.listDatabases().flatMap((database): Owner[] => {
     const shared = database.throughput.kind !== 'none';
@@ -139,7 +139,7 @@ function allOffers(store: StoreApi): Owner[] {
       ...(shared ? [{ kind: 'database' as const, state: database }] : []),
       ...store
         .listContainers(database.name)
-        // One that shares its database's throughput has nothing of its own to offer.
+        // A container that shares its database's throughput has no offer of its own.
         .filter(({ throughput }) => !shared || throughput.kind !== 'none')
         .map((state) => ({ kind: 'container' as const, state })),
     ];
@@ -147,7 +147,7 @@ function allOffers(store: StoreApi): Owner[] {
 }
 
 /**
- * A serverless account has none, and says so in words by which tools know it for one.
+ * A serverless account has no offers. The text of the error is the one by which tools recognise such an account.
  *
  * @throws WireError 400
  */
@@ -192,7 +192,7 @@ function answerWith(owner: Owner, status: 200 | 304): Answer {
     charge: charge.metadata,
     headers: {
       etag: owner.state.throughputEtag,
-      // A change is in force when it is answered; nothing is ever pending.
+      // A change is in force when it is answered, so nothing is ever pending.
       'x-ms-offer-replace-pending': 'false',
       'x-ms-cosmos-min-throughput': String(
         lowestThroughput(kind === 'autoscale' ? 'autoscale' : 'manual', owner.state.highestThroughput),
@@ -215,7 +215,9 @@ const offerSchema = z.looseObject({
     .optional(),
 });
 
-/** What a replaced offer changes. Clients send back the whole offer, with the part that they want otherwise. */
+/**
+ * The change that a replaced offer asks for. Clients send back the whole offer with the part that they want to change.
+ */
 function readChange(request: CosmosRequest, owner: Owner): ChangeThroughput['change'] {
   const { headers } = request;
   const parsed = offerSchema.safeParse(jsonObjectOf(request));

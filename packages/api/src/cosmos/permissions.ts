@@ -31,7 +31,7 @@ import {
 import { userOf, userSelf } from './users.ts';
 
 /**
- * Seconds that a token is good for: shortest, longest, and when nothing is said.
+ * Seconds for which a token is valid: the shortest and longest time, and the default.
  *
  * @source `User.CreatePermissionAsync` of the .NET client: 24 hours at most, where older pages still say 5
  */
@@ -68,7 +68,7 @@ export async function answerPermission(request: CosmosRequest): Promise<Answer> 
   const ofRid = user.permissions.find(({ birth }) => permissionRid(user.rid, birth) === name);
   const permission = ofRid ?? user.permissions.find((each) => each.name === name);
   if (permission === undefined) throw new Refusal('permission-not-found');
-  // Under the name that was found here another one may stand by now.
+  // Another permission may have the name by now, so the one that was found is named by its number.
   const which = ofRid?.birth ?? permission.name;
   const show = await shower(request, database, user);
   switch (method) {
@@ -90,7 +90,7 @@ export async function answerPermission(request: CosmosRequest): Promise<Answer> 
 
 type Shower = (permission: PermissionState) => Metadata;
 
-/** What shows permissions, each with a new token. */
+/** A function that shows permissions, each with a new token. */
 async function shower(request: CosmosRequest, database: DatabaseState, user: UserState): Promise<Shower> {
   const lifetimeSeconds = lifetimeOf(request);
   const sign: TokenSigner = await request.store.tokenSigner(database.rid);
@@ -141,7 +141,7 @@ async function readPermission(request: CosmosRequest): Promise<Permission> {
   };
 }
 
-/** What a link, of names or of rids, and a partition key mean now. */
+/** The target that a link, of names or of rids, and a partition key refer to now. */
 async function targetOf(request: CosmosRequest, link: string, key: unknown): Promise<PermissionTarget> {
   const segments = link.split('/').filter((segment) => segment !== '');
   const [dbs, , colls, , docs, item] = segments;
@@ -177,7 +177,7 @@ async function targetOf(request: CosmosRequest, link: string, key: unknown): Pro
   return { containerRid: container.rid, item: { id: found.id, partitionKey: found.partitionKey } };
 }
 
-/** The container of a link, whose names may be URL-encoded or not. */
+/** The container of a link. The names in the link may be URL-encoded or not. */
 function linked(request: CosmosRequest, segments: readonly string[]): ContainerState {
   try {
     return containerOf({ ...request, segments });

@@ -18,16 +18,16 @@ import { charge } from '../request-units/charge.ts';
 import { containerSelf } from '../store/items/system-properties.ts';
 import { containerOf, ifNoneMatchOf, methodNotAllowed, owner, type Answer, type CosmosRequest } from './request.ts';
 
-/** By number: most containers have as many ranges as others of their kind of key. */
+/** Lists of ranges by kind of key and number: most containers share theirs with others. */
 const known = new Map<string, readonly PartitionKeyRange[]>();
 
-/** Keys that are on record as pseudonyms alone have no place among others, so all lie in one range. */
+/** Keys that are recorded only as pseudonyms have no place in the order of keys, so all are in one range. */
 const rangeCountOf = ({ definition, highestThroughput }: ContainerState): number =>
   hasPseudonymousIds(definition) ? 1 : rangeCount(highestThroughput);
 
 /**
- * The ranges of a container, in the order of their keys. They follow from the highest throughput of its own that it
- * ever had; one that shares its database's has one.
+ * The ranges of a container, in the order of their keys. Their number depends on the highest throughput that the
+ * container itself ever had. A container that shares its database's throughput has one range.
  */
 export function rangesOf(container: ContainerState): readonly PartitionKeyRange[] {
   const { partitionKey } = container.definition;
@@ -41,23 +41,23 @@ export function rangesOf(container: ContainerState): readonly PartitionKeyRange[
   return ranges;
 }
 
-/** Ranges that a container has at most. */
+/** The most ranges that a container can have. */
 const MOST_RANGES = rangeCount(MOST_THROUGHPUT);
 
 /**
- * A range of a container, or one that has split since, by its id. A container of several ranges is asked for others too,
- * by clients that know those of an earlier container of its name: an id means the same part of the keys in each that has
- * it, so they are answered rightly, and all of them together have every item once. With one range queries are planned otherwise, and
- * their answers for parts of it could not be put together.
+ * A range of a container, or one that has split since, by its id.
+ *
+ * Clients that know the ranges of an earlier container of the name ask a container with several ranges for others too.
+ * An id means the same part of the keys in every container that has it. So they get the right answers, and all of them
+ * together have every item once. In a container with one range, queries are planned in another way, and answers for
+ * parts of the range could not be put together.
  */
 export function rangeById(container: ContainerState, id: string): PartitionKeyRange | undefined {
   const count = rangeCountOf(container) === 1 ? 1 : MOST_RANGES;
   return partitionKeyRange(container.definition.partitionKey, count, id);
 }
 
-/**
- * A range that only an earlier container of the name can have had: of a container that has one range itself.
- */
+/** A range that only an earlier container of the name can have had. Only for a container that has one range itself. */
 export function rangeOfEarlier(container: ContainerState, id: string): PartitionKeyRange | undefined {
   if (rangeCountOf(container) > 1 || rangeById(container, id) !== undefined) return undefined;
   const { partitionKey } = container.definition;
@@ -65,21 +65,21 @@ export function rangeOfEarlier(container: ContainerState, id: string): Partition
 }
 
 /**
- * For the id of a range of an earlier container of the name, which hashed its keys otherwise: the range here of as large a
- * part of all hashes. Each is about other keys, but all of them together have every item once. Undefined where there is
- * one range.
+ * The range for the id of a range of an earlier container of the name, which hashed its keys in another way. It is the
+ * range here with an equal part of all hashes. It has other keys, but all of these ranges together have every item
+ * once. Undefined when there is one range.
  */
 export function rangeInPlaceOf(container: ContainerState, id: string): PartitionKeyRange | undefined {
   if (rangeCountOf(container) === 1) return undefined;
   return rangeOfOtherVersion(container.definition.partitionKey, MOST_RANGES, id);
 }
 
-/** Of containers: none gets an earlier one after it is there. */
+/** Cached by container, because no earlier container of its name can be added while it exists. */
 const otherwiseHashed = new WeakMap<ContainerState, boolean>();
 
 /**
- * Whether an earlier container of the name had several ranges of keys that were hashed otherwise. Clients that know its
- * ranges look among them for the hashes of today, and would ask a range for keys that are in another.
+ * Whether an earlier container of the name had several ranges of keys with other hashes. Clients that know its ranges
+ * look up today's hashes in them, and would ask the wrong range for a key.
  */
 export function hadKeysHashedOtherwise(store: StoreApi, container: ContainerState): boolean {
   let had = otherwiseHashed.get(container);
@@ -95,11 +95,13 @@ export function hadKeysHashedOtherwise(store: StoreApi, container: ContainerStat
   return had;
 }
 
-/** Where the half of all hashes is among the keys; undefined where there is one range. */
+/** The key at half of all hashes; undefined when there is one range. */
 const firstSplitOf = (container: ContainerState): string | undefined =>
   (rangeById(container, '1') ?? rangeInPlaceOf(container, '1'))?.max;
 
-/** The id of the range that a canonical partition key belongs to; without one, that of the container's first. */
+/**
+ * The id of the range that a canonical partition key belongs to. Without a key, the id of the container's first range.
+ */
 export function rangeIdOf(container: ContainerState, partitionKey?: string): string {
   const ranges = rangesOf(container);
   if (ranges.length === 1 || partitionKey === undefined) return ranges[0]!.id;
@@ -107,24 +109,24 @@ export function rangeIdOf(container: ContainerState, partitionKey?: string): str
 }
 
 /**
- * The id of the range that a key belongs to or a part of the keys begins in. Nothing lies behind the last range, which
- * therefore answers for what would.
+ * The id of the range that a key belongs to, or in which a part of the keys begins. No range follows the last, so that
+ * one also answers for what lies behind it.
  */
 export const rangeIdAt = (ranges: readonly PartitionKeyRange[], key: EffectivePartitionKey): string =>
   (ranges.find((range) => isInRange(key, range)) ?? ranges.at(-1)!).id;
 
 /**
- * `/dbs/{db}/colls/{coll}/pkranges`. They come all at once, whatever size of a page is asked for: a client that has a page
- * of before a split and one of behind it has ranges that leave keys out, and can't go on.
+ * `/dbs/{db}/colls/{coll}/pkranges`. All ranges are in one page, whatever size is requested: a client with one page
+ * from before a split and one from after it would have ranges that leave keys out, and could not go on.
  */
 export function answerPartitionKeyRanges(request: CosmosRequest): Answer {
   if (request.method !== 'GET') throw methodNotAllowed();
   const container = owner(containerOf, request);
   const ranges = rangesOf(container);
-  // Nothing but their number tells the ranges of one time from those of another.
+  // The ranges of different times differ only in their number.
   const etag = `"${container.rid}-${ranges.length}"`;
   const headers = { etag, 'x-ms-item-count': String(ranges.length) };
-  // Clients poll the ranges as a feed of changes: "not changed" is how it ends.
+  // Clients poll the ranges like a change feed, whose end is "not changed".
   if (ifNoneMatchOf(request.headers) === etag) {
     return { status: 304, body: null, charge: charge.metadata, headers };
   }

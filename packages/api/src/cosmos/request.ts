@@ -15,39 +15,42 @@ import { badRequest, WireError } from './errors.ts';
 import { isJsonObject, parseJson, type JsonObject } from './json.ts';
 import { positionIn } from './session-token.ts';
 
-/** A request that has been let in, as the handlers see it. */
+/** A request that has been let in, as the handlers get it. */
 export interface CosmosRequest {
   readonly store: StoreApi;
   readonly limits: Limits;
   readonly pages: Pages;
-  /** What runs the scripts that clients store; undefined where none are run. */
+  /** Runs the scripts that clients store; undefined if the server runs none. */
   readonly scripts: ScriptRunner | undefined;
   readonly method: string;
-  /** Decoded segments of the target. */
+  /** The decoded segments of the target. */
   readonly segments: readonly string[];
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer | undefined;
   readonly caller: Caller;
-  /** Whether a range that has split is gone for it: in direct mode, whose clients know ranges until they are told so. */
+  /**
+   * Whether a range that has split counts as gone for this request: true in direct mode, where clients use the ranges
+   * that they know until they are told.
+   */
   readonly isToldOfSplits: boolean;
-  /** What a read of this request must see; the levels are Cosmos DB's. */
+  /** The consistency that a read needs; the levels are Cosmos DB's. */
   readonly consistency: ConsistencyLevel;
   readonly consistencyPolicy: ConsistencyPolicy;
   /**
-   * Whether what the target names is another database or container by now than when the request came; undefined where
-   * no other node can have made it anew.
+   * Finds out whether the target names another database or container now than when the request came. Undefined if no
+   * other node can have created it again.
    */
   readonly isRenamed: (() => Promise<boolean>) | undefined;
-  /** Scheme and authority that the client used, without a slash at the end. */
+  /** Scheme and authority that the client used, without a trailing slash. */
   readonly endpoint: () => string;
-  /** Ends work for a client that is gone. */
+  /** Aborted when the client is gone. */
   readonly signal: () => AbortSignal;
 }
 
-/** What a handler answers; the edge adds activity id and the rest that all answers have. */
+/** The answer of a handler. The sender adds the activity id and the other headers that all answers have. */
 export interface Answer {
   readonly status: number;
-  /** JSON text, or bytes of another format; null for none. */
+  /** JSON text, or bytes in another format; null for no body. */
   readonly body: string | Buffer | null;
   readonly charge: number;
   readonly headers?: Readonly<Record<string, string>>;
@@ -65,9 +68,10 @@ export function headerFlag(headers: IncomingHttpHeaders, name: string): boolean 
 }
 
 /**
- * The text of the partition key header. Clients escape what is not ASCII, as `\u00e9`; programs that write their
- * requests themselves may not. Node.js reads each byte of a header as a character of Latin-1; bytes that are UTF-8 are
- * meant as that, and name another key otherwise. Those that are not stay what they are, as older Java clients send them.
+ * The text of the partition key header. Clients escape characters outside ASCII, as `\u00e9`; programs that write their
+ * own requests may not. Node.js reads each byte of a header as a Latin-1 character. If the bytes are valid UTF-8, they
+ * are decoded as that, because they would name another key otherwise. All others stay as they are, as older Java
+ * clients send them.
  */
 export function partitionKeyHeader(headers: IncomingHttpHeaders): string | undefined {
   const text = headerText(headers, 'x-ms-documentdb-partitionkey');
@@ -76,13 +80,13 @@ export function partitionKeyHeader(headers: IncomingHttpHeaders): string | undef
   return isUtf8(bytes) ? bytes.toString() : text;
 }
 
-/** How an etag ends that a proxy has given the name of its compression; none of ours does. */
+/** What a proxy appends to an etag to name its compression. No etag of this server ends like this. */
 const COMPRESSED = /--?(?:gzip|br|zstd|deflate)"$/;
 
 /**
- * The etag that a condition names. A proxy that compresses answers makes their etags weak on the way (`W/"…"`), as nginx
- * does, or puts the way of compression at their end (`"…-gzip"`), as Apache and Caddy do, and takes neither back when it
- * passes a condition on; here each names one version of one resource all the same.
+ * The etag that a condition names. A proxy that compresses answers changes their etags. nginx makes them weak
+ * (`W/"…"`), Apache and Caddy append the compression (`"…-gzip"`). Neither undoes that when it forwards a condition.
+ * Here each form names one version of one resource all the same.
  *
  * @source https://httpd.apache.org/docs/2.4/mod/mod_deflate.html#deflatealteretag
  */
@@ -92,8 +96,8 @@ export const etagIn = (condition: string | undefined): string | undefined =>
 export const ifNoneMatchOf = (headers: IncomingHttpHeaders): string | undefined => etagIn(headers['if-none-match']);
 
 /**
- * What a write of what is there is guarded by. Its If-None-Match is ignored, as by Cosmos DB, whose clients may have it in
- * the options that they give to every request; only an upsert has one (`upsertPreconditionOf`).
+ * The precondition of a write to an existing resource. Its If-None-Match is ignored, as by Cosmos DB, because clients
+ * may have it in options that they send with every request. Only an upsert uses it (`upsertPreconditionOf`).
  *
  * @source https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.requestoptions.ifnonematchetag
  */
@@ -102,7 +106,7 @@ export function preconditionOf(headers: IncomingHttpHeaders): Precondition | und
   return ifMatch === undefined ? undefined : { ifMatch };
 }
 
-/** What an upsert is guarded by where it finds something: with `*` in If-None-Match it only creates. */
+/** The precondition of an upsert that finds an item. With `*` in If-None-Match it only creates. */
 export function upsertPreconditionOf(headers: IncomingHttpHeaders): UpsertPrecondition | undefined {
   const ifNoneMatch = ifNoneMatchOf(headers);
   return ifNoneMatch === undefined ? preconditionOf(headers) : { ...preconditionOf(headers), ifNoneMatch };
@@ -112,7 +116,7 @@ export function upsertPreconditionOf(headers: IncomingHttpHeaders): UpsertPrecon
  * What a read must wait for: everything acknowledged at the stronger levels, the session's own writes at `Session`, and
  * nothing at the weaker ones, for which clients don't send a token either.
  *
- * @throws WireError 400 for a token that is junk, 404/1002 for one of a position that the log has not reached
+ * @throws WireError 400 for an invalid token, 404/1002 for one with a position that the log has not reached
  */
 export function atLeastOf(request: CosmosRequest): MaybePromise<AtLeast | undefined> {
   switch (request.consistency) {
@@ -134,7 +138,7 @@ export function atLeastOf(request: CosmosRequest): MaybePromise<AtLeast | undefi
   return isReached instanceof Promise ? isReached.then(reached) : reached(isReached);
 }
 
-/** `x-ms-max-item-count`: absent, -1 or 0 leaves the size of a page to the server. */
+/** `x-ms-max-item-count`: the server chooses the size of a page if it is absent, -1 or 0. */
 export function pageSizeOf({ headers, limits }: CosmosRequest): number {
   const text = headerText(headers, 'x-ms-max-item-count');
   if (text === undefined || text === '' || text === '-1' || text === '0') return limits.defaultPageItems;
@@ -147,7 +151,10 @@ export function pageSizeOf({ headers, limits }: CosmosRequest): number {
   return Math.min(count, limits.pageItems);
 }
 
-/** Kilobytes that a continuation may take: those given here are short, so any limit that is one will do. */
+/**
+ * Checks the limit for a continuation, in kilobytes. The continuations of this server are short, so any valid limit is
+ * enough.
+ */
 export function checkContinuationLimit({ headers }: CosmosRequest): void {
   const text = headerText(headers, 'x-ms-documentdb-responsecontinuationtokenlimitinkb');
   if (text === undefined || text === '') return;
@@ -172,7 +179,7 @@ export function jsonOf(body: Buffer | undefined, limits: Limits, parse = parseJs
 
 export const isBatch = (headers: IncomingHttpHeaders): boolean => headerFlag(headers, 'x-ms-cosmos-is-batch-request');
 
-/** Whether the client is `@azure/cosmos`, some of whose ways are its own. */
+/** Whether the client is `@azure/cosmos`, which behaves unlike the others in some ways. */
 export const isJavaScriptClient = (headers: IncomingHttpHeaders): boolean =>
   clientOf(headers)?.includes('azure-cosmos-js/') === true;
 
@@ -180,8 +187,8 @@ export const isDotNetClient = (headers: IncomingHttpHeaders): boolean =>
   /\b(cosmos|documentdb)-(dotnet|netcore|netstandard)-sdk\//.test(headers['user-agent'] ?? '');
 
 /**
- * Whether the client writes the ids in links of resources as they are, so that what looks like an escape is part of an id.
- * The .NET client escapes them.
+ * Whether the client writes ids into links of resources without escaping them, so that what looks like an escape is
+ * part of an id. The .NET client escapes them.
  *
  * @source `uriFactory` of `@azure/cosmos`, `CosmosPermissionProperties` of the Java client; Python programs write links
  *   themselves
@@ -189,11 +196,11 @@ export const isDotNetClient = (headers: IncomingHttpHeaders): boolean =>
 export const writesPlainLinks = (headers: IncomingHttpHeaders): boolean =>
   /azure-cosmos-js\/|azsdk-(?:java|python)-cosmos/.test(clientOf(headers) ?? '');
 
-/** Browsers let nobody set the usual header. */
+/** In browsers a page can't set the usual header. */
 const clientOf = (headers: IncomingHttpHeaders): string | undefined =>
   headerText(headers, 'x-ms-useragent') ?? headers['user-agent'];
 
-/** A batch is no query, whatever else is said of it: it may write. */
+/** A batch does not count as a query, whatever its other headers are, because it may write. */
 export function isQuery(headers: IncomingHttpHeaders): boolean {
   return (
     !isBatch(headers) &&
@@ -206,24 +213,24 @@ export function isQuery(headers: IncomingHttpHeaders): boolean {
 export const isQueryPlan = (headers: IncomingHttpHeaders): boolean =>
   !isBatch(headers) && headerFlag(headers, 'x-ms-cosmos-is-query-plan-request');
 
-/** True for a request of a list, of all that is in it or of what a query finds. */
+/** Whether a request is for a list: for everything in it, or for what a query finds. */
 export const isFeed = ({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>): boolean =>
   method === 'GET' || (method === 'POST' && (isQuery(headers) || isQueryPlan(headers)));
 
 export const methodNotAllowed = (): WireError =>
   new WireError('methodNotAllowed', 'The requested verb is not supported.');
 
-/** Whether a target is a stored procedure that is to be run. */
+/** Whether a request runs a stored procedure. */
 export const isRunOfScript = (method: string, segments: readonly string[]): boolean =>
   method === 'POST' && segments.length === 6 && segments[4] === 'sprocs';
 
-/** @throws WireError 400 where no scripts are run */
+/** @throws WireError 400 if the server runs no scripts */
 export function scriptRunner({ scripts }: Pick<CosmosRequest, 'scripts'>): ScriptRunner {
   if (scripts === undefined) throw badRequest('Scripts are not run by this server: it was started with --scripts off.');
   return scripts;
 }
 
-/** The database that a target names, by name or rid. */
+/** The database that a target names by name or rid. */
 export function databaseOf({ store, segments }: Pick<CosmosRequest, 'store' | 'segments'>): DatabaseState {
   const name = segments[1]!;
   try {
@@ -236,7 +243,7 @@ export function databaseOf({ store, segments }: Pick<CosmosRequest, 'store' | 's
   }
 }
 
-/** The container that a target names; what is below it in the target is not looked at. */
+/** The container that a target names. The rest of the target is ignored. */
 export function containerOf(request: Pick<CosmosRequest, 'store' | 'segments'>): ContainerState {
   const { store, segments } = request;
   const name = segments[3]!;
@@ -251,7 +258,7 @@ export function containerOf(request: Pick<CosmosRequest, 'store' | 'segments'>):
   }
 }
 
-/** The same for what lies below: a missing owner is another "not found" than a missing resource. */
+/** As `find`, for a target below it: a missing owner gets another "not found" than a missing resource. */
 export function owner<T>(find: (request: CosmosRequest) => T, request: CosmosRequest): T {
   try {
     return find(request);
@@ -263,7 +270,7 @@ export function owner<T>(find: (request: CosmosRequest) => T, request: CosmosReq
   }
 }
 
-/** What whoever asks for something in a container is told when that went after it had been found. */
+/** The answer for something in a container that was deleted after it had been found. */
 export const ownerGone = (error: unknown): WireError | undefined => (isMissing(error) ? ownerNotFound() : undefined);
 
 const ownerNotFound = (): WireError => new WireError('ownerNotFound', 'Owner resource does not exist');
@@ -272,6 +279,6 @@ export function isMissing(error: unknown): boolean {
   return error instanceof Refusal && (error.code === 'database-not-found' || error.code === 'container-not-found');
 }
 
-/** True when the target names the container by its rid, as `_self` links do. */
+/** Whether the target names the container by its rid, as `_self` links do. */
 export const byRid = (request: CosmosRequest, container: ContainerState): boolean =>
   request.segments[3] === container.rid && container.name !== container.rid;

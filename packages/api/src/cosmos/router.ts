@@ -14,15 +14,15 @@ import { answerScript, answerScripts, isScripts } from './scripts/scripts.ts';
 import { answerUnsupportedFeed, answerUnsupportedResource, isUnsupportedKind } from './unsupported.ts';
 import { answerUser, answerUsers } from './users.ts';
 
-/** True for requests that change nothing, which a read-only key may make. */
+/** Whether a request changes nothing, so that a read-only key may make it. */
 export function isRead(method: string, headers: CosmosRequest['headers']): boolean {
   return method === 'HEAD' || isFeed({ method, headers });
 }
 
 /**
- * Gives a request to the handler of its target.
+ * Passes a request to the handler of its target.
  *
- * @throws WireError, Refusal or QueryError for everything that is not done
+ * @throws WireError, Refusal or QueryError for every request that is not carried out
  */
 export function route(request: CosmosRequest): Answer | Promise<Answer> {
   // Queries of items are read when it is the turn of their pages.
@@ -99,7 +99,7 @@ function routeContainer(request: CosmosRequest): Answer | Promise<Answer> {
   return routeUnsupported(request);
 }
 
-/** What follows a container and is not there: `conflicts`, `attachments`, and below each other. */
+/** Resources below a container that are not supported: `conflicts`, `attachments`, and what is below them. */
 function routeUnsupported(request: CosmosRequest): Answer {
   const { segments } = request;
   const kind = segments.at(segments.length % 2 === 1 ? -1 : -2)!;

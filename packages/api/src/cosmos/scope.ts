@@ -15,33 +15,33 @@ import {
 } from './ranges.ts';
 import { headerText, isJavaScriptClient, partitionKeyHeader, type CosmosRequest } from './request.ts';
 
-/** Longer than any effective partition key, with what a prefix range adds. */
+/** Longer than any effective partition key with what a prefix range adds. */
 const MAX_EPK_CHARACTERS = 256;
 const RANGE_ID_HEADER = 'x-ms-documentdb-partitionkeyrangeid';
 const EPK = /^[0-9A-Fa-f]*$/;
-/** Behind a key, the end of the range of it alone. */
+/** Appended to a key, it gives the end of the range of that key alone. */
 const ITSELF = '\u0000';
 
 /**
- * The part of a container that a query, a feed or a change feed is about: one partition key or leading components of
- * it (`x-ms-documentdb-partitionkey`), one range (`x-ms-documentdb-partitionkeyrangeid`), a part of the space of
- * effective partition keys (`x-ms-start-epk`, `x-ms-end-epk`), or what those given have in common.
+ * The part of a container that a query, a feed or a change feed covers: one partition key or leading components of it
+ * (`x-ms-documentdb-partitionkey`), one range (`x-ms-documentdb-partitionkeyrangeid`), a part of the space of effective
+ * partition keys (`x-ms-start-epk`, `x-ms-end-epk`), or the intersection of those given.
  *
- * @throws WireError 400 for what can't be read, 410 with substatus 1002 for a range that never was: clients then read
+ * @throws WireError 400 for invalid headers, 410 with substatus 1002 for a range that never existed: clients then read
  *   the ranges again
  */
 export function scopeOf(request: CosmosRequest, container: ContainerState): Scope {
   const { headers } = request;
   const given = readPartitionKeyHeader(container.definition, partitionKeyHeader(headers));
   const asked = askedRange(request);
-  // A key says all by itself, and is not affected by ranges that split.
+  // A complete key is enough by itself, and is not affected by ranges that split.
   if (given?.complete === true) return { partitionKey: given.key, range: asked };
   const range = overlap(rangeOfRequest(request, container) ?? WHOLE_RANGE, asked ?? WHOLE_RANGE);
   const isWhole = range.min === WHOLE_RANGE.min && range.max === WHOLE_RANGE.max;
   return { prefix: given?.key, range: isWhole ? undefined : range };
 }
 
-/** Whether a request says by itself which part of a container it is about, be it all of it. */
+/** Whether a request itself names the part of a container that it covers, even if that is all of it. */
 export function namesItsScope({ headers }: CosmosRequest): boolean {
   return (
     partitionKeyHeader(headers) !== undefined ||
@@ -52,9 +52,9 @@ export function namesItsScope({ headers }: CosmosRequest): boolean {
 }
 
 /**
- * The range that a request names by its id, if it names one. A range that has split is answered for as long as
- * anybody asks for it: the answer is right, and a query that began before the split goes on. With the 410 that the
- * service gives, `@azure/cosmos` 4.10.1 asks again for ever, and a plan made for one range would be run on several.
+ * The range that a request names by its id, if it names one. A range that has split is still answered: the answer is
+ * right, and a query that began before the split can go on. With the 410 of the service, `@azure/cosmos` 4.10.1 repeats
+ * the request for ever, and a plan made for one range would be run on several.
  *
  * @throws WireError 400 for several ids, 410 with substatus 1002 when the container never had such a range
  */
@@ -64,29 +64,30 @@ export function rangeOfRequest(request: CosmosRequest, container: ContainerState
   const range = rangeById(container, id);
   const isFormer = isGoneFor(request, container, id);
   if (range !== undefined && !isFormer) return range;
-  // Without such an earlier container the id is of before those of version 1 were ids of their own: a lease may have kept it.
+  // Without such an earlier container, the id is from a time before version 1 had ids of its own; a lease may have kept
+  // it.
   const isAnswered = asksAgainForEver(request) || !hadKeysHashedOtherwise(request.store, container);
   const inPlace = isAnswered && !isFormer ? rangeInPlaceOf(container, id) : undefined;
   if (inPlace === undefined) {
     throw new WireError('rangeGone', `The requested partition key range '${id.slice(0, 100)}' is gone.`);
   }
-  // Whoever names a part of it knows where its keys are hashed to.
+  // A client that names a part of the range knows the hashes of its keys.
   return askedRange(request) === undefined ? inPlace : undefined;
 }
 
 /**
- * Whether a request asks for all of a range that is not one of today's, and is to learn of it: in direct mode nothing else teaches
- * a client of a split. Who asks for a part of it would take the rows beside that, too: upon a 410 the .NET client asks for all that
- * the range had.
+ * Whether a request asks for all of a range that has split since, and must be told so: in direct mode nothing else
+ * informs a client of a split. A request for a part of the range is answered, because upon a 410 the .NET client would
+ * ask for all that the range had, and take the rows beside its part too.
  */
 const isGoneFor = (request: CosmosRequest, container: ContainerState, id: string): boolean =>
   request.isToldOfSplits && askedRange(request) === undefined && !rangesOf(container).some((known) => known.id === id);
 
 /**
- * A query of a range that has split, for which that is gone. Upon the 410 clients put what the new ranges say one behind the other, if they
- * have planned it for the only range that there was. So what would have to be merged is answered by the range as it was.
+ * A query of a range that has split and counts as gone. Upon the 410, clients that planned the query for a single range
+ * concatenate the answers of the new ranges. So a query whose answers must be merged is answered by the former range.
  *
- * @param isMerged asked only where it matters
+ * @param isMerged called only when it matters
  */
 export function withFormerRange(
   request: CosmosRequest,
@@ -99,8 +100,9 @@ export function withFormerRange(
 }
 
 /**
- * Whether the 410 for a range that is gone would come to whom it drives round for ever: `@azure/cosmos` 4.10.1, but for
- * its change feeds. They read the ranges again, and have to: they keep by the keys of each range how far they have come.
+ * Whether a 410 for a split range would make the client repeat its request for ever: `@azure/cosmos` 4.10.1, except in
+ * its change feeds. Those read the ranges again, and must do so, because they keep their progress by the keys of each
+ * range.
  */
 function asksAgainForEver({ headers }: CosmosRequest): boolean {
   return isJavaScriptClient(headers) && headers['a-im'] === undefined;
@@ -110,8 +112,8 @@ function asksAgainForEver({ headers }: CosmosRequest): boolean {
 export function rangeIdOfRequest(headers: CosmosRequest['headers']): string | undefined {
   const text = headerText(headers, RANGE_ID_HEADER);
   if (text === undefined || text === '') return undefined;
-  // Some clients put the container's rid before it. Those that name all ranges at once go on to ask for one after the
-  // other when they are refused in these words.
+  // Some clients put the container's rid before it. Clients that name all ranges at once ask for one after the other
+  // when they are refused with this text.
   const comma = text.indexOf(',');
   if (comma !== text.lastIndexOf(',')) {
     throw badRequest(`${RANGE_ID_HEADER} header contains invalid value '${text.slice(0, 100)}'.`);
@@ -120,11 +122,12 @@ export function rangeIdOfRequest(headers: CosmosRequest['headers']): string | un
 }
 
 /**
- * A query of a container that has one range, asked of a range that an earlier container of its name had. Other clients
- * read the ranges again upon the 410; queries of `@azure/cosmos` 4.10.1 ask again for ever. Queries of one range are
- * passed through, and what the ranges say is put one behind the other: so the first of them answers for the whole.
+ * A query in a container with one range, sent to a range that an earlier container of its name had. Upon a 410 other
+ * clients read the ranges again, but queries of `@azure/cosmos` 4.10.1 repeat the request for ever. A query planned for
+ * one range is passed through, and the ranges' answers are concatenated. So the first of the former ranges answers for
+ * the whole container.
  *
- * @returns the request as of the one range there is; undefined where another range has answered for it
+ * @returns the request for the one range; undefined when another range has answered for it
  */
 export function withoutEarlierRange(request: CosmosRequest, container: ContainerState): CosmosRequest | undefined {
   const { headers } = request;
@@ -137,11 +140,11 @@ export function withoutEarlierRange(request: CosmosRequest, container: Container
 }
 
 /**
- * The id of the range that an answer is from: the one that the request names, or that of the first key it is about, also
- * where a part is asked of a range that has split since. The .NET client reads the ranges again when an answer is from
- * another than it asked. One that only queries by leading components of a key would never do so otherwise. Given a token of
- * a client that knows today's ranges, it asks for what lies beside the token's range without those components, and takes
- * the rows of other keys for its own.
+ * The id of the range that an answer is from: the range that the request names, or the one of the first key that it
+ * covers, also when a part of a split range was requested. The .NET client reads the ranges again when an answer is
+ * from another range than it asked. A client that only queries by leading components of a key would not do so
+ * otherwise. With a token of a client that knows today's ranges, it would then ask for the rest beside the token's
+ * range without those components, and take rows of other keys for its own.
  *
  * @source `RefreshRoutingCacheIfPartitionMovedAsync` of the .NET client
  */
@@ -167,7 +170,7 @@ function askedRange({ headers }: CosmosRequest): KeyRange | undefined {
 
 const isEpk = (text: string): boolean => text.length <= MAX_EPK_CHARACTERS && EPK.test(text);
 
-/** Whether a text is an end of a range as scopes have it. */
+/** Whether a text is a valid end of a range. */
 export const isRangeEnd = (text: string): boolean =>
   text === text.toUpperCase() && isEpk(text.endsWith(ITSELF) ? text.slice(0, -1) : text);
 
@@ -181,6 +184,6 @@ function readEpk(text: string): string {
 function overlap(left: KeyRange, right: KeyRange): KeyRange {
   const min = left.min > right.min ? left.min : right.min;
   const max = left.max < right.max ? left.max : right.max;
-  // Nothing lies in both: an empty range.
+  // The intersection is empty, so an empty range is returned.
   return min < max ? { min, max } : { min: WHOLE_RANGE.max, max: WHOLE_RANGE.max };
 }

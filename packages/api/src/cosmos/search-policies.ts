@@ -47,19 +47,19 @@ type Embedding = NonNullable<z.infer<typeof vectorEmbeddingPolicySchema>['vector
 const INDEX_TYPES = ['flat', 'quantizedFlat', 'diskANN'];
 const DATA_TYPES = ['float32', 'float16', 'int8', 'uint8'];
 const DISTANCE_FUNCTIONS = ['euclidean', 'cosine', 'dotproduct'];
-/** Source: Cosmos DB, "Vector search" (limits, and the ranges that its refusals name). */
+/** Source: Cosmos DB, "Vector search" (limits, and the ranges named in its refusals). */
 const MAX_DIMENSIONS = 4096;
 const MAX_QUANTIZATION_BYTES = 512;
 const SEARCH_LIST_SIZES = [25, 500] as const;
 const MAX_SHARD_PATHS = 1;
 
-/** Source: Cosmos DB, "Full text search" (supported languages). Clients send the number of the first as well. */
+/** Source: Cosmos DB, "Full text search" (supported languages). Clients also send the number of the first. */
 const LANGUAGES = ['en-US', 'de-DE', 'es-ES', 'fr-FR', 'it-IT', 'pt-BR', 'pt-PT'];
 const LANGUAGE_NUMBERS = ['1033'];
 
 /**
- * What a container says of vector and full-text search has no effect here but for the distance functions, and is
- * refused all the same when Cosmos DB refuses it. A container that has it from before it was refused may repeat it.
+ * Checks a container's policies for vector and full-text search. Only the distance functions have an effect here, but
+ * whatever Cosmos DB refuses is refused. A container that has a setting from before it was refused may repeat it.
  *
  * @throws WireError 400
  */
@@ -88,7 +88,7 @@ function isKept(
   );
 }
 
-/** A vector index is of a path that the embedding policy describes. */
+/** Each vector index must be on a path that the embedding policy describes. */
 function checkIndexedPaths(indexes: readonly VectorIndex[], embeddings: readonly Embedding[]): void {
   for (const { path } of indexes) {
     if (embeddings.some((embedding) => embedding.path === path)) continue;
@@ -136,7 +136,7 @@ function checkVectorIndex(index: VectorIndex, embeddings: readonly Embedding[]):
   }
 }
 
-/** What vectors are and how they are indexed is settled with the first policy that names their path. */
+/** The description of vectors and their indexes can't change after the first policy that names their path. */
 function checkUnchanged(
   indexes: readonly VectorIndex[],
   embeddings: readonly Embedding[],
@@ -191,7 +191,7 @@ function checkFullText({ fullTextPolicy, indexingPolicy }: SearchPolicies): void
 
 const isPath = (path: string): boolean => path.startsWith('/') && path.length > 1;
 
-/** True as well for what is left to the server. */
+/** True also for a value that is left to the server. */
 const isOneOf = (names: readonly string[], given: string | null | undefined): boolean =>
   given === undefined || given === null || names.some((name) => name.toLowerCase() === given.toLowerCase());
 

@@ -17,7 +17,7 @@ import { isRead } from './router.ts';
 import { activityIdOf, type Admitted } from './admission.ts';
 import { send } from './send-answer.ts';
 
-/** Answers an error in Cosmos DB's shape. Clients die of an error without a body. */
+/** Answers an error in Cosmos DB's form. Clients crash on an error without a body. */
 export function sendError(
   exchange: Exchange,
   error: unknown,
@@ -29,7 +29,7 @@ export function sendError(
   const activityId = admitted?.activityId ?? activityIdOf(headers);
   const described = describeError(notWaitedFor(exchange, error) ?? wentMeanwhile(admitted, error) ?? error);
   if (described === undefined) {
-    // A defect: the log has all of it, once; the client learns only where to look.
+    // A defect: the log gets all of it, once; the client only learns where to look.
     log.error({ err: error, activityId }, 'a request failed unexpectedly');
   } else if (isDamage(error) || error instanceof PurgeFault) log.error({ activityId }, damageIn(error));
   else logUnavailable(log, error, { activityId });
@@ -38,7 +38,7 @@ export function sendError(
   const message = isDamage(error)
     ? `${said} The activity id finds in the log of the server what is to be restored.`
     : said;
-  // Of who isn't let in nothing is taken down but that.
+  // Of a request that isn't let in, only that is counted.
   const operation =
     admitted === undefined ? 'none' : operationOf({ method, segments: admitted.target.segments, headers });
   measurements.countRequest('data', operation, shape.status);
@@ -60,7 +60,7 @@ export function sendError(
   );
 }
 
-/** Who is refused for what is there, or is not, goes on from it: its session is of what was looked at. */
+/** The session token of a refused request, so that the client goes on from the state that the refusal is based on. */
 function refusedSession(
   { store, target: { segments } }: Admitted,
   headers: IncomingHttpHeaders,
@@ -71,19 +71,19 @@ function refusedSession(
     const container = containerOf({ store, segments });
     const given = readPartitionKeyHeader(container.definition, partitionKeyHeader(headers));
     const rangeId = rangeIdOf(container, given?.key);
-    // As with Cosmos DB, on which tests for the JavaScript and the Java client count: of what is not there, clients,
-    // finding no path, note nothing in their sessions; a read without its key looks in another range.
+    // As with Cosmos DB, on which tests of the JavaScript and the Java client rely. For something that is missing, the
+    // answer has no path, so clients note nothing in their sessions; a read without its key looks in another range.
     if (status === 404) return sessionHeaders(rangeId, store.headPosition());
     return containerHeaders(segments[1]!, container, store.headPosition(), rangeId);
   } catch {
-    // No such container, none that the token is for, or a key that can't be read: that is what the error says.
+    // The container does not exist, the token is not for it, or the key can't be read. The error itself says so.
     return {};
   }
 }
 
 /**
- * A write that was recorded but whose read model did not follow in time. For a read that is a matter of its session;
- * who wrote must learn that the write may well have been done.
+ * The error for a write that was recorded but whose read model did not follow in time: the client must learn that the
+ * write may have been done. For a read the error is about its session, and stays as it is.
  */
 function notWaitedFor({ request }: Exchange, error: unknown): WireError | undefined {
   if (!(error instanceof Refusal) || error.code !== 'session-not-available') return undefined;
@@ -92,7 +92,7 @@ function notWaitedFor({ request }: Exchange, error: unknown): WireError | undefi
     : new WireError('requestTimeout', 'The request took too long to finish; it may have been carried out.');
 }
 
-/** Of what the target names below a container, which has gone since. */
+/** The error for a target in a container that has been deleted since. */
 function wentMeanwhile(admitted: Admitted | undefined, error: unknown): WireError | undefined {
   return admitted !== undefined && admitted.target.segments.length > 4 ? ownerGone(error) : undefined;
 }
