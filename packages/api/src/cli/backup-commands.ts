@@ -8,7 +8,7 @@ import { exitCodes } from './exit-codes.ts';
 import { follow } from './follow.ts';
 import { Progress } from './progress.ts';
 
-/** How long the copy of the keys is kept when nothing else is said: a week. */
+/** How long the copy of the keys is kept by default: a week. */
 const VAULT_KEPT_SECONDS = 7 * 86_400;
 
 type BackupAnswer = Omit<Answer<'takenBackup'>, 'takenAt' | 'takenAtMs' | 'vaultLapsesAtMs'>;
@@ -71,7 +71,7 @@ interface Requested {
   readonly vaultKeptSeconds: number;
 }
 
-/** A stopped store is started for as long as it takes, without a port and without its purge. */
+/** Backs up a stopped store: starts it for the duration of the backup, without a port and without its purge. */
 async function offline(invocation: Invocation, request: Requested): Promise<BackupAnswer> {
   const { flags, environment, stderr } = invocation;
   const folder = existingData(textFlag(flags, 'data')!);

@@ -31,13 +31,14 @@ export const bundle: Command = {
     const response = await client.download(`${containerPath(operands)}/bundle`, {
       query: Object.fromEntries(['from', 'to', 'rid'].map((name) => [name, textFlag(flags, name)])),
     });
-    // Under another name until it is whole, and under one of its own, for another command may write the same bundle.
+    // Written under another name until it is complete. The name is unique, because another command may write the same
+    // bundle.
     const partial = `${target}.${crypto.randomUUID().slice(0, 8)}.part`;
     const remove = (): void => rmSync(partial, { force: true });
     const file = createWriteStream(partial);
     const onSignal = (signal: NodeJS.Signals): void => {
       remove();
-      // With nobody left to hear it, it ends the process.
+      // No listener is left, so the signal now ends the process.
       process.kill(process.pid, signal);
     };
     for (const signal of ENDING) process.once(signal, onSignal);
@@ -62,9 +63,10 @@ export const bundle: Command = {
 };
 
 /**
- * The file that is made or replaced: the one that a link leads to.
+ * The file to create or replace. For a link, it is the file that the link leads to.
  *
- * @throws UsageError for what is there and is no file, such as a folder, or a pipe: what is whole would take its place
+ * @throws UsageError for anything that exists and is no file, such as a folder or a pipe: the finished bundle would
+ *   replace it
  */
 function fileToMake(output: string): string {
   const there = statSync(output, { throwIfNoEntry: false });

@@ -2,11 +2,11 @@ import { UsageError } from './exit-codes.ts';
 import type { ManagementClient } from './management-client.ts';
 import type { ProgressStream } from './progress.ts';
 
-/** A flag of a command, for the parser and for `--help` at once. */
+/** A flag of a command, for the parser as well as for `--help`. */
 export interface Flag {
   readonly type: 'string' | 'boolean';
   readonly multiple?: boolean;
-  /** Stands for the value in `--help`. */
+  /** Represents the value in `--help`. */
   readonly placeholder?: string;
   readonly description: string;
 }
@@ -14,31 +14,31 @@ export interface Flag {
 export type Flags = Readonly<Record<string, Flag>>;
 export type FlagValues = Readonly<Record<string, string | boolean | readonly (string | boolean)[] | undefined>>;
 
-/** What a command works with. */
+/** What a command gets. */
 export interface Invocation {
   readonly client: ManagementClient;
   readonly operands: readonly string[];
   readonly flags: FlagValues;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly json: boolean;
-  /** Results, a line at a time, in which controls are shown and not obeyed. */
+  /** Prints a line of the result. Control characters are shown and have no effect. */
   readonly print: (line: string) => void;
-  /** Lines of a file, as they are. */
+  /** Prints a line of a file unchanged. */
   readonly printExactly: (line: string) => void;
-  /** Where progress is shown, apart from results. */
+  /** For progress, apart from results. */
   readonly stderr: ProgressStream;
 }
 
-/** A command: against a running server, or on the files of a stopped one. */
+/** A command, for a running server or for the files of a stopped one. */
 export interface Command {
   readonly summary: string;
-  /** Operands as `--help` shows them: `<database> <container> [<id>]`. */
+  /** Operands as in `--help`: `<database> <container> [<id>]`. */
   readonly operands: string;
   readonly operandCounts: readonly [least: number, most: number];
   readonly flags: Flags;
-  /** More for `--help`. */
+  /** Additional text for `--help`. */
   readonly notes?: string;
-  /** It never asks a server, and takes none. */
+  /** True for a command that never calls a server, and so accepts none. */
   readonly isLocal?: boolean;
   /** @returns the exit code */
   readonly run: (invocation: Invocation) => Promise<number>;
@@ -53,14 +53,14 @@ export const textFlag = (values: FlagValues, name: string): string | undefined =
   return typeof value === 'string' ? value : undefined;
 };
 
-/** @throws UsageError for what is no whole number */
+/** @throws UsageError for anything but a whole number */
 export const secondsFlag = (flags: FlagValues, name: string): number | undefined =>
   wholeSeconds(textFlag(flags, name), `--${name}`);
 
 /**
- * A number of seconds of that name, if it is given.
+ * A number of seconds, if it is given.
  *
- * @throws UsageError for what is no whole number
+ * @throws UsageError for anything but a whole number
  */
 export function wholeSeconds(text: string | undefined, name: string): number | undefined {
   if (text === undefined) return undefined;

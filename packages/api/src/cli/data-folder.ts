@@ -3,7 +3,7 @@ import path from 'node:path';
 import { type Invocation, textFlag } from './command.ts';
 import { UsageError } from './exit-codes.ts';
 
-/** Opening a folder makes it; a mistyped name must not. */
+/** Checks that a folder has a store. Opening creates a missing folder, which a mistyped name must not do. */
 export function existingData(folder: string): string {
   if (!existsSync(path.join(folder, 'vault.db'))) {
     throw new UsageError(
@@ -13,18 +13,18 @@ export function existingData(folder: string): string {
   return folder;
 }
 
-/** The clock that a folder was made with; the system's where it does not say. */
+/** The clock that a folder was created with; the system's if the folder does not say. */
 export async function clockOf(folder: string): Promise<'system' | 'manual'> {
   const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
   return readFacts(folder)?.clock ?? 'system';
 }
 
-/** Where the event log is of a folder that has it on a server, if that was said. */
+/** The server with the event log of a folder, if the log is on a server and that was recorded or named. */
 export async function eventStoreOf(invocation: Invocation, folder: string): Promise<string | undefined> {
   const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
   return readFacts(folder)?.log === undefined ? undefined : givenEventStore(invocation);
 }
 
-/** The event log's server, if one was named. */
+/** The server with the event log, if one was named. */
 export const givenEventStore = ({ flags, environment }: Invocation): string | undefined =>
   textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];

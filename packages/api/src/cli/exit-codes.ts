@@ -1,15 +1,15 @@
-/** What the command line ends with; scripts go by it. */
+/** The exit codes of the command line. Scripts depend on them. */
 export const exitCodes = {
   ok: 0,
-  /** The command was carried out and found a problem, or the server said no. */
+  /** The command was carried out and found a problem, or the server refused it. */
   problem: 1,
   /** The command or the configuration is wrong; nothing was done. */
   usage: 2,
-  /** The server could not be reached, or one that it keeps its data on. The same may do a little later. */
+  /** The server, or one on which it keeps its data, could not be reached. The same command may work a little later. */
   unreachable: 3,
 } as const;
 
-/** A command line that can't be understood. */
+/** The command line is wrong. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }

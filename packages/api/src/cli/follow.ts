@@ -2,7 +2,7 @@ import type { Invocation } from './command.ts';
 import { ServerRefused } from './management-client.ts';
 import { Progress } from './progress.ts';
 
-/** How far work is, as the server tells it: places in the log, or counts. */
+/** Progress as the server reports it: positions in the log, or counts. */
 type Reported =
   | { readonly position: number; readonly headPosition: number }
   | { readonly done: number; readonly total: number; readonly phase?: string };
@@ -12,9 +12,9 @@ interface Followed {
   readonly path: string;
   readonly query?: Readonly<Record<string, string | undefined>>;
   readonly body?: unknown;
-  /** What is shown beside the progress. */
+  /** Shown beside the progress. */
   readonly label: string;
-  /** How far it is by what the server tells, where that is neither of {@link Reported}. */
+  /** Reads the progress from a report that is not of the form {@link Reported}. */
   readonly measure?: (told: unknown) => Measure;
 }
 
@@ -28,11 +28,12 @@ function measureReported(told: unknown): Measure {
 }
 
 /**
- * Has the server do work that tells its progress, and shows that up to the result. Ctrl-C cancels it: the server ends
- * what nobody waits for.
+ * Lets the server do work that reports its progress, and shows the progress until the result. Ctrl-C cancels the work:
+ * the server ends work that no client waits for.
  *
  * @throws ServerUnreachable
- * @throws ServerRefused also `busy`, when the server stops before it is done
+ *
+ * @throws ServerRefused also `busy`, when the server stops before the work is done
  */
 export async function follow<Result>(
   { client, stderr }: Pick<Invocation, 'client' | 'stderr'>,

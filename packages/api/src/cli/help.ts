@@ -3,14 +3,14 @@ import type { Command, Flags } from './command.ts';
 import { exitCodes } from './exit-codes.ts';
 
 const WIDTH = 100;
-/** What is longer on the left has its description on the next line. */
+/** If the left column is longer than this, the description begins on the next line. */
 const MAX_LEFT = 36;
 const TIME_TEXT =
   '<time> is like 2026-11-21T10:00:00Z, with an offset instead of the Z, a date alone (midnight UTC), or milliseconds since 1970 (13 digits).';
 
 type Listed = Readonly<Record<string, Pick<Command, 'summary' | 'operands'>>>;
 
-/** @param groups of commands, each with its heading */
+/** @param groups the commands, by the heading of their group */
 export function generalHelp(groups: Readonly<Record<string, Listed>>): string {
   const rows = Object.values(groups).map((commands) =>
     Object.entries(commands).map(
@@ -27,7 +27,7 @@ export function generalHelp(groups: Readonly<Record<string, Listed>>): string {
   ].join('\n');
 }
 
-/** @param flags all that the command takes, its own first */
+/** @param flags all flags of the command, its own first */
 export function commandHelp(name: string, command: Omit<Command, 'run'>, flags: Flags): string {
   const rows = flagRows(flags);
   const takesTimes = [command.operands, ...rows.map(([flag]) => flag)].some((text) => text.includes('<time>'));
@@ -81,7 +81,7 @@ function exitCodesText(): string {
 
 type Row = readonly [string, string];
 
-/** How wide the left column is. */
+/** The width of the left column. */
 function leftOf(rows: readonly Row[]): number {
   return Math.min(MAX_LEFT, Math.max(...rows.map(([first]) => first.length))) + 4;
 }

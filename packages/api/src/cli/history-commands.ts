@@ -80,14 +80,14 @@ async function historyOf(
   return { ...answer, events };
 }
 
-/** Named by whoever asked, of no use without the store, too long, or printed as the writes that it is the ledger of. */
+/** Not printed: named by the user, useless without the store, too long, or, for the ledger, printed as its writes. */
 const UNTOLD: ReadonlySet<string> = new Set(['id', 'partitionKey', 'key', 'definition', 'ledger']);
-/** Time to live that is turned off is `null` on record. */
+/** In events, `null` means that time to live is off. */
 const OFF: ReadonlySet<string> = new Set(['from', 'to', 'defaultTtl']);
-/** Longer lists are in --json alone. */
+/** Longer lists are only in the output of --json. */
 const LISTED = 5;
 
-/** An event's data in short, times in words. */
+/** An event's data in short form, with times as text. */
 function factsOf(data: Readonly<Record<string, unknown>>, prefix = ''): string[] {
   return Object.entries(data).flatMap(([name, value]) => {
     if (UNTOLD.has(name)) return [];
@@ -236,7 +236,7 @@ export function containerPath([database, container]: readonly string[]): string 
   return `/dbs/${encodeURIComponent(database!)}/colls/${encodeURIComponent(container!)}`;
 }
 
-/** The partition key as the server wants it: a JSON array, or a pseudonym as its answers show it. */
+/** The partition key as the server expects it: a JSON array, or a pseudonym as in its answers. */
 export function partitionKey(flags: FlagValues): string {
   const given = flags['partition-key'];
   const texts = Array.isArray(given) ? given.map(String) : [];
@@ -245,7 +245,7 @@ export function partitionKey(flags: FlagValues): string {
   return texts.length === 1 && (isKeyText(only!) || isPartitionPseudonym(only!)) ? only! : JSON.stringify(texts);
 }
 
-/** A key that is a number is given as a text by mistake, and then nothing is found, or nothing is held. */
+/** Warns when a key that is a number was given as text by mistake, because nothing would be found or held then. */
 export function hintAtValues(flags: FlagValues, stderr: Invocation['stderr']): void {
   const key = partitionKey(flags);
   if (isPartitionPseudonym(key)) return;

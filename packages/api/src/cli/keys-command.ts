@@ -42,7 +42,7 @@ export const keys: Command = {
   },
 };
 
-/** Where the keys are in PostgreSQL: unless a data folder is named. */
+/** The PostgreSQL with the keys, unless a data folder is named. */
 function postgresOf({ flags, environment }: Pick<Invocation, 'flags' | 'environment'>): string | undefined {
   if (textFlag(flags, 'postgres') !== undefined) return textFlag(flags, 'postgres');
   return textFlag(flags, 'data') === undefined ? environment['EPITAPH_POSTGRES'] : undefined;
@@ -74,7 +74,7 @@ async function rotate(invocation: Invocation): Promise<number> {
   if (postgres !== undefined) return rotatePostgres(invocation, postgres);
   const folder = dataOf(invocation);
   const { FACTS_FILE } = await import('@epitaph/storage/sqlite/data-folder.ts');
-  // Opening it would make a store of it, as of the vault part of a backup.
+  // Opening the folder would turn it into a store. It may be the vault part of a backup.
   if (!existsSync(path.join(folder, FACTS_FILE))) {
     throw new UsageError(
       `There is no store in ${path.resolve(folder)} (it has no ${FACTS_FILE}). Copies of the keys stay under the master key that they were made under.`,
@@ -121,7 +121,7 @@ async function rotateFolder(
   }
 }
 
-/** The event log of a folder that has it on a server. */
+/** The event log of a folder whose log is on a server. */
 async function logElsewhereOf(invocation: Invocation, folder: string): Promise<OpenLogElsewhere | undefined> {
   const connectionString = await eventStoreOf(invocation, folder);
   if (connectionString === undefined) return undefined;
@@ -144,7 +144,8 @@ async function exportMaster(invocation: Invocation, file: string): Promise<numbe
   }
   const text = (given ?? readText(source)).trim();
   const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
-  // Nobody should find out years later that what lies in the safe opens nothing.
+  // Checks that the new key opens the vault. Otherwise it might turn out only years later that the key in the safe
+  // opens nothing.
   checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(text));
   if (file === '-') print(text);
   else {

@@ -1,6 +1,6 @@
 /**
- * The lines of a text that comes in pieces. They end with a line feed and nowhere else: in JSON there may be other
- * separators, which readline takes for ends.
+ * The lines of a text that arrives in pieces. Only a line feed ends a line: JSON may contain other separators, which
+ * readline takes for line ends.
  */
 export async function* linesIn(pieces: AsyncIterable<string>): AsyncGenerator<string> {
   let rest = '';

@@ -1,10 +1,10 @@
 import { pino, stdTimeFunctions, type Logger } from 'pino';
 
 /**
- * The server's log: on stderr, a JSON object a line, with ISO times.
+ * The server's log on stderr: one JSON object per line, with ISO times.
  *
- * What it is given must be free of bodies and keys. Authorization headers are cut out all the same, should ever a
- * request be logged whole.
+ * Callers must not pass bodies or keys. Authorization headers are removed all the same, in case a request is ever
+ * logged whole.
  */
 export function openLog(level: string): Logger {
   return pino(

@@ -3,13 +3,13 @@ import { isLoopbackHostHeader } from '../config/loopback.ts';
 import { WireError } from '../cosmos/errors.ts';
 
 /**
- * While everybody knows the key, a web page could let its own name mean 127.0.0.1 and then call this server as its own.
- * So requests must name this machine as itself.
+ * While the well-known key is in use, a web page could point its own name at 127.0.0.1 and then call this server as its
+ * own origin. So requests must name this machine by one of its own names.
  *
- * @returns a guard that says why a request is refused, if it is
+ * @returns a guard that returns why a request is refused, or undefined
  */
 export function otherHostsRefused(): (request: IncomingMessage) => WireError | undefined {
-  // A client sends the same name with each of its requests. None at all is let in, too.
+  // Remembered because a client sends the same name with each request. A request without a name is let in too.
   let letInLast: string | undefined;
   return ({ headers: { host } }) => {
     if (host !== letInLast && !isLoopbackHostHeader(host)) {

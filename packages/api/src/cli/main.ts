@@ -24,7 +24,7 @@ import { ComplaintStream, type ProgressStream } from './progress.ts';
 import { visible, visibleLines } from './visible.ts';
 
 const SERVE = 'Runs the store.';
-/** By what they are for, as the help lists them. */
+/** The commands by purpose, as the help lists them. */
 const commandGroups = {
   'What happened, and why': { explain, history, disappearances, 'as-of': asOf },
   'TTL policies': { preview, ttl, brake, 'policy-grace': policyGrace, replay },
@@ -57,10 +57,13 @@ const commonFlags: Flags = {
   help: { type: 'boolean', description: 'Prints this.' },
 };
 
-/** A text that an item may have. */
+/** Flags whose text may be empty, since an item can have such a text. */
 const MAY_BE_EMPTY: ReadonlySet<string> = new Set(['partition-key']);
 
-/** What opening the storage says of folders, files and keys that don't go together; and the store of itself. */
+/**
+ * Names of errors from opening the storage, for folders, files and keys that don't belong together, and of the store
+ * itself.
+ */
 const USAGE_ERRORS: ReadonlySet<string> = new Set([
   'UnusableFile',
   'UnusableServer',
@@ -73,9 +76,9 @@ const USAGE_ERRORS: ReadonlySet<string> = new Set([
 type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface Output {
-  /** Takes results, a line at a time. */
+  /** Prints a line of the result. */
   readonly print: (line: string) => void;
-  /** Takes complaints, and progress. */
+  /** For complaints and progress. */
   readonly stderr: ProgressStream;
 }
 
@@ -111,14 +114,14 @@ export async function run(args: readonly string[], environment: Environment, out
   }
 }
 
-/** Of `npm start --port 80` npm takes the option, which it doesn't know, for its own, and hands on "80" alone. */
+/** npm takes the option of `npm start --port 80`, which it doesn't know, for its own, and passes only "80" on. */
 function keptByNpm(name: string, environment: Environment): string | undefined {
   if (environment['npm_lifecycle_event'] === undefined) return undefined;
   const ofCommand = Object.hasOwn(commands, name) ? Object.keys(commands[name]!.flags) : optionNames;
   return ofCommand.find((flag) => environment[`npm_config_${flag.replaceAll('-', '_')}`] !== undefined);
 }
 
-/** An empty variable is one that was not set, as it is for the server. */
+/** An empty variable counts as not set, as for the server. */
 const withoutEmpty = (environment: Environment): Environment =>
   Object.fromEntries(Object.entries(environment).filter(([, text]) => text !== ''));
 
@@ -134,7 +137,7 @@ async function runServe(args: readonly string[], environment: Environment, { pri
   }
   if (positionals.length > 0) throw new UsageError(`serve takes no argument ${JSON.stringify(positionals[0])}.`);
   const flags = Object.fromEntries(names.map((name) => [name, textFlag(values, name)]));
-  // Only now: the commands that ask a server need not wait until all of one is loaded.
+  // Imported only here, so that commands that call a server need not wait until one is loaded.
   const { serve } = await import('./serve.ts');
   for (const name of unknownVariables(environment))
     stderr.write(`epitaph: the variable ${name} is ignored: there is no such option\n`);
@@ -160,14 +163,14 @@ async function runCommand(
     throw new UsageError(`Usage: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
   }
   if (positionals.includes('')) throw new UsageError(`An operand of ${name} is empty.`);
-  // As of a variable that is not set; a folder of that name would be the one that the command is given in.
+  // Empty values come from variables that are not set. An empty folder name would mean the current folder.
   const empty = Object.keys(values).find((flag) => !MAY_BE_EMPTY.has(flag) && [values[flag]].flat().includes(''));
   if (empty !== undefined) throw new UsageError(`The value of --${empty} is empty.`);
   const endpoint = textFlag(values, 'endpoint') ?? environment['EPITAPH_ENDPOINT'] ?? 'http://127.0.0.1:8081';
   const key = textFlag(values, 'key') ?? environment['EPITAPH_KEY'] ?? EMULATOR_KEY;
   let isPointedBack = false;
   const pointBack = (rids: string): void => {
-    // A command may ask for many pages.
+    // Said once, because a command may request many pages.
     if (isPointedBack) return;
     isPointedBack = true;
     stderr.write(`Deleted containers of that name are not included; for their history give --rid ${visible(rids)}\n`);
@@ -186,8 +189,9 @@ async function runCommand(
 }
 
 /**
- * Of what is not UTF-8, Node.js makes U+FFFD: of a terminal or a script of another encoding, a hold would be on a key that
- * nobody means. Somebody's key may have that character, so what was typed decides, where the system tells it.
+ * Refuses arguments in another encoding than UTF-8, in which Node.js replaces bytes by U+FFFD: a hold would be on a key
+ * that the user does not mean. But a key may contain that character, so the bytes that were typed decide, if the system
+ * shows them.
  *
  * @throws UsageError
  */
@@ -211,7 +215,7 @@ function authorities(file: string | undefined): Buffer | undefined {
   }
 }
 
-/** @throws UsageError for flags that there are not */
+/** @throws UsageError for unknown flags */
 function parse(
   command: string,
   args: readonly string[],
@@ -230,7 +234,7 @@ function parse(
   }
 }
 
-/** Node.js's own words go on about positional arguments. */
+/** The message for a wrong flag. Node.js's own also explains positional arguments. */
 function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException): string {
   const [, option = ''] = /'(?:-\w, )?(-[^\s']*)/.exec(message) ?? [];
   if (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION') {
@@ -242,24 +246,27 @@ function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException
   return message.includes('does not take an argument') ? `${option} takes no value.` : `${option} needs a value.`;
 }
 
-/** A file or a folder is another user's, as after a command that root has run, or on a disk that may only be read. */
+/**
+ * Whether a file or folder belongs to another user, as after a command that root has run, or is on a read-only disk.
+ */
 function isDenied(error: unknown): error is Error {
   const { code = '', path } = error as NodeJS.ErrnoException;
   return error instanceof Error && path !== undefined && ['EACCES', 'EPERM', 'EROFS'].includes(code);
 }
 
-/** Too many files are open, of this process or on the machine. */
+/** Whether too many files are open, in this process or on the machine. */
 const isOutOfFiles = (error: unknown): error is Error =>
   error instanceof Error && ['EMFILE', 'ENFILE'].includes((error as NodeJS.ErrnoException).code ?? '');
 
-/** One line for what somebody can put right; all of it for a defect. */
+/** Prints one line for an error that the user can fix, and the whole error for a defect. */
 function complain(error: unknown, stderr: ComplaintStream): number {
-  // Copies that were put back, certificates and servers have their words in it, which others may have chosen.
+  // Messages may contain text from restored copies, certificates and servers, so they are shown without control
+  // characters.
   const say = (message: string, code: number, show = visible): number => {
     stderr.complain(show(message));
     return code;
   };
-  // By name, so that commands which need no storage don't load it.
+  // Compared by name, so that commands that need no storage don't load it.
   if (error instanceof Error && USAGE_ERRORS.has(error.name)) return say(error.message, exitCodes.usage);
   if (error instanceof Error && error.name === 'BadConnectionString') {
     return say(`The connection string of --event-store ${error.message}.`, exitCodes.usage);
@@ -272,7 +279,7 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   if (error instanceof ServerUnreachable) return say(error.message, exitCodes.unreachable);
   if (error instanceof ServerRefused) return say(`${error.message} (${error.code})`, exitCodes.problem);
   if (error instanceof StorageUnavailable) {
-    // Says itself what to do when the server can be reached.
+    // Its message already says what to do when the server can be reached.
     if (error.name === 'WorkCutShort') return say(error.message, exitCodes.unreachable);
     if (error.isForOperator) return say(error.message, exitCodes.problem);
     return say(`${error.message.replace(/\.$/, '')}. Try again when it can be reached.`, exitCodes.unreachable);
@@ -280,7 +287,10 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   return say(inspect(error), exitCodes.problem, visibleLines);
 }
 
-/** What could not be printed must not pass for printed. Who reads no further, as `head`, need not be told so. */
+/**
+ * Makes the command fail when its output could not be printed. If the reader has closed the output, as `head` does, it
+ * fails without a message.
+ */
 function endWithOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') process.stderr.write(`epitaph: The output can't be written: ${error.message}\n`);
@@ -291,15 +301,16 @@ function endWithOutput(): void {
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   const isServer = process.argv[2] === 'serve';
-  // The store goes on, and ends in order, when nobody reads what it prints.
+  // The store goes on, and ends properly, when its output is closed.
   if (isServer) process.stdout.on('error', () => {});
   else endWithOutput();
-  // Whoever made the folder may have left it open to others.
+  // The folder may have been created with open permissions.
   if (isServer || process.argv[2] === 'restore') process.umask(0o077);
   process.exitCode = await run(process.argv.slice(2), process.env, {
     print: (line) => process.stdout.write(`${line}\n`),
     stderr: process.stderr,
   });
-  // What a fault left behind, such as a writer's thread, must not keep the server's process; answers must be flushed.
+  // Nothing left by a fault, such as a writer's thread, may keep the server's process alive. A command must flush its
+  // answer first, so it ends by itself.
   if (isServer) process.exit();
 }

@@ -3,15 +3,15 @@ import { request as httpsRequest } from 'node:https';
 import { UsageError } from './exit-codes.ts';
 import { linesIn } from './lines.ts';
 
-// An import makes Node.js load what it has for web sockets, too, which takes some 25 ms of computing.
+// An import would make Node.js load its web sockets too, which takes about 25 ms of computing.
 const { request: httpRequest } = process.getBuiltinModule('node:http');
 
-/** The server isn't there, or the connection broke. */
+/** The server can't be reached, or the connection broke. */
 export class ServerUnreachable extends Error {
   override readonly name = 'ServerUnreachable';
 }
 
-/** The server said no; the message is its own. */
+/** The server refused the request. The message is its own. */
 export class ServerRefused extends Error {
   override readonly name = 'ServerRefused';
   readonly code: string;
@@ -27,14 +27,17 @@ export interface ServerEvent {
   readonly data: unknown;
 }
 
-/** How long a server may say nothing before it is asked whether it is alive, and may take to answer that, in milliseconds. */
+/**
+ * How long a server may be silent before it is asked whether it is alive, and how long it may take to answer that, in
+ * milliseconds.
+ */
 interface Patience {
   readonly silenceMs: number;
   readonly livenessMs: number;
 }
 
 const PATIENCE: Patience = { silenceMs: 15_000, livenessMs: 15_000 };
-/** From which silence on the system asks the other machine whether the connection is still there. */
+/** After this silence the system checks whether the other machine still has the connection. */
 const KEEP_ALIVE_MS = 30_000;
 
 const NO_SUCH_KEY =
@@ -43,14 +46,14 @@ const NO_SUCH_KEY =
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {
   readonly query?: Query;
-  /** A text is JSON as it is. */
+  /** A string is sent as JSON text unchanged. */
   readonly body?: unknown;
   readonly accept?: string;
 }
 
 /**
- * Calls the management plane of a running server. Not by `fetch`, which gives an answer up that takes five minutes
- * to begin, as that of a long purge does.
+ * Calls the management plane of a running server. It does not use `fetch`, which gives up when an answer takes more
+ * than five minutes to begin, as that of a long purge does.
  */
 export class ManagementClient {
   readonly endpoint: string;
@@ -60,20 +63,21 @@ export class ManagementClient {
   readonly #onEarlier: (rids: string) => void;
 
   /**
-   * @param ca certificates, PEM, of the authorities to trust instead of those that Node.js knows
-   * @param onEarlier told the rids of deleted containers of the name that was asked about, which are left out of an answer
+   * @param ca certificates, PEM, of the authorities to trust instead of those of Node.js
+   *
+   * @param onEarlier called with the rids of deleted containers of the requested name, which an answer leaves out
    */
   constructor(endpoint: string, key: string, ca?: Buffer, patience = PATIENCE, onEarlier = (_rids: string) => {}) {
     if (!/^https?:$/.test(URL.parse(endpoint)?.protocol ?? '')) {
       throw new UsageError('--endpoint must be a URL like http://127.0.0.1:8081.');
     }
-    // What a file holds often ends a line, which no header can hold.
+    // The content of a file often ends with a line end, which a header can't contain.
     if (!/^[!-~]*$/.test(key)) {
       throw new UsageError(
         'The key, of --key or EPITAPH_KEY, has a blank, a line end or another character that no key has.',
       );
     }
-    // The address of the calls, as pages and the server's first lines show it, is below the endpoint.
+    // Pages and the server's first lines show the address of the calls, which is below the endpoint.
     this.endpoint = endpoint.replace(/\/+$/, '').replace(/\/_epitaph$/, '');
     this.#key = key;
     this.#ca = ca;
@@ -92,7 +96,7 @@ export class ManagementClient {
     }
   }
 
-  /** Server-sent events until the server ends them. */
+  /** Server-sent events, until the server ends them. */
   async *events(method: string, path: string, sent: Omit<Sent, 'accept'> = {}): AsyncGenerator<ServerEvent> {
     const response = await this.#send(method, path, { ...sent, accept: 'text/event-stream' });
     let event = '';
@@ -107,7 +111,7 @@ export class ManagementClient {
   }
 
   /**
-   * An answer as it comes. Whoever reads it to its end has all of it, or an error.
+   * An answer as a stream. A caller that reads it to its end gets all of it, or an error.
    *
    * @throws ServerUnreachable, ServerRefused
    */
@@ -161,14 +165,16 @@ export class ManagementClient {
       const isOutOfDate = /EXPIRED|NOT_YET_VALID|ALTNAME/.test(code);
       return `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name its authority with --tls-ca.'}`;
     }
-    // OpenSSL's own account of it has lines of numbers.
+    // OpenSSL's own message contains lines of numbers.
     if (code === 'EPROTO')
       return `The server at ${this.endpoint} does not use TLS. Should --endpoint begin with http://?`;
     const isHangUp = code === 'ECONNRESET' && this.endpoint.startsWith('http:');
     return `No server answers at ${this.endpoint} (${why}). Is it started, and is --endpoint right${isHangUp ? '? Should it begin with https://' : ''}?`;
   }
 
-  /** A request on a connection of its own, which tells when that was silent for as long, from before it is there. */
+  /**
+   * Sends a request on a connection of its own. Its `timeout` event also covers the time before the connection exists.
+   */
   #request(url: URL, timeout: number, options: RequestOptions): ClientRequest {
     const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
       ...options,
@@ -181,8 +187,8 @@ export class ManagementClient {
   }
 
   /**
-   * Asks a server that says nothing to a request whether it is alive: then the work takes long. One that takes no
-   * connections any more is about to end, and ends the request's.
+   * Asks a server that is silent on a request whether it is alive. If it is, the work takes long. If it accepts no
+   * connections any more, it is about to end, and will end the connection of the request too.
    */
   #isAtWork({ socket }: ClientRequest): Promise<boolean> {
     const saidBefore = socket?.bytesRead;
@@ -208,7 +214,7 @@ function refusal(status: number, text: string): ServerRefused {
     if (code === 'unauthorized') return new ServerRefused(code, NO_SUCH_KEY);
     if (typeof code === 'string' && typeof detail === 'string') return new ServerRefused(code, detail);
   } catch {
-    // No problem details: it isn't our server that answers.
+    // Not in the form of this server's errors, so another server has answered.
   }
   return notEpitaph(status);
 }

@@ -7,7 +7,7 @@ import { follow } from './follow.ts';
 import { ServerRefused } from './management-client.ts';
 import { Progress, roughly } from './progress.ts';
 
-/** Problems that are printed; the rest is counted, and in --json. */
+/** How many problems are printed. The rest are counted, and are in the output of --json. */
 const PRINTED_PROBLEMS = 50;
 
 export const rebuild: Command = {
@@ -42,7 +42,7 @@ export const rebuild: Command = {
       progress.update(last.position, last.headPosition, roughly(last.millisecondsLeft));
     }
     progress.end();
-    // A server that stops ends the events without an end of the rebuild.
+    // A server that stops ends the events before the end of the rebuild.
     if (last === undefined) throw new ServerRefused('busy', 'The server stopped before the rebuild began.');
     const { state, version, resumedFrom, position, differences, error } = last;
     if (state === 'running' || state === 'comparing') {
@@ -132,7 +132,7 @@ async function runPurge(invocation: Invocation): Promise<number> {
     print(
       `Recorded ${counted(answer.expired, 'expiry', 'expiries')}, erased ${counted(answer.purged, 'item')}, held back ${answer.heldBack}.`,
     );
-    // A pause, or a clock that jumps, also ends a run that is under way.
+    // A pause, or a clock that jumps, ends a run that is under way too.
     const done = answer.expired + answer.purged === 0 ? 'nothing was done' : 'what is left was not done';
     if (answer.status.state === 'paused') print(`The purge is paused: ${done}. epitaph purge resume lets it go on.`);
     const { waitingForRequestUnits } = answer.status;

@@ -1,9 +1,9 @@
 import type { ManagementClient } from './management-client.ts';
 
-/** The most that a page has. */
+/** The most entries of a page. */
 const AT_ONCE = '1000';
 
-/** The pages of a list, one after the other. */
+/** The pages of a list, in order. */
 export async function* pagesOf<Page extends { readonly continuation?: string | undefined }>(
   client: ManagementClient,
   path: string,

@@ -3,13 +3,13 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 const BAR_WIDTH = 30;
 const REDRAW_EVERY_MS = 50;
 
-/** What a progress is shown on; `process.stderr` is one. */
+/** The stream on which progress is shown, such as `process.stderr`. */
 export interface ProgressStream {
   readonly isTTY?: boolean;
   write(text: string): unknown;
 }
 
-/** Shows how far something is: a bar that redraws itself on a terminal, elsewhere a line at every tenth. */
+/** Shows progress: on a terminal as a bar that redraws itself, elsewhere as a line at every tenth. */
 export class Progress {
   readonly #stream: ProgressStream;
   readonly #label: string;
@@ -36,20 +36,21 @@ export class Progress {
       return;
     }
     const tenth = Math.floor(share * 10);
-    // What has several parts begins anew with each. A tenth less may be that there is more to do than there was.
+    // Work with several parts begins again with each. One tenth less may only mean that there is more to do than
+    // before.
     if (tenth <= this.#tenth && tenth >= this.#tenth - 1) return;
     this.#tenth = tenth;
     this.#stream.write(`${text}\n`);
   }
 
-  /** Leaves the terminal's line, so that what follows begins on its own. */
+  /** Ends the terminal's line, so that what follows begins on a new one. */
   end(): void {
     if (this.#open) this.#stream.write('\n');
     this.#open = false;
   }
 }
 
-/** A stream that knows whether a bar's line is left open on it, as by work that met a fault. */
+/** A stream that knows whether the line of a bar is still open, as after work that failed. */
 export class ComplaintStream implements ProgressStream {
   readonly #stream: ProgressStream;
   #open = false;
@@ -67,7 +68,7 @@ export class ComplaintStream implements ProgressStream {
     this.#stream.write(text);
   }
 
-  /** A line of its own. */
+  /** Writes a message on a line of its own. */
   complain(message: string): void {
     this.write(`${this.#open ? '\n' : ''}epitaph: ${message}\n`);
   }

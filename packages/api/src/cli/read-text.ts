@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { UsageError } from './exit-codes.ts';
 
 /**
- * A file that was named on the command line, as text.
+ * The text of a file that was named on the command line.
  *
  * @throws UsageError when it can't be read
  */
@@ -14,7 +14,7 @@ export function readText(file: string): string {
   }
 }
 
-/** Node.js's message names the file. */
+/** The message of Node.js names the file. */
 export function unreadable(file: string, error: unknown): UsageError {
   return new UsageError(`${file} can't be read: ${(error as Error).message}`);
 }

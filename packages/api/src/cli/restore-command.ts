@@ -78,7 +78,7 @@ export const restore: Command = {
   },
 };
 
-/** Keys and log were put back on their servers already: what is left is to make them go together. */
+/** The keys and the log are already restored on their servers. This only makes them agree. */
 async function restorePostgres(invocation: Invocation, postgres: string): Promise<number> {
   const { restoreServers } = await import('./restore-servers.ts');
   return restoreServers(invocation, {
@@ -132,10 +132,10 @@ async function restoreFolder(invocation: Invocation): Promise<number> {
   return restored.report.ok ? exitCodes.ok : exitCodes.problem;
 }
 
-/** How a store was restored, as far as its answer depends on it. */
+/** What the output of a restore depends on. */
 interface Restoring {
   readonly folder: string;
-  /** The event log is on a server, and is no part of the backup. */
+  /** True if the event log is on a server and not part of the backup. */
   readonly onServer: boolean;
   readonly pausesPurge: boolean;
 }
@@ -179,7 +179,7 @@ function printRestored(
   if (!report.ok) print(`fsck found ${counted(report.problems.length, 'problem')}; --json lists them.`);
 }
 
-/** What a store is restored with: the log part of a backup, or else a log on a server. */
+/** The log to restore with: the log part of a backup, or a log on a server. */
 function logOf(invocation: Invocation): string | { readonly eventStore: string } {
   const { flags } = invocation;
   const part = textFlag(flags, 'log');

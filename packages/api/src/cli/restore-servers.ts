@@ -21,13 +21,13 @@ import { exitCodes, UsageError } from './exit-codes.ts';
 import { Progress } from './progress.ts';
 import { namesAreLost, PURGE_PAUSED } from './restored-words.ts';
 
-/** As nodes have it by default. No policy changes while this runs. */
+/** The default for nodes. No policy changes while this runs. */
 const POLICY_DELAY_MS = 4_000;
 
 /**
- * Makes log and keys that were put back on their servers go together again: destroys once more what the log has on
- * record as erased, ends what the log has as live and whose key is gone, and examines all of it. No node opens them
- * before that is done.
+ * Makes a log and keys that were restored on their servers agree. Destroys again what the log records as erased, ends
+ * lives that are live in the log but whose key is destroyed, and checks everything. No node opens log and keys before
+ * that is done.
  */
 export async function restoreServers(invocation: Invocation, servers: RestoredServers): Promise<number> {
   try {
@@ -84,7 +84,7 @@ async function makeGoTogether(
     await log.close();
   }
 
-  // A node of its own, with nothing to keep: its clock's mark and its tree of proofs are made anew wherever they are missing.
+  // A temporary node: its clock's mark and its tree of proofs are made again wherever they are missing.
   const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-restore-'));
   let livesEnded: number;
   let report: { readonly ok: boolean; readonly items: number; readonly problems: readonly unknown[] };
@@ -97,7 +97,7 @@ async function makeGoTogether(
       restoring: true,
       onLoss: (what) => void stderr.write(`epitaph: ${what}\n`),
       automaticPurge: false,
-      // Nobody is served, so there is nobody to leave request units to.
+      // No requests are served, so the purge need not leave request units to users.
       serverless: true,
       shared: {
         url,

@@ -11,7 +11,7 @@ import { openEmbeddedStore } from '../compose.ts';
 import type { FsckReport } from '../store/api/operations-api.ts';
 
 export interface RestoreStoreOptions extends Omit<RestoreOptions, 'log'>, Pick<SqliteStorageOptions, 'writers'> {
-  /** The `log` part of a backup, or the connection string of the server that has the event log. */
+  /** The `log` part of a backup, or the connection string of the server with the event log. */
   readonly log: string | { readonly eventStore: string };
   readonly pausesPurge?: boolean;
 }
@@ -20,17 +20,18 @@ export interface RestoredStore extends Pick<
   PreparedRestore,
   'takenAtMs' | 'logPosition' | 'keysDestroyed' | 'lost' | 'namesLost'
 > {
-  /** Lives that the log had as live and whose key is gone. */
+  /** Lives that were live in the log and whose key is destroyed. */
   readonly livesEnded: number;
   readonly report: FsckReport;
 }
 
 /**
- * Makes a data folder from a backup, puts on record in it what was erased since, and examines it. Until all of that is
- * done no store opens the folder; cut short at any point, the same restore begins anew.
+ * Creates a data folder from a backup, records in it what was erased since, and checks it. No store opens the folder
+ * before all of that is done. If it is cut short at any point, the same restore begins again.
  *
- * @throws {UnusableFile | FolderInUse} with a message for whoever restores; then nothing is left in `to`
- * @throws {StorageUnavailable} with such a message where the event log's server went away, or is not there yet
+ * @throws {UnusableFile | FolderInUse} with a message for the operator; then nothing is left in `to`
+ *
+ * @throws {StorageUnavailable} with such a message when the event log's server went away or is not up yet
  */
 export async function restoreStore(options: RestoreStoreOptions): Promise<RestoredStore> {
   const { log, onProgress = () => {}, onStep, writers } = options;
@@ -51,7 +52,7 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
       restoring: true,
       keysAsOf,
       automaticPurge: false,
-      // Nobody is served, so there is nobody to leave request units to.
+      // No requests are served, so the purge need not leave request units to users.
       serverless: true,
       ...(writers === undefined ? {} : { writers }),
       ...(onStep === undefined ? {} : { onStep }),
@@ -84,7 +85,7 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
       );
     }
     if (!(error instanceof StorageUnavailable)) throw error;
-    // Without the remedy, which is for a store that serves.
+    // Without the advice in the message, which is for a running store.
     const fault = (error instanceof StorageFault ? error.fault : error.message).replace(/\.$/, '');
     const [message, cause] = [`The restore met a fault: ${fault}. What was begun is removed.`, { cause: error }];
     throw error.isForOperator ? new UnusableFile(message, cause) : new StorageUnavailable(message, cause);

@@ -59,7 +59,7 @@ export const hold: Command = {
       const lives = counted(answer.tooLateFor, 'life', 'lives');
       print(`It came too late for ${lives}, whose content was erased before.`);
     }
-    // A hold on a text stands as well where all keys are numbers, and holds nothing.
+    // A hold on a text is accepted even if all keys are numbers, and then keeps nothing.
     if (action === 'place' && textsOf(flags, 'partition-key').length > 0) hintAtValues(flags, invocation.stderr);
     return exitCodes.ok;
   },
@@ -71,7 +71,7 @@ function lineOf({ id, state, scope, count, reason, placedBy, placedAt, released 
   return `${id}  ${state}  ${covers}  placed ${placedAt} by ${placedBy}: ${reason}${end}`;
 }
 
-/** What a hold is on, as JSON. Parameters go as they were typed: read here, a long integer would be rounded to another. */
+/** The scope of a hold, as JSON. Parameters are sent as they were typed, because parsing would round a long integer. */
 function holdText(flags: FlagValues): string {
   const { query, ...scope } = scopeOf(flags);
   const rest = JSON.stringify({ ...scope, reason: reasonOf(flags) });
@@ -90,7 +90,7 @@ interface HoldScope {
   readonly items?: readonly { readonly id: string; readonly partitionKey: unknown }[];
 }
 
-/** @throws UsageError for none, and for more than one: what was meant then could be more than what is held */
+/** @throws UsageError for no scope and for several, because the user may have meant more than would be held */
 function scopeOf(flags: FlagValues): HoldScope {
   const items = textsOf(flags, 'item');
   const parameters = textsOf(flags, 'parameter');
@@ -129,11 +129,11 @@ export const recoveryWindow: Command = setting({
 export const policyGrace: Command = setting({
   summary: 'How long content is kept of items that expired by a policy change.',
   path: 'policy-grace',
-  // Nothing changes the policy of a container that is gone.
+  // The policy of a deleted container can't be changed.
   flags: {},
 });
 
-/** A number of seconds of a container: shown, or set with a reason. */
+/** A command that shows a number of seconds of a container, or sets it with a reason. */
 function setting({
   summary,
   path,
@@ -257,7 +257,7 @@ export const recover: Command = {
   },
 };
 
-/** The partition key as bodies have it: an array, or a pseudonym. */
+/** The partition key for a request's body: an array, or a pseudonym. */
 function partitionKeyOf(flags: FlagValues): unknown {
   const text = partitionKey(flags);
   return text.startsWith('[') ? (JSON.parse(text) as unknown) : text;

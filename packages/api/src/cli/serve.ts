@@ -32,19 +32,21 @@ import { otherHostsRefused } from './loopback-guard.ts';
 
 /** How long requests under way may take to end when the server stops. */
 const STOP_WITHIN_MS = 10_000;
-/** Ctrl-C under npm comes twice, from the terminal and from npm; only a later one means "at once". */
+/** Under npm, Ctrl-C sends two signals, one from the terminal and one from npm. Only a later one means "at once". */
 const SECOND_SIGNAL_AFTER_MS = 500;
 
 /**
  * Runs the store until a signal ends it.
  *
  * @returns the exit code
- * @throws BadConfiguration, or what a storage adapter throws, for whatever whoever starts the store can put right
- * @throws StorageUnavailable where a server that it needs is not there, or not yet: the same start may do a little later
+ *
+ * @throws BadConfiguration, or an error of a storage adapter, for anything that the operator can fix
+ * @throws StorageUnavailable when a server that it needs is away or not up yet: the same start may work a little later
  */
 export async function serve(configuration: Configuration, print: (line: string) => void): Promise<number> {
-  // What V8 has seen live long, as documents do while their cache fills, it then makes among the old objects from the start.
-  // So a third of what a scan of a million items let go of was collected in pauses of half a second.
+  // When V8 has seen that objects live long, as documents do while their cache fills, it allocates later ones among the
+  // old objects from the start. A third of what a scan of a million items released was then collected in pauses of half
+  // a second.
   setFlagsFromString('--no-allocation-site-pretenuring');
   const log = openLog(configuration['log-level']);
   const openFiles = openFileLimit();
@@ -61,7 +63,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   const signal = firstSignal(
     readsAgain(configuration) ? ['SIGINT', 'SIGTERM'] : ['SIGINT', 'SIGTERM', 'SIGHUP'],
     (name) => {
-      // Nobody is served yet, and what was begun is safe as in a crash: a log may take minutes to be projected.
+      // No request is served yet, so stopping is as safe as a crash, and projecting a log may take minutes.
       if (!isStarting) return;
       print(`epitaph: stopping (${name})`);
       process.exit(exitCodes.ok);
@@ -69,7 +71,8 @@ export async function serve(configuration: Configuration, print: (line: string) 
   );
   let app: FastifyInstance | undefined;
   if (tls !== undefined) {
-    // From now on: whoever renews certificates does not know that the store is still starting, and the signal would end it.
+    // Registered here, because a program that renews certificates does not know that the store is still starting, and
+    // the signal would end it.
     renewCertificates(configuration, log, (renewed) => {
       tls = renewed;
       (app?.server as unknown as TlsServer | undefined)?.setSecureContext(renewed);
@@ -77,7 +80,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   }
   if (identities !== undefined) renewIdentities(identities, configuration, log);
   const endTraces = await startTraces(configuration.traces, log);
-  // Not waited for: a disk that is away over a network may answer nothing at all.
+  // Not awaited: a network disk that is away may not answer at all.
   void warnIfNoBackups(configuration, log);
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
@@ -136,7 +139,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
     log.info({ endpoint, data: path.resolve(configuration.data), clock: configuration.clock }, 'started');
     const reason = await Promise.race([signal, lost]);
     if (reason instanceof Error) {
-      // Whoever watches over the process starts it again, which is all that helps.
+      // Only a new start helps, and the supervisor of the process will do that.
       log.fatal(reason.message);
       return exitCodes.problem;
     }
@@ -153,7 +156,10 @@ export async function serve(configuration: Configuration, print: (line: string) 
   return exitCodes.ok;
 }
 
-/** Resolves with the name of the first signal to stop, which is told at once; a later one ends the process at once. */
+/**
+ * Resolves with the name of the first signal to stop. `onFirst` is called at once; a later signal ends the process at
+ * once.
+ */
 function firstSignal(names: readonly NodeJS.Signals[], onFirst: (name: string) => void): Promise<string> {
   return new Promise((resolve) => {
     let firstMs: number | undefined;
@@ -172,9 +178,9 @@ function firstSignal(names: readonly NodeJS.Signals[], onFirst: (name: string) =
 }
 
 /**
- * Sends traces, if somebody said where to.
+ * Sends traces, if a destination is configured.
  *
- * @returns what sends the last of them
+ * @returns a function that sends the last of them
  */
 async function startTraces(url: Configuration['traces'], log: Logger): Promise<() => Promise<void>> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: any, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ofTraces } = process.env;
@@ -212,7 +218,7 @@ async function openStore(
       ...told,
     });
   } catch (error) {
-    // What else an adapter throws at a start is told as for any command.
+    // Other errors that an adapter throws at a start are reported as for any command.
     const isForOperator = error instanceof StorageUnavailable && error.isForOperator;
     if (isForOperator || error instanceof UnreadableEvent) throw new BadConfiguration(error.message);
     throw error;
@@ -229,9 +235,9 @@ function sharedStorage({ postgres, roles, ...rest }: Configuration): SharedStora
   };
 }
 
-/** How many files and connections the system lets this process have open. */
+/** How many files and connections the system allows this process to have open. */
 function openFileLimit(): number {
-  // Names of hosts could take their time; the types don't know of this yet.
+  // Looking up host names could take long. The types don't have this property yet.
   (process.report as { excludeNetwork?: boolean }).excludeNetwork = true;
   const { userLimits } = process.report.getReport() as {
     readonly userLimits?: { readonly open_files: { readonly soft: number | 'unlimited' } };
@@ -240,7 +246,7 @@ function openFileLimit(): number {
   return typeof limit === 'number' ? limit : Number.POSITIVE_INFINITY;
 }
 
-/** `--now` is where a new folder starts; one that was used before is turned forward to it. */
+/** `--now` is the time at which a new folder starts. The clock of a folder that was used before is advanced to it. */
 async function startClock(store: StoreApi, { now }: Configuration, print: (line: string) => void): Promise<void> {
   if (now === undefined) return;
   const nowMs = store.nowMs();
@@ -251,7 +257,8 @@ async function startClock(store: StoreApi, { now }: Configuration, print: (line:
 
 async function listen(app: FastifyInstance, { host, port }: Configuration): Promise<void> {
   try {
-    // As many as may be there at all may wait to be let in, as far as the system lets them: others try again after seconds.
+    // As many connections may wait to be accepted as may be open, as far as the system allows. Others would retry only
+    // after seconds.
     await app.listen({ host, port, backlog: app.server.maxConnections });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -273,7 +280,10 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
   }
 }
 
-/** Certificates run out: SIGHUP has the files read anew. What can't be used is logged, and what was in use stays. */
+/**
+ * Reads the certificate files again at SIGHUP, because certificates expire. If they can't be used, that is logged, and
+ * the former ones stay in use.
+ */
 function renewCertificates(configuration: Configuration, log: Logger, use: (tls: TlsFiles) => void): void {
   onHangUp(log, ['the certificate was read anew', 'the certificate was not renewed'], () => {
     const tls = readTls(configuration)!;
@@ -282,7 +292,7 @@ function renewCertificates(configuration: Configuration, log: Logger, use: (tls:
   });
 }
 
-/** @param told what is logged where it is done, and where it can't be */
+/** @param told the messages that are logged after success and after failure */
 function onHangUp(log: Logger, [done, failed]: readonly [string, string], work: () => void): void {
   process.on('SIGHUP', () => {
     try {
@@ -294,7 +304,7 @@ function onHangUp(log: Logger, [done, failed]: readonly [string, string], work: 
   });
 }
 
-/** Files that SIGHUP has read again, without which it ends the store. */
+/** Whether there are files that SIGHUP reads again. Without any, SIGHUP ends the store. */
 const readsAgain = ({ 'tls-cert': cert, identities }: Configuration): boolean =>
   cert !== undefined || identities !== undefined;
 
@@ -311,7 +321,10 @@ async function openIdentities({ identities: file }: Configuration, log: Logger):
   }
 }
 
-/** Who leaves loses the right at once: SIGHUP has the file read anew. What can't be used is logged, and what was in force stays. */
+/**
+ * Reads the identities file again at SIGHUP, so that those who leave lose their rights at once. If it can't be used,
+ * that is logged, and the former one stays in use.
+ */
 function renewIdentities(identities: Identities, { identities: file }: Configuration, log: Logger): void {
   const told = [
     'the identities file was read anew',
@@ -320,13 +333,13 @@ function renewIdentities(identities: Identities, { identities: file }: Configura
   onHangUp(log, told, () => identities.use(readIdentities(file!)));
 }
 
-/** Otherwise it would be noticed by the first backup, and by those that are not there when they are needed. */
+/** Otherwise the problem would be noticed at the first backup, or when a backup is needed and missing. */
 async function warnIfNoBackups({ 'backup-folder': folder }: Configuration, log: Logger): Promise<void> {
   const why = folder === undefined ? undefined : await backupFolderProblem(folder);
   if (why !== undefined) log.warn(why);
 }
 
-/** No client trusts it then. */
+/** Clients don't trust a certificate that is out of date. */
 function warnIfOutOfDate(tls: TlsFiles, log: Logger): void {
   const why = outOfDate(tls, systemClocks.wallMs());
   if (why !== undefined) log.warn(why);
@@ -360,7 +373,7 @@ function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Con
   ];
 }
 
-/** A command that prints the primary key of the keys file, so that no secret need be printed here. */
+/** A shell command that prints the primary key from the keys file, so that no secret need be printed here. */
 function printPrimary(file: string): string {
   return String.raw`sed -n 's/.*"primary": "\(.*\)".*/\1/p' ${`'${file.replaceAll("'", String.raw`'\''`)}'`}`;
 }

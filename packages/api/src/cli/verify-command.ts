@@ -42,7 +42,7 @@ import { ServerRefused } from './management-client.ts';
 import { readText, unreadable } from './read-text.ts';
 
 const { sha256 } = checkpointCryptography;
-/** Problems of a bundle that are named; there may be more. */
+/** How many problems of a bundle are named. There may be more. */
 const NAMED_PROBLEMS = 100;
 
 export const verify: Command = {
@@ -88,16 +88,16 @@ async function verifyCertificates({ flags, json, print }: Invocation, file: stri
   return ok ? exitCodes.ok : exitCodes.problem;
 }
 
-/** One certificate, however it is laid out, or one a line. */
+/** The certificates in a file: a single one in any layout, or one per line. */
 function certificatesIn(file: string): unknown[] {
   const text = readText(file);
   try {
     return [JSON.parse(text)];
   } catch {
-    // More than one.
+    // There may be one certificate per line.
   }
   const lines = text.split('\n').filter((line) => line.trim() !== '');
-  // As a download leaves it that has failed: nobody is to take that for good.
+  // A failed download leaves an empty file, which must not pass for a valid one.
   if (lines.length === 0) throw new UsageError(`${file} holds no certificate.`);
   try {
     return lines.map((line) => JSON.parse(line) as unknown);
@@ -117,7 +117,7 @@ function verdictOf(certificate: unknown, key: VerifierKey): Verdict<DisposalStat
   }
 }
 
-/** What the store itself has said of what it could not prove. */
+/** The store's own statement about something that it could not prove. */
 const inPlaceOfProof = ({ stream, erasedAtMs, reason }: Unproven): string =>
   `${stream}${typeof erasedAtMs === 'number' ? `, erased at ${isoTime(erasedAtMs)},` : ''} is not proven: ${reason}`;
 
@@ -128,22 +128,22 @@ const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
   erasure: 'ended by an erasure on request',
 };
 
-/** How a life ended by the facts of its certificate, if it did before it was erased. */
+/** How a life ended before it was erased, from the facts of its certificate; undefined if it had not ended. */
 function endIn(facts: DisposalCertificate['facts']): 'expired' | 'deleted' | undefined {
   const end = facts.find(({ fact: { type } }) => type === 'ItemExpired' || type === 'ItemDeleted');
   return end && (end.fact.type === 'ItemExpired' ? 'expired' : 'deleted');
 }
 
-/** @param facts those of a certificate of a life, which are good */
+/** @param facts the verified facts of a life's certificate */
 function inWords(
   statement: DisposalStatement | PurgeRunStatement,
   { facts }: Pick<DisposalCertificate, 'facts'>,
 ): string {
   if ('stream' in statement) {
     const { stream, life, cause, endedAtMs, erasedAtMs, erasedBy } = statement;
-    // What is erased on request may have ended before, and been kept since.
+    // A life that was erased on request may have ended before, and been kept since.
     const endedBy = cause === 'erasure' ? (endIn(facts) ?? cause) : cause;
-    // When the container was deleted is a fact of the container, which a certificate of one life does not have.
+    // The time at which the container was deleted is a fact of the container, and not in a life's certificate.
     const when = cause === 'container-deleted' ? '' : ` at ${isoTime(endedAtMs)}`;
     const erased = endedBy === cause ? 'erased' : 'erased on request';
     return `life ${life} of ${stream}, ${endings[endedBy]}${when}, ${erased} at ${isoTime(erasedAtMs)} by ${erasedBy}.`;
@@ -152,7 +152,7 @@ function inWords(
   return `purge run ${id}, ${isoTime(startedAtMs)} to ${completedAtMs === null ? 'now' : isoTime(completedAtMs)}.`;
 }
 
-/** Checks all of a bundle that has proofs against the tree that was signed. Its tables have none. */
+/** Checks everything in a bundle that has proofs against the signed tree. Its tables have no proofs. */
 async function verifyBundle({ flags, json, print }: Invocation, file: string): Promise<number> {
   const key = publicKey(flags);
   const { problems, facts, certificates } = await checkBundle(file, key);
@@ -174,7 +174,7 @@ async function checkBundle(
 ): Promise<{ readonly problems: string[]; readonly facts: number; readonly certificates: number }> {
   const found = { problems: [] as string[], facts: 0, certificates: 0 };
   const names = new Set<string>();
-  /** The leaves of the erasures that are certified. */
+  /** The leaves of the certified erasures. */
   const erasures = new Set<number>();
   let manifest: BundleManifest | undefined;
   let note = '';
@@ -182,11 +182,11 @@ async function checkBundle(
   const report = (problem: string) => {
     if (found.problems.length < NAMED_PROBLEMS) found.problems.push(problem);
   };
-  // An error of the file ends the reading of the archive, which tells it.
+  // If the file can't be read, the archive's reader ends with that error.
   const archive = pipeline(createReadStream(file), createGunzip(), () => {});
   try {
     for await (const { name, content } of readTar(archive)) {
-      // Whoever unpacks it has what comes last of a name, however that is written.
+      // Unpacking keeps the last file of a name, and there are several ways to write a name.
       if (!BUNDLE_FILE.test(name)) {
         report(`${name} is not a file of a bundle.`);
         continue;
@@ -238,7 +238,10 @@ async function checkBundle(
   return found;
 }
 
-/** Why facts of a container are not all there were, from its first on or behind so many, each in the tree that was signed. */
+/**
+ * Why facts of a container are not complete, from the first one or after `behind` earlier ones, or are not in the
+ * signed tree.
+ */
 function problemWithFacts(
   lines: readonly (CertifiedFact | Unproven)[],
   behind: number,
@@ -262,7 +265,7 @@ function problemWithFacts(
   }
   const [line] = lines as readonly [CertifiedFact | Unproven];
   if (isUnproven(line)) return undefined;
-  // Whose rid that is bundle.json alone would say: who reads it goes by the name.
+  // Only bundle.json connects the rid with a name, and readers go by the name, so it is checked against the first fact.
   const { fact: first } = line;
   const { name, createdAt, createdAtMs } = manifest?.container ?? {};
   const isThat =
@@ -273,7 +276,7 @@ function problemWithFacts(
   return undefined;
 }
 
-/** Why a certificate is not one that belongs into a bundle. */
+/** Why a certificate does not belong in a bundle. */
 function problemWithCertificate(
   certificate: DisposalCertificate,
   key: VerifierKey,
@@ -291,7 +294,7 @@ function problemWithCertificate(
 
 const signedText = (note: string): string => note.slice(0, note.indexOf('\n\n') + 1);
 
-/** Makes the tree anew from exported facts, and compares it with a signed checkpoint. */
+/** Computes the tree again from exported facts, and compares it with a signed checkpoint. */
 async function verifyFacts({ flags, json, print }: Invocation, file: string): Promise<number> {
   const given = textFlag(flags, 'checkpoint');
   if (given === undefined) throw new UsageError('To verify exported facts, give a checkpoint: --checkpoint <file>.');
@@ -329,7 +332,7 @@ function factIn(line: string, file: string): unknown {
 async function verifyServer(invocation: Invocation): Promise<number> {
   const { client, flags, json, print } = invocation;
   const file = textFlag(flags, 'checkpoint');
-  // Before the work, which may take long.
+  // Read before the work, which may take long.
   const key = file === undefined ? undefined : publicKey(flags);
   const earlier = key === undefined ? undefined : { key, checkpoint: signedCheckpoint(file!, key) };
   const report = await follow<LogVerification>(invocation, { method: 'POST', path: '/proof/verify', label: 'verify' });
@@ -351,7 +354,7 @@ const notGrown = {
   'other-key': 'the server signs with another key by now, so nothing it says can be compared with what was signed',
 } as const;
 
-/** Whether the server's tree of now begins with the tree that was signed earlier. */
+/** Whether the server's present tree begins with the tree that was signed earlier. */
 async function grewFrom(
   { key, checkpoint: before }: { readonly key: VerifierKey; readonly checkpoint: Checkpoint },
   report: LogVerification,
@@ -379,7 +382,7 @@ function publicKey(flags: FlagValues): VerifierKey {
   }
   const isFile = existsSync(given);
   const text = isFile ? readText(given) : given;
-  // As it is, or as the server's answer has it.
+  // The key alone, or inside the server's answer.
   const key = readVerifierKey(/"publicKey"\s*:\s*"([^"]+)"/.exec(text)?.[1] ?? text, checkpointCryptography);
   if (key === undefined) {
     throw new UsageError(

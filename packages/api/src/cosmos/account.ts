@@ -2,14 +2,14 @@ import { charge } from '../request-units/charge.ts';
 import { showConsistency } from './consistency.ts';
 import { methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 
-/** Any id but "localhost": for that one the JavaScript client reads the account twice for every single operation. */
+/** Any id but "localhost": with that one the JavaScript client reads the account twice for every single operation. */
 const ACCOUNT_ID = 'epitaph';
 const REGION = 'Local';
 
-/** As many as the text of a query has room for, as the service says, too. */
+/** Means without a limit, up to the longest text of a query, as in Cosmos DB. */
 const ANY_NUMBER = 2_147_483_647;
 
-/** By which the .NET client on Windows plans queries, and refuses those beyond these bounds, without asking. */
+/** Bounds by which the .NET client on Windows plans queries, and refuses longer ones without asking. */
 const QUERY_ENGINE = JSON.stringify({
   maxSqlQueryInputLength: 262_144,
   maxJoinsPerSqlQuery: 10,
@@ -35,10 +35,16 @@ const QUERY_ENGINE = JSON.stringify({
   queryEnableFullText: true,
 });
 
-/** The Java clients read the account's numbers of media as numbers, and fail over an account without them. There is no media. */
+/**
+ * The Java clients parse the account's numbers about media, and fail for an account without them. There is no media
+ * here.
+ */
 const MEDIA_HEADERS = { 'x-ms-max-media-storage-usage-mb': '2048', 'x-ms-media-storage-usage-mb': '0' };
 
-/** `GET /`: the first thing every client reads. Clients go on at the endpoint it names, so it is the one they came by. */
+/**
+ * `GET /`: the first thing that every client reads. Clients go on at the endpoint that it names, so it is the one that
+ * they have used.
+ */
 export function answerAccount({ method, endpoint, consistencyPolicy }: CosmosRequest): Answer {
   if (method !== 'GET') throw methodNotAllowed();
   const locations = [{ name: REGION, databaseAccountEndpoint: endpoint() }];

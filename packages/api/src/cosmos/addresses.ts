@@ -6,36 +6,38 @@ import { containerOf, methodNotAllowed, owner, type Answer, type CosmosRequest }
 import { parseTarget, type Target } from './target.ts';
 
 /**
- * What clients in direct mode ask for first, as a target below the container whose ranges it names: where they are. It is signed as a
- * request for the container's items.
+ * The request for addresses, which clients in direct mode send first, as a target below the container whose ranges it
+ * names. It is signed like a request for the container's items.
  *
  * @source `GatewayAddressCache` of the .NET client's public source
- * @throws WireError 400 for one that does not say of what
+ *
+ * @throws WireError 400 for a request that does not say for what
  */
 export function addressesTarget(raw: string, maxCharacters: number): Target {
   const query = new URLSearchParams(raw.slice(raw.indexOf('?') + 1));
   const of = query.get('$resolveFor');
   if (of === null) throw badRequest("The query lacks '$resolveFor'.");
-  // The .NET client escapes it twice.
+  // The .NET client escapes the link twice.
   const target = parseTarget(`/${of.replace(/%2f/gi, '/')}`, maxCharacters);
   const owners = target.segments.slice(0, 4);
   const ranges = query.get('$partitionKeyRangeIds') ?? '';
   return { ...target, segments: owners.length === 4 ? [...owners, 'addresses', ranges] : ['addresses'] };
 }
 
-/** What else to do, for clients that can't be in direct mode. */
+/** Advice for clients that can't use direct mode. */
 export const GATEWAY_MODE =
   'Or take gateway mode: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).';
 
-/** What a host says of its port who says nothing of it. */
+/** The port of a host header without one. */
 const HTTPS_PORT = 443;
 
 /**
- * The addresses of those ranges that are there; or of what databases and users are kept in. All are this server's, by the host and port
- * at which the client has come.
+ * The addresses of the ranges that exist, or of the place where databases and users are kept. All are this server's,
+ * with the host and port that the client has used.
  *
- * @throws WireError 400 if that is an IPv6 address: clients pass over each address with a bracket in it for the replica that they write
- *   to, and look for another half a minute long
+ * @throws WireError 400 if the host is an IPv6 address: clients never write to an address with a bracket in it, and
+ *   look for another one for half a minute
+ *
  * @source `PerProtocolPartitionAddressInformation` of the .NET client's public source
  */
 export function answerAddresses(request: CosmosRequest): Answer {

@@ -7,7 +7,7 @@ import { describeError, wireShapes, type WireShape } from './errors.ts';
 import { ownerGone } from './request.ts';
 import type { Asked, SentOperation } from './batch-operations.ts';
 
-/** What one operation came to, before it is written in the format of the request. */
+/** The result of one operation, before it is written in the format of the request. */
 export interface OperationResult {
   readonly statusCode: number;
   readonly subStatusCode?: number | undefined;
@@ -25,7 +25,7 @@ export const ANSWER_TOO_LARGE = 'Response size is too large.';
 
 export const charactersOf = ({ resourceBody }: OperationResult): number => resourceBody?.length ?? 0;
 
-/** What was read and no longer fits into the answer: it is paid for, and clients read it once more. */
+/** The result of a read that no longer fits into the answer. It is charged, and the client reads the item again. */
 export const answerTooLarge = (requestCharge: number): OperationResult => ({
   statusCode: wireShapes.answerTooLarge.status,
   subStatusCode: wireShapes.answerTooLarge.substatus,
@@ -35,7 +35,7 @@ export const answerTooLarge = (requestCharge: number): OperationResult => ({
 
 export const failed = ({ statusCode }: OperationResult): boolean => statusCode >= 400;
 
-/** How an operation that was done is answered. */
+/** The answer to an operation that was done. */
 export function shown(
   container: ContainerState,
   { minimal }: SentOperation,
@@ -65,12 +65,12 @@ export function shown(
   };
 }
 
-/** How an operation that was refused is answered. @throws the error itself when it is no expected "no" */
+/** The answer to an operation that was refused. @throws the error itself unless it is an expected refusal */
 export function failure(sent: SentOperation, error: unknown): OperationResult {
   const described = describeError(ownerGone(error) ?? error);
   if (described === undefined) throw error;
   let shape: WireShape = described.shape;
-  // A write that is on record but not yet seen by readers: who asked for it must learn that it may be there.
+  // A write was recorded but readers do not see it yet. The client must learn that it may have been done.
   if (error instanceof Refusal && error.code === 'session-not-available' && sent.type !== 'Read') {
     shape = wireShapes.requestTimeout;
   }

@@ -17,10 +17,10 @@ import { isRead, route } from './router.ts';
 import { spentUntil } from './scripts/transaction.ts';
 
 /**
- * Routes a request within its container's budget: turned away with 429 before anything is done while the budget is
- * overdrawn, and charged afterwards, refused or not. Handlers only say what their work has cost.
+ * Runs a request within its container's budget. While the budget is overdrawn, the request is refused with 429 before
+ * any work. Otherwise it is charged afterwards, refused or not. Handlers only report the cost of their work.
  *
- * A bulk request is let through: its handler asks for each operation by itself, with the store's `requestUnits`.
+ * A bulk request is let through: its handler asks `requestUnits` of the store for each operation by itself.
  */
 export async function answerCharged(request: CosmosRequest): Promise<Answer> {
   const kind = kindOf(request);
@@ -41,7 +41,7 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
   }
 }
 
-/** What a request costs that ends in an error. */
+/** The charge for a request that ends in an error. */
 export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>, error: unknown): number {
   const worked = error instanceof Error ? workUntil.get(error) : undefined;
   if (worked !== undefined) return charge.refusedQuery(worked.examined, worked.extraWork);
@@ -50,10 +50,13 @@ export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' 
   return isRead(method, headers) ? charge.refusedRead : charge.refusedWrite;
 }
 
-/** What clients ask for about a container's ranges. */
+/** Requests about a container's ranges. */
 const ofRanges = new Set(['pkranges', 'addresses']);
 
-/** What a request spends request units on; undefined for what is charged to nobody, or not as a whole. */
+/**
+ * The kind of work that a request is charged for. Undefined for a request that is charged to no container, or not as a
+ * whole.
+ */
 function kindOf({
   method,
   segments,
@@ -71,7 +74,7 @@ function kindOf({
   return headerFlag(headers, 'x-ms-cosmos-batch-atomic') ? 'batch' : undefined;
 }
 
-/** What a request is counted and traced as. */
+/** The name under which a request is counted and traced. */
 export function operationOf(request: Pick<CosmosRequest, 'method' | 'segments' | 'headers'>): string {
   if (isRunOfScript(request.method, request.segments)) return 'script';
   const kind = kindOf(request);
@@ -81,7 +84,7 @@ export function operationOf(request: Pick<CosmosRequest, 'method' | 'segments' |
   return isQueryPlan(request.headers) ? 'query-plan' : 'metadata';
 }
 
-/** The container that a request is charged to; whoever names one that isn't there gets that answer from the handler. */
+/** The container that a request is charged to. If it does not exist, the handler answers that. */
 function existing(request: CosmosRequest): ContainerState | undefined {
   try {
     return containerOf(request);

@@ -3,13 +3,13 @@ import { nameOfPath } from '../store/queries/clear-filters.ts';
 import { itemSystemProperties } from '../store/items/system-properties.ts';
 import { badRequest } from './errors.ts';
 
-/** Each is one more entry to write with every item. */
+/** Each path is one more entry to write with every item. */
 const MAX_CLEAR_PATHS = 16;
 
 /**
- * Checks the paths whose values a container is to keep in clear.
+ * Checks the paths whose values a container should keep in clear.
  *
- * @throws WireError 400 for more than there may be, and for paths that are not valid, given twice, or in clear already
+ * @throws WireError 400 for too many paths, and for paths that are invalid, given twice, or in clear already
  */
 export function checkClearPaths(paths: readonly string[], partitionKeyPaths: readonly string[]): void {
   if (paths.length > MAX_CLEAR_PATHS) throw badRequest(`A container has at most ${MAX_CLEAR_PATHS} clear paths.`);

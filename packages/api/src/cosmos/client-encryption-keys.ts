@@ -16,7 +16,7 @@ import {
   type CosmosRequest,
 } from './request.ts';
 
-/** Bytes of a key's body at most: a wrapped key is a few hundred bytes, and all of them are held in memory. */
+/** The most bytes of a key's body. A wrapped key is a few hundred bytes, and all of them are held in memory. */
 const MAX_BODY_BYTES = 16 * 1024;
 
 function showKey(key: ClientEncryptionKeyState) {

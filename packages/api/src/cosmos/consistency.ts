@@ -1,13 +1,13 @@
 import { badRequest } from './errors.ts';
 
-/** From the strongest to the weakest. */
+/** From strongest to weakest. */
 export const consistencyLevels = ['Strong', 'BoundedStaleness', 'Session', 'ConsistentPrefix', 'Eventual'] as const;
 export type ConsistencyLevel = (typeof consistencyLevels)[number];
 
-/** What the account says of its consistency. The bounds are told to clients; a bounded read here is never stale. */
+/** The account's consistency. The bounds are shown to clients; bounded reads are never stale here. */
 export interface ConsistencyPolicy {
   readonly level: ConsistencyLevel;
-  /** For bounded staleness: versions, and seconds, that a read may be behind. */
+  /** For bounded staleness: by how many versions, and how many seconds, a read may be behind. */
   readonly maxStalenessPrefix: number;
   readonly maxStalenessSeconds: number;
 }
@@ -29,10 +29,11 @@ export function showConsistency(policy: ConsistencyPolicy): Readonly<Record<stri
 }
 
 /**
- * The level of a request: the one it asks for, or the account's.
+ * The level of a request: the one that it asks for, or the account's.
  *
  * @param asked `x-ms-consistency-level`
- * @throws WireError 400 for no level at all, and for one that is stronger than the account's
+ *
+ * @throws WireError 400 for an unknown level, and for one that is stronger than the account's
  */
 export function consistencyOf(asked: string | undefined, { level }: ConsistencyPolicy): ConsistencyLevel {
   if (asked === undefined || asked === '') return level;
@@ -50,7 +51,7 @@ export function consistencyOf(asked: string | undefined, { level }: ConsistencyP
   return wanted;
 }
 
-/** What a read is to see whatever the account's level is, in the terms of levels. */
+/** What a read needs, whatever the account's level is, as levels. */
 const strategies: ReadonlyMap<string, ConsistencyLevel> = new Map([
   ['eventual', 'Eventual'],
   ['session', 'Session'],
@@ -59,13 +60,15 @@ const strategies: ReadonlyMap<string, ConsistencyLevel> = new Map([
 ]);
 
 /**
- * The level of a request that may name a strategy of reading, which goes before the level that it asks for.
+ * The level of a request that may name a read consistency strategy. The strategy takes precedence over the level.
  *
  * @param strategy `x-ms-cosmos-read-consistency-strategy`
+ *
  * @param asked `x-ms-consistency-level`
  * @source `ReadConsistencyStrategy` of the .NET and the Java client; `apply_read_consistency_strategy` of the Rust
- *   client, whose patches begin with a read of what was committed last
- * @throws WireError 400 for no strategy at all, for reading the strongest where the account is weaker, and as {@link consistencyOf}
+ *   client, whose patches begin with a read of the latest committed version
+ * @throws WireError 400 for an unknown strategy, for the strongest one when the account's level is weaker, and as
+ *   {@link consistencyOf}
  */
 export function consistencyByStrategy(
   strategy: string | undefined,

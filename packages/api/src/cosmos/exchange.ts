@@ -2,10 +2,10 @@ import type { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import type { Admitted, Asked } from './admission.ts';
 
-/** What takes an answer. */
+/** Where an answer is written. */
 export interface Reply extends Writable {
   readonly socket: Socket | null;
-  /** @param headers names, each with its value behind it */
+  /** @param headers names, each followed by its value */
   writeHead(status: number, headers: string[]): unknown;
 }
 
@@ -13,9 +13,9 @@ export interface Reply extends Writable {
 export interface Exchange {
   readonly request: Asked;
   readonly response: Reply;
-  /** In direct mode, and not over HTTP. */
+  /** True for direct mode, false for HTTP. */
   readonly isDirect: boolean;
-  /** In milliseconds of the monotonic clock. */
+  /** When it arrived, in milliseconds of the monotonic clock. */
   readonly arrivedMs: number;
   /** Set once the request is let in. */
   admitted: Admitted | undefined;

@@ -22,26 +22,26 @@ export function readItemBody(definition: ContainerDefinition, body: Buffer | und
   const { value, text } = readExactJson(body, limits.jsonDepth);
   if (!isJsonObject(value)) throw badRequest('The request body is not a JSON object.');
   const item = itemOf(definition, value, text);
-  // Numbers can take more room than they were sent in (1e20).
+  // Numbers can become longer than the client wrote them (1e20).
   if (item.json.length > limits.itemBytes) throw tooLarge();
   return item;
 }
 
 /**
- * The same for a document that is already parsed: an operation of a batch, or the outcome of a patch.
+ * As {@link readItemBody}, for a parsed document: an operation of a batch, or the result of a patch.
  *
- * @param text that it was parsed from, if it was read by itself
+ * @param text the text that it was parsed from, if it was parsed alone
  */
 export function itemOf(definition: ContainerDefinition, value: JsonObject, text?: string): ItemToWrite {
   const own = withoutSystemProperties(value);
   const id = checkItemId(own['id']);
   const json = text === undefined || own !== value ? jsonText(own) : jsonTextAgain(own, text);
-  // Text that was kept has none.
+  // If the client's text was kept, the document has no large numbers.
   const document = json !== text && hasLargeNumbers(own) ? (JSON.parse(json) as Document) : own;
   return { id, partitionKey: partitionKeyOf(definition, document), document, json };
 }
 
-/** @throws WireError 400 for a missing id or one that no item can have */
+/** @throws WireError 400 for a missing id, or one that no item can have */
 export function checkItemId(given: unknown): string {
   const id = requiredId(given);
   if (id.length > MAX_ID_BYTES / 3 && Buffer.byteLength(id) > MAX_ID_BYTES) {

@@ -6,26 +6,26 @@ import { badRequest } from './errors.ts';
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /**
- * Parses a request's body, text or binary, whatever its content type says: some clients send none with PATCH.
+ * Parses a request's body, text or binary, whatever its content type is: some clients send none with PATCH.
  *
- * @throws WireError 400 for what isn't JSON, for nesting beyond the depth, and for numbers beyond a double's range,
+ * @throws WireError 400 for anything but JSON, for nesting beyond the depth, and for numbers beyond a double's range,
  *   which would be stored as another value than was sent
  */
 export function parseJson(body: Buffer, maxDepth: number): unknown {
-  // As JSON has them, integers that no double holds are rounded.
+  // Integers that no double holds are rounded, as in JSON text.
   if (isBinaryJson(body)) return JSON.parse(jsonText(parseExactJson(body, maxDepth)));
   const value = parsed(textOf(body), JSON.parse);
   checkJson(value, maxDepth);
   return value;
 }
 
-/** The same, but integers of 64 bits that no double holds are bigints, and not rounded. */
+/** As {@link parseJson}, but 64-bit integers that no double holds become bigints and are not rounded. */
 export const parseExactJson = (body: Buffer, maxDepth: number): unknown => readExactJson(body, maxDepth).value;
 
-/** The same of text alone. */
+/** As {@link parseExactJson}, for text only. */
 export const parseExactText = (body: Buffer, maxDepth: number): unknown => readExactText(body, maxDepth).value;
 
-/** What {@link parseExactJson} gives, with the text that it was read from, if it came as text. */
+/** The value of {@link parseExactJson}, with the text that it was read from, if it came as text. */
 export function readExactJson(body: Buffer, maxDepth: number): { readonly value: unknown; readonly text?: string } {
   if (!isBinaryJson(body)) return readExactText(body, maxDepth);
   const value = decodeBinaryJson(body, maxDepth);
@@ -41,11 +41,12 @@ function readExactText(body: Buffer, maxDepth: number): { readonly value: unknow
 }
 
 function textOf(body: Buffer): string {
-  // Of another encoding every character that is not ASCII would be stored as U+FFFD, and a hold be on a key with such.
+  // In another encoding, every character outside ASCII would be stored as U+FFFD, and a hold would be on a key with
+  // that character.
   if (!isUtf8(body)) {
     throw badRequest('The request body is not encoded in UTF-8, or it is compressed: no Content-Encoding is taken.');
   }
-  // A byte order mark is dropped, as it would be by a client's own parser.
+  // A byte order mark is dropped, as a client's own parser would do.
   return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString();
 }
 
@@ -57,7 +58,10 @@ function parsed(text: string, parse: (text: string) => unknown): unknown {
   }
 }
 
-/** The beginning of what a client has sent, for a refusal. `String` fails over an object that has a `toString` of its own. */
+/**
+ * The beginning of a value that a client sent, for a refusal. `String` would fail for an object with a `toString` of
+ * its own.
+ */
 export const asShown = (value: unknown): string =>
   (typeof value === 'string' || value === undefined ? `${value}` : jsonText(value)).slice(0, 100);
 

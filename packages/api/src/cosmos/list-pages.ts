@@ -3,14 +3,15 @@ import { jsonText, MAX_NEIGHBOURS } from '@epitaph/query';
 import type { ListPlace } from './continuation.ts';
 import { isJsonObject } from './json.ts';
 
-/** Characters of a hash that names a row: 66 bits. */
+/** Characters of a hash that identifies a row: 66 bits. */
 const HASH_CHARACTERS = 11;
-/** Characters of rows that are hashed for a page: those that a query makes of a few resources may be very much. */
+/** Characters of rows that are hashed for a page. A query of a few resources can produce very long rows. */
 const MAX_HASHED_CHARACTERS = 4 * 1024 * 1024;
 
 /**
- * A page of a list that is made anew for each, and where the next one begins. The rows on both sides of the page's end are
- * named, so that who deletes what a page has, as a clean-up does, finds all of the others on the next.
+ * A page of a list, which is computed again for each page, and the place where the next one begins. The place names the
+ * rows on both sides of the page's end. So a client that deletes the rows of each page, as a clean-up does, finds all
+ * the others on the next.
  */
 export function pageOfList<Row>(
   rows: readonly Row[],
@@ -40,8 +41,8 @@ function startOf(rows: readonly unknown[], { rows: count, near }: ListPlace): nu
 }
 
 /**
- * What tells the rows of a list apart, and stays with them from page to page: rids of resources, and of what a query has
- * made of resources, as their ids, what it says. None where two are alike, which are at no place of their own.
+ * Names by which the rows of a list can be told apart and found again on the next page: the rids of resources, or
+ * hashes of rows that a query has made. None if two rows have the same name, because it would not give a place.
  */
 function* namingsOf(rows: readonly unknown[]): Generator<readonly string[]> {
   for (const nameOf of [ridOf, hashWithin(MAX_HASHED_CHARACTERS)]) {

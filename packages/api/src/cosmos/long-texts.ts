@@ -3,15 +3,15 @@ import { SlowLane } from '../store/slow-lane.ts';
 import type { QueryRequest } from '../store/api/queries-api.ts';
 import { isQuery, isQueryPlan, type Answer, type CosmosRequest } from './request.ts';
 
-/** Bytes of a query from which on it takes more than some milliseconds to read and plan. */
+/** From this many bytes on, reading and planning a query takes more than some milliseconds. */
 const LONG_TEXT = 16 * 1024;
 
 const longTexts = new SlowLane(systemClocks.monotonicMs);
 
 /**
- * Long texts of queries are read one at a time, with as much time for others in between.
+ * Reads long texts of queries one at a time, and leaves as much time between them for other work.
  *
- * @param begin reads the text before anything that it waits for
+ * @param begin must read the text before it awaits anything
  */
 export function afterReading(
   request: CosmosRequest,

@@ -3,18 +3,21 @@ import type { JsonObject } from './json.ts';
 import { ifNoneMatchOf, type Answer, type CosmosRequest } from './request.ts';
 import { sessionToken } from './session-token.ts';
 
-/** Databases, users, permissions and client encryption keys: few, whole in memory, and each of the one range 0. */
+/**
+ * Databases, users, permissions and client encryption keys. There are few of them, they are all in memory, and each is
+ * in the only range 0.
+ */
 export type Metadata = JsonObject & { readonly _etag: string };
 
 const headersAt = (position: number) => ({ 'x-ms-session-token': sessionToken('0', position) });
 
-/** A resource as a read shows it, or, where the client has this version of it, that nothing is new. */
+/** A resource as the answer to a read, or, if the client has this version already, the answer that nothing is new. */
 export function answerMetadataRead({ headers, store }: CosmosRequest, resource: Metadata): Answer {
   const answer = answerMetadata(200, resource, store.headPosition());
   return ifNoneMatchOf(headers) === resource._etag ? { ...answer, status: 304, body: null } : answer;
 }
 
-/** A resource as it was written, at a position of the log. */
+/** A resource as the answer to a write at a position of the log. */
 export function answerMetadata(status: number, resource: Metadata, position: number): Answer {
   return {
     status,
@@ -24,7 +27,7 @@ export function answerMetadata(status: number, resource: Metadata, position: num
   };
 }
 
-/** A resource was deleted, at a position of the log. */
+/** The answer to the deletion of a resource at a position of the log. */
 export function answerMetadataDeleted(position: number): Answer {
   return { status: 204, body: null, charge: charge.metadata, headers: headersAt(position) };
 }

@@ -12,9 +12,10 @@ import { badRequest, WireError } from './errors.ts';
  * Reads the partition key header of a request.
  *
  * @returns the canonical key and whether it names all components, or undefined without a header
- * @throws WireError 400 for anything but a JSON array of components, with substatus 1001 for another number of them than
- *   the container's has, upon which clients read its definition again (`PartitionKeyMismatchRetryPolicy` of the .NET and
- *   the Java client)
+ *
+ * @throws WireError 400 for anything but a JSON array of components. If the number of components differs from the
+ *   container's, the substatus is 1001, upon which clients read its definition again (`PartitionKeyMismatchRetryPolicy`
+ *   of the .NET and the Java client)
  * @throws Refusal bad-request for a key that is too large
  */
 export function readPartitionKeyHeader(
@@ -38,7 +39,7 @@ export function readPartitionKeyHeader(
 }
 
 /**
- * The key that a header names, for what needs all of its components.
+ * The key that a header names, for requests that need all of its components.
  *
  * @throws WireError 400, with substatus 1001 for the beginning of a hierarchical key
  */
@@ -52,7 +53,7 @@ export function wholeKeyOf(given: ReturnType<typeof readPartitionKeyHeader>): st
 }
 
 /**
- * The key that a header names where one item, or a script, is asked for. Clients from before partition keys were required
+ * The key that a header names, for requests on one item or a script. Clients from before partition keys were required
  * send none.
  *
  * @throws WireError 400
@@ -62,7 +63,7 @@ export function namedKey(definition: ContainerDefinition, header: string | undef
   return wholeKeyOf(readPartitionKeyHeader(definition, given));
 }
 
-/** What a document is refused with whose key is another than the request names. */
+/** The refusal of a document with another key than the request names. */
 export const otherKey = (): WireError =>
   new WireError(
     'partitionKeyMismatch',

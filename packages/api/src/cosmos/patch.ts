@@ -11,16 +11,16 @@ import { asShown, isJsonObject } from './json.ts';
 const MAX_OPERATIONS = 10;
 const MAX_CONDITION_CHARACTERS = 64 * 1024;
 
-/** In the store's terms, as a patch that can't be applied. */
+/** The error for a patch that can't be applied. */
 const refuse = (message: string): Refusal => new Refusal('bad-request', message);
 
-/** What of a container a patch must not touch. */
+/** What a patch must not touch. */
 interface Untouchable {
   readonly definition: ContainerDefinition;
 }
 
 /**
- * Checks the body of a PATCH: a bare array of operations, or `{ operations, condition }`.
+ * Checks the body of a PATCH: an array of operations, or `{ operations, condition }`.
  *
  * @throws Refusal bad-request for anything else, for paths that no patch may touch, and for more than ten operations
  */
@@ -81,7 +81,7 @@ function checkPath(path: unknown, definition: ContainerDefinition): string {
     throw refuse(`Invalid patch request: Cannot patch system property '${first}'.`);
   }
   for (const keyPath of partitionKeyPaths(definition)) {
-    // What is above the key would change it, and so would what is below: a key is no object.
+    // A change above the key's path would change the key, and so would one below it: a key is not an object.
     const shared = Math.min(keyPath.length, names.length);
     if (keyPath.slice(0, shared).every((name, index) => name === names[index])) {
       throw refuse(`The patch path '${path.slice(0, 200)}' is the partition key's, which can't be patched.`);

@@ -31,8 +31,8 @@ const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
 ]);
 
 /**
- * The store as the read-only key's holder has it. What is not named here is refused, so that no combination of verb and
- * headers, which tell reads from writes before, leads to a write that was not thought of.
+ * The store for the holder of the read-only key. Anything that is not named here is refused. Requests are classified as
+ * reads or writes by verb and headers before; so no combination of those can reach a write that was overlooked.
  */
 export function readOnlyStore(store: StoreApi): StoreApi {
   const find = (name: PropertyKey): unknown => {

@@ -7,14 +7,17 @@ import type { CosmosRequest } from './request.ts';
 /** A replace whose body has another id than the item. */
 export interface Rename {
   readonly kind: 'rename';
-  /** The id of before. */
+  /** The item's former id. */
   readonly id: string;
   /** The item under its new id, in the same partition key. */
   readonly item: ItemToWrite;
   readonly precondition: Precondition | undefined;
 }
 
-/** History is kept by id, so a rename ends one item and begins another; done together they are seen as one change. */
+/**
+ * History is kept by id, so a rename ends one item and begins another. Both are done together, so readers see one
+ * change.
+ */
 export function stepsOf({ id, item, precondition }: Rename): readonly [BatchOperation, BatchOperation] {
   return [
     { kind: 'delete', id, partitionKey: item.partitionKey, precondition },
@@ -22,7 +25,7 @@ export function stepsOf({ id, item, precondition }: Rename): readonly [BatchOper
   ];
 }
 
-/** @throws Refusal when the item is not there or is not as it must be, or when its new id is taken */
+/** @throws Refusal when the item does not exist or fails the precondition, or when its new id is taken */
 export async function renameItem(
   { store, caller }: Pick<CosmosRequest, 'store' | 'caller'>,
   container: ContainerState,

@@ -1,29 +1,30 @@
 import { badRequest } from './errors.ts';
 
 /**
- * The token of a response: one range, whose number is the log's position. Clients merge tokens of this one shape
- * only, and the .NET ones can't read several in one header. A position holds for the whole log, so a token is good for
- * any range, and one of a range that has split still is.
+ * The token of a response: one range, with the log's position as its number. Clients only merge tokens of this form,
+ * and the .NET clients can't read several in one header. A position is of the whole log, so a token is valid for any
+ * range, and stays so after the range has split.
  */
 export const sessionToken = (rangeId: string, position: number): string => `${rangeId}:-1#${position}`;
 
 /**
- * The first version of the protocol whose clients read tokens of that shape; those before read `0:12` alone.
+ * The first version of the protocol whose clients read tokens of this form. Earlier clients only read `0:12`.
  *
- * @source `SessionContainer` of the npm package `documentdb`, which fails over a `#`
+ * @source `SessionContainer` of the npm package `documentdb`, which fails on a `#`
  */
 const VECTORS_READ = '2018-06-18';
 
-/** A response's token as a client reads it whose request is of a version of the protocol. */
+/** A response's token in the form that the client can read, given its version of the protocol. */
 export const sessionTokenFor = (version: string | undefined, token: string): string =>
   version === undefined || version >= VECTORS_READ ? token : token.replace('-1#', '');
 
 /**
- * The position that a request's session token asks for: the highest of its parts. `0:-1#12` and the older `0:12`
- * are understood, comma-joined for several ranges.
+ * The position in a request's session token: the highest of its parts. Accepts `0:-1#12` and the older `0:12`,
+ * separated by commas for several ranges.
  *
  * @returns undefined when there is no token
- * @throws WireError 400 for junk
+ *
+ * @throws WireError 400 for an invalid token
  */
 export function positionIn(token: string | undefined): number | undefined {
   if (token === undefined || token === '') return undefined;

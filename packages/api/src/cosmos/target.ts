@@ -1,26 +1,26 @@
 import { isRid } from '../store/rids.ts';
 import { badRequest, WireError } from './errors.ts';
 
-/** A request's target, taken apart. */
+/** The parts of a request's target. */
 export interface Target {
-  /** Decoded: `['dbs', 'shop', 'colls', 'orders', 'docs', 'o?1']`. */
+  /** The decoded segments: `['dbs', 'shop', 'colls', 'orders', 'docs', 'o?1']`. */
   readonly segments: readonly string[];
-  /** What the client has signed: the kind of resource, and the link of it or, for a feed, of its parent. */
+  /** What the client has signed: the kind of resource and its link. For a feed it is the link of the parent. */
   readonly resourceType: string;
   readonly resourceLink: string;
 }
 
 /**
- * Takes the raw target of a request apart.
+ * Parses the raw target of a request.
  *
- * Clients send item ids through `encodeURI`, which leaves `? & = + , ; @ $` as they are. So below `docs` a `?` is
- * part of the id, and the HTTP framework's router, which cuts there, must not see these targets at all.
+ * Clients encode item ids with `encodeURI`, which leaves `? & = + , ; @ $` as they are. So below `docs` a `?` is part
+ * of the id, and the HTTP framework's router, which would cut the target there, must not get these targets.
  */
 export function parseTarget(raw: string, maxCharacters: number): Target {
   if (raw.length > maxCharacters) throw new WireError('targetTooLong', 'The request target is too long.');
   let path = raw;
   if (!path.startsWith('/')) {
-    // The absolute form that proxies get: http://host/path.
+    // The absolute form that proxies receive: http://host/path.
     const authority = path.indexOf('://');
     const slash = authority < 0 ? -1 : path.indexOf('/', authority + 3);
     path = slash < 0 ? '/' : path.slice(slash);
@@ -61,7 +61,7 @@ function signedResource(segments: readonly string[]): { readonly resourceType: s
 
 /**
  * The other links that a client may have signed: for a resource addressed by rid, its rid alone in lower case; for an
- * offer, its id in lower case. None for names, so that a signature holds for one resource only.
+ * offer, its id in lower case. There is none for names, so that a signature is valid for one resource only.
  */
 export function otherSignedLinks({ resourceType, resourceLink }: Target): readonly string[] {
   const last = resourceLink.slice(resourceLink.lastIndexOf('/') + 1);

@@ -10,10 +10,10 @@ const MAX_PATHS = 16;
 type UniqueKeyPolicy = NonNullable<ContainerDefinition['uniqueKeyPolicy']>;
 
 /**
- * Checks the unique keys that a client defines for a new container.
+ * Checks the unique keys of a new container.
  *
- * @throws WireError 400 for more than there may be, and for paths that are not valid, given twice, or of the id or a
- * property of the system
+ * @throws WireError 400 for too many of them, and for paths that are invalid, given twice, or of the id or a system
+ *   property
  */
 export function checkUniqueKeys({ uniqueKeys = [] }: UniqueKeyPolicy): void {
   if (uniqueKeys.length > MAX_UNIQUE_KEYS) {

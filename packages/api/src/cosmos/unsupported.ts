@@ -2,7 +2,7 @@ import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
 import { isFeed, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 
-/** Kinds of resources of which there are none: what the list is called in an answer, and what to call one. */
+/** Kinds of resources that do not exist here: the name of the list in an answer, and why there are none. */
 const kinds = {
   conflicts: { list: 'Conflicts', why: 'There are no conflicts: every write is decided once.' },
   attachments: { list: 'Attachments', why: 'Attachments are not supported.' },
@@ -12,7 +12,7 @@ export type UnsupportedKind = keyof typeof kinds;
 
 export const isUnsupportedKind = (kind: string): kind is UnsupportedKind => Object.hasOwn(kinds, kind);
 
-/** A feed of what can't be made is empty; making one says that it can't be. */
+/** A feed of such resources is empty; creating one is refused. */
 export function answerUnsupportedFeed(request: CosmosRequest, kind: UnsupportedKind, rid: string): Answer {
   if (isFeed(request)) return answerFeed(request, rid, kinds[kind].list, []);
   if (request.method === 'POST') throw badRequest(kinds[kind].why);

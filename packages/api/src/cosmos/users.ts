@@ -29,7 +29,7 @@ function showUser(user: UserState) {
   };
 }
 
-/** The user that a target names, by name or rid. */
+/** The user that a target names by name or rid. */
 export function userOf({ store, segments }: CosmosRequest, database: DatabaseState): UserState {
   const name = segments[3]!;
   return store.listUsers(database.rid).find(({ rid }) => rid === name) ?? store.user(database.rid, name);

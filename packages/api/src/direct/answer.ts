@@ -2,12 +2,12 @@ import { sessionToken, sessionTokenFor } from '../cosmos/session-token.ts';
 import { GUID_BYTES, writeGuid } from './guid.ts';
 import { TokenWriter } from './tokens.ts';
 
-/** An answer as it would go out over HTTP. */
+/** An answer as it would be sent over HTTP. */
 export interface DirectAnswer {
   readonly status: number;
   readonly headers: ReadonlyMap<string, string>;
   readonly body: readonly Buffer[];
-  /** Where the log is, for an answer that does not say what it is of. */
+  /** The log's position, for an answer without one of its own. */
   readonly headPosition: number;
 }
 
@@ -48,18 +48,18 @@ const NUMBERS: Readonly<Record<string, readonly [token: number, type: 'uint32' |
 };
 
 /**
- * Replicas of each range, as the addresses have them: as many as a client waits for at the stronger consistency levels. All are this
- * server, so whatever is recorded is on all of them.
+ * How many replicas of each range the addresses name: as many as a client waits for at the stronger consistency levels.
+ * All are this server, so whatever is recorded is on all of them.
  */
 export const REPLICAS = 4;
 
-/** Bytes of a body that is sent with what comes before it. */
+/** A body of up to this many bytes is sent together with what precedes it. */
 const TOGETHER_BYTES = 16 * 1024;
 
 /** Bytes before the tokens: the length of both, the status, and the activity id. */
 const HEAD_BYTES = 4 + 4 + GUID_BYTES;
 
-/** The buffers of an answer's message, to be sent one after the other. */
+/** The buffers of an answer's message, to be sent in this order. */
 export function answerMessage(
   answer: DirectAnswer,
   {
@@ -78,16 +78,17 @@ export function answerMessage(
     if (text !== undefined) tokens.text(text, 'string', value);
     else if (number !== undefined) tokens.number(...number, Number(value));
   }
-  // Clients take no answer without one above zero, not even a refusal.
+  // Clients accept no answer, not even a refusal, without an LSN above zero.
   const lsn = Math.max(1, Number(answer.headers.get('lsn') ?? answer.headPosition));
-  // Without one, clients take what is not found for what this replica has not got yet, and ask again for 15 seconds.
+  // Without a session token, clients take a missing item for one that has not reached this replica yet, and retry for
+  // 15 seconds.
   const ofMissing = answer.status === 404 ? sessionTokenFor(clientVersion, sessionToken('', lsn)) : undefined;
   const session = answer.headers.get('x-ms-session-token') ?? ofMissing;
-  // The client puts the range before it.
+  // The client adds the range in front.
   if (session !== undefined) tokens.text(TOKENS.sessionToken, 'string', session.slice(session.indexOf(':') + 1));
   tokens.number(TOKENS.lsn, 'int64', lsn);
   tokens.number(TOKENS.localLsn, 'int64', lsn);
-  // Where several replicas are asked, one answer is enough by it, however far they have come meanwhile.
+  // When several replicas are asked, this makes one answer enough, however far they have come meanwhile.
   const itemLsn = answer.headers.get('x-ms-item-lsn');
   if (itemLsn !== undefined) tokens.number(TOKENS.itemLocalLsn, 'int64', Number(itemLsn));
   tokens.number(TOKENS.quorumAckedLsn, 'int64', lsn);
@@ -107,7 +108,7 @@ const CONNECTION_TOKENS = {
 } as const;
 const PROTOCOL_VERSION = 1;
 
-/** What a connection begins with, in answer to its first message. */
+/** The answer to a connection's first message. */
 export function connectionMessage(
   activityId: string,
   server: {
@@ -144,7 +145,7 @@ function message(
     length.writeUInt32LE(bodyBytes);
     buffers.push(length);
   }
-  // A small answer goes out as one piece.
+  // A small answer is sent as one piece.
   if (bodyBytes <= TOGETHER_BYTES) return [Buffer.concat([...buffers, ...body])];
   return [Buffer.concat(buffers), ...body];
 }

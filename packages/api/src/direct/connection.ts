@@ -20,24 +20,29 @@ import { readTokens, UnreadableTokens } from './tokens.ts';
 
 /** Bytes of a message before its tokens: the length of both, resource, operation, and the activity id. */
 const HEAD_BYTES = 4 + 2 + 2 + GUID_BYTES;
-/** Requests of a connection that are under way at once. Clients open another connection beyond 30, if nobody has told them otherwise. */
+/**
+ * The most requests of a connection that are under way at once. By default, clients open another connection beyond 30.
+ */
 const MOST_UNDER_WAY = 100;
-/** Bytes of answers that a client has not taken, from which on nothing more is read of what it asks for. */
+/** While this many bytes of answers are unsent, no further requests of the client are read. */
 const MOST_UNSENT_BYTES = 4 * 1024 * 1024;
-/** For how long clients are told that a connection may be idle, and for how long it may, so that it is they who end it. */
+/** How long a connection may be idle. Clients are told a shorter time, so that they close it first. */
 const IDLE_SECONDS = 1_800;
 const MOST_IDLE_MS = (IDLE_SECONDS + 60) * 1000;
 
-/** What begins an answer by what is known of a request before its body. */
+/** Begins an answer with what is known of a request before its body. */
 export type AnswerDirect = (
   request: DirectRequest,
   reply: DirectReply,
   bodyBytes: number,
 ) => MaybePromise<DirectBody | undefined>;
 
-/** What takes the body of a request that was let in. */
+/** Receives the body of a request that was let in. */
 export interface DirectBody {
-  /** Told of each piece that has come; false where there is no room for it, and the connection is to end. */
+  /**
+   * Called with the size of each piece that arrives. Returns false if there is no room for it, and the connection must
+   * end.
+   */
   readonly take: (bytes: number) => boolean;
   readonly end: (body: Buffer | undefined) => void;
 }
@@ -46,20 +51,22 @@ type ConnectionLimits = Pick<Limits, 'headerBytes' | 'requestTimeoutMs' | 'unsen
 
 interface DirectSurroundings {
   readonly answer: AnswerDirect;
-  /** Told of each request that begins. */
+  /** Called for each request that begins. */
   readonly onRequest: (reply: DirectReply) => void;
-  /** Where the log is. */
+  /** The log's position. */
   readonly headPosition: () => number;
 }
 
-/** The connection is at its end, or goes on with what is no message. */
+/** Thrown when the connection has ended, or what it sends next is not a message. */
 class ConnectionOver extends Error {}
 
 /**
- * One connection of a client in direct mode, a series of messages either way. The first says who the client is; each after that is a
- * request, and is answered when that is done, before or after others.
+ * One connection of a client in direct mode: a series of messages in both directions. The first message says who the
+ * client is. Each one after that is a request. It is answered when it is done, so answers may come in another order
+ * than the requests.
  *
- * @source `TransportSerialization` and `Connection` of the .NET client's public source, `RntbdRequestFrame` of the Java client's
+ * @source `TransportSerialization` and `Connection` of the .NET client's public source, `RntbdRequestFrame` of the Java
+ *   client's
  */
 export class DirectConnection {
   readonly #socket: TLSSocket;
@@ -68,7 +75,7 @@ export class DirectConnection {
   readonly #outgoing: Outgoing;
   readonly #underWay = new Set<DirectReply>();
   #wake: (() => void) | undefined;
-  /** Who is silent is hung up on. */
+  /** Closes the connection of a client that is silent for too long. */
   readonly #deadline: Deadline;
 
   constructor(socket: TLSSocket, limits: ConnectionLimits, surroundings: DirectSurroundings) {
@@ -81,7 +88,7 @@ export class DirectConnection {
     const wake = () => this.#wake?.();
     socket.on('readable', wake).on('end', wake);
     socket.on('error', () => socket.destroy());
-    // Of answers that are not taken.
+    // The timeout of answers that the client does not read.
     socket.on('timeout', () => socket.destroy());
     socket.once('close', () => {
       for (const reply of this.#underWay) reply.destroy();
@@ -92,14 +99,14 @@ export class DirectConnection {
   /**
    * Resolves when the connection is over.
    *
-   * @throws a defect
+   * @throws an error that is a defect
    */
   async serve(): Promise<void> {
     try {
       const client = await this.#begin();
       for (;;) await this.#request(client);
     } catch (error) {
-      // Nothing says where another message would begin.
+      // It is unknown where the next message would begin.
       this.#socket.destroy();
       if (!(error instanceof ConnectionOver || error instanceof UnreadableTokens)) throw error;
     } finally {
@@ -148,7 +155,7 @@ export class DirectConnection {
     for (let left = bodyBytes; left > 0;) {
       const piece = await this.#takeSome(left);
       left -= piece.length;
-      // What is refused has said so, and the rest of it is passed over.
+      // The request was refused and answered, and the rest of its body is skipped.
       if (body === undefined) continue;
       if (!body.take(piece.length)) throw new ConnectionOver();
       pieces.push(piece);
@@ -171,7 +178,7 @@ export class DirectConnection {
   }
 
   async #take(bytes: number): Promise<Buffer> {
-    // A stream keeps what has come as the pieces that it came in, and each of one byte takes two hundred.
+    // A stream keeps the pieces in which data arrived, and each piece of one byte takes two hundred.
     const taken = Buffer.allocUnsafe(bytes);
     for (let at = 0; at < bytes;) at += (await this.#takeSome(bytes - at)).copy(taken, at);
     return taken;
@@ -182,16 +189,17 @@ export class DirectConnection {
     return this.#socket.read(Math.min(most, this.#socket.readableLength)) as Buffer;
   }
 
-  /** Waits until more has come. */
+  /** Waits until more data has arrived. */
   async #change(): Promise<void> {
-    // That it has ended is told to those who read alone.
+    // The end of the stream is only reported to a reader.
     this.#socket.read(0);
     await this.#awoken();
   }
 
   /**
-   * Waits until an answer is out, or more has come. Nothing is read meanwhile: of a buffer that is full Node.js says each time
-   * that there is something to read, and with that it would go on and on, and nothing else of the process ever again.
+   * Waits until an answer has been sent or more data has arrived. Nothing is read meanwhile. For a full buffer, Node.js
+   * reports each time that there is something to read; reading then would repeat that for ever, and nothing else in the
+   * process would run.
    */
   async #awoken(): Promise<void> {
     if (this.#socket.destroyed || this.#socket.readableEnded) throw new ConnectionOver();

@@ -1,11 +1,11 @@
 /**
- * A GUID in the 16 bytes that .NET has for it: its first three parts with their least byte first.
+ * The number of bytes of a GUID as .NET writes it: in the first three parts the lowest byte comes first.
  *
  * @source https://learn.microsoft.com/dotnet/api/system.guid.tobytearray
  */
 export const GUID_BYTES = 16;
 
-/** Where the bytes of the text are among the bytes of .NET. */
+/** The place of each byte of the text among the bytes of .NET. */
 const PLACES = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15] as const;
 
 export function readGuid(bytes: Buffer, at: number): string {

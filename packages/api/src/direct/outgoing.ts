@@ -1,13 +1,15 @@
 import type { TLSSocket } from 'node:tls';
 
 /**
- * What goes out on a connection: each buffer when the one before it is taken, and so in TLS records of its own.
+ * The data sent on a connection. Each buffer is written when the one before it has been taken, and so gets TLS records
+ * of its own.
  *
- * The Java client takes what follows an answer in its record for that answer's own bytes, so that of two in one record it gives
- * the one the other's content. And of what the socket has at once Node.js tells only when all of it is taken: whoever takes slowly what
- * has piled up would pass for one who takes nothing, if it had that.
+ * If two answers are in one record, the Java client takes the data after the first for its bytes, and gives one answer
+ * the other's content. And Node.js reports what was written to a socket only when all of it has been taken: if
+ * everything were written at once, a client that reads slowly would look like one that reads nothing.
  *
- * @source `RntbdResponseDecoder` of the Java client's public source, which discards what its answers are still read from
+ * @source `RntbdResponseDecoder` of the Java client's public source, which discards the buffer that its answers are
+ *   still read from
  */
 export class Outgoing {
   readonly #socket: TLSSocket;
@@ -15,20 +17,21 @@ export class Outgoing {
   readonly #waiting: (readonly [buffer: Buffer, taken: ((error?: Error | null) => void) | undefined])[] = [];
   #waitingBytes = 0;
 
-  /** @param unsentTimeoutMs how long the client may take nothing */
+  /** @param unsentTimeoutMs how long the client may read nothing */
   constructor(socket: TLSSocket, unsentTimeoutMs: number) {
     this.#socket = socket;
     this.#unsentTimeoutMs = unsentTimeoutMs;
   }
 
-  /** Bytes that the client has not taken yet. */
+  /** Bytes that the client has not read yet. */
   get bytes(): number {
     return this.#waitingBytes + this.#socket.writableLength;
   }
 
   /**
    * @param message nothing else may be written to the socket
-   * @param taken called when all of it is taken, or when it is certain that it won't be
+   *
+   * @param taken called when all of it has been taken, or when it is certain that it will not be
    */
   send(message: readonly Buffer[], taken: (error?: Error | null) => void = () => {}): void {
     for (const [index, buffer] of message.entries()) {
@@ -36,7 +39,7 @@ export class Outgoing {
       this.#waitingBytes += buffer.length;
     }
     this.#hand();
-    // Whatever is taken begins this time anew.
+    // Each piece that is taken starts this timeout again.
     if (this.bytes > 0) this.#socket.setTimeout(this.#unsentTimeoutMs);
   }
 

@@ -3,18 +3,18 @@ import type { TLSSocket } from 'node:tls';
 import { answerMessage } from './answer.ts';
 import type { Outgoing } from './outgoing.ts';
 
-/** What an answer goes by. */
+/** What a reply needs. */
 export interface ReplyTo {
   readonly socket: TLSSocket;
   readonly outgoing: Outgoing;
   readonly activityId: string;
   readonly transportId: number;
   readonly clientVersion: string;
-  /** Where the log is. */
+  /** The log's position. */
   readonly headPosition: () => number;
 }
 
-/** The answer to one request of a connection: written as over HTTP, sent as one message. */
+/** The answer to one request of a connection. It is written like one over HTTP, and sent as one message. */
 export class DirectReply extends Writable {
   readonly #to: ReplyTo;
   readonly #body: Buffer[] = [];
@@ -24,7 +24,7 @@ export class DirectReply extends Writable {
   constructor(to: ReplyTo) {
     super();
     this.#to = to;
-    // Whoever waits for its end is told by its close.
+    // Users of the reply learn of its end from the `close` event.
     this.on('error', () => {});
   }
 
@@ -48,7 +48,7 @@ export class DirectReply extends Writable {
     outgoing.send(answerMessage(answer, this.#to), done);
   }
 
-  /** Without its answer a client would wait for the request for ever. */
+  /** Without an answer, a client would wait for ever, so the connection is closed. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     if (!this.writableFinished) this.socket.destroy();
     done(error);

@@ -1,24 +1,24 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Tokens } from './tokens.ts';
 
-/** A request of direct mode, as it would come over HTTP. */
+/** A request of direct mode in the form that it would have over HTTP. */
 export interface DirectRequest {
-  /** False for an operation, or on a kind of resource, that there is no request for. */
+  /** False for an operation or a kind of resource without an equivalent over HTTP. */
   readonly isKnown: boolean;
   readonly method: string;
   readonly url: string;
   readonly headers: IncomingHttpHeaders;
-  /** What the answer names it by: answers come in any order. */
+  /** The number by which the answer names it, since answers come in any order. */
   readonly transportId: number;
 }
 
-/** What the first message on a connection says of the client. */
+/** What the first message of a connection says about the client. */
 export interface ClientFacts {
   readonly version: string;
   readonly userAgent: string;
 }
 
-/** Of requests that say nothing of it. */
+/** Tokens of the first message. Their values are for requests that have none of their own. */
 const CONNECTION_TOKENS = { clientVersion: 0x01, userAgent: 0x02 } as const;
 
 export function clientFacts(tokens: Tokens): ClientFacts {
@@ -32,7 +32,7 @@ const PAYLOAD_PRESENT = 0x0002;
 
 export const hasPayload = (tokens: Tokens): boolean => numberOf(tokens, PAYLOAD_PRESENT) === 1;
 
-/** Kinds of resources by the word that links have for them; all but databases lie in another one. */
+/** Kinds of resources with their name in links. All but databases are inside another one. */
 const RESOURCES: Readonly<Record<number, string>> = {
   0x0001: 'dbs',
   0x0002: 'colls',
@@ -51,7 +51,7 @@ const RESOURCES: Readonly<Record<number, string>> = {
 
 interface Operation {
   readonly method: string;
-  /** True for one on a list: its link ends with the kind of resource. */
+  /** True for an operation on a list: its link ends with the kind of resource. */
   readonly isOfList?: boolean;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -87,7 +87,7 @@ const TOKENS = {
   readConsistencyStrategy: 0x00fe,
 } as const;
 
-/** Tokens that are the text of a header. */
+/** Tokens that contain the text of a header. */
 const TEXTS: Readonly<Record<number, string>> = {
   0x0001: 'authorization',
   0x0003: 'x-ms-date',
@@ -106,7 +106,7 @@ const TEXTS: Readonly<Record<number, string>> = {
   0x00ff: 'x-ms-cosmos-supported-query-features',
 };
 
-/** Tokens that are yes or no. */
+/** Tokens that contain yes or no. */
 const FLAGS: Readonly<Record<number, string>> = {
   0x003e: 'x-ms-documentdb-script-enable-logging',
   0x0040: 'x-ms-documentdb-populatequotainfo',
@@ -118,23 +118,23 @@ const FLAGS: Readonly<Record<number, string>> = {
   0x00c2: 'x-ms-cosmos-populateindexmetrics-v2',
 };
 
-/** Tokens that are the number of a header. */
+/** Tokens that contain the number of a header. */
 const NUMBERS: Readonly<Record<number, string>> = {
   0x0043: 'x-ms-documentdb-responsecontinuationtokenlimitinkb',
   0x00a2: 'x-ms-cosmos-sdk-supportedcapabilities',
   0x00b2: 'x-ms-cosmos-changefeed-wire-format-version',
 };
 
-/** By the numbers of direct mode. */
+/** In the order of direct mode's numbers. */
 const CONSISTENCY_LEVELS = ['Strong', 'BoundedStaleness', 'Session', 'Eventual', 'ConsistentPrefix'] as const;
 const READ_CONSISTENCY_STRATEGIES = [undefined, 'Eventual', 'Session', 'LatestCommitted', 'GlobalStrong'] as const;
 
 const ANY_PAGE_SIZE = 0xffff_ffff;
-/** Of parts of the keys that are told as a text. */
+/** The kind of a range that gives a part of the keys as text. */
 const EPK_RANGE = 3;
 const RETURN_MINIMAL = 1;
 
-/** What links have for what is named by a token, each below the ones before it. */
+/** The names in links, and the tokens that contain them, each inside the ones before it. */
 const NAMES: readonly (readonly [kind: string, token: number])[] = [
   ['dbs', 0x0015],
   ['colls', 0x0016],
@@ -150,7 +150,7 @@ const NAMES: readonly (readonly [kind: string, token: number])[] = [
   ['attachments', 0x0018],
 ];
 
-/** A message as it came. */
+/** A message as it arrived. */
 export interface Message {
   readonly resource: number;
   readonly operation: number;
@@ -172,7 +172,7 @@ export function directRequest(
   };
   for (const [token, value] of tokens) {
     const text = TEXTS[token];
-    // As Node.js reads what comes over HTTP: each byte is a character.
+    // As Node.js reads HTTP headers: each byte is a character.
     if (text !== undefined) headers[text] = value instanceof Buffer ? value.toString('latin1') : String(value);
     else if (FLAGS[token] !== undefined) headers[FLAGS[token]] = value === 0 ? 'false' : 'true';
     else if (NUMBERS[token] !== undefined) headers[NUMBERS[token]] = String(value);
@@ -193,7 +193,8 @@ function addSpecial(headers: IncomingHttpHeaders, tokens: Tokens, { method }: Op
   const match = textOf(tokens, TOKENS.match);
   if (match !== undefined) headers[method === 'GET' ? 'if-none-match' : 'if-match'] = match;
   const level = CONSISTENCY_LEVELS[numberOf(tokens, TOKENS.consistencyLevel) ?? -1];
-  // Of anything but items clients ask their replicas at the strongest level, whatever the account's is; here there is one answer.
+  // Of resources other than items, clients ask their replicas at the strongest level, whatever the account's is. Here
+  // there is one answer.
   if (level !== undefined && kind === 'docs') headers['x-ms-consistency-level'] = level;
   const strategy = READ_CONSISTENCY_STRATEGIES[numberOf(tokens, TOKENS.readConsistencyStrategy) ?? 0];
   if (strategy !== undefined) headers['x-ms-cosmos-read-consistency-strategy'] = strategy;
@@ -208,7 +209,7 @@ function addSpecial(headers: IncomingHttpHeaders, tokens: Tokens, { method }: Op
   }
 }
 
-/** By names, if there are any, and by the ids of resources otherwise. */
+/** The link by names if there are any, and otherwise by rids. */
 function urlOf(tokens: Tokens, kind: string, isOfList: boolean): string {
   const named = NAMES.flatMap(([of, token]) => {
     const name = textOf(tokens, token);
@@ -219,7 +220,7 @@ function urlOf(tokens: Tokens, kind: string, isOfList: boolean): string {
   return `/${owners.map(encodeURIComponent).join('/')}`;
 }
 
-/** Bytes of a database's id, of a container's and of what is in that, each of which begins with the one before. */
+/** Bytes of the rid of a database, of a container and of a resource in it. Each begins with the one before. */
 const RID_BYTES = [4, 8, 16] as const;
 
 function byRids(rid: number | bigint | Buffer | undefined, kind: string): string[] {

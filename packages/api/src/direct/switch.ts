@@ -2,12 +2,15 @@ import type { Server } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { Deadline } from '../wait.ts';
 
-/** Bytes by which the two are told apart: the length of a first message of direct mode ends with a zero, and HTTP has none. */
+/**
+ * Bytes that are enough to tell the two apart: the length of a first message of direct mode ends with a zero byte,
+ * which HTTP never has.
+ */
 const TOLD_BY_BYTES = 4;
 
 /**
- * Has connections over TLS that speak direct mode served by something else than the HTTP server that they come to. So there is no port of
- * its own to open for it.
+ * Serves TLS connections that use direct mode outside the HTTP server that accepts them. So direct mode needs no port
+ * of its own.
  *
  * @param waitMs how long a connection may be silent at first, in milliseconds
  */

@@ -1,6 +1,6 @@
 /**
- * The tokens of direct mode: what HTTP has as headers. Each is a number, the type of its value, and the value, numbers with their least
- * byte first. So those that are not known here can be passed over.
+ * The tokens of direct mode, which take the place of HTTP headers. Each is a number, the type of its value, and the
+ * value; numbers are little-endian. So unknown tokens can be skipped.
  *
  * @source `RntbdConstants` and `RntbdToken` of the .NET client, `RntbdTokenType` of the Java client
  */
@@ -24,7 +24,7 @@ export const tokenTypes = {
 
 export type TokenType = keyof typeof tokenTypes;
 
-/** What can't be read as tokens: whoever sends it does not speak direct mode. */
+/** Thrown for bytes that can't be read as tokens: the sender does not use direct mode. */
 export class UnreadableTokens extends Error {
   override readonly name = 'UnreadableTokens';
 }
@@ -32,7 +32,7 @@ export class UnreadableTokens extends Error {
 /** Bytes of a token before its value. */
 const HEAD_BYTES = 3;
 
-/** By its number: for a number that number, for anything else its bytes. */
+/** Values by the token's number: numbers, or the bytes of anything else. */
 export type Tokens = ReadonlyMap<number, number | bigint | Buffer>;
 
 /** @throws {UnreadableTokens} */
@@ -91,7 +91,7 @@ function part(bytes: Buffer, from: number, length: number): readonly [value: Buf
   return [bytes.subarray(from, end), end];
 }
 
-/** Tokens as they are sent, one by one. */
+/** Writes tokens one by one. */
 export class TokenWriter {
   readonly #parts: Buffer[] = [];
   #length = 0;
@@ -113,7 +113,7 @@ export class TokenWriter {
     else bytes.writeDoubleLE(value, HEAD_BYTES);
   }
 
-  /** A longer text than the type has room for is cut. */
+  /** A text that is too long for the type is cut. */
   text(token: number, type: 'smallString' | 'string', value: string): void {
     const [prefix, most] = type === 'string' ? [2, 0xffff] : [1, 0xff];
     const text = Buffer.from(value).subarray(0, most);

@@ -5,26 +5,30 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 
 interface Connection {
   readonly socket: Socket;
-  /** True for what the HTTP server does not know of. */
+  /** True for a connection that the HTTP server does not know of. */
   isDirect: boolean;
   underWay: number;
   sinceMs: number;
 }
 
-/** Of each server, by who is at their other end: over the socket of a connection that speaks TLS comes another one. */
+/**
+ * The connections of each server, by the addresses at the other end: with TLS, one connection has two sockets, one over
+ * the other.
+ */
 const connectionsOf = new WeakMap<Server, ReadonlyMap<string, Connection>>();
-/** By what their requests come over. To put together who is at the other end takes a fiftieth of a small request. */
+/** By the socket of its requests. Computing the addresses at the other end takes a fiftieth of a small request. */
 const bySocket = new WeakMap<Socket, Connection>();
 
 /**
- * Has a server know all its connections. Node.js counts one among those that it can close only after the handshake where
- * it speaks TLS, and among the idle ones only after its first request; and yet a server that closes waits for each.
+ * Makes a server know all its connections. Node.js counts a TLS connection among those that it can close only after the
+ * handshake, and among the idle ones only after its first request. Yet a server that closes waits for each of them.
  *
- * Where there may be no more connections, those are let go on which nothing has been under way for a while: clients that are
- * made for each request leave theirs behind, and would keep everybody else out, health checks too. The one that found no room is
- * lost; the next finds some.
+ * When the limit of connections is reached, those without a request for a while are closed. Clients that are created
+ * for each request leave theirs behind, and would keep everyone else out, including health checks. The connection that
+ * found no room is lost; the next one finds some.
  *
- * @param leftBehindMs how long nothing has been under way, in milliseconds: a client's own, between two requests, stays
+ * @param leftBehindMs how long no request has been under way, in milliseconds. It is longer than a client pauses
+ *   between two requests
  */
 export function followConnections(server: Server, leftBehindMs: number): void {
   const connections = new Map<string, Connection>();
@@ -49,7 +53,7 @@ export function followConnections(server: Server, leftBehindMs: number): void {
   });
 }
 
-/** Counts a request of a connection as under way until its answer is out. */
+/** Counts a request of a connection as under way until its answer has been sent. */
 export function followRequest(socket: Socket, answer: Writable): void {
   const connection = bySocket.get(socket);
   if (connection === undefined) return;
@@ -60,7 +64,7 @@ export function followRequest(socket: Socket, answer: Writable): void {
   });
 }
 
-/** Has a connection closed, when its server is, that the HTTP server does not know of. */
+/** Makes the server close, with its others, a connection that the HTTP server does not know of. */
 export function followDirect(socket: Socket): void {
   const connection = bySocket.get(socket);
   if (connection !== undefined) connection.isDirect = true;
@@ -69,7 +73,7 @@ export function followDirect(socket: Socket): void {
 const peerOf = ({ localAddress, remoteAddress, remotePort }: Socket): string =>
   `${localAddress} ${remoteAddress} ${remotePort}`;
 
-/** Closes those on which nothing is under way, of direct mode only if they are to be as well. */
+/** Closes connections without a request under way; those of direct mode only if `direct` is true. */
 export function closeIdleConnections(server: Server, direct: boolean): void {
   server.closeIdleConnections();
   for (const { socket, isDirect, underWay } of connectionsOf.get(server)!.values()) {

@@ -1,15 +1,16 @@
 import type { RequestListener } from 'node:http';
 import cors from 'cors';
 
-/** Seconds for which a browser may remember what it may send. */
+/** Seconds for which a browser may remember what it is allowed to send. */
 const MAX_AGE_SECONDS = 7_200;
 
 /**
- * Lets web pages of other origins read answers, as a Cosmos DB account with such a setting does. Around everything that
- * answers, so that a page can read why it was refused, too.
+ * Lets web pages of other origins read answers, as a Cosmos DB account with such a setting does. This wraps everything
+ * that answers, so that a page can also read why it was refused.
  *
- * @param origins as browsers send them, or `*` for every page there is
- * @param isOpen whether a target is to be read from other origins at all
+ * @param origins as browsers send them, or `*` for every page
+ *
+ * @param isOpen whether a target may be read from other origins
  * @source WHATWG, Fetch, "CORS protocol"
  */
 export function withOrigins(
@@ -20,7 +21,8 @@ export function withOrigins(
   const share = cors({
     origin: origins.includes('*') ? '*' : [...origins],
     methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
-    // Clients read a dozen headers of ours. No cookies are involved, with which this would mean a header of that name.
+    // Clients read a dozen of this server's headers. With cookies, `*` would mean a header of that name, but none are
+    // used.
     exposedHeaders: '*',
     maxAge: MAX_AGE_SECONDS,
   });

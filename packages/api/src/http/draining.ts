@@ -2,9 +2,9 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 
 /**
- * The time between a signal to stop and the end of listening. Requests are answered as ever, but readiness says no, so
- * that a balancer sends no more of them, and each connection ends with its answer, so that who holds one open turns
- * to another node instead of meeting a closed port in the middle of a request.
+ * The time between a signal to stop and the end of listening. Requests are still answered, but readiness is false, so
+ * that a load balancer sends no more of them. And each connection ends with its answer, so that a client with an open
+ * connection changes to another node and does not find a closed port in the middle of a request.
  */
 export class Draining {
   #begun = false;
@@ -18,7 +18,7 @@ export class Draining {
   }
 
   register(app: FastifyInstance): void {
-    // Before all hooks, of which the first that refuses a request is the last that it meets.
+    // Comes before all hooks: once a hook refuses a request, the later ones are not called.
     app.server.prependListener('request', (_request, response: ServerResponse) => {
       if (this.#begun) response.setHeader('connection', 'close');
     });

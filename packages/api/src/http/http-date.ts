@@ -2,11 +2,11 @@ const MONTHS = 'janfebmaraprmayjunjulaugsepoctnovdec';
 const IMF_FIXDATE = /^[a-z]{3}, (\d{1,2}) ([a-z]{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) (?:gmt|utc)$/i;
 
 /**
- * Reads `Tue, 24 Nov 2026 10:00:00 GMT`, the one form of a date that HTTP clients may send today (RFC 9110, 5.6.7), and
- * what the runtimes of some clients make of it: days of one digit, and `UTC` (`time.RFC1123` of the Go client's change
+ * Reads `Tue, 24 Nov 2026 10:00:00 GMT`, the only form of a date that HTTP clients may send today (RFC 9110, 5.6.7),
+ * and the variants of some clients' runtimes: days of one digit, and `UTC` (`time.RFC1123` of the Go client's change
  * feed). The day of the week is not checked.
  *
- * @returns milliseconds since the Unix epoch, or undefined for anything else.
+ * @returns milliseconds since the Unix epoch, or undefined for anything else
  */
 export function parseHttpDate(text: string): number | undefined {
   const match = IMF_FIXDATE.exec(text);
@@ -24,7 +24,10 @@ export function parseHttpDate(text: string): number | undefined {
   return (((daysFromEpoch(year, at / 3 + 1, day) * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000;
 }
 
-/** Days from 1970-01-01 in the proleptic Gregorian calendar; years begin in March here, so that the leap day is their last. */
+/**
+ * Days from 1970-01-01 in the proleptic Gregorian calendar. Years begin in March here, so that the leap day is the
+ * last.
+ */
 function daysFromEpoch(year: number, month: number, day: number): number {
   const marchYear = month > 2 ? year : year - 1;
   const era = Math.floor(marchYear / 400);

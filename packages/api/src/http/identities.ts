@@ -6,23 +6,23 @@ import { wait } from '../wait.ts';
 import { decodedToken } from './keys.ts';
 
 /**
- * What an identity may do. `reader` and `contributor` are Cosmos DB's built-in data roles: items and the definitions of what
- * they are in, never the making of databases and containers. `administrator` may do what the primary key does, `auditor` what
- * the auditor key does.
+ * What an identity may do. `reader` and `contributor` are Cosmos DB's built-in data roles. They cover items and the
+ * definitions of their containers and databases, but never creating databases and containers. `administrator` may do
+ * what the primary key does, `auditor` what the auditor key does.
  */
 export const identityRoles = ['reader', 'contributor', 'auditor', 'administrator'] as const;
 export type IdentityRole = (typeof identityRoles)[number];
 
-/** True for a role in the data plane, which may be for a part of the account. */
+/** Whether a role is for the data plane. Such a role may cover a part of the account only. */
 export const isDataRole = (role: IdentityRole): boolean => role === 'reader' || role === 'contributor';
 
-/** What an assignment is for: the account, a database, or a container, by their names. */
+/** What an assignment covers: the account, a database, or a container, by name. */
 export interface AssignedScope {
   readonly database?: string | undefined;
   readonly container?: string | undefined;
 }
 
-/** To a principal, or to all in a group. */
+/** A role for a principal, or for everyone in a group. */
 export interface Assignment {
   readonly principal?: string | undefined;
   readonly group?: string | undefined;
@@ -30,60 +30,64 @@ export interface Assignment {
   readonly scope: AssignedScope;
 }
 
-/** Who issues tokens that are taken, and who of those that it names may do what. */
+/** An issuer of tokens that are accepted, and what the principals in its tokens may do. */
 export interface Issuer {
-  /** What actors on record begin with. */
+  /** The beginning of its principals' actors in events. */
   readonly name: string;
   /** Its `iss`. */
   readonly issuer: string;
   /** One of these must be the token's `aud`. */
   readonly audiences: readonly string[];
-  /** The claim that names the principal. */
+  /** The name of the claim with the principal. */
   readonly claim: string;
-  /** The claim that lists the groups that the principal is in. */
+  /** The name of the claim with the principal's groups. */
   readonly groups: string;
-  /** Its public keys, or where they are. */
+  /** Its public keys, or their URL. */
   readonly keys: URL | JSONWebKeySet;
   readonly assignments: readonly Assignment[];
 }
 
-/** Whom a token names. */
+/** The principal that a token names. */
 export interface Principal {
   readonly id: string;
-  /** What events carry: the issuer's name and the principal's id. */
+  /** The actor in events: the issuer's name and the principal's id. */
   readonly actor: string;
-  /** Its own and those of its groups; none where it may do nothing. */
+  /** The principal's own assignments and those of its groups; none if it may do nothing. */
   readonly assignments: readonly Assignment[];
 }
 
 export type IdentityVerdict =
   | { readonly ok: true; readonly principal: Principal }
-  /** `unavailable`: at the moment it can't be told. Why, as a sentence for whoever sent it. */
+  /** `unavailable`: it can't be checked at the moment. `why` is a sentence for the sender. */
   | { readonly ok: false; readonly reason: 'invalid' | 'unavailable'; readonly why: string };
 
-/** Longer ones than identity providers make. */
+/** More than identity providers' tokens have. */
 const MAX_TOKEN_CHARACTERS = 16_384;
-/** What an actor on record may be made of. */
+/** The ids that may be part of an actor in events. */
 export const PRINCIPAL_ID = /^[\x21-\x7e]{1,128}$/;
-/** How far the clocks of issuer and server may be apart. */
+/** How far the clocks of issuer and server may differ. */
 const CLOCK_TOLERANCE_SECONDS = 60;
-/** After so long a token is looked at again: its issuer may have withdrawn the key. */
+/** After this time a token is checked again: its issuer may have withdrawn the key. */
 const REMEMBERED_MS = 5 * 60 * 1000;
 const REMEMBERED_TOKENS = 4_096;
 const FETCH_TIMEOUT_MS = 5_000;
 /**
- * For how long an issuer's keys are gone by that can't be had again: an hour, as in the libraries of Entra ID.
+ * How long an issuer's last keys are used while they can't be fetched again: an hour, as in the libraries of Entra ID.
  *
- * @source https://learn.microsoft.com/dotnet/api/microsoft.identitymodel.tokens.baseconfigurationmanager.lastknowngoodlifetime
+ * @source
+ *   https://learn.microsoft.com/dotnet/api/microsoft.identitymodel.tokens.baseconfigurationmanager.lastknowngoodlifetime
  */
 const LAST_KEYS_MS = 60 * 60 * 1000;
-/** Of an issuer that fails, tokens that nobody has signed would else have the keys asked for, each once. */
+/**
+ * While an issuer fails, its keys are fetched at most this often. Otherwise each token with an unknown signature would
+ * fetch them.
+ */
 const ASKED_EVERY_MS = 100;
-/** More than issuers have: anybody can have them asked for, and they are held in memory. */
+/** More than issuers have. Anyone can cause them to be fetched, and they are held in memory. */
 const MAX_KEYS_BYTES = 1024 * 1024;
 const TOLD_EVERY_MS = 60_000;
 
-/** Signatures by public keys alone: a secret that both sides had would be one more to lose. */
+/** Only signatures by public keys: a secret shared by both sides would be one more that can be lost. */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -113,8 +117,8 @@ type Jose = Pick<
 >;
 
 /**
- * Checks the identity tokens (signed JWTs) of Entra ID or any other OpenID Connect provider: by whom they are issued, for
- * whom, until when, and by the issuer's published keys.
+ * Checks the identity tokens (signed JWTs) of Entra ID or any other OpenID Connect provider: issuer, audience, time,
+ * and the signature by one of the issuer's published keys.
  *
  * @source RFC 7519, RFC 7517; Cosmos DB's clients send them as `type=aad&ver=1.0&sig=<token>`
  */
@@ -125,7 +129,7 @@ export class Identities {
   #issuers: ReadonlyMap<string, Trusted> = new Map();
   #remembered = new GenerationCache<string, Remembered>(REMEMBERED_TOKENS);
   #toldAtMs = Number.NEGATIVE_INFINITY;
-  /** By their address: those that were had last, and when. */
+  /** By the URL of the keys: the last ones fetched, and when. */
   readonly #lastKeys = new Map<string, ExportedJWKSCache>();
 
   private constructor(jose: Jose, nowMs: () => number, onFault: (message: string) => void) {
@@ -134,7 +138,7 @@ export class Identities {
     this.#onFault = onFault;
   }
 
-  /** @param onFault told now and then while an issuer's keys can't be fetched */
+  /** @param onFault called now and then while an issuer's keys can't be fetched */
   static async of(
     issuers: readonly Issuer[],
     {
@@ -142,16 +146,16 @@ export class Identities {
       onFault = () => {},
     }: { nowMs?: () => number; onFault?: (message: string) => void } = {},
   ): Promise<Identities> {
-    // Of use to few: others' starts don't load it.
+    // Loaded only here, because few servers need it.
     const identities = new Identities(await import('jose'), nowMs, onFault);
     identities.use(issuers);
     return identities;
   }
 
   /**
-   * From now on these issuers and assignments count, for every token that was let in before, too.
+   * From now on uses these issuers and assignments, also for every token that was let in before.
    *
-   * @throws what says why a set of keys can't be used; then what was in use stays
+   * @throws an error that says why a set of keys can't be used; then the former ones stay in use
    */
   use(issuers: readonly Issuer[]): void {
     this.#issuers = new Map(issuers.map((issuer) => [issuer.issuer, { ...issuer, keyOf: this.#keysOf(issuer) }]));
@@ -167,7 +171,7 @@ export class Identities {
     let issuer: Trusted | undefined;
     try {
       if (token.length > MAX_TOKEN_CHARACTERS) return invalid('it is too long');
-      // Says only whose keys are to be asked for.
+      // This only selects whose keys are needed; nothing of the token is trusted yet.
       issuer = this.#issuers.get(decodeJwt(token).iss ?? '');
       if (issuer === undefined) return invalid('its issuer ("iss") is not one that this store knows');
       const { payload } = await jwtVerify(token, issuer.keyOf, {
@@ -190,7 +194,7 @@ export class Identities {
     } catch (error) {
       if (error instanceof errors.JOSEError) return invalid(error.message);
       const { message } = error as Error;
-      // A key that was had may be one to verify nothing by: cut off, or too short.
+      // A key that was fetched may be unusable: cut off, or too short.
       this.#tell(error instanceof KeysUnavailable ? message : `a key of ${issuer?.name} can't be used: ${message}`);
       return { ok: false, reason: 'unavailable', why: KEYS_AWAY };
     }
@@ -229,10 +233,10 @@ export class Identities {
   }
 }
 
-/** Whether a token is good can't be said. */
+/** Thrown when a token can't be checked. */
 class KeysUnavailable extends Error {}
 
-/** What fetches an issuer's keys, for all who wait for them at a time. */
+/** Fetches an issuer's keys, once for all requests that wait for them at the same time. */
 function keysFetch(): FetchImplementation {
   let askedAtMs = Number.NEGATIVE_INFINITY;
   return async (url, options) => {
@@ -260,13 +264,13 @@ const invalid = (why: string): IdentityVerdict => ({
   why: `The identity token is not valid: ${why}.`,
 });
 
-/** The identity token that an authorization header of the data plane holds; undefined for one of another type. */
+/** The identity token in an authorization header of the data plane; undefined for a header of another type. */
 export function identityTokenIn(authorization: string | undefined): string | undefined {
   const token = decodedToken(authorization, 'aad', 2 * MAX_TOKEN_CHARACTERS);
   return token === undefined ? undefined : /^type=aad&ver=[\d.]+&sig=(.+)$/i.exec(token)?.[1];
 }
 
-/** The identity token that is a bearer; undefined for a key, which is never of three parts. */
+/** The identity token of a bearer header; undefined for a key, which never has three parts. */
 export function identityTokenOfBearer(header: string | undefined): string | undefined {
   const [, token] = /^bearer +([\w-]+\.[\w-]+\.[\w-]+) *$/i.exec(header?.slice(0, MAX_TOKEN_CHARACTERS) ?? '') ?? [];
   return token;

@@ -4,7 +4,10 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 import type { Limits } from './limits.ts';
 import { hasBody } from './read-body.ts';
 
-/** Milliseconds after which who is turned away comes again: at least, behind the one before, and at most. */
+/**
+ * Milliseconds after which a refused client should come again: the least time, the distance to the one before, and the
+ * most.
+ */
 const WAIT_MS = { least: 100, apart: 1, most: 3_000 };
 
 type RoomLimits = Pick<Limits, 'requestsInFlight' | 'largeBodyBytes' | 'largeBodyBytesInFlight'>;
@@ -15,17 +18,17 @@ interface Room {
 }
 
 /**
- * Bounds what a server has under way, so that overload ends in quick refusals instead of a growing heap. Clients of the data
- * plane are told 429, which all of them wait for and come back after, as programs that send thousands of requests at once
- * count on; with 503 and one region they give up. Each is sent behind those turned away before it.
+ * Limits the requests that a server has under way, so that overload ends in quick refusals and not in a growing heap.
+ * Clients of the data plane get 429. All of them wait for that and come back, as programs that send thousands of
+ * requests at once expect; with 503 and one region they give up. Each is told to come after those refused before it.
  *
- * A request counts from when its body is there, so slow senders hold no place. Of large bodies, which hold memory while
- * they arrive, the bytes count: who sends one slowly takes no room from others.
+ * A request counts once its body has arrived, so slow senders hold no place. For large bodies, which hold memory while
+ * they arrive, the bytes count, so a client that sends one slowly takes no room from others.
  */
 export class InFlight {
   readonly #limits: RoomLimits;
   readonly #taken: Room = { requests: 0, largeBodyBytes: 0 };
-  /** When the last of those who were turned away comes again. */
+  /** When the last of the refused clients should come again. */
   #lastComesMs = 0;
 
   constructor(limits: RoomLimits) {
@@ -37,7 +40,7 @@ export class InFlight {
     return new Place(response, this.#limits, this.#taken);
   }
 
-  /** After how many milliseconds the next one who is turned away should come again. */
+  /** Milliseconds after which the next refused client should come again. */
   comesBackInMs(): number {
     const nowMs = systemClocks.monotonicMs();
     const { least, apart, most } = WAIT_MS;
@@ -47,8 +50,8 @@ export class InFlight {
 }
 
 /**
- * The room that a request takes: until its answer is out, and, where it is told of, until the work for it is done. That may
- * go on when its client has hung up, and those who do so by the thousand would fill the memory beyond any bound.
+ * The room that a request takes until its answer has been sent and, if that is reported, until the work for it is done.
+ * The work may go on when the client has hung up. Clients that do so by the thousand would otherwise fill the memory.
  */
 export class Place {
   readonly #limits: RoomLimits;
@@ -68,12 +71,12 @@ export class Place {
     });
   }
 
-  /** Counts a request; false where there are too many, and it is to be turned away. */
+  /** Counts a request. Returns false when there are too many and it must be refused. */
   enter(): boolean {
     if (this.#all.requests >= this.#limits.requestsInFlight) return false;
     this.#requests += 1;
     this.#all.requests += 1;
-    // Whose client left while it was found out who that is.
+    // The client left while its identity was checked.
     this.#giveBack();
     return true;
   }
@@ -88,9 +91,9 @@ export class Place {
     this.#giveBack();
   }
 
-  /** Counts a body that is about to be read, if it is large; false where there is no room for it. */
+  /** Counts a body that is about to be read, if it is large. Returns false when there is no room for it. */
   takeBody(request: IncomingMessage): boolean {
-    // What comes with a GET is nobody's body, and may come without a key: of that nothing is kept.
+    // A GET has no meaningful body and may come without a key, so nothing of its body is kept.
     if (!hasBody(request) || !isLarge(request, this.#limits.largeBodyBytes)) return true;
     if (!this.hasRoomForBody()) return false;
     request.on('data', (chunk: Buffer) => {
@@ -103,9 +106,12 @@ export class Place {
     return this.#all.largeBodyBytes < this.#limits.largeBodyBytesInFlight;
   }
 
-  /** Counts what has come of a large body; false where it is too much with that of many which had begun when there was room. */
+  /**
+   * Counts a piece of a large body. Returns false when it is too much, together with many bodies that began while there
+   * was room.
+   */
   takePiece(bytes: number): boolean {
-    // Of an answer that is out already nothing is kept, and nothing would give it back.
+    // Once the answer is sent nothing is kept, and nothing would free the room.
     if (this.#isOut) return true;
     this.#largeBodyBytes += bytes;
     this.#all.largeBodyBytes += bytes;

@@ -3,13 +3,16 @@ import { systemClocks } from '@epitaph/core/clock.ts';
 import { Hmac } from './hmac.ts';
 import { parseHttpDate } from './http-date.ts';
 
-/** The key that Microsoft publishes for its local emulator. No secret: the store takes it on loopback only. */
+/** The key that Microsoft publishes for its local emulator. It is no secret: the store accepts it on loopback only. */
 export const EMULATOR_KEY = 'C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==';
 
-/** How far a signed request's date may be from the server's, either way. Source: Cosmos DB, "Access control". */
+/**
+ * How far a signed request's date may differ from the server's, in either direction. Source: Cosmos DB, "Access
+ * control".
+ */
 export const DATE_WINDOW_MS = 15 * 60 * 1000;
 
-/** The keys of a store, as base64 text. A kind that is left out doesn't exist. */
+/** The keys of a store, as base64 text. A kind that is left out does not exist. */
 export interface KeyTexts {
   readonly primary: string;
   readonly secondary?: string | undefined;
@@ -17,12 +20,12 @@ export interface KeyTexts {
   readonly auditor?: string | undefined;
 }
 
-/** What a key lets its holder do: `write` all, `read` everything, `audit` history without any content. */
+/** What a key allows its holder: `write` everything, `read` all reads, `audit` the history without any content. */
 export type KeyRole = 'write' | 'read' | 'audit';
 
 export interface Holder {
   readonly role: KeyRole;
-  /** What events carry: `key:primary`, `key:secondary`, `key:read-only`, `key:auditor`. */
+  /** The actor in events: `key:primary`, `key:secondary`, `key:read-only`, `key:auditor`. */
   readonly actor: string;
 }
 
@@ -31,11 +34,11 @@ export interface SignedRequest {
   readonly authorization: string | undefined;
   readonly verb: string;
   readonly resourceType: string;
-  /** Decoded link of the resource, or of its parent for a create, list or query; case kept. */
+  /** The decoded link of the resource, or of its parent for a create, list or query, with its case kept. */
   readonly resourceLink: string;
-  /** Other forms of the link that clients sign for the same request, tried only after the first. */
+  /** Other forms of the link that clients sign for the same request. They are tried only after the first. */
   readonly otherLinks?: () => readonly string[];
-  /** `x-ms-date`; where a client can't set it, `date` counts. */
+  /** `x-ms-date`. If a client can't set it, `date` is used. */
   readonly msDate: string | undefined;
   readonly date: string | undefined;
 }
@@ -49,11 +52,11 @@ export type SignatureVerdict =
 interface Key {
   readonly holder: Holder;
   readonly hmac: Hmac;
-  /** Digest of the key's text: bearers are compared by digests, which are of one length whatever is sent. */
+  /** Digest of the key's text. Bearer keys are compared by digests, which have one length whatever was sent. */
   readonly digest: Buffer;
 }
 
-/** All keys of a store, ready to check requests with. Never shows a key. */
+/** All keys of a store, ready to check requests. Never returns a key. */
 export class KeyRing {
   readonly #keys: readonly Key[];
   readonly #nowMs: () => number;
@@ -61,8 +64,10 @@ export class KeyRing {
   #lastDate: { readonly text: string; readonly ms: number | undefined } = { text: '', ms: undefined };
 
   /**
-   * @param storeMs the store's own time, which goes on along when the system's clock has jumped: dates may be near either
-   * @throws RangeError for a key that is not base64 of at least 32 bytes.
+   * @param storeMs the store's own time, which goes on steadily when the system's clock has jumped: dates may be near
+   *   either
+   *
+   * @throws RangeError for a key that is not base64 of at least 32 bytes
    */
   constructor(texts: KeyTexts, nowMs: () => number = systemClocks.wallMs, storeMs = nowMs) {
     this.#nowMs = nowMs;
@@ -77,8 +82,8 @@ export class KeyRing {
   }
 
   /**
-   * Checks `type=master&ver=1.0&sig=…` as the data plane's clients send it. The date is looked at first; the
-   * signature is compared in constant time with each key's.
+   * Checks `type=master&ver=1.0&sig=…` as the data plane's clients send it. The date is checked first. Then the
+   * signature is compared with each key's in constant time.
    */
   verifyMasterSignature(request: SignedRequest): SignatureVerdict {
     if (request.authorization === undefined || request.authorization === '') return { ok: false, reason: 'missing' };
@@ -105,13 +110,13 @@ export class KeyRing {
     return { ok: false, reason: 'wrong-signature', payload: first };
   }
 
-  /** Whose signature of a text it is, if anyone's; compared in constant time. */
+  /** The holder of the key that signed a text, if there is one. Signatures are compared in constant time. */
   #signerOf(text: string, signature: Buffer): Holder | undefined {
     const signer = this.#keys.find(({ hmac }) => timingSafeEqual(hmac.sign(text), signature));
     return signer?.holder;
   }
 
-  /** Remembers the last date: under load thousands of requests carry the same second. */
+  /** Remembers the last date, because under load thousands of requests have the same second. */
   #parseDate(text: string): number | undefined {
     if (text !== this.#lastDate.text) this.#lastDate = { text, ms: parseHttpDate(text) };
     return this.#lastDate.ms;
@@ -129,11 +134,13 @@ export class KeyRing {
   }
 }
 
-/** The resource token that an authorization header holds; undefined for one of another type. */
+/** The resource token in an authorization header; undefined for a header of another type. */
 export const resourceTokenIn = (authorization: string | undefined): string | undefined =>
   decodedToken(authorization, 'resource', 4096);
 
-/** An authorization header of a type, decoded; undefined for one of another type, that is too long, or that can't be decoded. */
+/**
+ * An authorization header of one type, decoded. Undefined for another type, or if it is too long or can't be decoded.
+ */
 export function decodedToken(
   authorization: string | undefined,
   type: 'resource' | 'aad',
@@ -174,7 +181,7 @@ function readMasterToken(authorization: string): { readonly signature: Buffer } 
   if (!text.startsWith(start)) {
     return text.startsWith('type=aad&') || text.startsWith('type=sas&') ? 'unsupported' : 'malformed';
   }
-  // 32 bytes are 44 characters; without this, whatever followed them would be ignored.
+  // 32 bytes are 44 characters. Without this check, whatever followed them would be ignored.
   if (text.length !== start.length + 44) return 'malformed';
   const signature = Buffer.from(text.slice(start.length), 'base64');
   return signature.length === 32 ? { signature } : 'malformed';

@@ -1,49 +1,52 @@
 import { MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH } from '../store/document-limits.ts';
 import { inThisHeap } from '../store/heap.ts';
 
-/** Bounds that keep one request from hurting the others. Sizes in bytes, times in milliseconds. */
+/** Limits that keep one request from harming the others. Sizes in bytes, times in milliseconds. */
 export interface Limits {
   /** A document as JSON text. */
   readonly itemBytes: number;
-  /** Any request body. Above the document's, so that a document that is too large gets an answer that says so. */
+  /** Any request body. Larger than a document, so that a document that is too large gets an answer that says so. */
   readonly bodyBytes: number;
-  /** From this size on, or when a request doesn't tell its size, a body counts as large. */
+  /** From this size on, or when a request does not give its size, a body counts as large. */
   readonly largeBodyBytes: number;
-  /** Bytes of large bodies that may be under way at once, as far as they have arrived. */
+  /** Bytes of large bodies that may be under way at once. Only bytes that have arrived count. */
   readonly largeBodyBytesInFlight: number;
   /** Requests that may be worked on at once. */
   readonly requestsInFlight: number;
   readonly connections: number;
-  /** Requests that a client may send on one connection without waiting for the answer to one before. */
+  /** Requests that a client may send on one connection without waiting for the answer to an earlier one. */
   readonly pipelinedRequests: number;
-  /** Pages of feeds and queries that may be worked on at once; each may have some of the largest documents at hand. */
+  /** Pages of feeds and queries that may be worked on at once. Each may hold some of the largest documents. */
   readonly pagesInFlight: number;
-  /** Of answers that clients have not taken yet, all together. */
+  /** Bytes of all answers together that clients have not read yet. */
   readonly unsentBytes: number;
-  /** How long a client may take nothing of an answer. */
+  /** How long a client may read nothing of an answer. */
   readonly unsentTimeoutMs: number;
-  /** All headers of a request and its target together. */
+  /** All headers of a request together with its target. */
   readonly headerBytes: number;
   readonly targetCharacters: number;
   /** How deep arrays and objects may nest. */
   readonly jsonDepth: number;
   readonly queryCharacters: number;
-  /** Rows a page at most, and when the client leaves it to the server. */
+  /** The most rows of a page, and their number when the client leaves it to the server. */
   readonly pageItems: number;
   readonly defaultPageItems: number;
-  /** How long a script may run, with what it waits for. Source: Cosmos DB, "Service quotas" (5 seconds for a stored procedure). */
+  /**
+   * How long a script may run, including what it waits for. Source: Cosmos DB, "Service quotas" (5 seconds for a stored
+   * procedure).
+   */
   readonly scriptMs: number;
-  /** From the first byte of a request to the last of its body. */
+  /** From the first byte of a request to the last byte of its body. */
   readonly requestTimeoutMs: number;
   /**
-   * How long a connection may be idle. Longer than clients keep one, so that it is they who end it: a request that meets a
-   * connection which is being closed fails, and a write of which nobody knows whether it was done is not sent again.
+   * How long a connection may be idle. Longer than clients keep one, so that the clients close it: a request on a
+   * connection that is being closed fails, and clients do not repeat a write that may have been done.
    *
-   * @source 90 s in Go (`IdleConnTimeout` of `http.DefaultTransport`) and Rust (`pool_idle_timeout` of reqwest), two minutes in .NET
-   *   before 6 (`PooledConnectionIdleTimeout`), less elsewhere
+   * @source 90 s in Go (`IdleConnTimeout` of `http.DefaultTransport`) and Rust (`pool_idle_timeout` of reqwest), two
+   *   minutes in .NET before 6 (`PooledConnectionIdleTimeout`), less elsewhere
    */
   readonly keepAliveTimeoutMs: number;
-  /** How long nothing has been under way on a connection that is let go where there may be no more. */
+  /** How long a connection must have been without a request before it is closed to make room for others. */
   readonly leftBehindMs: number;
 }
 
@@ -70,13 +73,16 @@ export const defaultLimits: Limits = {
   leftBehindMs: 10_000,
 };
 
-/** Files that the store has open itself, and some that it may open. */
+/** Files that the store has open itself, and some more that it may open. */
 export const OWN_FILES = 100;
 
-/** How many connections there may be where so many files may be open: with none left, nobody could be answered. */
+/**
+ * The most connections when `openFiles` files may be open. There is always one, because otherwise no request could be
+ * answered.
+ */
 export function connectionsBeside(openFiles: number): number {
   return Math.max(1, Math.min(defaultLimits.connections, openFiles - OWN_FILES));
 }
 
-/** Seconds after which a client that was turned away for overload should come again. */
+/** Seconds after which a client that was refused because of overload should come again. */
 export const RETRY_AFTER_SECONDS = 1;

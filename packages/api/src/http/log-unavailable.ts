@@ -3,17 +3,17 @@ import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 
 const TOLD_EVERY_MS = 60_000;
-/** The server's log, as far as failures of requests are told to it. */
+/** The part of the server's log to which failures of requests are written. */
 export interface Log {
   error(fields: object, message: string): void;
 }
 
-/** By log, when a storage that is away is told of again. */
+/** For each log, when the next message about an unavailable storage is due. */
 const silentUntilMs = new WeakMap<Log, number>();
 
 /**
- * Logs why the storage does not do what a request needs, where that is why it failed. Of a server that is away that is said
- * once a minute: on a busy store thousands of requests a second meet it.
+ * Logs why a request failed, if the storage was the reason. A server that is away is logged once a minute: on a busy
+ * store thousands of requests a second fail because of it.
  */
 export function logUnavailable(log: Log, failure: unknown, ids: Readonly<Record<string, string>> = {}): void {
   const error = failure instanceof Refusal ? failure.cause : failure;

@@ -5,21 +5,21 @@ import { TURN_MS } from '@epitaph/core/turn.ts';
 import { wait } from '../wait.ts';
 import type { Limits } from './limits.ts';
 
-/** So long anybody may take, in milliseconds, even while others wait for the room that his answer has. */
+/** How long a client may take for its answer, in milliseconds, even while others wait for the room of that answer. */
 const PATIENCE_MS = 1_000;
 
 /**
- * Pages of feeds and queries, the largest answers: each takes its time to make, and stays in memory until its client has
- * taken it. A few milliseconds' worth of them is begun at a time, so that other requests come in between, and none while
- * too much is not taken. Who takes nothing is hung up on: after a while, or where others wait for that, soon.
+ * Pages of feeds and queries, the largest answers. Each takes time to make, and stays in memory until its client has
+ * read it. Only a few milliseconds' worth of pages are begun at a time, so that other requests get their turn, and none
+ * while too much is unread. A client that reads nothing is cut off: after a while, or soon if others wait for the room.
  */
 export class Pages {
   readonly #limits: Pick<Limits, 'pagesInFlight' | 'unsentBytes' | 'unsentTimeoutMs'>;
   readonly #waiting: (() => void)[] = [];
-  /** When the first one was begun in this turn of the event loop, if one was. */
+  /** When the first page was begun in this turn of the event loop, if one was. */
   #turnStartedMs: number | undefined;
   #underWay = 0;
-  /** Answers that are not taken yet, the oldest first. */
+  /** Answers that have not been read completely, the oldest first. */
   readonly #unsent = new Map<Writable, { readonly bytes: number; readonly sinceMs: number }>();
   #unsentBytes = 0;
   #isRelieving = false;
@@ -31,7 +31,7 @@ export class Pages {
   /**
    * Makes a page when it is its turn.
    *
-   * @param page is given a way to wait that lets other pages be made meanwhile
+   * @param page gets a function for waits during which other pages may be made
    */
   async make<Page>(page: (standAside: (wait: () => Promise<void>) => Promise<void>) => Promise<Page>): Promise<Page> {
     const turn = this.#enter();
@@ -48,7 +48,7 @@ export class Pages {
         } finally {
           if (!isOver) {
             await this.#enter();
-            // What makes the page may go on after its request was answered.
+            // The work on the page may go on after its request was answered.
             if (isOver) this.#leave();
             else isIn = true;
           }
@@ -77,12 +77,15 @@ export class Pages {
     this.#next();
   }
 
-  /** An answer of so many bytes was handed to its connection; small ones, which the system's buffers take, need not be told. */
+  /**
+   * Must be called when an answer was handed to its connection. Not needed for small ones, which fit into the system's
+   * buffers.
+   */
   handedOver(answer: Writable & { readonly socket: Socket | null }, bytes: number): void {
     const { socket } = answer;
-    // A test that injects its requests has no connection. Of who has left in the meantime nothing would tell any more.
+    // A test that injects its requests has no connection. And a client that has left meanwhile causes no further event.
     if (answer.writableFinished || answer.destroyed || !(socket instanceof Socket)) return;
-    // Whatever is taken begins this time anew, and the server sets its own when the answer is out.
+    // Each piece that is read starts this timeout again. The server sets its own when the answer has been sent.
     socket.setTimeout(this.#limits.unsentTimeoutMs);
     this.#unsent.set(answer, { bytes, sinceMs: systemClocks.monotonicMs() });
     this.#unsentBytes += bytes;

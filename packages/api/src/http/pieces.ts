@@ -1,7 +1,9 @@
-/** Pieces that are kept as they come. Each takes some 400 bytes beside its own, of which it may have one. */
+/**
+ * How many pieces are kept separately. Each takes about 400 bytes in addition to its own, which may be a single one.
+ */
 const PIECES = 1_000;
 
-/** A body as far as it has come. */
+/** The part of a body that has arrived. */
 export class Pieces {
   readonly #joined: Buffer[] = [];
   #pieces: Buffer[] = [];

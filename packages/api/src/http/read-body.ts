@@ -2,10 +2,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tooLarge } from '../cosmos/errors.ts';
 import { Pieces } from './pieces.ts';
 
-/** Of a body that is too large, at most. */
+/** The most bytes of an oversized body that are read and discarded. */
 const DISCARDED_BYTES = 64 * 1024 * 1024;
 
-/** Whether a request has a body that means something: with GET and HEAD none does. */
+/** Whether a request has a body that matters. With GET and HEAD none does. */
 export function hasBody({ method, headers }: IncomingMessage): boolean {
   if (method === 'GET' || method === 'HEAD') return false;
   const length = headers['content-length'];
@@ -13,12 +13,13 @@ export function hasBody({ method, headers }: IncomingMessage): boolean {
 }
 
 /**
- * Reads the body of a request. After one that is too large its connection ends, unless the client tells how much is left
- * to come and that is not too much: who is still sending it reads the answer only if the connection stays, and the server
- * discards the rest.
+ * Reads the body of a request. After a body that is too large the connection is closed, unless the client gave its
+ * length and the rest is small enough to be discarded: a client that is still sending reads the answer only if the
+ * connection stays open.
  *
- * @param mostBytes that it may have
- * @param done is called once: with the body, or with the reason why there is none
+ * @param mostBytes the most bytes that the body may have
+ *
+ * @param done called once, with the body or with the reason why there is none
  */
 export function readBody(
   request: IncomingMessage,

@@ -5,13 +5,13 @@ import { TLSSocket } from 'node:tls';
 const PIECE_BYTES = 64 * 1024;
 
 /**
- * Whether a body goes in pieces, as a large one does over TLS: of what is written at once there Node.js tells only when all
- * of it is taken, so that who takes it slowly would pass for one who takes nothing.
+ * Whether a body is sent in pieces, as a large one is over TLS. Node.js reports what was written to such a socket only
+ * when all of it has been taken, so a client that reads slowly would look like one that reads nothing.
  */
 export const goesInPieces = (socket: Socket | null, { length }: string | Buffer): boolean =>
   length > PIECE_BYTES && socket instanceof TLSSocket;
 
-/** Sends the body of an answer, in pieces if need be, and ends it. */
+/** Sends and ends the body of an answer, in pieces if necessary. */
 export function sendBody(
   answer: Writable & { readonly socket: Socket | null },
   body: string | Buffer,
@@ -26,7 +26,7 @@ export function sendBody(
   piecesOf(bytes.subarray(PIECE_BYTES)).pipe(answer);
 }
 
-/** The same bytes, some at a time. */
+/** The same bytes in pieces. */
 export function piecesOf(bytes: Buffer): Readable {
   const pieces = function* () {
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);

@@ -31,12 +31,15 @@ import { withoutPipelines } from './pipelining.ts';
 import { isManagement } from './planes.ts';
 import { hangUpOnUnsent } from './unsent.ts';
 
-// An import makes Node.js load what it has for web sockets, too, which takes some 25 ms of computing.
+// An import would make Node.js load its web sockets too, which takes about 25 ms of computing.
 const { createServer, STATUS_CODES } = process.getBuiltinModule('node:http');
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Of a route that takes no key. Its answers must be small, or share their bytes: there may be as many as connections. */
+    /**
+     * True for a route that needs no key. Its answers must be small or share their bytes, because there may be as many
+     * as connections.
+     */
     readonly isForAnyone?: boolean;
   }
 }
@@ -44,27 +47,30 @@ declare module 'fastify' {
 export interface ServerOptions {
   readonly store: StoreApi;
   readonly keys: KeyRing;
-  /** Whose identity tokens are taken; by default nobody's. */
+  /** Checks identity tokens; without it none are accepted. */
   readonly identities?: Identities | undefined;
   readonly limits?: Partial<Limits>;
   readonly consistency?: ConsistencyPolicy;
   readonly logger?: FastifyBaseLogger;
-  /** Origins of web pages that may call the data plane, `*` for all. */
+  /** Origins of web pages that may call the data plane, `*` for all. None by default. */
   readonly origins?: readonly string[] | undefined;
-  /** Whether scripts that clients store are run; by default they are. */
+  /** Whether the server runs the scripts that clients store; true by default. */
   readonly scripts?: boolean | undefined;
   /** Certificate and key as PEM text, for TLS. */
   readonly tls?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
-  /** Says of a request why it is refused whatever it asks for, if it is. */
+  /** Returns the error for a request that is refused whatever it asks for. */
   readonly guard?: ((request: IncomingMessage) => WireError | undefined) | undefined;
-  /** What else is on the server: the management plane. Each may register routes below `/_epitaph`. */
+  /** Registers the management plane. Each may register routes below `/_epitaph`. */
   readonly plugins?: readonly ((app: FastifyInstance) => void)[];
-  /** Answers targets that the router can't read, which are all the management plane's; in the data plane's shape by default. */
+  /**
+   * Answers targets that the router can't read. All of these are the management plane's. By default they are answered
+   * as in the data plane.
+   */
   readonly sendUnroutable?: (request: FastifyRequest, reply: FastifyReply, error: unknown) => FastifyReply;
 }
 
 /**
- * The server, complete and not listening: tests inject requests, the command line listens. The management plane is on a
+ * The complete server, not yet listening: tests inject requests, the command line listens. The management plane uses a
  * framework; the data plane is a function beside it (see {@link cosmosPlane}).
  */
 export function buildServer(options: ServerOptions): FastifyInstance {
@@ -75,9 +81,9 @@ export function buildServer(options: ServerOptions): FastifyInstance {
     headersTimeout: limits.requestTimeoutMs,
     requestTimeout: limits.requestTimeoutMs,
     keepAliveTimeout: limits.keepAliveTimeoutMs,
-    // Timeouts are looked at this often; Node's own 30 s would double ours.
+    // How often timeouts are checked. Node's own 30 s would double them.
     connectionsCheckingInterval: Math.min(5000, limits.requestTimeoutMs),
-    // Node.js would refuse it with an answer that says nothing.
+    // Node.js would refuse such a request with an answer that gives no reason.
     requireHostHeader: false,
   };
   const app = Fastify({
@@ -98,19 +104,19 @@ export function buildServer(options: ServerOptions): FastifyInstance {
       return createTlsServer({ ...http, ...tls }, bounded);
     },
     bodyLimit: limits.bodyBytes,
-    // A line for each request would cost more than the request, and say what the history says better.
+    // A line for each request would cost more than the request, and the history is a better record.
     logController: new LogController({ disableRequestLogging: true }),
-    // Nor has a request a logger of its own: what is told of one names it by its activity or correlation id.
+    // Requests have no logger of their own: messages name a request by its activity or correlation id.
     childLoggerFactory: (logger) => logger,
-    // While it closes, the store itself says so, in words that clients understand.
+    // While it closes, the store itself refuses requests in a form that clients understand.
     return503OnClosing: false,
     clientErrorHandler: answerUnreadable,
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       void (options.sendUnroutable ?? sendPlain)(request, reply, error);
-      // No hook is called for it.
+      // No hook is called for such a request.
       store.measurements.countRequest('management', 'none', reply.statusCode);
     },
-    // No route has a schema. What compiles them would take a tenth of a start to load.
+    // Routes have no schemas. Loading the schema compilers would take a tenth of a start.
     schemaController: { compilersFactory: { buildValidator: withoutSchemas, buildSerializer: withoutSchemas } },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 4096 },
     ...(options.logger === undefined ? { logger: false as const } : { loggerInstance: options.logger }),
@@ -132,7 +138,7 @@ export function buildServer(options: ServerOptions): FastifyInstance {
   }
   followConnections(app.server, limits.leftBehindMs);
   hangUpOnUnsent(app.server, limits.unsentTimeoutMs);
-  // Node.js would refuse what it does not know with an answer that says nothing.
+  // Node.js would refuse an unknown expectation with an answer that gives no reason.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
 
   app.setErrorHandler((error, request, reply) => sendPlain(request, reply, error));
@@ -171,8 +177,8 @@ const lacksHost = ({ headers, httpVersion }: IncomingMessage): boolean =>
   headers.host === undefined && httpVersion === '1.1';
 
 /**
- * Turns away what there is no room for. What anyone may ask takes no room: it would be anyone's to take, and whether the
- * server is well must be answered under load most of all.
+ * Refuses requests for which there is no room. A request that needs no key takes no room, because anyone could use all
+ * of it. Also, health checks must be answered under load most of all.
  */
 function limitInFlight(app: FastifyInstance, inFlight: InFlight): void {
   const turnedAway = () => new WireError('unavailable', 'The server is overloaded; try again.');
@@ -185,31 +191,37 @@ function limitInFlight(app: FastifyInstance, inFlight: InFlight): void {
   });
 }
 
-/** Called for a route that has a schema, of which there is none. */
+/** Called for a route with a schema, and there are none. */
 function withoutSchemas(): never {
   throw new Error('Routes have no schemas here: what comes from outside is read with zod.');
 }
 
 /**
- * Has a connection over TLS read as a stream, which listening to its data does, instead of by Node's parser right from the
- * handle. While a large answer is on its way Node pauses that parser at the next request, and yet hands it what is already
- * decrypted of the request's body, which then counts as unreadable ("Parse Error: Paused"); a stream keeps it.
+ * Makes a TLS connection be read as a stream, which listening to its data does, and not by Node's parser directly from
+ * the handle. While a large answer is being sent, Node pauses that parser at the next request, but still gives it the
+ * part of the request's body that is already decrypted. That then counts as unreadable ("Parse Error: Paused"). A
+ * stream keeps it.
  */
 const readByStream = (socket: Socket): void => void socket.on('data', () => undefined);
 
-/** HTTP/1.1 is all that is spoken. Whom HTTP/2 alone will do is let in all the same, for nothing can be said to it before. */
+/**
+ * Selects HTTP/1.1, the only protocol of this server. A client that offers only HTTP/2 is let in, because it can't be
+ * told the reason earlier.
+ */
 const chooseProtocol = ({ protocols }: { readonly protocols: readonly string[] }): string | undefined =>
   ['http/1.1', 'h2'].find((protocol) => protocols.includes(protocol));
 
-/** Frames of HTTP/2: SETTINGS without any, and GOAWAY that says HTTP_1_1_REQUIRED: clients come back with that then. */
+/**
+ * HTTP/2 frames: an empty SETTINGS, and a GOAWAY with HTTP_1_1_REQUIRED, after which clients come back with HTTP/1.1.
+ */
 const SETTINGS = Buffer.from('000000040000000000', 'hex');
 const HTTP_1_1_REQUIRED = Buffer.from('000008070000000000000000000000000d', 'hex');
 const FRAME_HEAD_BYTES = 9;
-/** Of a frame where nothing else was agreed. */
+/** The largest frame unless agreed otherwise. */
 const MAX_FRAME_BYTES = 16_384;
 const HEADERS = 1;
 
-/** What fails outside of both planes is answered in the shape of the data plane. */
+/** Answers errors outside of both planes in the form of the data plane. */
 function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown): FastifyReply {
   const described = describeError(error);
   const activityId = randomUUID();
@@ -227,28 +239,28 @@ function sendPlain(request: FastifyRequest, reply: FastifyReply, error: unknown)
     .send(errorBody(shape.code, described?.message ?? 'An internal error occurred.', activityId));
 }
 
-/** Milliseconds that a client has to read why it is hung up on, and to close its own side. */
+/** Milliseconds that a client has to read why it is cut off, and to close its own side. */
 const LINGER_MS = 1000;
 
-/** The connections whose clients have been told. */
+/** The connections whose clients have been told why. */
 const hungUp = new WeakSet<Socket>();
 
-/** What Node's parser says of bytes that it can't go on with. */
+/** The error of Node's parser for bytes that it can't read. */
 interface Unreadable extends Error {
   readonly code?: string;
   readonly bytesParsed?: number;
-  /** A Buffer, whatever its type says. */
+  /** A Buffer, contrary to its type. */
   readonly rawPacket?: unknown;
 }
 
 /**
- * Answers what isn't HTTP, takes too long to arrive or has too large a head: there is no request to route then. Whoever
- * has sent it behind a request would take what is said of it for the answer to that, which comes first.
+ * Answers data that isn't HTTP, takes too long to arrive or has too large a head; it can't be routed as a request. If
+ * it follows a request, the client would take this answer for the answer to that request, so that one is sent first.
  */
 function answerUnreadable(error: Unreadable, socket: Socket): void {
-  // Where TLS did not come about nothing can be said, and waiting for it to be taken would keep the connection for ever.
+  // If TLS failed, nothing can be sent, and waiting for it to be read would keep the connection for ever.
   const isOfTls = /^ERR_(TLS|SSL)_/.test(error.code ?? '');
-  // What it sent before it could read the answer must not cut that off.
+  // Data that the client sent before it could read the answer must not cut the answer off.
   if (hungUp.has(socket)) return;
   if (isOfTls || error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
     socket.destroy();
@@ -261,13 +273,13 @@ function answerUnreadable(error: Unreadable, socket: Socket): void {
   }
   const refuse = (): void => {
     const answer = nextAnswer(socket);
-    // To a request that has come whole.
+    // It answers a request that has arrived completely, so it comes first.
     if (answer?.req.complete === true) {
       answer.once('close', refuse);
       return;
     }
     if (!socket.writable) return;
-    // In the middle of an answer it would be taken for a part of that.
+    // In the middle of an answer, this one would be taken for a part of it.
     if (answer?._headerSent === true) {
       socket.destroy();
       return;
@@ -279,21 +291,21 @@ function answerUnreadable(error: Unreadable, socket: Socket): void {
 }
 
 /**
- * An answer, and whether some of it is out.
+ * An answer, and whether a part of it has been sent.
  *
- * @source `socketOnError` of Node's HTTP server, which looks at the same before it answers 400 by itself
+ * @source `socketOnError` of Node's HTTP server, which checks the same before it answers 400 by itself
  */
 interface NextAnswer extends ServerResponse {
   readonly _headerSent?: boolean;
 }
 
-/** The answer that is next on a connection. */
+/** The next answer on a connection. */
 const nextAnswer = (socket: Socket & { readonly _httpMessage?: NextAnswer | null }): NextAnswer | undefined =>
   socket._httpMessage ?? undefined;
 
 /**
- * Tells why when the first request comes: the Rust client hears nothing but "connection closed" of what is said before, and
- * fails instead of coming back.
+ * Refuses HTTP/2 when the first request comes. If it were refused earlier, the Rust client would only see "connection
+ * closed", and fail without coming back with HTTP/1.1.
  */
 async function refuseHttp2({ rawPacket, bytesParsed }: Unreadable, socket: Socket): Promise<void> {
   const asked = new AbortController();
@@ -334,7 +346,7 @@ function refusal({ shape, message }: { readonly shape: WireShape; readonly messa
   const body = errorBody(shape.code, message, activityId);
   return [
     `HTTP/1.1 ${shape.status} ${STATUS_CODES[shape.status]}`,
-    // A server that has a clock says what it shows (RFC 9110, 6.6.1).
+    // A server with a clock must send its time (RFC 9110, 6.6.1).
     `date: ${httpTime(systemClocks.wallMs())}`,
     'content-type: application/json',
     `content-length: ${Buffer.byteLength(body)}`,

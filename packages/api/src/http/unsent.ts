@@ -2,13 +2,14 @@ import type { Server, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 
 /**
- * Hangs up on clients that take nothing of an answer: until it is out its request has its place among those under way.
- * Small answers are no exception. The system's buffers take some, but not those of a client that asks again and again.
+ * Hangs up on clients that read nothing of an answer: until it has been sent, its request keeps its place among those
+ * under way. This includes small answers. The system's buffers take some of them, but not those of a client that asks
+ * again and again.
  *
- * @param afterMs how long it takes nothing, in milliseconds
+ * @param afterMs how long the client reads nothing, in milliseconds
  */
 export function hangUpOnUnsent(server: Server, afterMs: number): void {
-  // Whatever is taken begins this time anew, and the server sets its own when the answer is out.
+  // Each piece that is read starts this timeout again. The server sets its own when the answer has been sent.
   function handedOver(this: ServerResponse): void {
     if (this.writableLength > 0 && this.socket instanceof Socket) this.socket.setTimeout(afterMs);
   }
