@@ -68,7 +68,6 @@ type Storage = Omit<SqliteStorage, 'vault' | 'readModels' | 'proof' | 'backupSou
  *
  * @throws {BadConnectionString | FolderInUse | UnusableFile | UnusableServer} with a message for the operator who
  *   starts the store
- *
  * @throws {StorageUnavailable} when a server that it needs can't be reached
  */
 export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<Store> {

@@ -32,7 +32,6 @@ function measureReported(told: unknown): Measure {
  * the server ends work that no client waits for.
  *
  * @throws ServerUnreachable
- *
  * @throws ServerRefused also `busy`, when the server stops before the work is done
  */
 export async function follow<Result>(

@@ -144,7 +144,7 @@ async function exportMaster(invocation: Invocation, file: string): Promise<numbe
   }
   const text = (given ?? readText(source)).trim();
   const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
-  // Checks that the new key opens the vault. Otherwise it might turn out only years later that the key in the safe
+  // Checks that the key opens the vault. Otherwise it might turn out only years later that the key in the safe
   // opens nothing.
   checkMasterKey(path.join(folder, 'vault.db'), readMasterKey(text));
   if (file === '-') print(text);

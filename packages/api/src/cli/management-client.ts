@@ -64,7 +64,6 @@ export class ManagementClient {
 
   /**
    * @param ca certificates, PEM, of the authorities to trust instead of those of Node.js
-   *
    * @param onEarlier called with the rids of deleted containers of the requested name, which an answer leaves out
    */
   constructor(endpoint: string, key: string, ca?: Buffer, patience = PATIENCE, onEarlier = (_rids: string) => {}) {

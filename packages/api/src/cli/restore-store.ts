@@ -30,7 +30,6 @@ export interface RestoredStore extends Pick<
  * before all of that is done. If it is cut short at any point, the same restore begins again.
  *
  * @throws {UnusableFile | FolderInUse} with a message for the operator; then nothing is left in `to`
- *
  * @throws {StorageUnavailable} with such a message when the event log's server went away or is not up yet
  */
 export async function restoreStore(options: RestoreStoreOptions): Promise<RestoredStore> {

@@ -39,7 +39,6 @@ const SECOND_SIGNAL_AFTER_MS = 500;
  * Runs the store until a signal ends it.
  *
  * @returns the exit code
- *
  * @throws BadConfiguration, or an error of a storage adapter, for anything that the operator can fix
  * @throws StorageUnavailable when a server that it needs is away or not up yet: the same start may work a little later
  */

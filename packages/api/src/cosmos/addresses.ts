@@ -10,7 +10,6 @@ import { parseTarget, type Target } from './target.ts';
  * names. It is signed like a request for the container's items.
  *
  * @source `GatewayAddressCache` of the .NET client's public source
- *
  * @throws WireError 400 for a request that does not say for what
  */
 export function addressesTarget(raw: string, maxCharacters: number): Target {
@@ -37,7 +36,6 @@ const HTTPS_PORT = 443;
  *
  * @throws WireError 400 if the host is an IPv6 address: clients never write to an address with a bracket in it, and
  *   look for another one for half a minute
- *
  * @source `PerProtocolPartitionAddressInformation` of the .NET client's public source
  */
 export function answerAddresses(request: CosmosRequest): Answer {

@@ -122,7 +122,6 @@ function ifNoneMatchOf({ type, ifMatch, ifNoneMatch }: SentOperation): string | 
  * The operation for the store.
  *
  * @param header the partition key header, for operations without a key of their own
- *
  * @throws WireError or Refusal for an operation that can't be carried out
  */
 export function toStore(

@@ -32,7 +32,6 @@ export function showConsistency(policy: ConsistencyPolicy): Readonly<Record<stri
  * The level of a request: the one that it asks for, or the account's.
  *
  * @param asked `x-ms-consistency-level`
- *
  * @throws WireError 400 for an unknown level, and for one that is stronger than the account's
  */
 export function consistencyOf(asked: string | undefined, { level }: ConsistencyPolicy): ConsistencyLevel {
@@ -63,7 +62,6 @@ const strategies: ReadonlyMap<string, ConsistencyLevel> = new Map([
  * The level of a request that may name a read consistency strategy. The strategy takes precedence over the level.
  *
  * @param strategy `x-ms-cosmos-read-consistency-strategy`
- *
  * @param asked `x-ms-consistency-level`
  * @source `ReadConsistencyStrategy` of the .NET and the Java client; `apply_read_consistency_strategy` of the Rust
  *   client, whose patches begin with a read of the latest committed version

@@ -147,7 +147,6 @@ export interface ContainerBody {
  * Reads the body of a container's create or replace, and fills in the defaults that Cosmos DB fills in.
  *
  * @param current the definition that a replace starts from; a body without a partition key or unique keys keeps its own
- *
  * @param legacy true for a protocol older than partition keys: without one the system's own is taken, and kinds of
  *   indexes are kept at their paths
  * @throws WireError 400

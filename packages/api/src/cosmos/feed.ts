@@ -239,7 +239,6 @@ export function planToRunBy(
  * that allows it, however many ranges there are.
  *
  * @throws QueryError for a text that is no query
- *
  * @source `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
  *   https://github.com/Azure/azure-cosmos-dotnet-v3
  */
@@ -275,7 +274,6 @@ export function isMerged({ sql, parameters }: QueryBody, request: CosmosRequest,
  * for them, and look for the description of the search before that.
  *
  * @param container undefined for a feed of other resources, which has one range
- *
  * @throws QueryError for a text that is no query, and for a query that clients can't merge
  * @throws WireError 400 for a query that this client can't merge
  */

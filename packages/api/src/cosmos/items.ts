@@ -324,8 +324,8 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 /**
  * Sends clients that did not ask for a plan to run a query by its plan, in the cases in which Cosmos DB does so too.
  * For a vector search the plan has what the clients check. Groups over several ranges are merged by the client,
- * including keys that are undefined. Clients that do not state their capabilities may not be able to, and get the
- * groups merged by the server.
+ * also those whose key is undefined. A client that does not state its capabilities may not be able to merge groups, so
+ * the server merges them for it.
  *
  * @throws WireError 400 with substatus 1004, and the plan
  */

@@ -12,7 +12,6 @@ import { badRequest, WireError } from './errors.ts';
  * Reads the partition key header of a request.
  *
  * @returns the canonical key and whether it names all components, or undefined without a header
- *
  * @throws WireError 400 for anything but a JSON array of components. If the number of components differs from the
  *   container's, the substatus is 1001, upon which clients read its definition again (`PartitionKeyMismatchRetryPolicy`
  *   of the .NET and the Java client)

@@ -23,7 +23,6 @@ export const sessionTokenFor = (version: string | undefined, token: string): str
  * separated by commas for several ranges.
  *
  * @returns undefined when there is no token
- *
  * @throws WireError 400 for an invalid token
  */
 export function positionIn(token: string | undefined): number | undefined {

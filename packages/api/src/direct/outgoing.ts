@@ -30,7 +30,6 @@ export class Outgoing {
 
   /**
    * @param message nothing else may be written to the socket
-   *
    * @param taken called when all of it has been taken, or when it is certain that it will not be
    */
   send(message: readonly Buffer[], taken: (error?: Error | null) => void = () => {}): void {

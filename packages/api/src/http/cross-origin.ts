@@ -9,7 +9,6 @@ const MAX_AGE_SECONDS = 7_200;
  * that answers, so that a page can also read why it was refused.
  *
  * @param origins as browsers send them, or `*` for every page
- *
  * @param isOpen whether a target may be read from other origins
  * @source WHATWG, Fetch, "CORS protocol"
  */

@@ -66,7 +66,6 @@ export class KeyRing {
   /**
    * @param storeMs the store's own time, which goes on steadily when the system's clock has jumped: dates may be near
    *   either
-   *
    * @throws RangeError for a key that is not base64 of at least 32 bytes
    */
   constructor(texts: KeyTexts, nowMs: () => number = systemClocks.wallMs, storeMs = nowMs) {

@@ -18,7 +18,6 @@ export function hasBody({ method, headers }: IncomingMessage): boolean {
  * connection stays open.
  *
  * @param mostBytes the most bytes that the body may have
- *
  * @param done called once, with the body or with the reason why there is none
  */
 export function readBody(

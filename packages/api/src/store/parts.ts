@@ -74,7 +74,7 @@ interface UnderWay {
 /** What all parts of the store share: the ports, the live projector, and the order of commands. */
 export class StoreParts {
   readonly ports: StorePorts;
-  /** Runs one command at a time for each item: of two at once, one would lose the append and have to decide again. */
+  /** Runs one command at a time for each item: if two ran at once, one would lose the append and have to decide again. */
   readonly itemOrder = new KeyedMutex();
   /**
    * Runs a container's own commands. Items and readers wait for the command under way, so that no one sees it half
@@ -82,7 +82,7 @@ export class StoreParts {
    */
   readonly containerOrder = new CommandOrder();
   /**
-   * Runs one command of a kind at a time on what a container retains or erases on request: of two at once, one would
+   * Runs one command of a kind at a time on what a container retains or erases on request: if two ran at once, one would
    * lose the append and have to decide again.
    */
   readonly retentionOrder = new KeyedMutex();
@@ -360,7 +360,6 @@ export class StoreParts {
    * Registers a write that is about to replace the write with these times.
    *
    * @param decidedAtMs the time at which the write is decided
-   *
    * @returns false when the write must be decided again at a later time. Either the deadline has passed since
    *   `decidedAtMs`, and readers may know; or it had passed before, but another policy began since then, perhaps before
    *   the deadline

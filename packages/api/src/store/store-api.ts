@@ -56,7 +56,6 @@ export interface StoreApi
    *
    * @param options `pausePurge`: the caller that pauses the purge at the same time. Then nothing that is overdue by the
    *   new time is erased before the pause is recorded, or the purge is resumed, even if recording fails at first.
-   *
    * @returns the jump that was accepted, undefined if there was none
    */
   confirmClock(options?: { readonly pausePurge?: Caller | undefined }): Promise<ClockJump | undefined>;

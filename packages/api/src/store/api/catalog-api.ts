@@ -88,8 +88,8 @@ export interface CatalogApi {
    */
   settleNames(database: string | undefined, container: string | undefined, isSure?: boolean): Promise<void> | undefined;
   /**
-   * Remembers what has a name. The returned function finds out what has it by now on any node, and says whether that is
-   * something else. Undefined when there is only one node.
+   * Remembers what has a name now. The returned function checks on all nodes whether something else has the name by
+   * then. Undefined when there is only one node.
    */
   whoHas(database: string | undefined, container: string | undefined): (() => Promise<boolean>) | undefined;
   listContainers(database: string): readonly ContainerState[];

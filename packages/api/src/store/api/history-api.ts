@@ -112,7 +112,6 @@ export interface HistoryApi {
    * The container's own facts: creation, policies, deletion.
    *
    * @param afterRevision only facts after that revision
-   *
    * @param limit the most facts; all by default
    */
   containerHistory(container: ContainerState, afterRevision?: number, limit?: number): Promise<readonly HistoryEntry[]>;

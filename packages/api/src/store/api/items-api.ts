@@ -117,7 +117,6 @@ export interface ItemsApi {
    * Carries out operations in order; each sees what those before it did. Either all of them are recorded or none.
    *
    * @param options.dryRun only decides, and writes nothing
-   *
    * @throws Refusal not-supported when several streams must be appended to at once and the log can't do that
    */
   batchItems(

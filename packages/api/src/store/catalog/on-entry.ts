@@ -19,7 +19,7 @@ interface EntryCommand<State, Event extends Recordable, Refusal> {
   readonly versions: Readonly<Record<Event['type'], number>>;
   /** The entry in the read models. If the log has lost a part of it, the entry can still be deleted. */
   readonly known?: () => State | undefined;
-  /** Runs one command at a time: of two at once, one would lose the append and have to decide again. */
+  /** Runs one command at a time: if two ran at once, one would lose the append and have to decide again. */
   readonly order?: KeyedMutex;
 }
 

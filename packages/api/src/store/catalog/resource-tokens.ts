@@ -60,9 +60,9 @@ export class ResourceTokens {
     const user = catalog.entry('user', userRid)?.state;
     const database = user === undefined ? undefined : catalog.databaseByRid(user.databaseRid);
     const permission = user?.permissions.find((each) => each.birth === birth);
-    // The database whose secret made the token is unknown. Rids come from names, which a stranger may guess, but etags
-    // can't be guessed. So a caller that was never shown a permission can't make the vault create a secret, nor learn
-    // from the time of the answer which users exist.
+    // It is unknown, or not known any more, whose secret to check the token with. Rids come from names, which a
+    // stranger may guess, but etags can't be guessed. So a caller that was never shown a permission can't make the
+    // vault create a secret, nor learn from the time of the answer which users exist.
     if (user === undefined || database?.status !== 'live' || permission?.etag !== `"${etag}"`)
       return refused('revoked');
     const expected = signatureOf(await this.#secret(user.databaseRid), payload);

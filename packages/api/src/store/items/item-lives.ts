@@ -71,7 +71,6 @@ export async function* livesOfItem(log: EventLog, prefix: string): AsyncGenerato
  * been written, even if the log has lost every event of it.
  *
  * @returns the life and the last event of its stream; undefined if the read models know none
- *
  * @throws {UnreadableEvent} when the log has no event of that life, so that it is not taken for one that never was
  */
 export async function lastKnownLife(

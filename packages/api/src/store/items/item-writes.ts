@@ -174,7 +174,6 @@ export class ItemWrites {
    * Begins a new life with the content of an ended one. The ended life stays as it is.
    *
    * @param options.asLife the number that the new life must get; any other means that the item was written since
-   *
    * @throws Refusal item-not-found, already-exists, content-erased
    */
   async recover(

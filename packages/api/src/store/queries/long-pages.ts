@@ -65,7 +65,6 @@ export class LongPages<Made extends Making> {
    * Waits for a page for a limited time.
    *
    * @param make begins the page; its work must end, and may fail, when the signal is aborted
-   *
    * @returns the page, and, if it isn't ready, the id by which the client must ask for it again
    * @throws the reason of the request's signal, if that is aborted
    */

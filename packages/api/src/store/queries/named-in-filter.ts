@@ -3,14 +3,14 @@ import type { ContainerDefinition } from '@epitaph/core/container/definition.ts'
 import { isKeyComponent, type KeyComponent, partitionKeyPaths } from '@epitaph/core/partition-key/canonical-key.ts';
 import type { Json, PathComparison, PathEquality, Pushdown } from '@epitaph/query';
 
-/** Keys at most that a query's filter is taken to name: of more, only what they begin with is told apart. */
+/** The most keys that a query's filter may name. If it names more, only their leading components are used. */
 const MAX_KEYS = 10_000;
 
 type Comparisons = readonly Pick<PathComparison, 'path' | 'op' | 'values'>[];
 
 /**
- * The partition keys that a query's filter names, each by its leading components or by all of them: no document with
- * another can match. One without components is any key.
+ * The partition keys that a query's filter names, each by all of its components or only the leading ones. No document
+ * with another key can match. A key without components stands for every key.
  */
 export function partitionKeysIn(
   { paths, alternatives = [] }: Pick<Pushdown, 'paths' | 'alternatives'>,
@@ -19,7 +19,7 @@ export function partitionKeysIn(
   const named = keysNamed(paths, definition);
   const isWhole = named.every((key) => key.length === definition.partitionKey.paths.length);
   if (alternatives.length === 0 || isWhole) return named;
-  // Each alternative says more of the keys than what they have in common.
+  // Each alternative says more about the keys than what the alternatives have in common.
   const byAlternative = apart(
     alternatives.flatMap((parts) =>
       keysNamed(
@@ -31,7 +31,7 @@ export function partitionKeysIn(
   return byAlternative.length <= MAX_KEYS && byAlternative.every(({ length }) => length > 0) ? byAlternative : named;
 }
 
-/** The same of conditions that hold together. */
+/** As {@link partitionKeysIn}, for conditions that must all hold. */
 function keysNamed(conditions: Comparisons, definition: ContainerDefinition): readonly (readonly KeyComponent[])[] {
   let keys: readonly (readonly KeyComponent[])[] = [[]];
   for (const path of partitionKeyPaths(definition)) {
@@ -47,7 +47,7 @@ function keysNamed(conditions: Comparisons, definition: ContainerDefinition): re
   return apart(keys);
 }
 
-/** The keys, each once, and none that begins with another. */
+/** The keys, each once, without those that begin with another one. */
 function apart(keys: readonly (readonly KeyComponent[])[]): readonly (readonly KeyComponent[])[] {
   const named = new Map(keys.map((key) => [JSON.stringify(key), key]));
   return [...named.values()].filter(
@@ -56,8 +56,8 @@ function apart(keys: readonly (readonly KeyComponent[])[]): readonly (readonly K
 }
 
 /**
- * The items that a query's filter names by id and whole partition key: none but these can match. Undefined when it
- * doesn't say, or says very many.
+ * The items that a query's filter names by id and whole partition key. No other item can match. Undefined when the
+ * filter names none in this way, or very many.
  *
  * @param known the partition key that the request itself has named
  */
@@ -69,7 +69,7 @@ export function itemsIn(
   const isId = ({ path }: Pick<PathEquality, 'path'>): boolean => path.length === 1 && path[0] === 'id';
   const namedBy = (id: Json | undefined, conditions: Comparisons): readonly ItemName[] | undefined => {
     if (typeof id !== 'string') return undefined;
-    // Where the partition key is the id, the id alone says it all.
+    // If the partition key is the id, the id alone names the item.
     const keys = keysNamed([{ path: ['id'], op: '=', values: [id] }, ...conditions], definition);
     if (keys.some(({ length }) => length < definition.partitionKey.paths.length)) return undefined;
     return keys.map((key) => ({ id, partitionKey: JSON.stringify(key) }));
@@ -89,7 +89,7 @@ export function itemsIn(
   );
 }
 
-/** Items at most that are looked up by name where several keys are named for an id. */
+/** The most items that are looked up by name when several keys are named for an id. */
 const MAX_NAMED = 1000;
 
 function collected(parts: readonly (readonly ItemName[] | undefined)[]): readonly ItemName[] | undefined {

@@ -171,7 +171,6 @@ export class Queries {
    * The items from which a query's rows come, as of now.
    *
    * @returns undefined when there are more than `most`
-   *
    * @throws Refusal bad-request for a query whose rows don't each come from one document
    * @throws QueryError for a query that lacks a parameter: without the error it would silently find nothing, or
    *   everything

@@ -79,8 +79,8 @@ const RESUME = 'erasures';
  *
  * So an erasure that a crash has cut short is carried out at the next start, or as soon as the clock is trusted then.
  * One that a fault has cut short is carried out when the fault is over, and one left by a node that never starts again
- * by another node. If the item was written again meanwhile, that life came after the request and stays. If its key was
- * destroyed before, that is recorded too.
+ * by another node. If the item was written again meanwhile, that life came after the request and stays, unless its key
+ * has been destroyed before this is noticed; then that is recorded too.
  */
 export class Erasures {
   readonly #parts: StoreParts;

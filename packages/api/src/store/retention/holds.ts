@@ -299,7 +299,6 @@ export class Holds {
    * same time: if it then failed, it would remove this one as its own.
    *
    * @param newHold makes the hold with the time at which it is called
-   *
    * @returns the other node's hold once it is recorded
    */
   async #placeNew(container: ContainerState, holdId: string, newHold: () => VaultHold): Promise<KnownHold | undefined> {

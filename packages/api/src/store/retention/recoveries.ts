@@ -249,7 +249,6 @@ export class Recoveries {
 
   /**
    * @param revision of a write; the last one when not given
-   *
    * @returns undefined when the content is erased
    * @throws Refusal item-not-found when there is no such write
    */
