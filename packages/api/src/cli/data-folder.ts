@@ -19,7 +19,7 @@ export async function clockOf(folder: string): Promise<'system' | 'manual'> {
   return readFacts(folder)?.clock ?? 'system';
 }
 
-/** The server with the event log of a folder, if the log is on a server and that was recorded or named. */
+/** The server with the event log of a folder, if its log is on a server and the server was named. */
 export async function eventStoreOf(invocation: Invocation, folder: string): Promise<string | undefined> {
   const { readFacts } = await import('@epitaph/storage/sqlite/data-folder.ts');
   return readFacts(folder)?.log === undefined ? undefined : givenEventStore(invocation);

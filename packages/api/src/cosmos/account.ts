@@ -9,7 +9,7 @@ const REGION = 'Local';
 /** Means without a limit, up to the longest text of a query, as in Cosmos DB. */
 const ANY_NUMBER = 2_147_483_647;
 
-/** Bounds by which the .NET client on Windows plans queries, and refuses longer ones without asking. */
+/** Bounds for queries. The .NET client on Windows plans queries itself, and refuses those beyond these bounds. */
 const QUERY_ENGINE = JSON.stringify({
   maxSqlQueryInputLength: 262_144,
   maxJoinsPerSqlQuery: 10,

@@ -6,8 +6,8 @@ import { containerOf, methodNotAllowed, owner, type Answer, type CosmosRequest }
 import { parseTarget, type Target } from './target.ts';
 
 /**
- * The request for addresses, which clients in direct mode send first, as a target below the container whose ranges it
- * names. It is signed like a request for the container's items.
+ * The request for the addresses of ranges, which clients in direct mode send first. It becomes a target below the
+ * container of the ranges, and is signed like a request for the container's items.
  *
  * @source `GatewayAddressCache` of the .NET client's public source
  * @throws WireError 400 for a request that does not say for what

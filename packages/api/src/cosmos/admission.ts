@@ -34,7 +34,7 @@ export interface Admitted {
   readonly consistency: ConsistencyLevel;
   /** The store, or the part of it that the holder of a token may use. */
   readonly store: StoreApi;
-  /** True for a resource token. It is for one container, which exists on this node. */
+  /** True for a resource token. It is for one container, which this node knows. */
   readonly isByToken: boolean;
 }
 

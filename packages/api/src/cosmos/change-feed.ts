@@ -98,7 +98,7 @@ function modifiedSinceOf({ headers }: CosmosRequest): number | undefined {
   const text = headerText(headers, 'if-modified-since');
   if (text === undefined || text === '') return undefined;
   const atMs = parseHttpDate(text);
-  // An invalid time is not ignored, as HTTP demands for pages, because the feed would then begin at its beginning.
+  // HTTP ignores an invalid time. Here it is refused, because the feed would otherwise begin at its beginning.
   if (atMs === undefined) {
     throw badRequest(`The value '${text.slice(0, 100)}' specified for the header 'If-Modified-Since' is invalid.`);
   }

@@ -50,7 +50,7 @@ export function consistencyOf(asked: string | undefined, { level }: ConsistencyP
   return wanted;
 }
 
-/** What a read needs, whatever the account's level is, as levels. */
+/** The level that each read consistency strategy stands for, whatever the account's level is. */
 const strategies: ReadonlyMap<string, ConsistencyLevel> = new Map([
   ['eventual', 'Eventual'],
   ['session', 'Session'],

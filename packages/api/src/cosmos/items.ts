@@ -323,9 +323,9 @@ async function listItems(request: CosmosRequest, container: ContainerState): Pro
 
 /**
  * Sends clients that did not ask for a plan to run a query by its plan, in the cases in which Cosmos DB does so too.
- * For a vector search the plan has what the clients check. Groups over several ranges are merged by the client,
- * also those whose key is undefined. A client that does not state its capabilities may not be able to merge groups, so
- * the server merges them for it.
+ * For a vector search the plan has what the clients check. Groups over several ranges are merged by the client, also
+ * those whose key is undefined. A client that does not state its capabilities may not be able to merge groups, so the
+ * server merges them for it.
  *
  * @throws WireError 400 with substatus 1004, and the plan
  */
@@ -446,8 +446,8 @@ const milliseconds = (value: number): string => Math.max(0, value).toFixed(2);
 const millisecondsTaken = (value: number): string => milliseconds(value > 0 ? Math.max(0.01, value) : 0);
 
 /**
- * There is no `;` at the end, because the JavaScript client throws an error over one. Times that are not measured apart
- * are 0: evaluating and writing the answer are part of executing.
+ * The header with the metrics of a query. It does not end with `;`, because the JavaScript client throws an error then.
+ * Times that are not measured separately are 0: evaluating and writing the answer are part of executing.
  */
 function queryMetricsHeader(
   headers: CosmosRequest['headers'],

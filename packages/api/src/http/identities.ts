@@ -74,8 +74,7 @@ const FETCH_TIMEOUT_MS = 5_000;
 /**
  * How long an issuer's last keys are used while they can't be fetched again: an hour, as in the libraries of Entra ID.
  *
- * @source
- *   https://learn.microsoft.com/dotnet/api/microsoft.identitymodel.tokens.baseconfigurationmanager.lastknowngoodlifetime
+ * @source https://learn.microsoft.com/dotnet/api/microsoft.identitymodel.tokens.baseconfigurationmanager.lastknowngoodlifetime
  */
 const LAST_KEYS_MS = 60 * 60 * 1000;
 /**
