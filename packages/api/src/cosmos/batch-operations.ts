@@ -26,7 +26,6 @@ const numberedTypes: ReadonlyMap<unknown, OperationType> = new Map([
   [20, 'Upsert'],
 ]);
 
-/** One operation as the client sent it. */
 export interface SentOperation {
   readonly type: OperationType;
   readonly id: unknown;
@@ -39,7 +38,7 @@ export interface SentOperation {
   readonly minimal: boolean;
 }
 
-/** The operation for the store. */
+/** An operation in the form that the store takes, or a rename, which takes two of them. */
 export type Asked = BatchOperation | Rename;
 
 /** @throws WireError for a body that is no batch, or too large a batch */
@@ -119,7 +118,7 @@ function ifNoneMatchOf({ type, ifMatch, ifNoneMatch }: SentOperation): string | 
 }
 
 /**
- * The operation for the store.
+ * What an operation asks of the store.
  *
  * @param header the partition key header, for operations without a key of their own
  * @throws WireError or Refusal for an operation that can't be carried out

@@ -41,7 +41,6 @@ export async function answerCharged(request: CosmosRequest): Promise<Answer> {
   }
 }
 
-/** The charge for a request that ends in an error. */
 export function chargeOfError({ method, headers }: Pick<CosmosRequest, 'method' | 'headers'>, error: unknown): number {
   const worked = error instanceof Error ? workUntil.get(error) : undefined;
   if (worked !== undefined) return charge.refusedQuery(worked.examined, worked.extraWork);

@@ -8,7 +8,7 @@ import { isDamage, PartUnreadable } from '../store/damage.ts';
 export interface WireShape {
   readonly status: number;
   readonly substatus?: number;
-  /** The code in the body. */
+  /** The `code` of the body. */
   readonly code: string;
   /** Seconds after which a client may try again. */
   readonly retryAfterSeconds?: number;
@@ -219,7 +219,6 @@ function describeHttpError(
   return undefined;
 }
 
-/** The body of an error. */
 export function errorBody(code: string, message: string, activityId: string, additionalErrorInfo?: string): string {
   return JSON.stringify({ code, message: `${message}\r\nActivityId: ${activityId}`, additionalErrorInfo });
 }

@@ -29,7 +29,6 @@ import {
   type CosmosRequest,
 } from './request.ts';
 
-/** The owner of an offer. */
 type Owner =
   | { readonly kind: 'container'; readonly state: ContainerState }
   | { readonly kind: 'database'; readonly state: DatabaseState };

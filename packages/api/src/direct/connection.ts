@@ -53,7 +53,6 @@ interface DirectSurroundings {
   readonly answer: AnswerDirect;
   /** Called for each request that begins. */
   readonly onRequest: (reply: DirectReply) => void;
-  /** The log's position. */
   readonly headPosition: () => number;
 }
 

@@ -10,7 +10,6 @@ export interface ReplyTo {
   readonly activityId: string;
   readonly transportId: number;
   readonly clientVersion: string;
-  /** The log's position. */
   readonly headPosition: () => number;
 }
 

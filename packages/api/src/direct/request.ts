@@ -150,7 +150,6 @@ const NAMES: readonly (readonly [kind: string, token: number])[] = [
   ['attachments', 0x0018],
 ];
 
-/** A message as it arrived. */
 export interface Message {
   readonly resource: number;
   readonly operation: number;

@@ -91,7 +91,6 @@ function part(bytes: Buffer, from: number, length: number): readonly [value: Buf
   return [bytes.subarray(from, end), end];
 }
 
-/** Writes tokens one by one. */
 export class TokenWriter {
   readonly #parts: Buffer[] = [];
   #length = 0;

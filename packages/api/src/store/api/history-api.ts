@@ -57,13 +57,11 @@ export interface PastContent {
   readonly json: string;
 }
 
-/** The progress of a scan of the log. */
 export interface ScanProgress {
   readonly position: number;
   readonly headPosition: number;
 }
 
-/** Callbacks of a scan. */
 export interface FollowedScan<Row> {
   /** Called with each row that is found. It is awaited, so a slow reader slows the scan down. */
   readonly onRow?: ((row: Row) => Promise<void> | void) | undefined;

@@ -53,7 +53,6 @@ export interface ItemToWrite extends ItemName {
   readonly json: string;
 }
 
-/** One operation of a batch. */
 export type BatchOperation = {
   readonly precondition?: UpsertPrecondition | undefined;
   /**

@@ -292,7 +292,6 @@ export class CatalogCommands {
     return resource;
   };
 
-  /** Changes a container's own throughput. */
   readonly changeContainerThroughput: CatalogApi['changeContainerThroughput'] = async (
     caller,
     rid,

@@ -13,7 +13,6 @@ import type { StoreParts } from '../parts.ts';
 import { clientEncryptionKeyRid } from '../rids.ts';
 import { onEntry } from './on-entry.ts';
 
-/** Commands on client encryption keys. */
 export class ClientEncryptionKeys {
   readonly #parts: StoreParts;
 

@@ -15,7 +15,6 @@ import type { StoreParts } from '../parts.ts';
 import { scriptRid } from '../rids.ts';
 import { onEntry } from './on-entry.ts';
 
-/** Commands on scripts. */
 export class Scripts {
   readonly #parts: StoreParts;
   readonly #order = new KeyedMutex();

@@ -12,7 +12,6 @@ export const KEPT_BATCH = 1024;
 /** The most rows fetched at a time, when fetching a few costs as much as fetching many. */
 const LARGEST_FETCH = 4096;
 
-/** A piece of a scan. */
 export interface Scanned {
   readonly rows: readonly ItemRow[];
   /** Rows that were examined to find these. */

@@ -6,7 +6,6 @@ import { itemRid } from '../rids.ts';
 /** Properties that the server adds to a document, and removes from one that a client sends. */
 export const itemSystemProperties = ['_rid', '_self', '_etag', '_attachments', '_ts', '_lsn'] as const;
 
-/** A document without the server's properties. */
 export function withoutSystemProperties(document: Document): Document {
   if (!itemSystemProperties.some((name) => Object.hasOwn(document, name))) return document;
   // Deleting them from a copy would turn it into a dictionary object, which is slower to read.

@@ -17,7 +17,6 @@ export interface ItemsByTimes {
   readonly spans: readonly TimeSpan[];
   /** Which of the items are visible. */
   readonly marks: Watermarks;
-  /** The number of items. */
   readonly items: number;
 }
 
