@@ -199,13 +199,21 @@ async function serving({ store }: Node, body: (endpoint: string) => Promise<void
 function deafen({ storage: { readModels } }: Node): () => void {
   const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
   const look = readModels.look.bind(readModels);
-  const deaf = vi.spyOn(readModels, 'look').mockImplementation(async () => {
-    await heard;
-    return look();
-  });
+  const catalogSince = readModels.catalogSince.bind(readModels);
+  const deaf = [
+    vi.spyOn(readModels, 'look').mockImplementation(async () => {
+      await heard;
+      return look();
+    }),
+    // A look that is under way already must not find anything new either.
+    vi.spyOn(readModels, 'catalogSince').mockImplementation(async (...asked) => {
+      await heard;
+      return catalogSince(...asked);
+    }),
+  ];
   return () => {
     hear();
-    deaf.mockRestore();
+    for (const spy of deaf) spy.mockRestore();
   };
 }
 
