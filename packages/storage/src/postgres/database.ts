@@ -4,17 +4,17 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import pg from 'pg';
 import { after, every } from '../patience.ts';
 
-/** A PostgreSQL server that this store can't work with as it is configured; the message says what to change. */
+/** The store can't work with this PostgreSQL server as it is configured. The message says what to change. */
 export class UnusableServer extends Error {
   override readonly name = 'UnusableServer';
 }
 
-/** The server is there and does not let this store in, or do what it needs, which whoever gave it access can put right. */
+/** The server runs, but refuses the store access, or a right that it needs. The operator who grants access can correct that. */
 export class AccessRefused extends StorageUnavailable {
   override readonly name = 'AccessRefused';
 }
 
-/** Tables of the vault, or all that is in one, are lost, or copies were put together that don't go together. */
+/** Tables of the vault, or all rows of one, are lost, or tables from copies that don't match were restored. */
 export class VaultNotWhole extends StorageUnavailable {
   override readonly isForOperator = true;
 
@@ -27,44 +27,45 @@ export class VaultNotWhole extends StorageUnavailable {
 
 export type Row = Readonly<Record<string, unknown>>;
 
-/** What runs statements: the pool, or one connection inside a transaction. */
+/** Runs statements: the pool, or one connection inside a transaction. */
 export interface Statements {
   query<Result extends Row>(text: string, values?: readonly unknown[]): Promise<Result[]>;
 }
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const CLOSE_TIMEOUT_MS = 2_000;
-/** A statement that takes longer was lost with its server, or stands behind a lock that nobody lets go of. */
+/** A statement that takes longer was lost with its server, or waits for a lock that is never released. */
 const STATEMENT_TIMEOUT_MS = 30_000;
-/** How often a connection that is watched is asked whether it stands, and how long the answer may take. */
+/** How often a watched connection is tested, and how long the answer may take. */
 const BEAT_MS = 5_000;
 const BEAT = { text: 'SELECT 1', query_timeout: 4_000 };
-/** A process that has not asked on such a connection for so long stands still, whatever the network says of it. */
+/** A process that has not tested such a connection for so long is stuck, even if the network still shows it as connected. */
 export const SILENT_SECONDS = 15;
-/** A connection of the pool in use for so long without a pause is a reason to ask the server whether it is there at all. */
+/** If a connection of the pool is in use for so long without a pause, the server is asked whether it still responds. */
 const DOUBT_MS = 4_000;
 /**
- * A connection of the pool that nobody has used for so long is asked whether it stands before it is used, and how long the
- * answer may take: where the server has lost it without a word, who uses it would wait for seconds, and fail.
+ * A connection of the pool that was unused for so long is tested before it is used; the probe's timeout says how long the answer
+ * may take. If the server has lost the connection silently, its next user would otherwise wait for seconds, and fail.
  */
 const IDLE_MS = 500;
 const PROBE = { text: 'SELECT 1', query_timeout: 1_000 };
-/** How often a transaction that lost against another one is tried again. */
+/** How often a transaction is attempted if it conflicts with others. */
 const ATTEMPTS = 5;
 
 /**
- * What is sent behind the beginning of a transaction would be carried out and stay, each statement for itself, where that alone
- * fails, as by a cancel that was meant for the statement before. So then the server ends the session, with all that is in it.
+ * Statements are sent right after BEGIN, without waiting for its answer. If BEGIN alone failed, for example by a cancel that was
+ * meant for the statement before, each of them would be executed and committed by itself. With `exit_on_error`, the server ends
+ * the session instead, and nothing of it is committed.
  *
  * @see https://www.postgresql.org/docs/current/runtime-config-error-handling.html
  */
 const ENDS_BY_A_FAULT = "set_config('exit_on_error', 'on', false) AS ends_by_a_fault";
 const BEGIN = 'BEGIN; SET LOCAL exit_on_error = off';
 
-/** Longer ones come once: they are not worth a name on the server. */
+/** Longer statements are used only once, so they are not prepared on the server. */
 const LONGEST_PREPARED = 2_000;
 
-/** Positions and times are whole numbers that a JavaScript number holds; as texts they would only be a trap. */
+/** The client returns 64-bit integers as strings. All of the store's are positions and times, which fit into a JavaScript number. */
 const types = new pg.TypeOverrides();
 types.setTypeParser(pg.types.builtins.INT8, Number);
 
@@ -98,23 +99,23 @@ export class DedicatedConnection implements Statements {
     this.#client.on('notification', ({ payload }) => listener(payload));
   }
 
-  /** Called once, when the connection has ended, whoever has ended it. */
+  /** The listener is called once, when the connection has ended, for whatever reason. */
   onEnd(listener: () => void): void {
     this.#client.once('end', listener);
   }
 
   /**
-   * From now on the connection is asked whether it still stands. Whose other end is gone without a word, as with
-   * its machine or by a network that forgets, is told of it by nobody else: nothing is ever sent there.
+   * From now on the connection is tested regularly. If the server's machine is gone, or the network has dropped the connection
+   * silently, this process would not notice otherwise: it only listens on the connection, and sends nothing.
    */
   watch(): void {
     this.#endWatch = every(BEAT_MS, () => {
-      // With its query unanswered, the client closes the socket at once.
+      // If a query is unanswered, the client closes the socket at once.
       this.#client.query(BEAT).catch(() => this.close());
     });
   }
 
-  /** Gives the connection back, and does not wait for a server that says nothing any more. */
+  /** Ends the connection. It waits for CLOSE_TIMEOUT_MS at most, in case the server no longer responds. */
   async close(): Promise<void> {
     this.#endWatch();
     const stop = after(CLOSE_TIMEOUT_MS, () => socketOf(this.#client).destroy());
@@ -123,26 +124,26 @@ export class DedicatedConnection implements Statements {
   }
 }
 
-/** Private in the client's types alone. */
+/** The socket is private in the client's types only. */
 function socketOf(client: pg.Client): Socket {
   return (client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream;
 }
 
-/** Connections to one PostgreSQL database, and its errors in this project's words. */
+/** Connections to one PostgreSQL database. Its errors are translated into those of this project. */
 export class PostgresDatabase implements Statements {
   readonly #pool: pg.Pool;
   readonly #url: string;
-  /** By the texts of statements. A name is given once: a session keeps what it stands for. */
+  /** Names of prepared statements by their texts. A name is never reused, since a session keeps the statement of a name. */
   readonly #names = new Map<string, string>();
   #named = 0;
   #generation = 0;
-  /** The session on the server of each connection that is known not to lead to a standby. */
+  /** For each connection that is known not to lead to a standby: the process id of its session on the server. */
   readonly #sessions = new WeakMap<pg.Client, number>();
-  /** How often statements had been forgotten when each connection was made. */
+  /** The value of {@link #generation} when each connection was made. */
   readonly #generationOf = new WeakMap<pg.PoolClient, number>();
-  /** And whether each was so at the last look already, and all the time since. */
+  /** The connections in use; true for one that was in use at the last check already, without a pause since. */
   readonly #inUse = new Map<pg.Client, boolean>();
-  /** Since when each of the others is not used, by the monotonic clock. */
+  /** Since when each idle connection has been idle, by the monotonic clock. */
   readonly #idleSinceMs = new Map<pg.Client, number>();
   #asking = false;
   readonly #endWatch: () => void;
@@ -150,12 +151,13 @@ export class PostgresDatabase implements Statements {
 
   constructor(url: string, connections = 10) {
     this.#url = url;
-    // Statements of a transaction that don't wait for each other's answers are sent at once.
+    // With `pipeline`, the statements of a transaction are sent without waiting for the answers to earlier ones.
     this.#pool = new pg.Pool({ ...connectionOptions(url), max: connections, pipeline: true });
-    // An idle connection that breaks is replaced at the next use; whoever uses one is told by the statement.
+    // A broken idle connection is replaced at the next use, so its error needs no handling. The user of a broken connection gets
+    // the error from its statement.
     this.#pool.on('error', () => {});
-    // One that breaks in the middle of a transaction, between two statements, would end the process: the pool listens to
-    // idle ones alone. The next statement tells whoever uses it.
+    // The pool handles the errors of idle connections only. Without this listener, a connection that breaks in a transaction,
+    // between two statements, would end the process. The next statement fails and tells its caller.
     this.#pool.on('connect', (client) => {
       client.on('error', () => {});
       this.#generationOf.set(client, this.#generation);
@@ -190,8 +192,8 @@ export class PostgresDatabase implements Statements {
   }
 
   /**
-   * Forgets all prepared statements: those on tables that are no more would stay in the sessions on the server for as long
-   * as these. Each connection is replaced by a new one when it is next given back.
+   * Forgets all prepared statements. Otherwise those on tables that no longer exist would stay in their sessions on the server.
+   * Each connection is replaced by a new one when it is next released.
    */
   forgetStatements(): void {
     this.#generation += 1;
@@ -199,9 +201,9 @@ export class PostgresDatabase implements Statements {
   }
 
   /**
-   * Runs work in one transaction, again if it lost against another. The work must do nothing outside of it. It need not wait for
-   * a statement's answer to ask the next: they are carried out in the order of their asking, and if one fails nothing of the
-   * transaction stays.
+   * Runs work in one transaction, and runs it again if the transaction conflicts with another. So the work must have no effects
+   * outside of the transaction. It need not await one statement before it sends the next: the server executes them in the order
+   * in which they are sent, and if one fails, the whole transaction is rolled back.
    */
   async transaction<Result>(work: (statements: Statements) => Promise<Result>): Promise<Result> {
     for (let attempt = 1; ; attempt++) {
@@ -214,10 +216,10 @@ export class PostgresDatabase implements Statements {
   }
 
   /**
-   * A connection of its own, for locks and notifications that live as long as it does. It is asked all the time whether it
-   * stands, also while it is prepared; so nothing may be asked on it that takes seconds.
+   * Opens a connection outside the pool, for locks and notifications that last as long as the connection. It is tested all the
+   * time, also during `prepare`; so no statement on it may take seconds.
    *
-   * @param prepare what it is good for only when done; should that fail, the connection and its locks are given back
+   * @param prepare must be done before the connection can be used. If it fails, the connection is closed, with its locks
    */
   async dedicated<Prepared>(
     prepare: (connection: DedicatedConnection) => Promise<Prepared>,
@@ -231,7 +233,7 @@ export class PostgresDatabase implements Statements {
       connection.watch();
       await assertNoStandby(client);
       const prepared = await prepare(connection);
-      // While something else was waited for, say. Nobody else would be told: whoever wants to know asks to be from here on.
+      // The connection may have ended during `prepare`. The caller can listen for its end only from here on, so it would not notice.
       if (connection.hasEnded) throw new Error('Connection terminated');
       return { connection, prepared };
     } catch (error) {
@@ -247,22 +249,22 @@ export class PostgresDatabase implements Statements {
     await this.#pool.end();
   }
 
-  /** Closes it under whoever is at work on it: what is not committed yet never will be. */
+  /** Closes all connections, also those in use. What is not committed yet is lost. */
   async abandon(): Promise<void> {
     for (const client of this.#inUse.keys()) socketOf(client).destroy();
     await this.close();
   }
 
   /**
-   * Closes connections whose answer is long in coming if the server can't be reached anew either: a machine that is
-   * gone, or a network, says so to nobody. If it can be, those whose session it has lost. It is at work on what the
-   * others were asked.
+   * For connections that have waited long for an answer: connects anew, to find out whether the server is still there. (A machine
+   * or network that fails tells nobody.) If it can't be reached, all connections in use are closed. If it can, only the waiting
+   * ones whose session no longer exists are closed; the server is still working on the statements of the others.
    */
   async #askAgain(): Promise<void> {
     if (this.#asking) return;
     this.#asking = true;
     const doubted = [...this.#inUse].filter(([, isLong]) => isLong).map(([client]) => client);
-    // One that is made in the meantime, or given back and taken by somebody else, is not doubted any more.
+    // A connection that was made meanwhile, or was released and taken again, is not closed.
     const close = (clients: readonly pg.Client[]) => {
       for (const client of clients) if (this.#inUse.get(client) === true) socketOf(client).destroy();
     };
@@ -280,7 +282,7 @@ export class PostgresDatabase implements Statements {
       await connection.close();
     } catch (error) {
       const { cause = error } = error as Error;
-      // Whatever the server itself answers, it is there.
+      // An error that the server itself reports shows that it is there.
       if (cause instanceof pg.DatabaseError) return;
       close([...this.#inUse.keys()]);
     } finally {
@@ -308,7 +310,7 @@ export class PostgresDatabase implements Statements {
         return client;
       } catch (error) {
         client.release(error as Error);
-        // With it the server will have lost the others, of which each would be waited for in turn.
+        // The server has probably lost the other connections too, and the probe of each would take its time in turn.
         this.#closeIdle();
       }
     }
@@ -319,7 +321,7 @@ export class PostgresDatabase implements Statements {
   }
 
   #closeIdle(): void {
-    // One that somebody is given before the pool has noticed is asked whether it stands.
+    // If the pool hands one out before it notices that it is closed, the probe fails, and another one is taken.
     for (const client of this.#idleSinceMs.keys()) if (this.#isIdle(client)) socketOf(client).destroy();
   }
 
@@ -329,20 +331,20 @@ export class PostgresDatabase implements Statements {
     const faults: Error[] = [];
     const send = async <Row_ extends Row>(statement: pg.QueryConfig) => {
       const answer = await client.query<Row_>(statement).catch((error: Error) => void faults.push(error));
-      // What was asked behind one that failed fails for that alone.
+      // Statements after a failed one fail only because of it, so they report its error.
       if (answer === undefined || faults.length > 0) throw faults[0];
       return answer.rows;
     };
     const query = <Row_ extends Row>(text: string, values: readonly unknown[] = []) => {
       const rows = send<Row_>(this.#statement(text, values));
-      // Who doesn't wait for it is told by the end of the transaction.
+      // If the caller does not await a statement, the end of the transaction reports its failure.
       rows.catch(() => {});
       return rows;
     };
     try {
       void query(BEGIN);
       const result = await work({ query });
-      // It commits nothing where a statement has failed, which has been answered by then.
+      // If a statement has failed, COMMIT commits nothing, without an error. All statements have been answered by then.
       await query('COMMIT');
       if (faults.length > 0) throw faults[0];
       return result;
@@ -372,10 +374,10 @@ export class PostgresDatabase implements Statements {
 }
 
 /**
- * Connects for the first time, when whoever starts the store can still put right what is wrong.
+ * Connects for the first time, at the start of the store, when the operator can still correct the configuration.
  *
- * @throws {UnusableServer} with one line that says what and where, without the password
- * @throws {StorageUnavailable} with such a line, where the server may only not be there yet
+ * @throws {UnusableServer} with a message in one line that says what is wrong and where, without the password
+ * @throws {StorageUnavailable} with such a message, if the server may just not have started yet
  */
 export async function openDatabase(url: string): Promise<PostgresDatabase> {
   const place = placeOf(url);
@@ -401,8 +403,8 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
 }
 
 /**
- * What pools connections between here and the server may drop what a session is to be like, and give one to others as soon
- * as a transaction has ended, with its locks: two nodes would have the vault to themselves at once.
+ * Refuses a connection pooler between the store and the server that drops the settings of a session, or that gives the session,
+ * with its locks, to other clients after each transaction. With such a pooler two nodes could hold the vault's lock at once.
  */
 async function assertOwnSessions(database: PostgresDatabase, place: string): Promise<void> {
   const { connection } = await database.dedicated(async () => {});
@@ -435,32 +437,35 @@ function pooled(place: string, what: string, cause?: unknown): UnusableServer {
   );
 }
 
-/** What PgBouncer alone says; or of a prepared statement that went with another session, or that another client has made. */
+/**
+ * Recognizes a pooler by its errors: a message that only PgBouncer sends, or a prepared statement that is missing because the
+ * session was changed, or that exists already because another client made it.
+ */
 function isOfAPool(error: unknown): error is Error {
   const { code, message } = error as { code?: string; message?: string };
   return code === '42P05' || code === '26000' || /unsupported startup parameter|pooling mode/.test(message ?? '');
 }
 
 const SESSION = {
-  // Who has waited for a lock sees what was done until then, a hold say: under any other level it sees what stood before
-  // it waited.
+  // A transaction that has waited for a lock must then see what was committed while it waited, a hold for example. Under the
+  // stricter levels it would see the state before it waited.
   default_transaction_isolation: 'read committed',
-  // What is answered as durable must be, whatever the server's default is.
+  // A commit must be durable before the store acknowledges it, whatever the server's default is.
   synchronous_commit: 'on',
   lock_timeout: '10s',
-  // Whoever stands still in the middle of a transaction keeps others from its rows for no longer than that.
+  // A process that stops in the middle of a transaction may block others from its rows for no longer than this.
   idle_in_transaction_session_timeout: '20s',
-  // The locks of a machine that is gone without a word are free within half a minute.
+  // The locks of a machine that fails silently are released within half a minute.
   tcp_keepalives_idle: '10',
   tcp_keepalives_interval: '5',
   tcp_keepalives_count: '3',
 };
 
-/** 15 has `pg_checkpoint`, the right to ask for a checkpoint without being the superuser. */
+/** PostgreSQL 15 introduced `pg_checkpoint`, the right to request a checkpoint without being a superuser. */
 const OLDEST_SERVER = 15;
 
 function connectionOptions(url: string): pg.ClientConfig {
-  // The client takes those of the URL in place of others.
+  // If the URL contains options, the client ignores those of the configuration. So they are moved from the URL into it.
   const { given, rest } = withoutOptions(url);
   const ours = Object.entries(SESSION).map(([name, value]) => `-c ${name}=${value.replaceAll(' ', String.raw`\ `)}`);
   return {
@@ -468,10 +473,10 @@ function connectionOptions(url: string): pg.ClientConfig {
     application_name: 'epitaph',
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
-    // The client's own limit: a server that is gone answers nothing, not even a timeout.
+    // The client's own limit is needed too: a server that is gone does not even report a timeout.
     query_timeout: STATEMENT_TIMEOUT_MS + 5_000,
     keepAlive: true,
-    // Of two settings the later one counts.
+    // If a setting occurs twice, the later one counts.
     options: [...given, ...ours].join(' '),
     types,
   };
@@ -485,7 +490,7 @@ function withoutOptions(url: string): { readonly given: readonly string[]; reado
   return { given, rest: parsed.href };
 }
 
-/** Host, port and database of a URL: what may be shown. */
+/** The host, port and database of a URL: the parts that messages may contain. */
 export function placeOf(url: string): string {
   let parsed: URL;
   try {
@@ -523,15 +528,15 @@ function lostARace(error: unknown): boolean {
   return code === '40001' || code === '40P01';
 }
 
-/** Of a server that takes no writes: another may have taken its place, which the next connection leads to. */
+/** The server refuses writes: it may have become a standby. The next connection may then lead to the new primary. */
 const READ_ONLY = '25006';
 
 /**
- * A standby shows what there was a moment ago, keys that are destroyed since among it, and its locks are its own. A name may
- * lead to one for a while after another server has taken its place.
+ * Refuses a standby. It lags behind, so it may still return keys that were just destroyed, and its locks are not those of the
+ * primary. After a failover, a host name may lead to a standby for a while.
  *
- * @param besides what else the statement asks or sets
- * @returns the session on the server
+ * @param besides another column that the same statement selects, or a setting that it makes
+ * @returns the process id of the session on the server
  */
 async function assertNoStandby(client: pg.ClientBase, besides = '1 AS one'): Promise<number> {
   const { rows } = await client.query<{ standby: boolean; session: number }>(
@@ -541,15 +546,15 @@ async function assertNoStandby(client: pg.ClientBase, besides = '1 AS one'): Pro
   return rows[0]!.session;
 }
 
-/** Errors of the connection, of a server that starts or stops or is not ready for it, and of one that has no room, by class of SQLSTATE. */
+/** Classes of SQLSTATE: errors of the connection, and of a server that is starting, stopping, not ready or out of resources. */
 const PASSING = /^(?:08|53|57P|58|55000|55P03|57014|25P03|25006)/;
-/** Of a user or password that the server refuses, and of a database that is not there. */
+/** The server refuses the user or the password, or the database does not exist. */
 const NOT_LET_IN = /^(?:28|3D000)/;
-/** Of a user who lacks a right, which most start with. */
+/** The user lacks a right. */
 const NOT_GRANTED = '42501';
-/** A table or schema that is not there: of read models that another node has put others in the place of, a moment ago or for a later version. */
+/** A table or schema of read models does not exist: another node has just replaced them, or made those of a later version. */
 const REPLACED = /^(?:42P01|3F000).*epitaph_items_v/;
-/** A table or sequence of the vault that is not there: it may be left out of a dump, and a dump be put back in part. */
+/** A table or sequence of the vault does not exist: it may have been left out of a dump, or a dump was restored only in part. */
 const LEFT_OUT_OF_VAULT = /^42P01.*epitaph_vault/;
 const SYSTEM_CODES = new Set([
   'ECONNREFUSED',
@@ -563,7 +568,7 @@ const SYSTEM_CODES = new Set([
 ]);
 
 function inOurWords(error: unknown): unknown {
-  // Who asks for something in a transaction, beside it, has it in our words already.
+  // Work inside a transaction may also use the pool, whose errors are translated already.
   if (!(error instanceof Error) || error instanceof StorageUnavailable) return error;
   const { code } = error as { code?: string };
   if (code === NOT_GRANTED) {
@@ -576,7 +581,7 @@ function inOurWords(error: unknown): unknown {
   if (LEFT_OUT_OF_VAULT.test(`${code} ${error.message}`)) return new VaultNotWhole(error.message);
   const passing =
     code === undefined
-      ? // The client library has no codes for what it notices itself.
+      ? // The client library has no codes for the errors that it raises itself.
         /Connection terminated|timeout exceeded|timeout expired|Client has encountered a connection error|not queryable|Query read timeout|after calling end on the pool/.test(
           error.message,
         )

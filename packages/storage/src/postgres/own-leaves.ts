@@ -19,15 +19,15 @@ import {
 import { ancestorsOf, type OpenNode, pathOf, type StoredKeyTree, writeNodes } from './stored-key-tree.ts';
 import { aloneInVault } from './vault-lock.ts';
 
-/** Versions that a leaf can begin with; they are counted up from there. */
+/** The first version of a leaf is a random number below this. Each write of the leaf increments it. */
 const FIRST_VERSIONS = 2 ** 47;
 /**
- * So many blocks are left out where another server may have taken the place of the one before: that need not have heard of the last
- * ones which were taken, and no number means two keys.
+ * How many block numbers are skipped if another server may have replaced the former one. The new server may not know the last
+ * blocks that were taken, and a key id must never be used for two keys.
  */
 const LEFT_OUT = 64;
 
-/** What new keys would be put behind is damaged. */
+/** A node of the tree that new keys would be linked to is damaged. */
 class DamagedKeys extends StorageUnavailable {
   override readonly isForOperator = true;
 
@@ -38,9 +38,9 @@ class DamagedKeys extends StorageUnavailable {
   }
 }
 
-/** A leaf that this process alone puts new keys in. */
+/** A leaf to which only this process adds keys. */
 interface OwnLeaf extends OpenNode {
-  /** Slots of which it is not known that what was put in is stored. */
+  /** Slots whose keys are not known to be stored. */
   readonly unstored: Set<number>;
 }
 
@@ -51,16 +51,16 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** A new life's key, which may be used when it is stored. */
+/** The key of a new life. It may be used once it is stored. */
 interface GivenKey {
   readonly keyId: number;
   readonly owner: Buffer;
   readonly secret: KeyObject;
-  /** Rejects where it is not known that it is stored; its id is used up then. */
+  /** Rejects if the key may not have been stored. Its id is then used up. */
   readonly stored: Promise<void>;
 }
 
-/** Gives keys out of blocks of leaves that this process alone puts keys in, so that no node waits for another. */
+/** Makes keys in blocks of leaves that belong to this process alone, so that no node waits for another. */
 export class OwnLeaves {
   readonly #database: PostgresDatabase;
   readonly #tree: StoredKeyTree;
@@ -72,7 +72,7 @@ export class OwnLeaves {
   #storing: Promise<void> | undefined;
   #closed = false;
 
-  /** @param isSameServer whether the server has been the same one since this was asked last */
+  /** @param isSameServer whether the server is still the same as at the last call of this function */
   constructor(database: PostgresDatabase, tree: StoredKeyTree, isSameServer: (sql: Statements) => Promise<boolean>) {
     this.#database = database;
     this.#tree = tree;
@@ -80,8 +80,8 @@ export class OwnLeaves {
   }
 
   /**
-   * @param stream whose life it is the key of
-   * @throws {StorageUnavailable} once it is closed
+   * @param stream the stream of the life that the key is for
+   * @throws {StorageUnavailable} after {@link close}
    */
   async give(stream: string): Promise<GivenKey> {
     while (!this.#closed && this.#nextSlot >= this.#leaves.length * FANOUT) {
@@ -102,7 +102,7 @@ export class OwnLeaves {
     return { keyId, owner, secret, stored };
   }
 
-  /** Resolves when nothing is to be stored any more, and the keys are wiped from memory. */
+  /** Resolves when nothing is left to store, and the keys are wiped from memory. */
   async close(): Promise<void> {
     this.#closed = true;
     await this.#block?.catch(() => {});
@@ -112,7 +112,7 @@ export class OwnLeaves {
     this.#nextSlot = 0;
   }
 
-  /** A node of leaves, all its ids for this process alone, linked into the tree. */
+  /** Takes a block: makes a node with leaves and links it into the tree. All of its key ids belong to this process. */
   async #takeBlock(): Promise<void> {
     const leaves = await aloneInVault(this.#database, async (sql): Promise<OwnLeaf[]> => {
       if (!(await this.#isSameServer(sql))) {
@@ -121,7 +121,7 @@ export class OwnLeaves {
       const block: NodePlace = { level: 1, number: await nextBlock(sql) };
       invariant(nodeOf(HIGHEST_KEY_ID, 1).number >= block.number, 'the vault has key ids left');
       const { nodes, damaged } = await this.#tree.open(sql, [ancestorsOf(block)], 'make');
-      // Made anew, it would take all that is behind it from who puts the right one back.
+      // A damaged node is not made anew: then nobody could restore it, and all keys below it would be lost.
       if (damaged.size > 0) throw new DamagedKeys();
       const parent = nodes.get(placeName(parentOf(block)))!;
       const blockKey = freshKey();
@@ -132,12 +132,12 @@ export class OwnLeaves {
         const place: NodePlace = { level: 0, number: block.number * FANOUT + slot };
         const key = freshKey();
         content.put(slot, key);
-        // No other process's leaf of that number would have the same version.
+        // The version is random, so that a leaf of the same number made by another process has a different one.
         const version = randomInt(FIRST_VERSIONS);
         made.push({ place, key: asKey(key), version, content: NodeContent.empty(place), unstored: new Set() });
       }
       const blockNode: OpenNode = { place: block, key: asKey(blockKey), version: 1, content };
-      // The leaves, too: what is then put in one is written over the one that is linked here, or not at all.
+      // The empty leaves are written too: keys are later stored by updates, which succeed only on the leaf that is linked here.
       await writeNodes(sql, [...nodes.values(), blockNode, ...made]);
       for (const node of [...nodes.values(), blockNode]) node.content.wipe();
       return made;
@@ -146,9 +146,9 @@ export class OwnLeaves {
     this.#nextSlot = 0;
   }
 
-  /** Stores what waits, together, until nothing does. */
+  /** Stores all waiting keys together, and repeats that until none waits. */
   async #storeAll(): Promise<void> {
-    // Whoever asks for keys within this turn shares the transaction.
+    // All keys that are made within this turn of the event loop are stored by one statement.
     await turn();
     while (this.#waiting.length > 0) {
       const waiting = this.#waiting;
@@ -161,14 +161,14 @@ export class OwnLeaves {
         }
       } catch (error) {
         for (const { leaf, slot, reject } of waiting) {
-          // Its id is used up. Should it have been stored all the same, nothing was ever sealed with it.
+          // The id is used up. If the key was stored after all, that does no harm: nothing was sealed with it.
           leaf.unstored.delete(slot);
           leaf.content.destroy(slot);
           reject(error);
         }
       }
     }
-    // In the step in which nothing waits: whoever comes after it begins anew.
+    // Cleared in the same step in which nothing waits, so that the next caller begins anew.
     this.#storing = undefined;
   }
 
@@ -176,7 +176,7 @@ export class OwnLeaves {
     let left = [...leaves].toSorted((one, other) => one.place.number - other.place.number);
     while (left.length > 0) {
       const rows = await this.#database.query<{ number: number }>(
-        // Locked in the order in which whoever destroys keys locks them.
+        // Rows are locked in the same order as by the destruction of keys, so that the two can't deadlock.
         `WITH known AS (
            SELECT n.number, leaf.sealed
            FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS leaf (number, version, sealed)
@@ -195,15 +195,15 @@ export class OwnLeaves {
       const stored = new Set(rows.map(({ number }) => number));
       for (const leaf of left) {
         if (stored.has(leaf.place.number)) leaf.version += 1;
-        // A key of this leaf was destroyed meanwhile, which gave the leaf another key; or this process has stored it and
-        // was not told. What was given up may reach the server after this: it finds another version then, too.
+        // The leaf has another version. Either a key in it was destroyed meanwhile, which gave the leaf a new key; or an earlier
+        // statement has stored it, but its answer was lost. A statement that arrives even later finds another version too.
         else await this.#reload(leaf);
       }
       left = left.filter(({ place }) => !stored.has(place.number));
     }
   }
 
-  /** @throws StorageUnavailable for a leaf that is not this process's own any more: others are taken for the keys to come */
+  /** @throws {StorageUnavailable} if the leaf no longer belongs to this process; then a new block is taken for the next keys */
   async #reload(leaf: OwnLeaf): Promise<void> {
     const { nodes } = await this.#tree.open(this.#database, [pathOf(leaf.place.number * FANOUT)], 'read');
     const now = nodes.get(placeName(leaf.place));
@@ -223,8 +223,8 @@ export class OwnLeaves {
 }
 
 /**
- * The number of a block that nobody has. What puts tables back, or copies them to a standby, may leave sequences behind: keys that
- * are there would be written over.
+ * The number of a block that nobody has taken. A restore of tables, or a copy of them on a standby, may have an outdated sequence,
+ * whose next numbers would overwrite existing keys. So the number is higher than that of each stored block.
  */
 async function nextBlock(sql: Statements): Promise<number> {
   const [row] = await sql.query<{ block: number }>(
@@ -238,13 +238,13 @@ async function nextBlock(sql: Statements): Promise<number> {
 }
 
 /**
- * Whether what stands of a leaf is what this process has stored in it, but for keys that were destroyed. A server whose place
- * an older copy has taken knows nothing of the block, or has given its number to somebody else.
+ * Whether the stored leaf is the one that this process has written, except for destroyed keys. If an older copy has replaced the
+ * server, it does not know the block, or has given its number to another process.
  */
 function isOwn({ content, unstored }: OwnLeaf, stands: NodeContent): boolean {
   for (let slot = 0; slot < FANOUT; slot++) {
     if (stands.owner(slot).equals(content.owner(slot))) continue;
-    // Whether one that was given up is stored nobody knows.
+    // A slot whose storing failed may be stored or not.
     if (stands.wasGiven(slot) || (!unstored.has(slot) && content.key(slot) !== undefined)) return false;
   }
   return true;

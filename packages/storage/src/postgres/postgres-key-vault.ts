@@ -36,17 +36,17 @@ import { aloneInVault } from './vault-lock.ts';
 import { putFloor, putHold, readAllHolds, readFloors, readHolds, readVerdicts, removeHold } from './vault-retention.ts';
 import { vaultSchema } from './vault-schema.ts';
 
-/** Keys in memory, those that came with the one asked for too; a key destroyed here leaves at once. */
+/** Keys in memory, including the neighbours of keys that were read. A key that this process destroys is removed at once. */
 const CACHE_SIZE = 50_000;
-/** Secrets in memory. */
+/** Container secrets in memory. */
 const SECRETS = 10_000;
-/** Tells every node which keys were destroyed, so that none keeps one in memory. */
+/** On this channel all nodes are told which keys were destroyed, so that none keeps them in memory. */
 const CHANNEL = 'epitaph_vault';
-/** A notification takes 8,000 bytes. */
+/** PostgreSQL limits the text of a notification to 8,000 bytes. */
 const KEYS_A_NOTE = 500;
 /**
- * For so many milliseconds whoever has the vault to himself may ask what is due: holds, floors and new keys of all nodes wait for
- * that, and a node may be cut off from the log.
+ * How long, in milliseconds, a node that holds the vault's lock may ask the log what is due. Holds, floors and new blocks of key
+ * ids of all nodes wait for the lock, and the node may have lost its connection to the log.
  */
 const ASKING_MS = 3_000;
 
@@ -54,16 +54,18 @@ export interface PostgresKeyVaultOptions {
   readonly database: PostgresDatabase;
   readonly master: KeyObject;
   /**
-   * For how many seconds backups, WAL archives and replicas of the vault are kept, from which a destroyed key could
-   * still be had with the master key. Undefined says that there are none, and is refused on a server that keeps old
-   * WAL by its own settings.
+   * For how many seconds backups, WAL archives and replicas of the vault are kept. With the master key, a destroyed key could be
+   * recovered from them. Undefined means that there are none; this is refused on a server whose settings keep old WAL.
    */
   readonly copiesKeptSeconds?: number | undefined;
-  /** For a vault that is being restored: by whoever has it to himself, or by the node that then settles the log. */
+  /**
+   * Set while the vault is being restored: 'alone' for the process that holds the vault's locks, 'node' for the node that then
+   * makes the vault match the log.
+   */
   readonly restoring?: 'alone' | 'node' | undefined;
 }
 
-/** Somebody has the vault to himself for now. */
+/** A restore, or a change of the master key, has locked the vault for now. */
 class VaultTaken extends StorageUnavailable {}
 
 const REPLACED = 'The server of the key vault was replaced: what is kept is looked at first.';
@@ -71,7 +73,7 @@ const SESSIONS = 'SELECT pid, extract(epoch FROM backend_start)::text AS "starte
 
 const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
 
-/** The connection on which a node hears, and its session on the server, which no other server has. */
+/** The connection on which a node listens for notifications, and its session on the server, which identifies the server. */
 interface Ear {
   readonly connection: DedicatedConnection;
   readonly pid: number;
@@ -86,8 +88,8 @@ interface CachedKey {
 }
 
 /**
- * The key vault in PostgreSQL, shared by any number of processes. Each takes blocks of key ids of its own to make
- * keys in; destroying is one process's at a time.
+ * The key vault in PostgreSQL, shared by any number of processes. Each process reserves blocks of key ids for the keys that it
+ * makes. Only one process at a time destroys keys.
  */
 export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   readonly #database: PostgresDatabase;
@@ -99,19 +101,19 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   readonly #isAlone: boolean;
   readonly #cache = new GenerationCache<number, CachedKey>(CACHE_SIZE);
   #erasing: Promise<void> | undefined;
-  /** Hears what other nodes destroy. While there is none, no key is kept in memory. */
+  /** Listens for the keys that other nodes destroy. While it is undefined, no key is kept in memory. */
   #ear: Ear | undefined;
-  /** The one since which the vault is known to keep what is on record to be kept. */
+  /** The ear of the server whose vault is known to have all holds and floors that the log records. */
   #settled: Ear | undefined;
-  /** The one since which new keys are numbered on from what its server has. */
+  /** The ear of the server whose counter the ids of new keys come from. */
   #numbered: Ear | undefined;
   #settleKept: () => Promise<void> = () => Promise.resolve();
-  /** As they were found or made: an older copy that takes the server's place may lack them. */
+  /** Secrets as they were found or made. An older copy of the vault that replaces the server may lack them. */
   readonly #secrets = new GenerationCache<string, Uint8Array>(SECRETS);
   #assertNothingNamed: (containerRid: string) => Promise<void> = () => Promise.resolve();
   readonly #forgets: (() => void)[] = [];
   #opening: Promise<void> | undefined;
-  /** Counts what was heard: a look that was under way meanwhile may be out of date. */
+  /** Counts notifications and lost connections. Keys read while it has changed may be destroyed by now, and are not cached. */
   #heard = 0;
   readonly #looks = new Together((wanted: readonly WantedKey[]) => this.#look(wanted));
   #closed = false;
@@ -127,8 +129,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   }
 
   /**
-   * @throws {UnusableServer} when the master key is another one than the vault's, when the vault is of a later
-   * version, or when the server keeps what is destroyed and nobody has said for how long.
+   * @throws {UnusableServer} if the master key is not the vault's, if the vault is of a later version, or if the server keeps
+   *   copies of destroyed keys and `copiesKeptSeconds` does not say for how long
    */
   static async open(options: PostgresKeyVaultOptions): Promise<PostgresKeyVault> {
     try {
@@ -152,7 +154,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     await migrate(database, {
       ...vaultSchema,
       afterCreation: (sql) => vault.#tree.plant(sql),
-      // With a wrong key the vault is left as it is, for the older version to open.
+      // With a wrong master key the vault is not migrated, so that the older version can still open it.
       check: (sql) => vault.#tree.readRoot(sql),
     });
     await vault.#tree.readRoot(database);
@@ -165,7 +167,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       );
     }
     await vault.#listen();
-    // Whoever opens it settles that before anything is destroyed.
+    // The caller makes holds and floors match the log before it destroys any key.
     vault.#settled = vault.#ear;
     vault.#numbered = vault.#ear;
     return vault;
@@ -177,7 +179,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     const stored = given.stored.then(() => {
       if (this.#ear !== undefined) this.#cache.set(keyId, { owner, secret });
     });
-    // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
+    // A caller that needs the key awaits `stored` and gets the error. If nobody awaits it, the failure needs no handling.
     stored.catch(() => {});
     const key: SecretLifeKey = { keyId, secret };
     return { key, stored };
@@ -204,12 +206,12 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     for (let index = 0; index < requests.length; index++) {
       if (gone[index]) this.#cache.delete(requests[index]!.keyId);
     }
-    // Also for a key that an earlier call destroyed and then could not erase.
+    // This also covers keys that an earlier call destroyed, but failed to erase.
     if (this.#canErase && gone.includes(true) && erased < generation) await this.#eraseUpTo(generation);
     const keptMs = this.#copiesKeptSeconds === undefined ? undefined : this.#copiesKeptSeconds * 1000;
     return outcomes.map((outcome, index) => {
       if (outcome.kind !== 'destroyed' && outcome.kind !== 'already-destroyed') return outcome;
-      // As of its transaction: another server may have taken this one's place by now, which has counted less.
+      // The count is the one of the transaction: by now another server may have replaced this one, with a lower count.
       const counted = { ...outcome, destructions: generation };
       return keptMs === undefined ? counted : { ...counted, recoverableUntilMs: requests[index]!.nowMs + keptMs };
     });
@@ -273,7 +275,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       try {
         await this.#assertNothingNamed(containerRid);
       } catch (error) {
-        // What is named may have been so since it was looked up, by another node that has made it.
+        // Another node may have made the secret, and named items with it, since this node looked for it.
         const made = await this.secretOf(containerRid);
         if (made === undefined) throw error;
         this.#secrets.set(containerRid, made);
@@ -281,9 +283,9 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       }
     }
     await aloneInVault(this.#database, async (sql) => {
-      // By the key in force: it may have been changed while this node was cut off.
+      // Checks that this node's master key is still valid: it may have been changed while this node was disconnected.
       await this.#tree.readRoot(sql);
-      // Whoever is first wins; the answer is what stands in the vault.
+      // If two nodes make a secret, the first one wins. The caller gets the secret that is in the vault.
       await sql.query(
         'INSERT INTO epitaph_vault.secrets (name, wrapped) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
         [name, gcmSeal(this.#master, Buffer.from(name), before ?? freshKey())],
@@ -295,7 +297,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return made;
   }
 
-  /** The same, where it was made before. */
+  /** The container's secret, or undefined if it was not made yet. */
   async secretOf(containerRid: string): Promise<Uint8Array | undefined> {
     const name = secretNameOf(containerRid);
     const [row] = await this.#database.query<{ wrapped: Buffer }>(
@@ -305,7 +307,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     if (row === undefined) return undefined;
     const secret = gcmOpen(this.#master, Buffer.from(name), row.wrapped);
     if (secret === undefined) {
-      // Throws where the master key was changed while this process was cut off from the server.
+      // This throws if the master key was changed while this process was disconnected from the server.
       await this.#tree.readRoot(this.#database);
       throw new UnreadableSecret(
         `The key vault in PostgreSQL is damaged: the secret of ${containerRid} in it does not open with the master key. Restore it; docs/backup-and-restore.md says how.`,
@@ -314,12 +316,12 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return secret;
   }
 
-  /** The database goes on: the read models share it. */
+  /** Does not close the database, which the read models share. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     await this.#leaves.close();
-    // A look that is under way may listen again.
+    // A lookup in progress may be opening a new listening connection.
     await this.#opening?.catch(() => {});
     await this.#ear?.connection.close();
     this.#cache.clear();
@@ -333,7 +335,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
         this.#heard += 1;
         for (const keyId of JSON.parse(payload ?? '[]') as number[]) this.#cache.delete(keyId);
       });
-      // For as long as it listens: what must have the vault to itself finds out that there are nodes, and of which version.
+      // The name stays as long as the connection: a program that needs the vault alone finds the running nodes and their version by it.
       await ear.query("SELECT set_config('application_name', $1, false)", [NODE_NAME]);
       const [lock] = await ear.query<{ shared: boolean }>('SELECT pg_try_advisory_lock_shared($1, $2) AS shared', [
         LOCK_SPACE,
@@ -364,8 +366,8 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   }
 
   /**
-   * Where the connection to the server was lost, an older copy may have taken the server's place, without holds and floors that are
-   * acknowledged.
+   * Makes holds and floors in the vault match the log again after the connection was lost: an older copy of the vault, which lacks
+   * acknowledged holds and floors, may have replaced the server.
    */
   async #settleHere(): Promise<void> {
     await this.#listenAgain();
@@ -375,7 +377,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     this.#settled = ear;
   }
 
-  /** @throws {StorageUnavailable} where this is another server than the one on which that is settled */
+  /** @throws {StorageUnavailable} if this is not the server on which holds and floors are known to match the log */
   async #assertSettled(sql: Statements): Promise<void> {
     if (this.#isAlone) return;
     const ear = await this.#earOn(sql);
@@ -390,14 +392,14 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return isSame;
   }
 
-  /** The ear, where it is on the server that this is asked of. */
+  /** The ear, if it is connected to the same server as these statements. */
   async #earOn(sql: Statements): Promise<Ear | undefined> {
     const ear = this.#ear;
     if (ear === undefined) return undefined;
     const { pid, startedAt } = ear;
     const found = await sql.query<{ startedAt: string }>(`${SESSIONS} WHERE pid = $1`, [pid]);
     if (found.some((session) => session.startedAt === startedAt)) return ear;
-    // The server that it hears is gone, and nobody has noticed yet.
+    // The ear's server has been replaced, and its connection has not noticed yet.
     ear.connection.close().catch(() => {});
     return undefined;
   }
@@ -426,7 +428,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return looked;
   }
 
-  /** The neighbours of a key were made about the same time: who reads one soon reads the next. */
+  /** Caches all keys of a leaf. They were made at about the same time, so they are often read one after the other. */
   #rememberAll({ place, content }: OpenNode): void {
     for (let slot = 0; slot < FANOUT; slot++) {
       const bytes = content.key(slot);
@@ -475,7 +477,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return { outcomes, generation, erased: erased?.generation ?? 0 };
   }
 
-  /** One erasure at a time; whoever comes while one runs needs the next. */
+  /** Runs one erasure at a time. A call that comes during an erasure needs another one after it. */
   async #eraseUpTo(generation: number): Promise<void> {
     while (this.#erasing !== undefined) await this.#erasing.catch(() => {});
     this.#erasing = (async () => {
@@ -493,7 +495,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     await this.#erasing;
   }
 
-  /** Whether some of these keys were never given to anybody: then this is an older copy of the vault that gave them. */
+  /** Whether some of these keys were never given out. If so, this vault is an older copy of the one that gave them out. */
   async lacks(keys: readonly Pick<RestoredKey, 'keyId' | 'stream'>[]): Promise<boolean> {
     return (await this.#statesOf(keys)).includes('never-given');
   }
@@ -509,7 +511,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     keys: readonly RestoredKey[],
   ): Promise<{ readonly destroyed: number; readonly gone: ReadonlySet<number> }> {
     const states = await this.#statesOf(keys);
-    // A number that another life has stays that life's.
+    // If another life has the key id, it keeps it.
     const wrong = keys.filter(
       ({ isDestroyed }, index) =>
         states[index] === 'never-given' || states[index] === 'damaged' || (states[index] === 'there' && isDestroyed),
@@ -539,7 +541,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     return { destroyed: destroyed.length, gone };
   }
 
-  /** Goes on with numbers that were not given out yet, for keys and for destructions, and has former roots erased. */
+  /** Continues after the given key id and count of destructions, so that no number is used twice, and erases the former roots. */
   async goOnAfter({ keyId, destructions }: { readonly keyId: number; readonly destructions: number }): Promise<void> {
     const generation = await aloneInVault(this.#database, async (sql) => {
       await sql.query(
@@ -575,7 +577,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
   }
 }
 
-/** @throws {StorageUnavailable} when it takes too long; nothing is destroyed then */
+/** @throws {StorageUnavailable} if the answer takes longer than ASKING_MS; then nothing is destroyed */
 async function inTime<Answer>(asked: Promise<Answer>): Promise<Answer> {
   const { promise: tooLate, reject } = Promise.withResolvers<never>();
   const stop = after(ASKING_MS, () =>

@@ -3,13 +3,13 @@ import type { PostgresDatabase, Statements } from './database.ts';
 import { LOCK_SPACE, locks } from './migrations.ts';
 
 /**
- * So many at once stand at the lock, each with a connection of the pool: the rest of these are for whoever has the vault, and
- * asks for what is on record before it goes on.
+ * How many transactions of this process may wait for the lock at once, each with a connection of the pool. The other connections
+ * are left for the holder of the lock, which may need one to ask what is on record.
  */
 const AT_THE_LOCK = 4;
 const places = new WeakMap<PostgresDatabase, Places>();
 
-/** Runs a transaction that no destruction, hold or new block runs beside, on any node. */
+/** Runs a transaction under the vault's lock: no node destroys keys, places or releases holds, or takes a block of ids meanwhile. */
 export function aloneInVault<Result>(
   database: PostgresDatabase,
   work: (sql: Statements) => Promise<Result>,
@@ -24,7 +24,7 @@ export function aloneInVault<Result>(
   );
 }
 
-/** Waits until nobody else has the vault, and has it until the transaction ends. */
+/** Waits for the vault's lock. It is held until the transaction ends. */
 export async function takeVaultLock(sql: Statements): Promise<void> {
   await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.vault]);
 }

@@ -20,28 +20,28 @@ export class FolderInUse extends Error {
 }
 
 export interface FolderFacts {
-  /** Layout of the folder, from 1. */
+  /** The version of the folder's layout, from 1. */
   readonly format: number;
   readonly clock: 'system' | 'manual';
-  /** Version of the read models in use. */
+  /** The version of the read models in use. */
   readonly items: number;
-  /** Names the last time that the folder was opened, as its read models do: those of another copy name another one. */
+  /** Id of the last opening of the folder. The read models record it too, so those of another copy of the folder are recognized. */
   readonly opening?: string;
-  /** The time before, which they may still name after a crash. */
+  /** Id of the opening before, which the read models may still have after a crash. */
   readonly openingBefore?: string | undefined;
-  /** Names the store over all its copies, so that a log, keys and a ledger that don't go together are noticed. */
+  /** Id of the store, the same in all its copies. It shows when a log, keys and a ledger don't belong together. */
   readonly id?: string;
-  /** True once there was a purge ledger: from then on it must be there. */
+  /** True once a purge ledger was begun: from then on it must exist. */
   readonly ledger?: boolean;
-  /** How long the ledger was when the store was last stopped: it is only ever appended to. */
+  /** Length of the ledger when the store was last stopped. A shorter ledger is an older copy, since it only grows. */
   readonly ledgerBytes?: number;
-  /** Set while all keys are being wrapped anew: a hash of the master key to come. */
+  /** Set while all keys are being wrapped with a new master key: a hash of that key. */
   readonly rotatingTo?: string | undefined;
-  /** Set while a backup is being restored into it: what was erased since may be readable until that is done. */
+  /** Set while a backup is being restored into the folder: until that is done, content erased after the backup may be readable. */
   readonly restoring?: true | undefined;
-  /** Id of the event log on a server that the folder goes with; absent where the log is in the folder. */
+  /** Id of the event log on a server that the folder belongs to; absent if the log is in the folder. */
   readonly log?: string;
-  /** What that log has on record as its owner, so that it knows this folder again; see `LogOwner`. */
+  /** The id that this log has recorded for its owner, by which it recognizes the folder; see `LogOwner`. */
   readonly owner?: string;
 }
 
@@ -50,7 +50,7 @@ type IdentifiedFacts = FolderFacts & { readonly id: string };
 /** An event log that is not in the folder. */
 export interface LogElsewhere {
   readonly id: string;
-  /** Where it is, for messages. */
+  /** The server's address, for messages. */
   readonly name: string;
   readonly isEmpty: boolean;
 }
@@ -66,19 +66,19 @@ export const LEDGER_FILE = 'purge-ledger.ndjson';
 export const LOCK_FILE = 'lock';
 export const MASTER_KEY_FILE = 'master.key';
 export const PROOF_KEY_FILE = 'proof.key';
-/** Of who may call the store; it is the server's own to read. */
+/** The access keys of the HTTP interface. Only the server reads this file. */
 export const ACCESS_KEYS_FILE = 'keys.json';
-/** In each part of a backup, and in no data folder. */
+/** Each part of a backup has this file; a data folder never has it. */
 export const MANIFEST_FILE = 'backup.json';
 const DATABASES = /^(?:log|vault|proof|items\.v\d+)\.db(?:-wal|-shm)?$/;
-/** The end of the name of a folder that a restore is making. */
+/** Suffix of the name of a folder that a restore is still making. */
 export const RESTORING_SUFFIX = '.restoring';
 
-/** The folder of an embedded store: its files, its lock, and the few facts that concern the folder as a whole. */
+/** The data folder of a store: its files, its lock, and the few facts about the folder as a whole. */
 export class DataFolder {
   readonly path: string;
   readonly #lock: DatabaseSync;
-  /** Identity of the lock file: see {@link identityOf}. */
+  /** The identity of the lock file: see {@link identityOf}. */
   readonly #locked: string | undefined;
   #facts: IdentifiedFacts;
 
@@ -90,12 +90,12 @@ export class DataFolder {
   }
 
   /**
-   * Makes the folder if it is not there, and takes it for this process until {@link close} or the process ends.
+   * Makes the folder if it does not exist, and locks it until {@link close} or the end of the process.
    *
-   * @param restoring true for the restore itself, which alone may open what it has not finished
-   * @throws {FolderInUse} when another process has it.
-   * @throws {UnusableFile} for a folder of the other clock, of another event log, of a newer version, of a restore that
-   *   was cut short, or without the rights needed.
+   * @param restoring true for the restore itself: only it may open a folder whose restore is not finished
+   * @throws {FolderInUse} if another process has locked it
+   * @throws {UnusableFile} if the folder belongs to the other clock, to another event log or to a newer version, if its restore was
+   *   interrupted, or if the process lacks the file permissions
    */
   static open(path: string, clock: 'system' | 'manual', log?: LogElsewhere, restoring = false): DataFolder {
     try {
@@ -142,10 +142,9 @@ export class DataFolder {
   }
 
   /**
-   * To be called before a file of the folder is written by its name: another process may have the folder of that name
-   * by now.
+   * Must be called before a file of the folder is written by its path: by now the path may lead to a folder of another process.
    *
-   * @throws {StorageFault} when it was moved, removed or replaced since it was opened, or can't be looked into
+   * @throws {StorageFault} if the folder was moved, removed or replaced since it was opened, or can't be read
    */
   assertInPlace(): void {
     let fault = 'was moved, removed or replaced under the running store';
@@ -163,21 +162,21 @@ export class DataFolder {
     return this.file(`items.v${version}.db`);
   }
 
-  /** Names the store over all its copies. */
+  /** Id of the store, the same in all its copies. */
   get storeId(): string {
     return this.#facts.id;
   }
 
-  /** Id of the event log on a server that the folder goes with; undefined where the log is in the folder. */
+  /** Id of the event log on a server that the folder belongs to; undefined if the log is in the folder. */
   get log(): string | undefined {
     return this.#facts.log;
   }
 
   /**
-   * Makes a log on a server record that it is this folder's.
+   * Makes a log on a server record this folder as its owner.
    *
-   * @param takeOver true for the restore that makes the folder
-   * @throws {UnusableFile} when it is another's
+   * @param takeOver true for the restore that makes the folder, which replaces a former owner
+   * @throws {UnusableFile} if the log belongs to another folder
    */
   async claim(log: OwnedLog, takeOver: boolean): Promise<void> {
     const owner = this.#facts.owner ?? randomUUID();
@@ -189,10 +188,10 @@ export class DataFolder {
   }
 
   /**
-   * Where the ledger of destroyed keys is: in the folder unless another place is given.
+   * The file of the purge ledger: in the folder, unless another path is given.
    *
-   * @throws {UnusableFile} when there was one before and it is missing, or is a copy from before the store was last
-   *   stopped: the keys destroyed since would be missing from it for good, and a restore would bring them back.
+   * @throws {UnusableFile} if there was a ledger before and it is missing, or is a copy from before the store was last stopped. Such
+   *   a ledger would lack the keys destroyed since, and a restore would bring them back.
    */
   ledgerFile(given: string | undefined): string {
     const file = given ?? this.file(LEDGER_FILE);
@@ -201,7 +200,7 @@ export class DataFolder {
     const size = (name: string) => statSync(name, { throwIfNoEntry: false })?.size;
     const bytes = size(file);
     const own = this.file(LEDGER_FILE);
-    // A restore goes on with it in the folder, wherever it was before.
+    // After a restore the ledger is in the folder, wherever it was before.
     if ((bytes ?? 0) < ledgerBytes && file !== own && (size(own) ?? 0) >= ledgerBytes) {
       throw new UnusableFile(
         `The purge ledger ${file} is ${bytes === undefined ? 'missing' : 'an older copy'}: the store went on with ${own}, as after a restore. Move that in its place, and start again; or start without --purge-ledger.`,
@@ -221,9 +220,9 @@ export class DataFolder {
   }
 
   /**
-   * Makes sure that no new file is begun beside old ones that belong with a missing one.
+   * Makes sure that log and vault are both there, so that no new one is made beside the old other one.
    *
-   * @throws {UnusableFile} for a vault that is missing beside its log, or a log that is missing beside its vault.
+   * @throws {UnusableFile} if the vault or the log is missing
    */
   assertWhole(): void {
     const [log, vault] = [this.file('log.db'), this.file('vault.db')];
@@ -240,22 +239,22 @@ export class DataFolder {
     }
   }
 
-  /** From here on the ledger must be there at every start. */
+  /** Records that there is a ledger: from now on it must exist at every start. */
   ledgerBegun(): void {
     if (this.#facts.ledger !== true) this.#change({ ledger: true, ledgerBytes: 0 });
   }
 
-  /** Notes how long the ledger has become. If that fails, the next start knows a shorter length, which does no harm. */
+  /** Records the length of the ledger when the store stops. If that fails, the earlier, shorter length stays, which does no harm. */
   ledgerClosed(file: string): void {
     try {
       const ledgerBytes = statSync(file).size;
       if (ledgerBytes !== this.#facts.ledgerBytes) this.#change({ ledgerBytes });
     } catch {
-      // The disk is full, or the folder was taken away.
+      // The disk may be full, or the folder may have been removed.
     }
   }
 
-  /** Set while all keys are being wrapped anew: a hash of the master key to come. */
+  /** Set while all keys are being wrapped with a new master key: a hash of that key. */
   get rotatingTo(): string | undefined {
     return this.#facts.rotatingTo;
   }
@@ -264,12 +263,12 @@ export class DataFolder {
     this.#change({ rotatingTo });
   }
 
-  /** Up to which position the read models in use have the log; 0 where their file is missing or does not tell. */
+  /** The log position up to which the read models in use are current; 0 if their file is missing or does not have it. */
   projectedPosition(): number {
     return this.checkpointOf(this.itemsVersion)?.position ?? 0;
   }
 
-  /** The checkpoint of a version of the read models; undefined where its file is missing or does not tell. */
+  /** The checkpoint of a version of the read models; undefined if its file is missing or has none. */
   checkpointOf(version: number): ReadModelCheckpoint | undefined {
     const file = this.itemsFile(version);
     return existsSync(file) ? checkpointIn(file, READ_MODEL_SCHEMA_VERSION) : undefined;
@@ -279,21 +278,21 @@ export class DataFolder {
     return this.#facts.items;
   }
 
-  /** From here on, also after a crash, that version of the read models is the one in use. */
+  /** Makes a version of the read models the one in use. This is durable. */
   useItemsVersion(version: number): void {
     this.#change({ items: version });
   }
 
-  /** Whether read models that name an opening are the folder's own, as far as can be told. */
+  /** Whether read models that were last used in this opening are the folder's own, as far as that is known. */
   isOwn(opening: string | undefined): boolean {
     const { opening: last, openingBefore } = this.#facts;
     return opening === undefined || last === undefined || opening === last || opening === openingBefore;
   }
 
   /**
-   * Names this opening of the folder. Where there is no room for that, it goes by the name of the one before.
+   * Records a new id for this opening of the folder and returns it. If the disk has no room, the former id stays.
    *
-   * @param former what the read models in use name
+   * @param former the opening that the read models in use have recorded
    */
   nameOpening(former: string | undefined): string | undefined {
     try {
@@ -304,7 +303,7 @@ export class DataFolder {
     return this.#facts.opening;
   }
 
-  /** Versions of the read models that lie in the folder. */
+  /** The versions of the read models whose files are in the folder. */
   itemsVersions(): number[] {
     return readdirSync(this.path)
       .map((name) => /^items\.v(\d+)\.db$/.exec(name)?.[1])
@@ -314,13 +313,13 @@ export class DataFolder {
 
   removeItems(version: number): void {
     this.assertInPlace();
-    // The file itself goes last: a journal that is left behind would be taken for that of the next file of the name.
+    // The database file is removed last: a journal left behind would be applied to the next database of the same name.
     for (const suffix of ['-wal', '-shm', '']) rmSync(this.itemsFile(version) + suffix, { force: true });
   }
 
   /**
-   * The master key that wraps all life keys: the one given (base64 of 32 bytes), or the folder's own key file,
-   * made readable for its owner alone when there is none.
+   * The master key that wraps all life keys: the given one (base64 of 32 bytes), or the one in the folder's key file. If there is
+   * no key file, it is made, readable for its owner only.
    */
   masterKey(given: string | undefined): KeyObject {
     if (this.rotatingTo !== undefined) {
@@ -347,9 +346,9 @@ export class DataFolder {
   }
 
   /**
-   * Signs checkpoints with the folder's own key, made readable for its owner alone when there is none.
+   * Returns a signer of checkpoints with the folder's own key. If there is no key, it is made, readable for its owner only.
    *
-   * @param onLoss told when the key was missing and a new one was made
+   * @param onLoss called with a message if the key was missing and a new one was made
    */
   proofSigner(onLoss?: (what: string) => void): ProofSigner {
     const file = this.file(PROOF_KEY_FILE);
@@ -370,7 +369,7 @@ export class DataFolder {
     return signer;
   }
 
-  /** The clock's high-water mark: a small file, written over where it stands and synced. */
+  /** The clock's high-water mark: a small file that is overwritten in place and synced. */
   highWaterMark(): HighWaterMark {
     const file = this.file(CLOCK_FILE);
     const text = existsSync(file) ? readFileSync(file, 'utf8') : '0';
@@ -405,7 +404,7 @@ export class DataFolder {
   }
 }
 
-/** What may be in a folder before there is a store in it: given to it, or left by a first start that was killed. */
+/** Files that a folder may contain before there is a store in it: given by the operator, or left by a first start that was killed. */
 const BEGUN_WITH: ReadonlySet<string> = new Set([
   LOCK_FILE,
   `${LOCK_FILE}-journal`,
@@ -413,19 +412,19 @@ const BEGUN_WITH: ReadonlySet<string> = new Set([
   CLOCK_FILE,
   ...[FACTS_FILE, ACCESS_KEYS_FILE, MASTER_KEY_FILE, PROOF_KEY_FILE, CLOCK_FILE].map((name) => `${name}.new`),
 ]);
-/** What file systems and desktops keep in a folder, and certificates and keys, those of the store among them. */
+/** Files that file systems and desktops put into folders, and certificates and keys, including those of the store. */
 const BESIDE_ANYTHING = /^\.|^lost\+found$|\.(?:pem|crt|cer|key)$/;
 const NAMES_SHOWN = 3;
 
 /**
- * Makes sure that no store is made among somebody's files, because a name was mistyped, nor among what is left of
- * another store. To be called before the folder is opened.
+ * Makes sure that no store is made among other files, for example because a path was mistyped, or among the remains of another
+ * store. Must be called before the folder is opened.
  *
- * @param besides paths of what the store is given, which may be in the folder
- * @throws {UnusableFile} for a folder with no store in it that is not as a new one may be
+ * @param besides paths of files given to the store by its options, which may be in the folder
+ * @throws {UnusableFile} if the folder has no store and contains other files than a new folder may
  */
 export function assertNotForeign(path: string, besides: readonly string[]): void {
-  // What is no folder, or can't be read, is told by who opens it; and what is missing of a store that has its log.
+  // A path that is no folder is reported when the folder is opened. If a log has no facts beside it, `readFacts` reports that.
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return;
   const names = readdirSync(path);
   if (names.includes(FACTS_FILE)) {
@@ -470,7 +469,7 @@ export function readFacts(path: string): FolderFacts | undefined {
   }
 }
 
-/** Keys, read models and log go together: with another log's keys nothing opens, and its positions mean other events. */
+/** Keys, read models and log belong together: keys of another log open nothing, and positions in it are those of other events. */
 function assertSameLog(path: string, facts: FolderFacts | undefined, log: LogElsewhere | undefined): void {
   if (facts === undefined) {
     if (log === undefined || log.isEmpty) return;
@@ -492,9 +491,9 @@ function assertSameLog(path: string, facts: FolderFacts | undefined, log: LogEls
 }
 
 /**
- * Takes the lock of a folder that is no store yet.
+ * Locks a folder that is no store yet.
  *
- * @returns what lets go of it
+ * @returns a function that releases the lock
  * @throws {FolderInUse | UnusableFile}
  */
 export function lockFolder(path: string): () => void {
@@ -502,12 +501,12 @@ export function lockFolder(path: string): () => void {
   return () => lock.close();
 }
 
-/** Replaces what the folder says of itself. */
+/** Replaces the facts of a folder durably. */
 export function writeFacts(path: string, facts: FolderFacts): void {
   writeDurably(join(path, FACTS_FILE), `${JSON.stringify(facts)}\n`);
 }
 
-/** A lock that the operating system lets go of when the process ends, however it ends: SQLite's own file lock. */
+/** Takes SQLite's own file lock, which the operating system releases when the process ends, however it ends. */
 function takeLock(path: string): DatabaseSync {
   let lock: DatabaseSync | undefined;
   try {

@@ -28,48 +28,49 @@ type LinkColumns = readonly [revision: number, previous: number];
 
 type BodyColumns = readonly [id: string, stream: string, revision: number, body: Uint8Array | null];
 
-/** Events of a stream that are read at once. */
+/** How many events of a stream are read before others get a turn. */
 const READ_AT_ONCE = 1_000;
 
 /** A stream that is being read from its end towards its start. */
 interface Backwards {
-  /** The last one first. */
+  /** The events read so far, the last one of the stream first. */
   readonly events: RecordedEvent[];
   readonly stream: string;
   readonly fromRevision: number;
   readonly toRevision: number;
   readonly statement: StatementSync;
-  /** Position of the stream's last event when reading began. */
+  /** The position of the stream's last event when reading began. */
   end: number;
-  /** Position of the next event to read; 0 for none. */
+  /** The position of the next event to read; 0 for none. */
   position: number;
-  /** True while the next event is, as far as is known, after those that are wanted: it is passed by. */
+  /** True while the next event is known to be after the wanted ones, so that it is skipped. */
   isBehind: boolean;
 }
 
-/** Reading back past events leaves a signpost at every so many revisions, in the last so many streams. */
+/** A read that skips events leaves a signpost at every so many revisions. Signposts are kept for so many streams. */
 const SIGNPOST_REVISIONS = 256;
 const SIGNPOSTED_STREAMS = 100;
 
-/** Positions, or ends of streams, that are looked at in one go: it takes a millisecond. */
+/** How many positions, or ends of streams, are checked before others get a turn. This takes a millisecond. */
 const ROWS_AT_ONCE = 5_000;
 
-/** The signposts of a stream: positions by revisions. */
+/** The signposts of a stream. */
 interface Signposts {
+  /** Positions of events by their revisions. */
   readonly positions: Map<number, number>;
   highest: number;
 }
 
-/** Streams whose last event is kept in memory; fewer where these are large, as those of scripts are, which have their texts. */
+/** How many streams' last events are kept in memory. Large ones count as several; those of scripts contain the script's text. */
 const LAST_EVENTS = 40_000;
-/** Characters that most events don't have. */
+/** An event counts once more for each so many characters of its text. Most events have fewer. */
 const LARGE_TEXT = 512;
 
 /** A stream's last event, without its body. */
 interface LastEvent {
   readonly event: RecordedEvent;
   readonly hasBody: boolean;
-  /** Position of the event before it, 0 for none; undefined when that is not known. */
+  /** The position of the event before it, 0 for none; undefined if it is not known. */
   readonly previous: number | undefined;
 }
 
@@ -78,19 +79,19 @@ function weightOf({ event }: LastEvent): number {
   return typeof body === 'string' ? 1 + Math.floor(body.length / LARGE_TEXT) : 1;
 }
 
-/** Keys whose lives the writer has not been told, each found by the promise that resolves when it is stored. */
+/** Keys that were not submitted to the writer yet. Each is identified by the promise that resolves when it is stored. */
 export interface PendingKeys {
-  /** Hands keys to an append, which takes them along. Undefined if jobs of their own do that for one of them or more. */
+  /** Hands keys to an append, which stores them too. Undefined if one of them or more are stored by jobs of their own. */
   claim(stored: readonly Promise<unknown>[]): readonly PendingKey[] | undefined;
 }
 
 export interface PendingKey {
   readonly job: AddKeyJob | GiveKeyJob;
-  /** Told how it went. */
+  /** Must be called when the job is done, with the error if it failed. */
   readonly settle: (error?: unknown) => void;
 }
 
-/** The event log in one SQLite file: written by the writer's thread, read from this one. */
+/** The event log in one SQLite file. The writer's thread writes it, this thread reads it. */
 export class SqliteEventLog implements EventLog {
   readonly spansStreams = true;
   readonly #writer: Writer;
@@ -99,15 +100,15 @@ export class SqliteEventLog implements EventLog {
   readonly #read: ReturnType<typeof prepare>;
   readonly #longReads = new KeyedMutex();
   /**
-   * Positions of some events of long streams, by their revisions. A stream is read from its end: reading it in pages,
-   * oldest first, would otherwise go back over the rest of it for each page.
+   * Positions of some events of long streams. A stream is read from its end backwards. Without signposts, reading it in pages,
+   * oldest first, would go back over all later events for each page.
    */
   readonly #signposts = new GenerationCache<string, Signposts>(SIGNPOSTED_STREAMS);
   readonly #subscriptions = new Set<TailSubscription>();
   readonly #words: Words;
-  /** The last events of streams that were written or decided on lately. Nobody else writes this log. */
+  /** The last events of recently used streams. They stay valid, since only this object writes the log. */
   readonly #lastEvents = new GenerationCache<string, LastEvent>(LAST_EVENTS, weightOf);
-  /** Ends of streams that are not in their table yet; see the writer. */
+  /** Positions of the last events of streams that are not in the table of streams yet; see `LogWriterCore`. */
   readonly #recent = new Map<string, number>();
   #streamsAsOf: number;
   #head: number;
@@ -147,7 +148,7 @@ export class SqliteEventLog implements EventLog {
     const written = this.#writer.submit<AppendOutcome>(job, { background: options.background });
     for (const { settle } of claimed ?? []) written.then(() => settle(), settle);
     const { result, streamsAsOf } = await written;
-    // Whoever was answered earlier was written earlier, so subscribers get events in order.
+    // Answers come in the order of the writes, so subscribers get events in order.
     if (result.kind === 'appended' && result.position > this.#head) {
       this.#head = result.position;
       this.#words.learn();
@@ -160,7 +161,7 @@ export class SqliteEventLog implements EventLog {
     return result;
   }
 
-  /** Position of a stream's last event, 0 for none. */
+  /** The position of a stream's last event, 0 for none. */
   #end(stream: string): number {
     return this.#recent.get(stream) ?? (this.#read.stream.get(stream) as { last: number } | undefined)?.last ?? 0;
   }
@@ -170,7 +171,7 @@ export class SqliteEventLog implements EventLog {
       const { stream, expectedRevision, events } = appends[index]!;
       const position = firstPositions[index]! + events.length - 1;
       this.#recent.set(stream, position);
-      // A reader that looked since these were written may have remembered them already, from the table of streams.
+      // A read since this write may have cached its last event already, found by the table of streams. It is not the one before.
       const known = this.#lastEvents.get(stream)?.event;
       const before =
         expectedRevision === 'no-stream' ? 0 : known?.revision === expectedRevision ? known.position : undefined;
@@ -203,21 +204,21 @@ export class SqliteEventLog implements EventLog {
     this.#toSignpost(backwards);
     this.#readBackwards(backwards);
     if (backwards.position === 0) return events.reverse();
-    // Of long streams one is read at a time, with turns for others in between.
+    // Only one long stream is read at a time, and the read yields to other work in between.
     return this.#longReads.run('', () => this.#readToTheStart(backwards));
   }
 
-  /** The rest of a stream that was begun to be read, oldest first. */
+  /** Reads the rest of a stream, and returns all events, oldest first. */
   async #readToTheStart(backwards: Backwards): Promise<RecordedEvent[]> {
     const { events, stream } = backwards;
-    // Somebody may have gone the same way while this waited.
+    // While this call waited, another read may have left signposts.
     this.#toSignpost(backwards);
     while (backwards.position !== 0) {
       await turn();
       this.#readBackwards(backwards);
       const first = events.at(-1);
       if (backwards.position === 0 && first !== undefined && first.revision > backwards.fromRevision) {
-        // It was truncated meanwhile, and the event that says why is its last one now: the stream is read once more.
+        // The stream was truncated meanwhile, and a new last event says why. So the stream is read once more.
         const now = this.readLast(stream);
         if (now !== undefined && now.position > backwards.end) {
           events.length = 0;
@@ -229,7 +230,7 @@ export class SqliteEventLog implements EventLog {
     return events.reverse();
   }
 
-  /** Goes on from the nearest signpost after the last event that is wanted, if there is one and nothing is read yet. */
+  /** If nothing is read yet, moves to the nearest signpost at or after the last wanted event, if there is one. */
   #toSignpost(backwards: Backwards): void {
     const { stream, events, toRevision } = backwards;
     if (events.length > 0 || backwards.position === 0) return;
@@ -238,13 +239,13 @@ export class SqliteEventLog implements EventLog {
     let revision = Math.ceil(toRevision / SIGNPOST_REVISIONS) * SIGNPOST_REVISIONS;
     while (revision < signposts.highest && !signposts.positions.has(revision)) revision += SIGNPOST_REVISIONS;
     const position = signposts.positions.get(revision);
-    // It may stand at an event that was truncated since.
+    // The event of a signpost may have been truncated since.
     if (position === undefined || this.#read.link.get(position) === undefined) return;
     backwards.position = position;
     backwards.isBehind = revision > toRevision;
   }
 
-  /** Reads some events back from a position; it is 0 at the beginning of what there is to read. */
+  /** Reads up to READ_AT_ONCE events backwards from the position. Sets the position to 0 when nothing is left to read. */
   #readBackwards(backwards: Backwards): void {
     const { events, stream, fromRevision, toRevision, statement } = backwards;
     for (let count = 0; backwards.position !== 0 && count < READ_AT_ONCE; count += 1) {
@@ -258,7 +259,7 @@ export class SqliteEventLog implements EventLog {
         continue;
       }
       const row = statement.get(position) as unknown as EventColumns | undefined;
-      // Where what leads from event to event is damaged, another stream's pass for none of this one.
+      // If the link to the previous event is damaged, an event of another stream is not taken for one of this stream.
       const isThere = row !== undefined && row[1] === stream && row[2] >= fromRevision;
       if (isThere && row[2] <= toRevision) events.push(fromRow(row, this.#words));
       backwards.position = isThere ? row[3] : 0;
@@ -280,7 +281,7 @@ export class SqliteEventLog implements EventLog {
     const row = end === 0 ? undefined : (this.#read.facts.get(end) as unknown as EventColumns | undefined);
     if (row === undefined || row[1] !== stream) return undefined;
     const event = fromRow(row, this.#words);
-    // Whether it has a body was not read.
+    // The query does not tell whether the event has a body, so it is assumed to have one.
     this.#lastEvents.set(stream, { event, hasBody: true, previous: row[3] });
     return event;
   }
@@ -289,7 +290,7 @@ export class SqliteEventLog implements EventLog {
     return this.#end(stream) > 0 && this.readLast(stream) === undefined;
   }
 
-  /** To look up each stream's end, at random places of the file, would take as long as half a rebuild. */
+  /** Finds the missing positions first, because reading the last event of each stream, at random places, takes half as long as a rebuild. */
   async *lostEnds(afterPosition: number): AsyncGenerator<string> {
     const pace = new Pace();
     const missing = await this.#missingAfter(afterPosition, pace);
@@ -299,7 +300,7 @@ export class SqliteEventLog implements EventLog {
       if (page.last === null) return;
       if ((JSON.parse(page.ends) as number[]).some((end) => missing.has(end))) {
         for (const row of this.#read.streams.all(name, page.last) as { name: string; last: number }[]) {
-          // An end that is not there may also be an earlier one, which was truncated since.
+          // The table may have an earlier end of the stream, which was truncated since. Then nothing is lost.
           if (missing.has(row.last) && this.hasLostEnd(row.name)) yield row.name;
         }
       }
@@ -309,7 +310,7 @@ export class SqliteEventLog implements EventLog {
   }
 
   async #missingAfter(afterPosition: number, pace: Pace): Promise<MissingPositions> {
-    // The events that the log ended with may be lost as well.
+    // The last events of the log may be lost as well, so the end may be higher than the head.
     const end = Math.max(this.#head, this.#streamsAsOf);
     const missing = new MissingPositions(afterPosition, end);
     for (let after = afterPosition; after < end; after += ROWS_AT_ONCE) {
@@ -349,7 +350,7 @@ export class SqliteEventLog implements EventLog {
     { withBodies = true }: { readonly withBodies?: boolean } = {},
   ): RecordedEvent[] {
     const statement = withBodies ? this.#read.page : this.#read.factsPage;
-    // The file may have more already, whose appends are not answered yet: nobody is to be further than the head.
+    // The file may already contain events whose appends are not acknowledged yet. No reader may be ahead of the head.
     const rows = statement.all(afterPosition, this.#head, maxCount) as unknown as EventColumns[];
     return rows.map((row) => fromRow(row, this.#words));
   }
@@ -357,7 +358,7 @@ export class SqliteEventLog implements EventLog {
   scan(afterPosition: number, maxCount: number, streamPrefix: string): LogScan {
     const head = this.#head;
     if (afterPosition >= head) return { events: [], position: afterPosition };
-    // Positions are counted rather than events: what was truncated between them costs nothing to pass.
+    // `maxCount` limits positions rather than events, so that skipping truncated events costs nothing.
     const position = Math.min(head, afterPosition + maxCount);
     const rows = this.#read.scan.all(
       afterPosition,
@@ -395,14 +396,14 @@ export class SqliteEventLog implements EventLog {
 
   async close(): Promise<void> {
     await Promise.all([...this.#subscriptions].map((subscription) => subscription.unsubscribe()));
-    // Readers first: the writer is then the last to close, and tidies its journal away.
+    // The reading connection is closed first: SQLite removes the journal when the last connection is closed, the writer's.
     await this.#writer.idle();
     if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
   }
 }
 
-/** @param blobs gets the bytes of those that are not stored yet */
+/** @param blobs the bytes of keys that are not stored yet are added to it */
 function keysOf(claimed: readonly PendingKey[], blobs: Uint8Array[]): Pick<AppendJob, 'keys' | 'spareKeys'> {
   if (claimed.length === 0) return {};
   const keys: KeyOfLife[] = [];
@@ -426,7 +427,7 @@ function prepare(database: DatabaseSync) {
     head: database.prepare('SELECT coalesce(max(position), 0) AS head FROM events'),
     stream: database.prepare('SELECT last FROM streams WHERE name = ?'),
     streamFrom: database.prepare('SELECT name FROM streams WHERE name >= ? AND name < ? LIMIT 1'),
-    // Many in one row each: rows take their time, not what is in them.
+    // Many ends are returned in one row, since each row costs time.
     ends: database.prepare(
       `SELECT json_group_array(last) AS ends, max(name) AS last
          FROM (SELECT name, last FROM streams WHERE name > ? ORDER BY name LIMIT ?)`,
@@ -450,7 +451,7 @@ function prepare(database: DatabaseSync) {
   } satisfies Record<string, StatementSync>;
 }
 
-/** The first text after all that begin with a prefix, in order of code points, as SQLite compares. */
+/** A text that sorts after all texts that begin with the prefix, by code points, as SQLite compares. */
 function afterPrefix(prefix: string): string {
   return `${prefix}\u{10FFFF}`;
 }

@@ -37,41 +37,44 @@ import { toApplyJob } from './read-model-writer-core.ts';
 import { SqliteReadModelSnapshot } from './read-model-snapshot.ts';
 import type { Writer } from './writer.ts';
 
-/** Rows fetched by name at least: finding the births of a partition costs the same for one as for many. */
+/** The least number of rows fetched by name at a time: finding the births of a partition costs the same for one as for many. */
 const LEAST_BY_NAME = 64;
-/** Items of a container that are looked at each by itself, rather than found among all others'. */
+/** A container with fewer items is read through the index of names, not by scanning the items of all containers. */
 const FEW_ITEMS = 1_000;
-/** Items of a container that are always found among all others': there may be fewer of these than births. */
+/** A container with this many items is always read by scanning the items of all containers, of which there may be fewer than births. */
 const MANY_ITEMS = 20_000;
-/** Rows, of all containers, that are gone through before others get their turn: takes some milliseconds. */
+/** How many rows of all containers a scan reads before it yields to other work. This takes some milliseconds. */
 const ROWS_AT_ONCE = 100_000;
-/** Ended lives that are gone through before others get their turn, where there are unrecorded ends among them: takes as long. */
+/** How many ended lives are read before yielding to other work if some ends are not recorded yet. This takes about as long. */
 const ENDED_AT_ONCE = 5_000;
 
-/** Places of the log at which it is looked how far items lie apart, and how many of them there. */
+/** The number of items is estimated from samples: at how many places of the log, and how many rows at each. */
 const [SAMPLES, SAMPLE_ROWS] = [16, 64];
 
-/** How often it is taken for granted that a container, or a part of one, still has as many items as it had. */
+/** How often a known size of a container, or of a part of it, is used before the items are counted again. */
 const TRUSTED_SIZE = 64;
 
 /** How many items a container, or a part of one, was found to have. */
 interface Size {
   readonly count: number;
-  /** There were no more than these. */
+  /** True if all items were counted, false if counting stopped at the limit. */
   readonly isAll: boolean;
-  /** The last birth of all items at that time: no more than those born since can have come. */
+  /** The last birth in the store when they were counted. Each item added since then has a higher one. */
   readonly lastBirth: number;
-  /** How often that there are as many may still be taken for granted. */
+  /** How often the count may still be used before the items are counted again. */
   trusted: number;
 }
 
-/** Names that are read at a time, by the way of each new item, until all are. */
+/** The name filter is filled bit by bit: each new item causes so many more names to be read, until all are. */
 const NAMES_AT_ONCE = 32;
 
 const nameOf = ({ container, partitionKey, id }: Omit<LifeName, 'life'>): string =>
   rowName(container, partitionKey, id);
 
-/** Of rows, as they are read after the last one. Whoever comes at the end is not waited for: there may always be one more. */
+/**
+ * The names of rows, page by page; `read` returns the page after a row. The first page that is not full is the last one, since
+ * new rows could be added forever.
+ */
 function* namesOf<Row extends LifeName>(read: (last: Row | undefined) => object[]): NamesInPieces {
   let rows: Row[] = [];
   do {
@@ -82,21 +85,21 @@ function* namesOf<Row extends LifeName>(read: (last: Row | undefined) => object[
 
 const walks = new Turns();
 
-/** One version of the read models in one SQLite file: written by its writer's thread, read from this one. */
+/** One version of the read models in one SQLite file. The writer's thread writes it, this thread reads it. */
 export class SqliteReadModelStore implements ReadModelStore {
   readonly #writer: Writer;
   readonly #database: DatabaseSync;
   readonly #read: ReturnType<typeof prepare>;
-  /** Statements of scans, by what they ask of each row besides. */
+  /** The statements of scans, by the text of their additional condition. */
   readonly #scanStatements = new Map<string, ReturnType<typeof prepareScans>>();
   readonly #sizes = new GenerationCache<string, Size>(2_000);
-  /** Those that take several steps, and are under way. */
+  /** Scans of several steps that are still running. */
   readonly #scans = new Set<Promise<unknown>>();
-  /** What {@link #items} has found, and when. */
+  /** The last estimate of {@link #items}, and the last birth at that time. */
   #estimated = { items: 0, lastBirth: 0 };
-  /** Of items that are there, and of ended lives that have not been purged. */
+  /** The names of all present items, and of ended lives that have not been purged. */
   readonly #names = new NameFilter(() => this.#readNames());
-  /** Births up to which a container has no items, and never will: those of new ones are higher. */
+  /** By container, a birth up to which it has no items. It stays valid, since new items have higher births. */
   readonly #noneUpTo = new Map<number, number>();
 
   constructor(writer: Writer, database: DatabaseSync) {
@@ -169,7 +172,7 @@ export class SqliteReadModelStore implements ReadModelStore {
     return (this.#read.lastLife.get(...name, ...name) as { life: number | null }).life ?? undefined;
   }
 
-  /** Items first: what ends meanwhile is found among the ended ones. */
+  /** Reads the items first: an item that ends in the meantime is then found among the ended lives. */
   *#readNames(): NamesInPieces {
     const { namesOfItems, namesOfEnded } = this.#read;
     yield* namesOf<LifeName & { birth: number }>((last) => namesOfItems.all(last?.birth ?? 0, NAMES_AT_ONCE));
@@ -222,9 +225,9 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   /**
-   * Rows of a container found among those of all, in order of birth: at most so many after a birth. Millions of others'
-   * may lie before and between them: where the container begins is looked for once, and others get their turn on the way.
-   * Births are positions in the log, of which there may be thousands for each row.
+   * Finds up to `limit` rows of a container by scanning the rows of all containers in order of birth. Millions of rows of other
+   * containers may lie before and between them. So the first birth of the container is remembered, and the scan yields to other
+   * work on the way. Births are positions in the log; there may be thousands of positions for each row.
    */
   #inOrderOfBirth<Row = ItemRow>(
     container: number,
@@ -235,7 +238,8 @@ export class SqliteReadModelStore implements ReadModelStore {
     const found: Row[] = [];
     let at = Math.max(afterBirth, noneUpTo);
     let isBeforeFirst = afterBirth <= noneUpTo;
-    // Mostly these have enough. Where they don't, further pieces are of so many rows, few of them first: their end is looked for, too.
+    // The first step covers a span of positions, which mostly contains enough rows. Further steps cover a number of rows each, few
+    // at first, since finding the end of such a step takes time too.
     let rows = ROWS_AT_ONCE / 1_000;
     let next = at + ROWS_AT_ONCE;
     const step = (): boolean => {
@@ -255,7 +259,7 @@ export class SqliteReadModelStore implements ReadModelStore {
       next = at + ROWS_AT_ONCE;
       return found.length >= limit || at >= upToBirth;
     };
-    // Where the container begins is mostly known: then a page of it is found at once.
+    // The first birth of the container is mostly known, and then a page is found in one step.
     const begins = isBeforeFirst;
     if (step() || (begins && !isBeforeFirst && step())) return found;
     const furtherStep = (): boolean => {
@@ -276,11 +280,12 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   /**
-   * True for a container, or a part of it, of which a page is found sooner among the items of all than by the index of
-   * names, which gives all births of it to be sorted for each page.
+   * True if a page of the container, or of the part of it, is found faster by scanning the items of all containers than by the
+   * index of names. The index yields all births of the part, which must be sorted for each page.
    */
   #isLarge(container: number, { limit, ...part }: Pick<ItemScan, 'limit' | 'partitionKey' | 'prefix'>): boolean {
-    // Of so many, if they are spread evenly, as many are sorted for a page as are passed for one.
+    // At this size both ways cost the same, if the items are spread evenly: the index sorts `many` births for a page, and a scan
+    // passes `many` items of all containers.
     const many = Math.ceil(Math.sqrt(Math.max(limit, LEAST_BY_NAME) * this.#items()));
     if (part.partitionKey === undefined && part.prefix === undefined) {
       return this.#has(container, Math.min(many, MANY_ITEMS));
@@ -291,10 +296,10 @@ export class SqliteReadModelStore implements ReadModelStore {
     );
   }
 
-  /** How many items there are about, of all containers: by how far apart they lie at some places of the log. */
+  /** Estimates the number of items of all containers, from the distances between their births at some places of the log. */
   #items(): number {
     const lastBirth = this.#lastBirth();
-    // Until there may be a tenth more.
+    // An estimate is used until the log is a tenth longer.
     if (lastBirth <= this.#estimated.lastBirth * 1.1) return this.#estimated.items;
     const share = lastBirth / SAMPLES;
     let items = 0;
@@ -311,8 +316,8 @@ export class SqliteReadModelStore implements ReadModelStore {
   }
 
   /**
-   * Whether there are so many items. They are not counted for each page anew, which would take as long as the page: what this
-   * tells may be old where many have left, and then a page takes longer.
+   * Whether the part has at least so many items. They are not counted again for each page, since that would take as long as the
+   * page itself. So the answer may be outdated after many items have gone; then a page takes longer, but is still correct.
    */
   #hasMany(part: string, items: number, countUpToItems: () => unknown): boolean {
     const known = this.#sizes.get(part);
@@ -327,7 +332,7 @@ export class SqliteReadModelStore implements ReadModelStore {
     return count >= items;
   }
 
-  /** The index by name alone finds the births to look at, in order; expiry is then judged row by row. */
+  /** Finds the births in order by the index of names alone, and then checks for each row whether it is expired. */
   #visibleByName(
     statement: StatementSync,
     keys: (string | number)[],
@@ -374,7 +379,7 @@ export class SqliteReadModelStore implements ReadModelStore {
     };
   }
 
-  /** Reads as of one moment: an item that goes from one of several values to another meanwhile would be found by neither. */
+  /** Reads in one transaction. Otherwise an item whose value changes between two statements might be found by neither of them. */
   #atOnce<Result>(read: () => Result): Result {
     this.#database.exec('BEGIN');
     try {
@@ -416,7 +421,7 @@ export class SqliteReadModelStore implements ReadModelStore {
     upToBirth = this.#lastBirth(),
   ): MaybePromise<ItemRow[]> {
     const span = { afterBirth, upToBirth, limit };
-    // A few births are looked at as they are, however many items there are.
+    // A short span of births is always scanned directly, whatever the container's size.
     if (upToBirth - afterBirth > LEAST_BY_NAME && !this.#isLarge(container, span)) {
       const rows = this.#scanning(ANY).inContainer.all(container, afterBirth, limit) as unknown as ItemRow[];
       return rows.filter(({ birth }) => birth <= upToBirth);
@@ -521,7 +526,7 @@ export class SqliteReadModelStore implements ReadModelStore {
       takeUpTo(last);
       return found;
     }
-    // A million of them may lie before and between the lives that are looked for.
+    // A million unrecorded ends may lie before and between the wanted lives, so this goes in steps.
     const step = (): boolean => {
       const span = [container, byPolicyStart ? 1 : 0, endedAtOrBeforeMs, ...placed(at), ENDED_AT_ONCE - 1] as const;
       const upTo = endedPlace.get(...span) as EndedPlace | undefined;
@@ -591,7 +596,7 @@ export class SqliteReadModelStore implements ReadModelStore {
 
   async close(): Promise<void> {
     await this.#writer.idle();
-    // Whoever scans has others' turns in between: another version may be put to use in one.
+    // Scans yield between their steps, and another version of the read models may have been put to use meanwhile.
     await Promise.allSettled(this.#scans);
     if (this.#database.isOpen) this.#database.close();
     await this.#writer.close();
@@ -599,8 +604,9 @@ export class SqliteReadModelStore implements ReadModelStore {
 }
 
 /**
- * A page of rows of a period, in order of time and position, after one of them. What is left of its instant is looked up
- * by itself: of the index, SQLite takes the time alone to go on by, and all of a million that left at once may be of one.
+ * A page of a period's rows in order of time and position, after a given row. The remaining rows of that row's instant are read
+ * by a statement of their own: for a condition on both columns, SQLite uses only the time in the index, and a million rows may
+ * have the same time.
  */
 function pageInTime<Row>(
   page: { fromMs: number; toMs: number; after: readonly [atMs: number, position: number] | undefined; limit: number },
@@ -626,7 +632,7 @@ type EndedPlace = Pick<EndedRow, 'endedAtMs' | 'position'>;
 
 const placed = ({ endedAtMs, position }: EndedPlace): readonly [number, number] => [endedAtMs, position];
 
-/** What the partition keys of a scan lie between. */
+/** The range of the scan's partition keys: from `from`, before `to`. */
 function keysOf({ partitionKey, prefix = '' }: Pick<ItemScan, 'partitionKey' | 'prefix'>): {
   readonly from: string;
   readonly to: string;
@@ -648,13 +654,13 @@ const DISAPPEARANCE = `position, container, partition_key AS partitionKey, id, l
 const tsInOrder = (order: string) =>
   `SELECT ts FROM items WHERE container = ? AND due IS NULL AND ts > ? AND ts <= ? ORDER BY ${order} LIMIT 1 OFFSET ?`;
 
-/** How many ids a statement has places for. */
+/** Statements exist for these numbers of ids. */
 const ID_PLACES = [1, 16, MOST_IDS_SOUGHT];
 
 /** The condition of a scan that takes every row. */
 const ANY = '';
 
-/** A row's condition as scans have it, before their own, and its values. */
+/** A condition on rows as SQL, to be put before a scan's own conditions, and its values. */
 function conditionOf({ ids = [], minTs, maxTs }: RowCondition = {}): {
   readonly condition: string;
   readonly values: (string | number)[];
@@ -662,7 +668,7 @@ function conditionOf({ ids = [], minTs, maxTs }: RowCondition = {}): {
   const conditions: string[] = [];
   const values: (string | number)[] = [];
   if (ids.length > 0) {
-    // The last one again and again, so that there are few statements for all numbers of them.
+    // Places that are left over repeat the last id, so that a few statements serve every number of ids.
     const places = ID_PLACES.find((number) => number >= ids.length)!;
     conditions.push(
       places === 1 ? 'id = ? AND' : `id IN (${Array.from({ length: places }, () => '?').join(', ')}) AND`,
@@ -680,10 +686,10 @@ function conditionOf({ ids = [], minTs, maxTs }: RowCondition = {}): {
   return { condition: conditions.length === 0 ? ANY : conditions.join(' '), values };
 }
 
-/** Scans of rows of which a condition holds: it comes first, since most rows are passed over by it. */
+/** Scans of the rows that satisfy a condition. It comes first in the statements, since it excludes most rows. */
 function prepareScans(database: DatabaseSync, condition: string) {
   return {
-    // By the primary key, so that rows come in order of birth without a sort.
+    // These read by the primary key, so that rows come in order of birth without a sort.
     visible: database.prepare(
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE ${condition} container = ? AND birth > ? AND birth <= ?
          AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
@@ -692,7 +698,7 @@ function prepareScans(database: DatabaseSync, condition: string) {
       `SELECT ${ITEM} FROM items NOT INDEXED WHERE ${condition} container = ? AND partition_key >= ? AND partition_key < ?
          AND birth > ? AND birth <= ? AND ((due IS NULL AND ts > ?) OR due > ?) ORDER BY birth LIMIT ?`,
     ),
-    // The index holds the births too, so what is sorted is numbers, and only rows that are wanted are fetched.
+    // The index contains the births too. So only numbers are sorted, and only the wanted rows are fetched.
     inPartition: database.prepare(
       `SELECT ${ITEM} FROM items WHERE birth IN
          (SELECT birth FROM items INDEXED BY items_by_name
@@ -790,7 +796,7 @@ function prepare(database: DatabaseSync) {
       `SELECT ${ITEM} FROM items WHERE container = ? AND due IS NULL AND ts <= ? ORDER BY ts LIMIT ?`,
     ),
     overdueByOwn: database.prepare(`SELECT ${ITEM} FROM items WHERE container = ? AND due <= ? ORDER BY due LIMIT ?`),
-    // Counted and found apart: then no row of the range is looked into.
+    // Counts and minima are separate subqueries: then each is answered by an index alone, without reading rows.
     overdueStatistics: database.prepare(
       `SELECT (SELECT count(*) FROM items WHERE container = ?1 AND due IS NULL AND ts <= ?2)
                 + (SELECT count(*) FROM items WHERE container = ?1 AND due <= ?3) AS count,
@@ -816,7 +822,7 @@ function prepare(database: DatabaseSync) {
     itemsByDue: database.prepare(
       `SELECT ${ITEM} FROM items WHERE container = ? AND due > ? AND due <= ? AND ts > ? ORDER BY due LIMIT ?`,
     ),
-    // Those that have expired are few, and found by their times: the plus keeps to the index of these.
+    // Expired items are few and are found by their times: the unary plus keeps SQLite from using the index of unreadable ttls.
     countOddTtls: database.prepare(
       `SELECT (SELECT count(*) FROM items WHERE container = ? AND due = ?) AS never,
               (SELECT count(*) FROM items WHERE container = ? AND unreadable_ttl = 1)
@@ -830,7 +836,7 @@ function prepare(database: DatabaseSync) {
          AND (ended_at, position) <= (?, ?) AND stream IS NOT NULL
        ORDER BY ended_at, position LIMIT ?`,
     ),
-    // Where a piece of them ends, unrecorded ends included.
+    // The place at which a step of ENDED_AT_ONCE rows ends. Unrecorded ends are included.
     endedPlace: database.prepare(
       `SELECT ended_at AS endedAtMs, position FROM ended
        WHERE container = ? AND by_policy_start = ? AND ended_at <= ? AND (ended_at, position) > (?, ?)
