@@ -6,7 +6,7 @@ import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { giveToFolderOwner } from './file-owner.ts';
 import type { Writer } from './writer.ts';
 
-/** The files of a store were made by a newer version, by another program, or are damaged. */
+/** A file of the store can't be used: for example it is damaged, or was made by a newer version or another program. */
 export class UnusableFile extends Error {
   override readonly name = 'UnusableFile';
 }
@@ -15,39 +15,39 @@ export interface OpenOptions {
   readonly file: string;
   /** What the file is, for messages: "event log", "key vault", … */
   readonly what: string;
-  /** Schema version that this code writes. */
+  /** The schema version that this code writes. */
   readonly schemaVersion: number;
-  /** What to do when the file is damaged, a sentence; to restore it from a backup if nothing else is said. */
+  /** A sentence that says what to do if the file is damaged; by default, to restore it from a backup. */
   readonly remedy?: string;
   readonly schema: string;
-  /** Statements that lead from each older version to the next, from version 1 on. */
+  /** Statements that migrate each older version to the next one, from version 1 on. */
   readonly migrations?: readonly string[];
   readonly synchronous: 'FULL' | 'NORMAL' | 'OFF';
   readonly secureDelete?: boolean;
-  /** Memory for pages; {@link CACHE_KIB} when not given. */
+  /** Memory for pages, in KiB; {@link CACHE_KIB} by default. */
   readonly cacheKiB?: number;
 }
 
 /**
- * Memory for the pages of a connection, in KiB. There are about ten connections, and what doesn't fit is read from the
- * system's own cache: more would only have memory grow with what is stored.
+ * Memory for the pages of a connection, in KiB. There are about ten connections. Other pages are read from the operating system's
+ * cache, so a larger value would mainly make memory grow with the amount of data.
  */
 const CACHE_KIB = 16_384;
 /** The same for the log, by far the largest file. */
 export const LOG_CACHE_KIB = 65_536;
 
-/** How long a connection waits for another one's lock, in milliseconds. */
+/** How long a connection waits for a lock of another one, in milliseconds. */
 export const BUSY_MS = 5_000;
-/** How long the emptying of a journal waits for readers, in milliseconds; writes wait meanwhile. */
+/** How long emptying a journal waits for readers, in milliseconds. Writes wait meanwhile. */
 export const EMPTYING_MS = 250;
 
-/** Marks our files in SQLite's application_id: "EPIT". */
+/** The application_id in the header of the store's SQLite files: "EPIT". */
 const APPLICATION_ID = 0x45504954;
 
 /**
- * SQLite opens a file that may only be read without a word, and refuses the first write.
+ * Opens a file, after a check of its permissions: SQLite opens a read-only file without an error, and fails at the first write.
  *
- * @throws {UnusableFile} for a file that this user may not both read and write
+ * @throws {UnusableFile} if the user may not read and write the file
  */
 function connect(file: string): DatabaseSync {
   try {
@@ -66,13 +66,13 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
   const database = connect(options.file);
   try {
     if (isNew) {
-      // SQLite makes the journal the same user's.
+      // SQLite gives the journal the same owner as the file.
       giveToFolderOwner(options.file);
       database.exec('PRAGMA page_size = 8192');
     }
     database.exec('PRAGMA journal_mode = WAL');
     database.exec(`PRAGMA synchronous = ${options.synchronous}`);
-    // A checkpoint every 64 MiB: smaller ones write hot pages again and again.
+    // A checkpoint every 64 MiB: more frequent ones would write the most used pages again and again.
     database.exec('PRAGMA wal_autocheckpoint = 8000');
     database.exec(`PRAGMA cache_size = -${options.cacheKiB ?? CACHE_KIB}`);
     // Sorts and VACUUM must not leave copies in a temporary folder.
@@ -95,9 +95,9 @@ export function openForWriting(options: OpenOptions): DatabaseSync {
 
 export interface ReadingOptions {
   readonly cacheKiB?: number;
-  /** Nobody writes to it: nothing is made beside it then, so that its folder may be read-only. */
+  /** True if nobody writes to the file. Then SQLite makes no files beside it, so that its folder may be read-only. */
   readonly isCopy?: boolean;
-  /** Who alone writes to it: look-ups of one turn then share a transaction. */
+  /** The only writer of the file. If it is given, look-ups of one turn of the event loop share a transaction. */
   readonly writer?: Pick<Writer, 'onGroup'>;
 }
 
@@ -112,20 +112,20 @@ export function openForReading(
   return database;
 }
 
-/** A read failed in a file of the store itself: it is damaged, or its disk is. */
+/** Reading a file of the store failed: the file or its disk is damaged. */
 export class UnreadableFile extends StorageUnavailable {
   override readonly name = 'UnreadableFile';
   override readonly isForOperator = true;
 }
 
-/** Look-ups that share a transaction at most: as long as it lasts, the writer can't begin its journal anew. */
+/** At most so many look-ups share a transaction: while it lasts, the writer can't restart its journal from the beginning. */
 const SHARED_LOOK_UPS = 64;
 
-/** Says of a read that failed which file it is, for what is to be done depends on that. */
+/** Names the file in errors of failed reads, since the remedy depends on it. */
 class ReadingConnection extends DatabaseSync {
   readonly #file: string;
   #shares = false;
-  /** Look-ups in this turn of the event loop, or since the transaction that they share was ended. */
+  /** The number of look-ups in this turn of the event loop, or since the last shared transaction ended. */
   #lookUps = 0;
   #endsWithTurn = false;
 
@@ -135,8 +135,9 @@ class ReadingConnection extends DatabaseSync {
   }
 
   /**
-   * Has the look-ups of one turn share a read transaction, from the second on: to begin and end one takes twice as long as
-   * to find a row. It ends before anybody is told what the writer has done, so what is known to be written is read.
+   * Makes the look-ups of one turn share a read transaction, from the second one on: to begin and end a transaction takes twice as
+   * long as to find a row. The transaction ends before the results of a group of writes are announced, so that a caller who knows of
+   * a write also reads it.
    */
   shareTransactions(writer: Pick<Writer, 'onGroup'>): void {
     writer.onGroup((needsReadersGone) => {
@@ -165,7 +166,7 @@ class ReadingConnection extends DatabaseSync {
     try {
       this.exec('COMMIT');
     } catch {
-      // SQLite refuses it after a look-up that met damage, and whoever asked for that was told.
+      // SQLite refuses it after a look-up that met damage. The caller of that look-up got an error already.
       if (this.isTransaction) this.exec('ROLLBACK');
     }
   }
@@ -209,8 +210,8 @@ class ReadingConnection extends DatabaseSync {
 }
 
 /**
- * Makes objects of a statement's rows, which it gives as arrays. Those that node:sqlite would make are dictionaries: each
- * takes half as long again to make, thirty times as long to read from, and three times the memory.
+ * Converts a statement's rows from arrays to objects. The objects of node:sqlite itself are in V8's dictionary mode: they take one
+ * and a half times as long to make, thirty times as long to read from, and three times the memory.
  */
 function shapeOf(statement: StatementSync): (row: unknown) => Record<string, unknown> {
   let names: readonly string[] | undefined;
@@ -231,7 +232,7 @@ function unreadable(error: unknown, file: string): unknown {
   return new UnreadableFile(`${file} can't be read (${(error as Error).message}): ${remedy}.`, { cause: error });
 }
 
-/** What a look into a file tells; something else for a file that is damaged: whoever opens it to work with it says so. */
+/** Reads something from a file. For a damaged file the result is `otherwise`: the damage is reported when the file is opened for use. */
 function lookInto<Told>(file: string, look: (database: DatabaseSync) => Told, otherwise: Told): Told {
   const database = connect(file);
   try {
@@ -243,7 +244,7 @@ function lookInto<Told>(file: string, look: (database: DatabaseSync) => Told, ot
   }
 }
 
-/** True for a file of ours whose schema is older than the one that this code writes. */
+/** True for a file of the store whose schema is older than the one that this code writes. */
 export function isOutdated(file: string, schemaVersion: number): boolean {
   if (!existsSync(file)) return false;
   return lookInto(file, (database) => isOurs(database) && pragma(database, 'user_version') < schemaVersion, false);
@@ -255,7 +256,7 @@ export interface ReadModelCheckpoint {
   readonly opening: string | null;
 }
 
-/** The checkpoint of a read model; undefined for a file of another schema, and for one that is damaged. */
+/** The checkpoint of a read model; undefined if the file has another schema or is damaged. */
 export function checkpointIn(file: string, schemaVersion: number): ReadModelCheckpoint | undefined {
   const look = (database: DatabaseSync) =>
     isOurs(database) && pragma(database, 'user_version') === schemaVersion
@@ -264,24 +265,24 @@ export function checkpointIn(file: string, schemaVersion: number): ReadModelChec
   return lookInto(file, look, undefined);
 }
 
-/** True for a read model that has values in clear, and for one that is damaged where they would be. */
+/** True if a read model has values in clear, or is damaged so that this can't be read. */
 export function hasClearValues(file: string): boolean {
   return lookInto(file, (database) => database.prepare('SELECT 1 FROM item_clear LIMIT 1').get() !== undefined, true);
 }
 
-/** Has a read model name an opening of its folder, durably. */
+/** Records an opening of the folder in a read model, durably. */
 export function nameOpeningIn(file: string, opening: string): void {
   const database = connect(file);
   try {
     database.prepare('UPDATE checkpoint SET opening = ?').run(opening);
   } catch {
-    // There is no room, say: it goes on naming the one before, which the folder knows, too.
+    // The disk may be full. The read model then keeps the opening before, which the folder also knows.
   } finally {
     database.close();
   }
 }
 
-/** Where the event log in a file ends; undefined where that can't be told. The file and its journal stay as they are. */
+/** The last position of the event log in a file; undefined if it can't be read. The file and its journal are not changed. */
 export function headIn(file: string): number | undefined {
   let database: DatabaseSync | undefined;
   try {
@@ -294,14 +295,14 @@ export function headIn(file: string): number | undefined {
   }
 }
 
-/** What to do about read models that don't take what the log has. */
+/** A message for read models to which the events of the log can't be applied. */
 export const whenUnfit = (file: string): string =>
   `${file} does not go with the event log: it is of another copy of the store, or damaged. Stop the store, and delete the file, with its -wal and -shm files: it is built again from the log at the next start.`;
 
 /**
- * Moves everything from a database's journal into its file: until then it has pages with bytes as they were.
+ * Moves everything from a database's journal into its file. Until then overwritten bytes are still in one of the two.
  *
- * @throws {UnusableFile} while another process reads it
+ * @throws {UnusableFile} while another process reads the database
  */
 export function emptyJournal(vault: DatabaseSync): void {
   const { busy } = vault.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get() as { busy: number };
@@ -338,7 +339,7 @@ function checkVersion(database: DatabaseSync, { file, what, schemaVersion, migra
   }
 }
 
-/** What is wrong with a file, and what to do, as far as an error tells. */
+/** Turns an error of SQLite or the disk into one that says what is wrong with the file and what to do, if that is known. */
 export function explained(
   error: unknown,
   { file, what, remedy = 'Restore it from a backup.' }: Pick<OpenOptions, 'file' | 'what' | 'remedy'>,

@@ -19,15 +19,15 @@ import { lastSpareKey, recoverSpareKeys } from './spare-keys.ts';
 import { VaultTables } from './vault-tables.ts';
 import { lastKeysIn, livesIn, type WrittenLife } from './written-lives.ts';
 
-/** The new key of a change under way, where the folder keeps its own. */
+/** The new master key during a change, if the folder has a key file of its own. */
 const NEXT_KEY_FILE = 'master.key.next';
-/** Keys wrapped anew in one transaction. */
+/** How many keys are rewrapped in one transaction. */
 const BATCH = 5_000;
 
-/** Why a change of the master key is none. */
+/** The message for a new master key that is the current one. */
 export const SAME_KEY = 'The new master key is the one in force. Nothing was changed; give another one.';
 
-/** @throws {UnusableFile} for a text that is no master key. */
+/** @throws {UnusableFile} if the text is no master key */
 export function readMasterKey(text: string): KeyObject {
   const bytes = Buffer.from(text.trim(), 'base64');
   if (bytes.length !== 32) throw new UnusableFile('The master key must be 32 bytes in base64.');
@@ -35,9 +35,9 @@ export function readMasterKey(text: string): KeyObject {
 }
 
 /**
- * Checks that a master key opens a vault, without changing it.
+ * Checks that a master key opens a vault, and does not change the vault.
  *
- * @throws {UnusableFile}
+ * @throws {UnusableFile} if it does not
  */
 export function checkMasterKey(vaultFile: string, master: KeyObject): void {
   if (!existsSync(vaultFile)) {
@@ -65,7 +65,7 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
     );
 }
 
-/** Where SQLite may make nothing beside it, as on a disk that is read-only, a vault that was closed is as a copy is. */
+/** If SQLite can't make files beside the vault, as on a read-only disk, a vault that was closed is opened like a copy. */
 function opensCheckOf(vaultFile: string, master: KeyObject, isCopy: boolean): boolean {
   try {
     const vault = openForReading(vaultFile, { isCopy });
@@ -80,35 +80,35 @@ function opensCheckOf(vaultFile: string, master: KeyObject, isCopy: boolean): bo
   }
 }
 
-/** True where SQLite can't make beside a file what it needs to open it, or may not open the file itself. */
+/** True if SQLite can't make the files that it needs beside a database, or may not open the database itself. */
 function isRefusedToOpen(error: unknown): boolean {
   const code = sqliteCodeOf(error);
   return code === sqliteCodes.readOnly || code === sqliteCodes.cantOpen;
 }
 
-/** True for a vault that a store has closed: all of it is in the one file. */
+/** True for a vault that was closed properly: all of its content is in one file. */
 const isClosed = (vaultFile: string): boolean =>
   (statSync(`${vaultFile}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
 
 export interface Rotation {
-  /** The key in force, base64; the folder's own file when not given. */
+  /** The current key, base64; by default the one in the folder's key file. */
   readonly current?: string | undefined;
-  /** The key to come, base64; a new one is made when the folder keeps its own and none is given. */
+  /** The new key, base64. If the folder has its own key file and no key is given, a new one is made. */
   readonly next?: string | undefined;
-  /** The event log of a folder that has it on a server. */
+  /** The event log, if the folder's log is on a server. */
   readonly log?: EventLog | undefined;
   readonly onProgress?: (done: number, total: number) => void;
   readonly onStep?: StepHook;
 }
 
 /**
- * Wraps everything in the vault anew, under another master key. Rows keep their length, so that they are overwritten
- * where they lie and nothing of the old wrapping is left. Cut short at any point, it goes on when it is called again.
+ * Rewraps everything in the vault with another master key. Rows keep their length, so that they are overwritten in place and
+ * nothing of the old wrapping remains. After an interruption at any point, another call continues.
  *
- * The caller holds the folder, in which there is a vault.
+ * The caller must have locked the folder, which must contain a vault.
  *
- * @returns how many keys and secrets were wrapped anew
- * @throws {UnusableFile} for a wrong key; then nothing has changed.
+ * @returns how many keys and secrets were rewrapped
+ * @throws {UnusableFile} for a wrong key; then nothing was changed
  */
 export async function rotateMasterKey(
   folder: DataFolder,
@@ -139,13 +139,13 @@ export async function rotateMasterKey(
     );
   }
   assertReachesReadModels(log === undefined ? headIn(folder.file('log.db')) : await log.head(), folder);
-  // Once it is brought up to date, no older version opens it: a wrong key must not get so far.
+  // The key is checked before the vault is migrated: older versions of the program can't open it afterwards.
   if (folder.rotatingTo === undefined && isOutdated(file, VAULT_SCHEMA_VERSION)) checkMasterKey(file, old);
   const vault = openVault(file);
   let logFile: DatabaseSync | undefined;
   try {
     const { rotatingTo } = folder;
-    // Cut short between the swap of the key files and the last mark: all is done but the mark.
+    // An earlier call was interrupted after it had swapped the key files: only the mark in the folder's facts is left to remove.
     if (isOwn && !isResumed && rotatingTo === fingerprint(old) && opensCheck(vault, old)) {
       folder.setRotatingTo(undefined);
       return 0;
@@ -156,13 +156,13 @@ export async function rotateMasterKey(
         `A change to another master key was cut short, and some keys are wrapped under it already. Go on with that one${isOwn ? `: it was in ${nextFile}` : ' as the new one'}.`,
       );
     }
-    // While a change is cut short the vault may be under either.
+    // After an interrupted change, the vault may be under either key.
     if (!opensCheck(vault, old) && !(rotatingTo !== undefined && opensCheck(vault, fresh))) {
       throw new UnusableFile('The master key is not the one in force for this key vault. Nothing was changed.');
     }
     if (log === undefined) {
       logFile = openForReading(folder.file('log.db'));
-      // Once some keys are wrapped anew, their copy was looked at.
+      // If a change was begun before, the vault was checked then.
       if (rotatingTo === undefined) assertNewest({ vault, log: logFile }, old, file);
     }
     if (isOwn && !isResumed) writeDurably(nextFile, `${text}\n`);
@@ -171,7 +171,7 @@ export async function rotateMasterKey(
     onStep('mark: after');
     let lives: Iterable<WrittenLife> | AsyncIterable<WrittenLife>;
     if (logFile !== undefined) {
-      // Of a store that was killed: bound to nobody, they would be wrapped under the old key for ever.
+      // A killed store leaves spare keys that have lives, but no rows of their own yet. They would stay wrapped with the old key.
       recoverSpareKeys({ log: logFile, vault }, new VaultTables(vault, old), old, onStep);
       lives = livesIn(logFile);
     } else lives = livesOf(log!);
@@ -197,8 +197,8 @@ export async function rotateMasterKey(
 }
 
 /**
- * A wrapped key is bound to its life's stream, whose name the vault does not know; the log does. What the log knows no
- * life of is a key that was made for a write which then failed: it opens nothing, and is overwritten.
+ * A wrapped key is bound to the name of its life's stream. Only the log has these names. A key without a life in the log was made
+ * for a write that then failed: it opens nothing, and is overwritten.
  */
 async function rewrapAll(
   vault: DatabaseSync,
@@ -212,17 +212,17 @@ async function rewrapAll(
   const put = vault.prepare('UPDATE keys SET wrapped = ? WHERE id = ?');
   const rewrapped = new Batches(vault, onStep);
   for await (const { keyId: known, stream, position, head } of lives) {
-    // Of a damaged event the vault alone still knows whose key it was.
+    // If the event is damaged, the key is found by the owner that the vault has stored with it.
     const keyId = known ?? (findOwned.get(ownerOf(stream)) as { id: number } | undefined)?.id;
     if (keyId === undefined) continue;
     const index = indexIn(ids, keyId);
     if (index === undefined || seen[index] === 1) continue;
     const { owner, wrapped } = find.get(keyId) as { owner: Uint8Array; wrapped: Uint8Array };
-    // The key of a life that had this number before is lost: the number was given out again from an older copy of the keys.
+    // Another life has this key id: it was given out again from an older copy of the vault, and this life's key is lost.
     if (!ownerOf(stream).equals(owner)) continue;
     seen[index] = 1;
     const key = unwrapKey(old, keyId, stream, wrapped);
-    // Destroyed, or wrapped anew before this was cut short.
+    // The key was destroyed, or was rewrapped before an interruption.
     if (key === undefined) continue;
     rewrapped.write(() => put.run(wrapKey(fresh, keyId, stream, key), keyId));
     key.fill(0);
@@ -232,7 +232,7 @@ async function rewrapAll(
   for (const [index, id] of ids.entries()) if (seen[index] !== 1) rewrapped.write(() => destroy.run(id));
   const secrets = vault.prepare('SELECT name, wrapped FROM secrets').all() as { name: string; wrapped: Uint8Array }[];
   const putSecret = vault.prepare('UPDATE secrets SET wrapped = ? WHERE name = ?');
-  // The value by which a master key is known goes last: until then the old one is the one in force.
+  // The value that identifies the master key is written last: until then the old key is the current one.
   const isCheck = ({ name }: { readonly name: string }) => name === MASTER_KEY_CHECK;
   for (const { name, wrapped } of [...secrets.filter((one) => !isCheck(one)), ...secrets.filter(isCheck)]) {
     const place = Buffer.from(name);
@@ -250,7 +250,7 @@ interface Rewrap {
   readonly onStep: StepHook;
 }
 
-/** Writes to the vault, so many to a transaction. */
+/** Writes to the vault in transactions of {@link BATCH} writes each. */
 class Batches {
   readonly #vault: DatabaseSync;
   readonly #onStep: StepHook;
@@ -277,7 +277,7 @@ class Batches {
   }
 }
 
-/** The numbers of all keys, ascending. A restored store has gone on with others at a place of its own. */
+/** The ids of all keys, ascending. They have gaps: a restored store continues at a higher id. */
 function keyNumbers(vault: DatabaseSync): Float64Array {
   const { count } = vault.prepare('SELECT count(*) AS count FROM keys').get() as { count: number };
   const ids = new Float64Array(count);
@@ -288,7 +288,7 @@ function keyNumbers(vault: DatabaseSync): Float64Array {
   return ids;
 }
 
-/** Where a number stands among ascending ones. */
+/** The index of a number in an ascending array. */
 function indexIn(ascending: Float64Array, wanted: number): number | undefined {
   let [low, high] = [0, ascending.length - 1];
   while (low <= high) {
@@ -301,17 +301,17 @@ function indexIn(ascending: Float64Array, wanted: number): number | undefined {
   return undefined;
 }
 
-/** Every life that the log has on a server; once for each write. What is truncated may come as well. */
+/** Every life in a log on a server, once for each of its writes. Truncated writes may be included. */
 async function* livesOf(log: EventLog): AsyncGenerator<WrittenLife> {
   const head = await log.head();
-  // Others may be damaged, which is in nobody's way here.
+  // Other events are skipped, so it does not matter here whether they are damaged.
   for await (const { keys } of keysOf(log, { mayBeTruncated: true }, isItemWrite)) {
     for (const { keyId, stream, position } of keys) yield { keyId, stream, position, head };
   }
 }
 
 /**
- * Keys that the log knows no life of are destroyed: a log that was put back to an earlier moment must not say which.
+ * Refuses a log that was restored from an older copy: keys without a life in the log are destroyed, and such a log lacks lives.
  *
  * @throws {UnusableFile}
  */
@@ -324,9 +324,10 @@ function assertReachesReadModels(head: number | undefined, folder: DataFolder): 
 }
 
 /**
- * The newest keys would be left under the old master key, which the folder has no more once this is done.
+ * Refuses a vault that was restored from an older copy. The newest keys, which it lacks, would stay under the old master key, and
+ * the folder does not keep that key.
  *
- * @throws {UnusableFile} for keys that were put back from an older copy than the log
+ * @throws {UnusableFile} if the vault is older than the log
  */
 function assertNewest(
   { vault, log }: { readonly vault: DatabaseSync; readonly log: DatabaseSync },
@@ -348,7 +349,7 @@ function assertNewest(
   }
 }
 
-/** Tells one master key from another; of 32 random bytes a hash gives nothing away. */
+/** Identifies a master key. A hash of 32 random bytes reveals nothing about them. */
 function fingerprint(master: KeyObject): string {
   return hash('sha256', master.export(), 'hex');
 }

@@ -43,29 +43,28 @@ import { ThreadWriter } from './thread-writer.ts';
 export interface SqliteStorageOptions {
   readonly folder: string;
   readonly clock: 'system' | 'manual';
-  /** 32 bytes in base64; the folder's own key file when not given. */
+  /** 32 bytes in base64; by default the key in the folder's key file. */
   readonly masterKey?: string | undefined;
-  /** File of the ledger of destroyed keys; one in the folder when not given. */
+  /** The file of the purge ledger; by default in the folder. */
   readonly purgeLedger?: string | undefined;
   /**
-   * `threads` (the default) writes on threads of its own; `inline` on the calling one, where a test can place a
-   * crash at each step.
+   * `threads` (the default) writes on separate threads; `inline` on the calling thread, where a test can place a crash at each step.
    */
   readonly writers?: 'threads' | 'inline';
-  /** How far read models may be behind what was applied; by default not at all where they are written inline, or the log is elsewhere. */
+  /** How far the file of the read models may lag behind. By default not at all if they are written inline or the log is on a server. */
   readonly readModelLag?: Lag | undefined;
-  /** False only for simulations: a crash of the machine may then lose what was acknowledged. */
+  /** False only for simulations: a crash of the machine may then lose acknowledged writes. */
   readonly durable?: boolean;
   readonly onStep?: StepHook;
-  /** Told when a thread that writes has ended by itself: only a new start makes that good. */
+  /** Called if a writer's thread has ended by itself. The store must then be restarted. */
   readonly onWriterLost?: ((error: Error) => void) | undefined;
-  /** Told what was missing in a folder that was used before, where that keeps nobody from opening it. */
+  /** Called with a message if something is missing in a folder that was used before, but the store can open without it. */
   readonly onLoss?: ((what: string) => void) | undefined;
-  /** True for the restore that makes the folder: nobody else opens it before that is done. */
+  /** True for the restore that makes the folder. Nobody else may open the folder before the restore is done. */
   readonly restoring?: boolean;
-  /** True for taking the keys out of a folder whose event log, on a server, was put back from an older copy. */
+  /** True to read the keys of a folder whose event log, on a server, was restored from an older copy. */
   readonly logMayBeOlder?: boolean;
-  /** The event log where it is not in the folder; closed with the rest. */
+  /** The event log, if it is not in the folder. It is closed with the storage. */
   readonly logElsewhere?: OpenLogElsewhere | undefined;
 }
 
@@ -76,7 +75,7 @@ export interface SqliteStorage {
   readonly naming: ItemNaming;
   readonly readModels: ReadModelVersions;
   readonly highWaterMark: HighWaterMark;
-  /** The tree of permanent facts, and who signs its checkpoints. */
+  /** The tree of permanent facts, and the signer of its checkpoints. */
   readonly proof: {
     readonly store: ProofStore;
     readonly signer: CheckpointSigner;
@@ -87,18 +86,18 @@ export interface SqliteStorage {
 }
 
 /**
- * A transaction of the read models costs as much as several dozen of their rows, so they are written in larger groups
- * than the log. More than this at once would hold the event loop on its way to the thread.
+ * A transaction of the read models costs as much as several dozen of their rows, so they are written in larger groups than the log.
+ * Sending even more changes to the thread at once would block the event loop.
  */
 const READ_MODEL_LAG: Lag = { changes: 256, forMs: 100 };
 
-/** SQLite's name for a database in memory: what the writer has for a log that nobody writes to. */
+/** SQLite's name for a database in memory. The writer uses it for its log if the real log is on a server. */
 const NO_FILE = ':memory:';
 
 /**
- * Opens the embedded storage in a folder: log, vault and the read models in use.
+ * Opens the storage in a folder: log, vault and the read models in use.
  *
- * @throws {FolderInUse | UnusableFile} with a message for whoever starts the store.
+ * @throws {FolderInUse | UnusableFile} with a message for the operator
  */
 export async function openSqliteStorage(options: SqliteStorageOptions): Promise<SqliteStorage> {
   const { logElsewhere } = options;
@@ -109,9 +108,9 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
     folder.assertWhole();
     const master = folder.masterKey(options.masterKey);
     const ledgerFile = folder.ledgerFile(options.purgeLedger);
-    // Once it is brought up to date, no older version opens it: a start with a wrong key must not get so far.
+    // The key is checked before the vault is migrated: older versions of the program can't open it afterwards.
     if (isOutdated(folder.file('vault.db'), VAULT_SCHEMA_VERSION)) checkMasterKey(folder.file('vault.db'), master);
-    // The writer asks the log which spare keys have lives, and destroys the others: it must not ask an older one.
+    // At its start the writer destroys the spare keys that have no lives in the log. So the log must not be an older copy.
     if (logElsewhere === undefined && options.logMayBeOlder !== true) assertFolderNotBehind(folder);
     const writer = await startLogWriter(
       {
@@ -173,8 +172,8 @@ export async function openSqliteStorage(options: SqliteStorageOptions): Promise<
 }
 
 /**
- * Whatever was projected is in the log, but for one that was put back from an older copy: positions that it gives out anew
- * would count as projected.
+ * Refuses a log that is behind the read models. All projected events are in the log, unless it was restored from an older copy.
+ * The positions that such a log gives to new events would count as projected already.
  */
 async function assertNotBehind(
   log: EventLog,
@@ -185,7 +184,7 @@ async function assertNotBehind(
   refuseOlderLog(await log.head(), await store.checkpoint(), version, folder, logName);
 }
 
-/** The same before anything is opened for writing, as far as the files can be read then. */
+/** Checks the same before any file is opened for writing, if the files can be read then. */
 function assertFolderNotBehind(folder: DataFolder): void {
   const head = headIn(folder.file('log.db'));
   if (head !== undefined) refuseOlderLog(head, folder.projectedPosition(), folder.itemsVersion, folder, undefined);
@@ -207,20 +206,20 @@ function refuseOlderLog(
 
 const lastOf = async (log: EventLog): Promise<RecordedEvent[]> => {
   const last = await log.readAll(Math.max(0, (await log.head()) - JUDGED_EVENTS), JUDGED_EVENTS, { withBodies: false });
-  // One that is damaged says nothing of keys. It is for fsck to name, and keeps nobody from all the rest.
+  // A damaged event tells nothing about keys. fsck reports it; it must not keep the store from opening.
   return last.filter((event) => whyUnreadable(event) === undefined);
 };
 
 /**
- * A vault that was put back from a copy lacks the keys of what was written since, would give out their numbers anew, and
- * has those that were destroyed.
+ * Refuses a vault that was restored from an older copy. It lacks the keys of later writes, would give out their ids again, and still
+ * has keys that were destroyed since.
  */
 function assertKeysOf(events: readonly RecordedEvent[], vault: SqliteKeyVault, folder: DataFolder): void {
-  // Of a life that was purged since, the log has the purge alone.
+  // Of a purged life, the log only has the purge.
   const purges = events.filter(({ type }) => type === 'ItemPurged');
   const writes = events.filter((event) => isItemWrite(event));
   const missing = [...writes, ...purges].some(({ data }) => Number(data['key']) > vault.lastKeyId);
-  // Each is looked at: a copy has some of the keys that were destroyed, and never had those of later lives.
+  // Every purge is checked: a copy has only some of the destroyed keys, since it never had those of later lives.
   const isBack = purges.some(({ data, stream }) => vault.findKey(Number(data['key']), stream).status === 'there');
   if (!missing && !isBack) return;
   throw new UnusableFile(
@@ -243,7 +242,7 @@ class SqliteReadModels implements ReadModelVersions {
   readonly #options: SqliteStorageOptions;
   readonly #opening: string | undefined;
   #current: ReadModelVersion;
-  /** Those in use were made at this opening. */
+  /** Whether the read models in use were made at this opening. */
   readonly #isNew: boolean;
   readonly #building = new Map<number, ReadModelStore>();
   #unfinished: ReadModelVersions['unfinished'];
@@ -264,7 +263,7 @@ class SqliteReadModels implements ReadModelVersions {
   }
 
   readonly explained = (error: unknown): unknown => {
-    // What is no JSON is damaged, and there is none but that of the read models where nothing else is said of it.
+    // A syntax error means damaged JSON. Where no other error type is used, only the read models contain JSON.
     if (!(error instanceof InvariantViolation || error instanceof SyntaxError)) return error;
     const isOfThisLog = this.#isNew && error instanceof InvariantViolation;
     const remedy = isOfThisLog ? whenContradictory() : whenUnfit(this.#folder.itemsFile(this.#current.version));
@@ -283,7 +282,7 @@ class SqliteReadModels implements ReadModelVersions {
     if (!isOwn) {
       options.onLoss?.(`${file} was of another copy of the store: the read models are built again from the log.`);
     }
-    // What an older version of this program has projected is projected again, from the log.
+    // Read models of an older version of this program are built again from the log.
     if (!isOwn || isOutdated(file, READ_MODEL_SCHEMA_VERSION)) folder.removeItems(version);
     const opening = folder.nameOpening(isOwn ? former : undefined);
     if (unfinished !== undefined && opening !== undefined) {
@@ -334,7 +333,7 @@ class SqliteReadModels implements ReadModelVersions {
   }
 
   async discard(version: number): Promise<void> {
-    // A swap may have failed over the version before, which it could not remove.
+    // A swap may have failed only because it could not remove the former version; then the new version is in use.
     if (version === this.#current.version) return;
     if (this.#unfinished?.version === version) this.#unfinished = undefined;
     await this.#building.get(version)?.close();
@@ -349,9 +348,9 @@ class SqliteReadModels implements ReadModelVersions {
 }
 
 /**
- * A version later than the one in use is a rebuild that was cut short, unless nothing can be made of its file. One with
- * values in clear is given up: until it is gone on with no purge would reach them. So is one that is ahead of the log's
- * head: the log was put back from an older copy, and other events will have those positions. So is another copy's.
+ * A version later than the one in use is an interrupted rebuild, if its file can be read. It is continued, with three exceptions:
+ * one with values in clear, which no purge would remove until the rebuild is continued; one that is ahead of the log's head, since
+ * the log was restored from an older copy and will give those positions to other events; and one of another copy of the folder.
  */
 function unfinishedIn(folder: DataFolder, head: number): ReadModelVersions['unfinished'] {
   const version = Math.max(...folder.itemsVersions(), 0);
@@ -377,7 +376,7 @@ async function openVersion(
       : await ThreadWriter.start(new URL('./read-model-writer-thread.ts', import.meta.url), data, onWriterLost);
   if (opening !== undefined) nameOpeningIn(file, opening);
   const store = new SqliteReadModelStore(writer, openForReading(file));
-  // What a scavenged log shows may turn out not to fit, and is asked for again: that must come out at once.
+  // Reading a log during a scavenge may yield events that don't fit, which are then read again. Such a misfit must show at once.
   const lag = readModelLag ?? (writers === 'inline' || logElsewhere !== undefined ? undefined : READ_MODEL_LAG);
   return lag === undefined ? store : new WriteBehindReadModelStore(store, lag);
 }

@@ -2,32 +2,32 @@ import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import { isDiskFull, sqliteCodeOf, sqliteCodes } from './failures.ts';
 
-/** Of the jobs that wait, this share makes the next group. */
+/** The next group takes this share of the waiting jobs. */
 const GROUP_SHARE = 1 / 2;
-/** As long as there are that many jobs, a group has at least as many. */
+/** A group takes at least so many of the waiting jobs. */
 const MIN_GROUP = 32;
-/** Background jobs fill a group up to this weight while clients write too: so long may one of theirs have to wait. */
+/** While clients write too, background jobs fill a group up to this weight. It limits how long a client's job waits for them. */
 const SHARED_GROUP = 32;
-/** … and up to this weight while they have the writer for themselves. */
+/** While no client writes, background jobs fill a group up to this weight. */
 const QUIET_GROUP = 256;
-/** A group always has room for this weight of theirs: what is overdue goes on to be erased under any load. */
+/** A group always takes background jobs of this weight, so that the purge continues under any load. */
 const LEAST_ROOM = 8;
-/** Clients count as writing for so many groups after the last of their jobs. */
+/** Clients count as writing for so many groups after their last job. */
 const SHARED_GROUPS = 32;
-/** So many are told at a time how their jobs went: what they do next must not hold up everybody else. */
+/** How many outcomes are reported before others get a turn: their callers go on at once, and must not delay everything else. */
 const TOLD_AT_ONCE = 32;
 /**
- * One unit of work for a writer; plain data, so that it can go to another thread. Bytes go into `blobs` and rows
- * into flat arrays: cloning a view copies the whole buffer behind it, and cloning objects spells out every name.
+ * One unit of work for a writer: plain data, so that it can be sent to another thread. Bytes are in `blobs` and rows in flat arrays:
+ * cloning a view copies the whole buffer behind it, and cloning objects copies the name of each property.
  */
 export interface Job {
   readonly kind: string;
   readonly blobs?: readonly Uint8Array[];
-  /** What it takes, as a multiple of one small write; 1 when not given. */
+  /** The time that it takes, as a multiple of a small write; 1 by default. */
   readonly weight?: number;
   /**
-   * Of a background job that takes several syncs and empties a journal: it shares no group with others, which would have to
-   * wait for that.
+   * True for a background job that syncs several times and empties a journal. It shares no group with other jobs, which would have
+   * to wait for that.
    */
   readonly apart?: true;
 }
@@ -36,21 +36,21 @@ export type JobOutcome =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly failure: Failure };
 
-/** What failed, as plain data. */
+/** A failure, as plain data. */
 interface Failure {
   readonly fault: string;
-  /** What somebody who runs a store should do, where that is known. */
+  /** What the operator should do, if that is known. */
   readonly remedy?: string | undefined;
 }
 
-/** The synchronous side: owns the connections that write, and executes what has gathered in one go. */
+/** The synchronous side of a writer: it owns the writing connections, and executes a group of jobs at once. */
 export interface WriterCore {
   /** One outcome for each job, in order. */
   execute(jobs: readonly Job[]): JobOutcome[];
   close(): void;
 }
 
-/** A write failed in the storage itself: disk full, file gone, damage. The transaction was rolled back. */
+/** A write failed in the storage itself, for example because of a full disk, a missing file or damage. It was rolled back. */
 export class StorageFault extends StorageUnavailable {
   override readonly name: string = 'StorageFault';
   override readonly isForOperator = true;
@@ -64,9 +64,9 @@ export class StorageFault extends StorageUnavailable {
 }
 
 /**
- * Told before a group is written, and after it before anybody else is.
+ * Called before a group is written, and again after it, before the outcomes of its jobs are reported.
  *
- * @param needsReadersGone the group that begins waits, and everybody with it, while somebody reads
+ * @param needsReadersGone true if the group that begins has to wait, with all later jobs, until open read transactions end
  */
 export type GroupListener = (needsReadersGone: boolean) => void;
 
@@ -77,20 +77,20 @@ interface Pending {
 }
 
 /**
- * Group commit: while the writer works on one group of jobs, the next gathers. What arrives together is written in
- * one transaction and answered after it.
+ * Group commit: while the writer works on one group of jobs, the next group gathers. The jobs of a group are written in one
+ * transaction, and answered after it.
  */
 export abstract class Writer {
   readonly #pending: Pending[] = [];
   readonly #background: Pending[] = [];
-  /** Groups for which clients still count as writing. */
+  /** For how many more groups clients count as writing. */
   #sharedGroups = 0;
-  /** The last group was one of jobs apart. */
+  /** Whether the last group was one of jobs `apart`. */
   #wasApart = false;
   #busy = false;
   #scheduled = false;
   #closing = false;
-  /** Those whose jobs are done are told so, in order. */
+  /** Resolves when the outcomes of all finished groups have been reported. They are reported in order. */
   #telling: Promise<void> = Promise.resolve();
   #idle: (() => void)[] = [];
   readonly #onGroup: GroupListener[] = [];
@@ -99,7 +99,7 @@ export abstract class Writer {
     this.#onGroup.push(listener);
   }
 
-  /** Background jobs are taken when there is room in a group beside the others. */
+  /** Submits a job. A background job is executed when a group has room beside the other jobs. */
   submit<Value>(job: Job, { background = false }: { readonly background?: boolean | undefined } = {}): Promise<Value> {
     if (this.#closing) return Promise.reject(new StorageFault({ fault: 'the storage is closed' }));
     return new Promise<Value>((resolve, reject) => {
@@ -114,7 +114,7 @@ export abstract class Writer {
     await this.#telling;
   }
 
-  /** Waits for everything submitted before, then closes the files. */
+  /** Waits until all submitted jobs are done, then closes the files. */
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
@@ -136,7 +136,7 @@ export abstract class Writer {
   #schedule(): void {
     if (this.#busy || this.#scheduled) return;
     this.#scheduled = true;
-    // Not a microtask: whoever is ready in this turn of the event loop joins the group.
+    // Not a microtask, so that all jobs submitted in this turn of the event loop join the group.
     setImmediate(() => {
       this.#scheduled = false;
       if (this.#queued > 0) void this.#write(this.#nextGroup());
@@ -144,10 +144,10 @@ export abstract class Writer {
   }
 
   #nextGroup(): Pending[] {
-    // Clients come in between two groups of such jobs.
+    // Between two groups of jobs `apart`, one group of clients' jobs is written, if there are any.
     const apart = this.#background[0]?.job.apart === true && !(this.#wasApart && this.#pending.length > 0);
     this.#wasApart = apart;
-    // Not all of a crowd at once: while one part is written, the others are decided and answered.
+    // Not all waiting jobs are taken at once: while one part is written, other writes are decided and answered.
     const share = apart ? 0 : Math.max(MIN_GROUP, Math.ceil(this.#pending.length * GROUP_SHARE));
     this.#sharedGroups = this.#pending.length > 0 ? SHARED_GROUPS : Math.max(0, this.#sharedGroups - 1);
     const group = this.#pending.splice(0, share);
@@ -174,7 +174,7 @@ export abstract class Writer {
     }
     this.#busy = false;
     this.#telling = this.#telling.then(() => tell(group, outcomes));
-    // Where that makes a group, the writer goes on at once, while those are told whose jobs are done.
+    // If enough jobs wait for a group, the writer goes on at once, while the outcomes of the last group are reported.
     if (this.#queued >= MIN_GROUP) void this.#write(this.#nextGroup());
     else if (this.#queued > 0) this.#schedule();
     else for (const resolve of this.#idle.splice(0)) resolve();
@@ -190,7 +190,7 @@ async function tell(group: readonly Pending[], outcomes: readonly JobOutcome[]):
   }
 }
 
-/** Runs the core on the calling thread: for tests that place crashes, and where threads are unwanted. */
+/** Runs the core on the calling thread: for tests that place crashes, and where no threads are wanted. */
 export class InlineWriter extends Writer {
   readonly #core: WriterCore;
 
@@ -209,10 +209,10 @@ export class InlineWriter extends Writer {
 }
 
 /**
- * Turns what SQLite or the disk throws into an outcome that says what to do.
+ * Turns an error of SQLite or the disk into an outcome that says what to do.
  *
- * @param whenDamaged what to do about files that are damaged, part of a sentence
- * @param known what to do about this error, where that is known
+ * @param whenDamaged what to do about damaged files, as part of a sentence
+ * @param known what to do about this error, if that is known
  */
 export function failureOutcome(error: unknown, whenDamaged = 'restore it from a backup', known?: string): JobOutcome {
   const { message = String(error), cause } = error as { message?: string; cause?: unknown };
