@@ -11,16 +11,16 @@ import { after } from '../patience.ts';
 export type AppendAnswer =
   | {
       readonly kind: 'appended';
-      /** Of the last event, where the server told. */
+      /** The position of the last event, if the server has told it. */
       readonly position: number | undefined;
-      /** Of the last event. */
+      /** The revision of the last event. */
       readonly revision: number;
     }
   | { readonly kind: 'conflict'; readonly actualRevision: ExpectedRevision }
-  /** It came to the server after the instant that was given, or an earlier one of the same did not and was answered to nobody. */
+  /** This attempt reached the server after `notAfterMs`. An earlier attempt may have reached it in time, and its answer was lost. */
   | { readonly kind: 'late' };
 
-/** One call to the server, and who waits for an answer on it. */
+/** One call to the server, and the appends that wait for an answer on it. */
 interface Batch {
   readonly call: Promise<BatchCall>;
   readonly pending: Map<string, Pending>;
@@ -32,42 +32,43 @@ interface Pending {
   readonly reject: (error: unknown) => void;
 }
 
-/** Appends under way at once; more wait their turn. */
+/** How many appends may be under way at once. Others wait for their turn. */
 const MAX_IN_FLIGHT = 256;
 const MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024;
-/** No server can be set to take more. It answers a larger message by ending the call, with every other append in it. */
+/** No server can be configured to accept more. It answers a larger message by ending the call, with all other appends in it. */
 const MAX_APPEND_BYTES = 15 * 1024 * 1024;
-/** Past the server's own deadline for a write there is no answer to come. */
+/** How long to wait for an answer after the server's own deadline for a write. Later than that, no answer will come. */
 const GRACE_MS = 1_000;
 const ENDED = { kind: 'transient', reason: 'the event store has ended the call' } as const;
 
 /**
- * Appends to streams over one call to the server, each on its way as soon as it comes, up to a bound. Which append an
- * answer is for is told by a correlation id of its own.
+ * Appends to streams over one call to the server. Each append is sent at once, up to a limit of concurrent ones. Answers are matched
+ * to appends by correlation ids.
  */
 export class BatchAppender {
   readonly #connection: Connection;
   readonly #beforeFirst: () => Promise<void>;
-  /** In the order they came. */
+  /** Appends that wait for their turn, in order of arrival. */
   readonly #waiting: (() => void)[] = [];
   readonly #whenIdle: (() => void)[] = [];
   #batch: Batch | undefined;
   #inFlight = 0;
   #inFlightBytes = 0;
 
-  /** @param beforeFirst done before anything goes over a new call, of which the server may be another one */
+  /** @param beforeFirst awaited before anything is sent over a new call, which may lead to another server */
   constructor(connection: Connection, beforeFirst: () => Promise<void>) {
     this.#connection = connection;
     this.#beforeFirst = beforeFirst;
   }
 
   /**
-   * Appends, and appends again while it is not known whether the server has: the ids of the events make that one fact.
+   * Appends events, and repeats that while the outcome is unknown. A repeated append is not stored twice, since the server recognizes
+   * it by the ids of its events.
    *
-   * @param notAfterMs after this instant, by its own clock, the server takes it no more, wherever on its way it was held up
-   * @throws {StreamDeleted} for a stream that there was, and that another program has deleted for good
-   * @throws {StorageUnavailable} when the outcome is still unknown after the connection's patience
-   * @throws {Refusal} `too-large` when the server takes no appends of this size
+   * @param notAfterMs after this instant, by its own clock, the server refuses the append, wherever it was delayed
+   * @throws {StreamDeleted} if another program has deleted the stream permanently
+   * @throws {StorageUnavailable} if the outcome is still unknown after the connection's patience
+   * @throws {Refusal} `too-large` if the server accepts no appends of this size
    */
   async append(
     stream: string,
@@ -93,7 +94,7 @@ export class BatchAppender {
     }
   }
 
-  /** Resolves when nothing is under way any more. */
+  /** Resolves when no append is under way. */
   async idle(): Promise<void> {
     while (this.#inFlight > 0) {
       await new Promise<void>((resolve) => {
@@ -110,7 +111,7 @@ export class BatchAppender {
     }
     this.#inFlight += 1;
     this.#inFlightBytes += bytes;
-    // A large append that left made room for several.
+    // A large append may have made room for several others.
     if (this.#hasRoomFor(0)) this.#waiting.shift()?.();
   }
 
@@ -145,11 +146,11 @@ export class BatchAppender {
     batch.pending.set(correlationId, { resolve, reject });
     const stop = after(this.#connection.deadlineMs + GRACE_MS, () => {
       reject(new AppendFault({ kind: 'transient', reason: 'the event store did not answer in time' }));
-      // A server that hangs answers nobody. Ending the call lets every append in it try again elsewhere.
+      // A server that hangs answers no append. Ending the call makes every append in it try again, on another node.
       call.cancel();
     });
     try {
-      // What is in flight is bounded above, so there is no need to wait for the socket here.
+      // The data in flight is limited already, so there is no need to wait for the socket here.
       call.write(request);
       return answerOf(await promise);
     } finally {
@@ -185,12 +186,12 @@ export class BatchAppender {
   }
 }
 
-/** Options with a deadline of the year 1970: the class of its time is the client's, and nobody gives it. */
+/** Options with a deadline in 1970, as bytes: the client library does not export the class of the deadline. */
 const WITH_DEADLINE = Uint8Array.of(0x32, 0);
 
 /**
- * @source EventStoreDB 23.10, `Streams.BatchAppend.cs`: what comes after its deadline, an instant by the server's clock, is
- *   answered with a timeout and not written
+ * @source EventStoreDB 23.10, `Streams.BatchAppend.cs`: an append that arrives after its deadline, by the server's clock, is answered
+ *   with a timeout and not written
  */
 function optionsOf(
   stream: string,
@@ -215,7 +216,7 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
   const success = response.getSuccess();
   if (success !== undefined) {
     const position = success.getPosition()?.getCommitPosition();
-    // An idempotent answer may come without one.
+    // The answer to a repeated append may have no position.
     const known = position !== undefined && /^[1-9]\d{0,18}$/.test(position);
     const revision = exactNumber(success.getCurrentRevision());
     return { kind: 'appended', position: known ? exactNumber(position) : undefined, revision };
@@ -242,7 +243,7 @@ function answerOf(response: streams.BatchAppendResp): AppendAnswer {
     case 'event_store.client.Timeout':
       throw new AppendFault(TIMEOUT);
     case 'google.protobuf.Empty':
-      // Not ready or too busy, in words.
+      // The server is not ready or too busy; only the message says so.
       throw new AppendFault({ kind: 'transient', reason });
     default:
       throw new AppendFault({ kind: 'other', reason: `the event store refused an append: ${reason}` });

@@ -6,24 +6,24 @@ import { AppendFault, faultOf } from './faults.ts';
 import { pause } from '../patience.ts';
 
 const PAGE_SIZE = 500;
-/** Events taken from the server for a listener that is busy; past this the server has to wait too. */
+/** How many events are buffered while the listener is busy. Beyond that, no more are taken from the server. */
 const BUFFER_LIMIT = 2_000;
 const MIN_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 2_000;
 
-/** A page of everything, as far as it still stands. */
+/** A page of all events, without truncated ones. */
 export interface Page {
   readonly events: RecordedEvent[];
-  /** Position of the last event looked at, whether it is among them or not. */
+  /** The position of the last event that was read, whether it is in `events` or not. */
   readonly seen: number;
-  /** False where it ends in the middle of an append. */
+  /** False if the page ends in the middle of an append. */
   readonly isWhole: boolean;
   readonly isLast: boolean;
 }
 
 export interface PageOptions extends Leniency {
   readonly withBodies: boolean;
-  /** Streams whose events are wanted; all when not given. */
+  /** Says whether a stream's events are wanted; by default all are. */
   readonly wanted?: (stream: string) => boolean;
 }
 
@@ -38,11 +38,12 @@ export interface CatchUpOptions extends Leniency {
 }
 
 /**
- * A subscription that outlives connections. It reads pages up to the end, then is sent what is appended; when the
- * connection drops it begins again after the last event that its listener has taken, so nothing is missed or repeated.
+ * A subscription that survives lost connections. It first reads pages up to the end of the log, then receives new events from the
+ * server. If the connection is lost, it begins again after the last event that its listener has processed, so no event is missed or
+ * repeated.
  *
- * The first part is not left to the server's own catching up: that would bring truncated events, and would skip an
- * event where the one to begin after was scavenged.
+ * The server's subscriptions could catch up by themselves. But they would include truncated events, and would skip an event if the
+ * one to begin after was scavenged.
  */
 export class CatchUpSubscription implements LogSubscription {
   readonly #log: PageReader;
@@ -50,7 +51,7 @@ export class CatchUpSubscription implements LogSubscription {
   readonly #listener: LogListener;
   readonly #onEnd: () => void;
   readonly #mayBeTruncated: boolean | undefined;
-  /** The last event seen; the listener has taken everything up to it. */
+  /** The position of the last event seen. The listener has processed everything up to it. */
   #position: number;
   #running: Promise<void> = Promise.resolve();
   #ended = false;
@@ -120,12 +121,12 @@ export class CatchUpSubscription implements LogSubscription {
     this.#caughtUp();
   }
 
-  /** Takes what the server sends, until the connection drops. */
+  /** Passes on what the server sends, until the connection is lost. */
   async #follow(): Promise<void> {
     if (this.#ended) return;
     this.#live = await LiveEvents.open(this.#connection, this.#position);
     try {
-      // It may have been ended before there was anything to stop.
+      // The subscription may have been ended while the call was being opened.
       while (!this.#ended) {
         const { events, seen } = await this.#live.next();
         if (seen === undefined) return;
@@ -158,18 +159,18 @@ export class CatchUpSubscription implements LogSubscription {
   }
 }
 
-/** What a listener threw: it ends the subscription, whatever it looks like. */
+/** An error thrown by the listener. It ends the subscription, even if it looks like a transient fault. */
 class ListenerFault extends Error {
   constructor(cause: unknown) {
     super('the listener has failed', { cause });
   }
 }
 
-/** Events as the server sends them, taken in batches. */
+/** Collects the events that the server sends, and returns them in batches. */
 class LiveEvents {
   #events: RecordedEvent[] = [];
   #seen: number | undefined;
-  /** False while events of an append have come, and the last of it has not. */
+  /** False while an append has been received only in part. */
   #isWhole = true;
   #fault: unknown;
   #stopped = false;
@@ -182,7 +183,7 @@ class LiveEvents {
     live.#call = await connection.openSubscription(afterPosition, {
       onData: (response) => {
         const event = response.getEvent()?.getEvent();
-        // Nothing is taken behind an event that can't be read.
+        // After an event that can't be read, no further ones are taken.
         if (event === undefined || live.#fault !== undefined) return;
         try {
           const decoded = decodeEvent(event, false);
@@ -190,7 +191,7 @@ class LiveEvents {
           live.#isWhole = !isFollowed(event);
           if (decoded !== undefined) live.#events.push(decoded);
         } catch (error) {
-          // Thrown from here, it would end the process.
+          // An error thrown from this callback would end the process.
           live.#fault = error;
         }
         if (live.#events.length >= BUFFER_LIMIT && !live.#paused) {
@@ -211,10 +212,10 @@ class LiveEvents {
     return this.#seen === undefined;
   }
 
-  /** What has come since, in whole appends; waits for something to come. Without `seen` it was stopped. */
+  /** Waits for new events, and returns all that were received, in whole appends. `seen` is undefined once this was stopped. */
   async next(): Promise<{ readonly events: RecordedEvent[]; readonly seen: number | undefined }> {
     while ((this.#seen === undefined || !this.#isWhole) && !this.#stopped) {
-      // What has come of an append then is read again, whole.
+      // An append that was received only in part is then read again as a whole.
       if (this.#fault !== undefined) throw this.#fault;
       this.#goOn();
       await new Promise<void>((resolve) => {

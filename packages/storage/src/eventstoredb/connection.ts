@@ -17,12 +17,15 @@ export type ReadCall = ClientReadableStream<streams.ReadResp>;
 
 export interface CallListener<R> {
   onData(response: R): void;
-  /** With the error that ended the call. It may come twice, the error first or second: a call ends before it fails. */
+  /**
+   * Called when the call has ended, with its error, if any. It may be called twice for one call, with the error or without it first,
+   * since gRPC reports an end as well as an error.
+   */
   onEnd(error: unknown): void;
 }
 
 export interface ReadRequest {
-  /** A stream, or everything that is no system event. */
+  /** A stream, or all events except system events. */
   readonly from:
     | { readonly stream: string; readonly revision: number | 'start' | 'end' }
     | { readonly position: number | 'start' | 'end' };
@@ -30,7 +33,7 @@ export interface ReadRequest {
   readonly maxCount: number;
 }
 
-/** Longest wait between two attempts; also how long a server that is back may go unnoticed. */
+/** The longest pause between two attempts. It is also how long a server that is back may go unnoticed. */
 const MAX_BACKOFF_MS = 1_000;
 const MIN_BACKOFF_MS = 50;
 /** Larger than any record the server can hold. */
@@ -39,14 +42,13 @@ const MAX_MESSAGE_BYTES = 17 * 1024 * 1024;
 /**
  * One connection to an EventStoreDB or KurrentDB, over the official client.
  *
- * The client finds the nodes, follows the leader, and keeps channel, credentials and TLS. Its calls for appending and
- * reading are not used, only what they stand on: they lose promises or end the process when a connection breaks in
- * the middle of a batch, read without filter and deadline, and answer a wrong revision for a conflict. See
- * docs/adr/0010-eventstoredb.md.
+ * The client finds the nodes, follows the leader, and manages channel, credentials and TLS. Its functions for appending and reading
+ * are not used, only the layer below: they leave promises pending or end the process if a connection breaks in the middle of a batch,
+ * read without filter and deadline, and report a wrong revision for a conflict. See docs/adr/0010-eventstoredb.md.
  */
 export class Connection extends Client {
   readonly #target: ConnectionTarget;
-  /** How long a call that may be made twice is made again, in milliseconds. */
+  /** For how long an idempotent call is repeated, in milliseconds. */
   readonly patienceMs: number;
   #closed = false;
   #channel: Channel | undefined;
@@ -61,20 +63,20 @@ export class Connection extends Client {
     this.#target = target;
     this.patienceMs = patienceMs;
     const handleError = this.handleError;
-    // The client does not wait for this; when the search for another node fails, nobody would hear of it.
+    // The client does not await this. If its search for another node failed, that would be an unhandled rejection.
     this.handleError = async (client, error) => {
       try {
         await handleError(client, error);
       } catch {
-        // Whoever makes the next call searches again and is told.
+        // The next call searches again, and reports the error.
       }
     };
     this.#useOwnChannels(target);
   }
 
   /**
-   * The client leaves the pause between attempts to connect to gRPC, which lets it grow to two minutes and keeps it
-   * for all channels of the process. A server that is back is to be found at once.
+   * Makes the channels here, with a short pause between attempts to connect. With the client's own channels, gRPC lets the pause grow
+   * to two minutes, for all channels of the process; but a server that is back should be found at once.
    */
   #useOwnChannels(target: ConnectionTarget): void {
     const { channel, settings } = target;
@@ -94,7 +96,7 @@ export class Connection extends Client {
       });
       return this.#channel;
     };
-    // Private in the client's types alone.
+    // The method is private in the client's types only.
     (this as unknown as { createChannel: () => Promise<Channel> }).createChannel = createChannel;
   }
 
@@ -102,29 +104,29 @@ export class Connection extends Client {
     return this.#target.nodes.map(({ address, port }) => `${address}:${port}`).join(',');
   }
 
-  /** The longest one call may take, in milliseconds. */
+  /** The longest time that one call may take, in milliseconds. */
   get deadlineMs(): number {
     return this.#target.deadlineMs;
   }
 
-  /** Opens a call for appends; each append in it names its own stream. */
+  /** Opens a call for appends. Each append in it names its own stream. */
   openBatch(listener: CallListener<streams.BatchAppendResp>): Promise<BatchCall> {
     return this.#open('appends', listener, (client, ...options) => client.batchAppend(...options));
   }
 
-  /** Opens a subscription to everything after a position that an event stands at, 0 for the start. */
+  /** Opens a subscription to all events after a position. It must be the position of an event, or 0 for the start. */
   openSubscription(afterPosition: number, listener: CallListener<streams.ReadResp>): Promise<ReadCall> {
     const options = allOptions(afterPosition === 0 ? 'start' : afterPosition);
     options.setSubscription(new streams.ReadReq.Options.SubscriptionOptions());
     return this.#open('subscription', listener, (client, ...rest) => client.read(requestOf(options), ...rest));
   }
 
-  /** Reads until `maxCount` or the end, trying again while the server can't be reached. */
+  /** Reads up to `maxCount` events or the end, and tries again while the server can't be reached. */
   read<T>(request: ReadRequest, take: (event: WireEvent) => T): Promise<T[]> {
     return this.patiently(() => this.#readOnce(request, take));
   }
 
-  /** Makes a call that may be made twice, for as long as faults are of the kind that passes. */
+  /** Makes an idempotent call, and repeats it after transient faults, until {@link patienceMs} has passed. */
   async patiently<T>(call: () => Promise<T>): Promise<T> {
     const untilMs = systemClocks.monotonicMs() + this.patienceMs;
     for (let pauseMs = MIN_BACKOFF_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_BACKOFF_MS)) {
@@ -159,8 +161,8 @@ export class Connection extends Client {
           } catch (error) {
             reject(error);
           }
-          // With a filter the server goes on looking for one more than it was asked for. It is not waited for, nor
-          // told to stop: servers take many cancelled calls for an attack and close the connection.
+          // With a filter the server goes on to search for one event more than requested. The call is neither awaited nor cancelled:
+          // servers take many cancelled calls for an attack, and close the connection.
           if (taken.length === maxCount) resolve(taken);
         },
         onEnd: (error) => (error === undefined ? resolve(taken) : reject(error)),
@@ -171,14 +173,14 @@ export class Connection extends Client {
     return promise;
   }
 
-  /** Asks the server to give the space of truncated events back; answers its name for the run. */
+  /** Makes the server start a scavenge, which frees the space of truncated events. Returns the id of the scavenge. */
   startScavenge(): Promise<string> {
     const request = new operations.StartScavengeReq();
     const options = new operations.StartScavengeReq.Options();
     options.setThreadCount(1);
     options.setStartFromChunk(0);
     request.setOptions(options);
-    // Once is enough: a server that has begun says of a second call that a run is under way.
+    // Repeating the call does no harm: a server that has started the scavenge answers that one is already running.
     return this.patiently(() =>
       this.execute(
         operationsRpc.OperationsClient,
@@ -197,7 +199,7 @@ export class Connection extends Client {
     );
   }
 
-  /** Ends all calls and lets go of the connection. */
+  /** Ends all calls and closes the connection. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -215,7 +217,7 @@ export class Connection extends Client {
   ): Promise<T> {
     const open = this.GRPCStreamCreator(streamsRpc.StreamsClient, name, (client) => {
       const call = create(client, ...this.callArguments({ requiresLeader: true }, { deadline: Infinity }));
-      // Listened to from the first moment: a call can fail before its opener has its next turn.
+      // The listeners are added at once, since a call can fail before its opener runs again.
       call.on('data', (response: R) => listener.onData(response));
       call.on('error', (error) => listener.onEnd(error));
       call.on('end', () => listener.onEnd(undefined));

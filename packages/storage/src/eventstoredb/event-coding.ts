@@ -9,29 +9,27 @@ import { withUnreadableData } from '@epitaph/core/upcast.ts';
 const JSON_TYPE = 'application/json';
 const BINARY_TYPE = 'application/octet-stream';
 
-/**
- * The metadata of every event of the store, as JSON. `$correlationId` and `$causationId` are the names that
- * EventStoreDB's own tools follow.
- */
+/** The metadata of every event of the store, as JSON. EventStoreDB's own tools use the names `$correlationId` and `$causationId`. */
 interface Metadata {
   readonly $correlationId: string;
   readonly $causationId: string;
   readonly actor: string;
   readonly occurredAtMs: number;
   readonly version: number;
-  /** The facts of an event with a body: the body is then the event's data, as it is, without base64. */
+  /** The facts of an event with a body. The body itself is the event's data on the server, as bytes, without base64. */
   readonly data?: Readonly<Record<string, unknown>>;
-  /** More events of the same append come after this one. Absent from the last, and in logs of before there was this. */
+  /** Set if more events of the same append follow. Absent in the last one, and in old logs from before this field existed. */
   readonly isFollowed?: true;
   /**
-   * Where in its stream it belongs, of an append to a stream that was not there. Absent in others, whose place the server sees to,
-   * and in logs of before there was this.
+   * The revision that the event must have, if its append began a new stream. Absent in other events, whose revision the server checks,
+   * and in old logs from before this field existed.
    */
   readonly revision?: number;
 }
 
 /**
- * What an append gives the server: facts alone are JSON data; with a sealed body, that is the data and the facts go along.
+ * Encodes an append for the server. The facts of an event are its data, as JSON. If it has a sealed body, the body is the data, and the
+ * facts are in the metadata.
  */
 export function encodeAppend({ events, expectedRevision }: StreamAppend): streams.BatchAppendReq.ProposedMessage[] {
   return events.map((event, index) =>
@@ -59,7 +57,7 @@ function encodeEvent(
   return proposed(event.id, event.type, contentType, metadata, event.body ?? jsonBytes(event.data));
 }
 
-/** The server's own event for a stream's metadata. */
+/** Encodes the server's own type of event for a stream's metadata. */
 export function encodeMetadata(data: unknown): streams.BatchAppendReq.ProposedMessage {
   return proposed(crypto.randomUUID(), '$metadata', JSON_TYPE, undefined, jsonBytes(data));
 }
@@ -95,7 +93,7 @@ const NOTHING: Readonly<Record<string, unknown>> = {};
 
 export type WireEvent = streams.ReadResp.ReadEvent.RecordedEvent;
 
-/** Where an event stands, without looking into it. */
+/** The place of an event, without decoding it. */
 export interface Place {
   readonly stream: string;
   readonly revision: number;
@@ -111,9 +109,9 @@ export function placeOf(event: WireEvent): Place {
 }
 
 /**
- * The event as the port has it, or undefined for one that this store did not write: other programs may use the same
- * server, and their events are none of its business. Nor is one that stands behind what a stream had that another program has deleted:
- * to the server that is none, so it took what was for a new one, and nothing there goes on from it.
+ * Decodes an event. The result is undefined for an event that is not the store's: other programs may use the same server. It is also
+ * undefined for an event that was appended to a stream after another program had deleted it. The server accepts such an append as
+ * that of a new stream, but no later event continues from it.
  */
 export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent | undefined {
   const metadata = readMetadata(event);
@@ -144,7 +142,7 @@ export function decodeEvent(event: WireEvent, withBody: boolean): RecordedEvent 
 
 /** Whether more events of the same append come after this one. */
 export function isFollowed(event: WireEvent): boolean {
-  // There is hardly ever one.
+  // Hardly any event has the field, so the JSON is parsed only if its name occurs.
   const bytes = event.getCustomMetadata_asU8();
   return textOf(bytes).includes('"isFollowed"') && readMetadata(event)?.isFollowed === true;
 }
@@ -168,7 +166,7 @@ function readMetadata(event: WireEvent): Metadata | undefined {
   return ours ? (metadata as Metadata) : undefined;
 }
 
-/** Positions are bytes into the server's log: 2^53 of them are eight pebibytes. */
+/** Converts a position or revision. Positions are offsets in bytes: the limit of 2^53 is a log of eight pebibytes. */
 export function exactNumber(text: string | number): number {
   const value = Number(text);
   invariant(Number.isSafeInteger(value) && value >= 0, `${text} of the event store is no exact number here`);
@@ -183,7 +181,7 @@ function textOf(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
 }
 
-/** Undefined for what is no JSON. */
+/** The data of an event as JSON; undefined if it is not JSON. */
 export function parseJson(event: WireEvent): unknown {
   return parsedJson(textOf(event.getData_asU8()));
 }

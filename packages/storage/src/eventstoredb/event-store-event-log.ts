@@ -36,20 +36,20 @@ import {
 } from './event-coding.ts';
 import { StreamDeleted } from './faults.ts';
 
-/** Never has events, only metadata. */
+/** A stream that only has metadata, never events. */
 const IDENTITY_STREAM = 'epitaph';
 
-/** Events that are looked at together, where another program has written behind the last one of the store. */
+/** How many events are read at a time if another program has written after the store's last event of a stream. */
 const OTHERS_AT_ONCE = 64;
-/** Streams whose truncation is looked up at once. */
+/** How many streams' truncations are looked up concurrently. */
 const LOOKUPS = 64;
-/** Streams whose end is kept in memory, as it was appended here. */
+/** For how many streams the last revision that this process appended is kept in memory. */
 const RECENT_STREAMS = 20_000;
 
 /** A part of one stream. */
 type StreamPart = Omit<ReadRequest, 'from'> & Extract<ReadRequest['from'], { readonly stream: string }>;
 
-/** What a stream's metadata say of its truncation, and at which revision they stand. */
+/** A stream's truncation, the metadata that contain it, and their revision. */
 interface Truncation {
   readonly before: number;
   readonly metadata: Readonly<Record<string, unknown>>;
@@ -57,12 +57,12 @@ interface Truncation {
 }
 
 const NOTHING_SAID: Truncation = { before: 0, metadata: {}, revision: undefined };
-/** Of a stream that another program has deleted for good. */
+/** The truncation of a stream that another program has deleted permanently. */
 const ALL_GONE: Truncation = { ...NOTHING_SAID, before: Number.POSITIVE_INFINITY };
 
 const DELETED = 'has been deleted from the event store by another program';
 
-/** The server was emptied, or was given an older copy, under a store that is at work: its read models are ahead of it. */
+/** The server was emptied, or restored from an older copy, while the store was running. The read models are ahead of it. */
 class LogShrunk extends StorageUnavailable {
   override readonly isForOperator = true;
 
@@ -73,7 +73,7 @@ class LogShrunk extends StorageUnavailable {
   }
 }
 
-/** The server has another log by now, or a restore has given this one to others: what was appended would be lost to both. */
+/** The server now has another log, or a restore has given this log to another store. An append to it would belong to neither store. */
 class LogReplaced extends StorageUnavailable {
   override readonly isForOperator = true;
 
@@ -85,9 +85,9 @@ class LogReplaced extends StorageUnavailable {
 }
 
 /**
- * The event log on EventStoreDB or KurrentDB. A position is the commit position of an event; a stream is truncated by
- * `$tb` in its metadata, and a scavenge gives the space back. Reading everything, the server shows truncated events
- * until that scavenge, so they are left out here.
+ * The event log on EventStoreDB or KurrentDB. A position is the commit position of an event. A stream is truncated by `$tb` in its
+ * metadata, and a scavenge frees the space. Until that scavenge, a read of all events includes truncated ones; they are left out
+ * here.
  */
 export class EventStoreEventLog implements EventLog, PageReader {
   readonly spansStreams = false;
@@ -95,10 +95,10 @@ export class EventStoreEventLog implements EventLog, PageReader {
   readonly #connection: Connection;
   readonly #appender: BatchAppender;
   readonly #subscriptions = new Set<CatchUpSubscription>();
-  /** That streams were appended to lately have at least. */
+  /** Revisions that recently used streams have at least. */
   readonly #revisions = new GenerationCache<string, number>(RECENT_STREAMS);
   #knownHead = 0;
-  /** What the log has said of itself. */
+  /** The ids of the log and of its owner, as they were read from the log. */
   #identity: { readonly logId?: string; readonly owner?: string } = {};
 
   constructor(connection: Connection) {
@@ -114,7 +114,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const before = this.#knownHead;
     const result = await this.#append(appends, options);
     if (result.kind === 'conflict') return result;
-    // An append that was made before is answered with its old place; any other comes after all that was known.
+    // An append that was made before is answered with its old position. Any other answer must be after the known head.
     if (result.position <= before) await this.head();
     this.#knownHead = Math.max(this.#knownHead, result.position);
     return result;
@@ -126,13 +126,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
       throw new Refusal('not-supported', 'On this event log one request can write to one item alone.');
     }
     const [append] = appends as [StreamAppend];
-    // Encoded before anything is waited for: the giver may go on to use its buffers.
+    // Encoded before the first await, since the caller may reuse its buffers afterwards.
     const encoded = encodeAppend(append);
     await Promise.all(options.after ?? []);
     const { stream, expectedRevision } = append;
     const answer = await this.#appendTo(stream, expectedRevision, encoded, options.notAfterMs);
     if (answer.kind === 'late') {
-      // The server may have taken it in time, and its answer was lost.
+      // The server may have accepted an earlier attempt in time, and its answer was lost.
       const taken = await this.#recorded(append);
       if (taken === undefined) throw new DecidedTooLate();
       return taken;
@@ -149,20 +149,20 @@ export class EventStoreEventLog implements EventLog, PageReader {
       const recorded = await this.#recorded(append);
       if (recorded !== undefined) return recorded;
       const last = await this.#lastPlace(stream);
-      // What is truncated has an end that stays.
+      // A truncated stream always keeps its last event, so a stream without one was deleted.
       if (last === undefined) throw new UnreadableEvent(`${stream} ${DELETED}. ${WHEN_DAMAGED}`);
       invariant(last.revision > revision, `an append to ${stream} was answered, but is not there`);
-      // Its answer was long in coming, and the stream has been truncated since. Whoever asks again finds what there is now.
+      // The answer took long, and the stream was truncated meanwhile. A caller that tries again finds its current state.
       throw new StorageUnavailable(`what was appended to ${stream} has been truncated since`);
     }
     const { actualRevision } = answer;
-    // The server knows retries by their ids as long as it remembers them; what is in the stream is beyond doubt.
+    // The server recognizes a retry by the events' ids only for a while. The stream itself tells for sure.
     const mayBeThere = actualRevision !== 'no-stream' && actualRevision > revisionOf(expectedRevision);
     const recorded = mayBeThere ? await this.#recorded(append) : undefined;
     return recorded ?? { kind: 'conflict', stream, expectedRevision, actualRevision };
   }
 
-  /** @throws {UnreadableEvent} for a stream that another program has deleted for good */
+  /** @throws {UnreadableEvent} if another program has deleted the stream permanently */
   async #appendTo(...[stream, ...rest]: Parameters<BatchAppender['append']>): Promise<AppendAnswer> {
     try {
       return await this.#appender.append(stream, ...rest);
@@ -173,11 +173,12 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   /**
-   * A stream that an operator has deleted is none to the server, which then numbers what is appended behind what was there. No reader takes
-   * such an event for one of the store's. It is hidden as the others are, so that a scavenge takes what it holds.
+   * Refuses an append to a stream that an operator has deleted. To the server the stream does not exist: it accepts the append as
+   * that of a new stream, but with revisions after the deleted events. Readers of the store ignore such an event. It is truncated
+   * too, so that a scavenge removes it.
    *
    * @source EventStoreDB's documentation, "Deleting streams and events": soft delete
-   * @throws {UnreadableEvent} for such a stream
+   * @throws {UnreadableEvent} always
    */
   async #refuseRevived({ stream, events }: StreamAppend, revision: number): Promise<never> {
     await this.#hide(stream, revision + 1);
@@ -185,14 +186,15 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   /**
-   * The append as it stands in its stream, or undefined if something else, or nothing, stands there.
+   * Finds an append in its stream. Returns undefined if its events are not there.
    *
-   * @throws {UnreadableEvent} where it stands behind what a deleted stream had: of its answer, which told so, nobody may know
+   * @throws {UnreadableEvent} if the append is in a deleted stream, after the deleted events. The answer that showed this may have
+   *   been lost
    */
   async #recorded(append: StreamAppend): Promise<AppendResult | undefined> {
     const { stream, expectedRevision, events } = append;
     const revision = revisionOf(expectedRevision) + 1;
-    // Of a stream that was deleted the server gives so many from where it begins now.
+    // For a deleted stream the server returns events from its new first revision on, not from the requested one.
     const found = await this.#readOf({ stream, revision, direction: 'forwards', maxCount: events.length }, (event) => ({
       id: event.getId()!.getString(),
       ...placeOf(event),
@@ -215,7 +217,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const events = await this.#readOf({ stream, revision, direction: 'forwards', maxCount }, (event) =>
       decodeEvent(event, withBodies),
     );
-    // Of a stream that was truncated the server gives so many from where it begins.
+    // For a truncated stream the server returns as many events from its first remaining one, which may be after `toRevision`.
     const found = events.filter((event) => event !== undefined && event.revision <= toRevision) as RecordedEvent[];
     this.#known(found.at(-1));
     return found;
@@ -227,13 +229,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return last;
   }
 
-  /** What has been truncated has an end that stays, so a stream that was and has none was deleted by another program. */
+  /** A truncated stream always keeps its last event. So a truncated stream without one was deleted by another program. */
   async hasLostEnd(stream: string): Promise<boolean> {
     const { before } = await this.#truncation(stream);
     return before > 0 && (await this.#lastOwn(stream)) === undefined;
   }
 
-  /** The last event that is the store's own: another program may have written behind it, which makes nothing of it untrue. */
+  /** The last event written by the store itself. Events that another program has written after it are skipped. */
   async #lastOwn(stream: string): Promise<RecordedEvent | undefined> {
     let revision: number | 'end' = 'end';
     for (let maxCount = 1; ; maxCount = OTHERS_AT_ONCE) {
@@ -252,7 +254,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     }
   }
 
-  /** Whoever is answered by an event of another node's goes on from there: its session is of what was read. */
+  /** Records a position that was read. It may be an event of another node; a client that has seen it must not read an older state. */
   #known(event: RecordedEvent | undefined): void {
     this.#knownHead = Math.max(this.#knownHead, event?.position ?? 0);
   }
@@ -299,13 +301,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return events;
   }
 
-  /** Up to `maxCount` events after a position, of those the ones of wanted streams that were not truncated. */
+  /** Reads up to `maxCount` events after a position, and returns those of wanted streams that are not truncated. */
   async readPage(
     afterPosition: number,
     maxCount: number,
     { withBodies, wanted = () => true, mayBeTruncated = false }: PageOptions,
   ): Promise<Page> {
-    // The server reads from a position on: the event there comes along, unless a scavenge has taken it.
+    // The server includes the event at the given position, unless a scavenge has removed it. So one more is requested.
     const from = afterPosition === 0 ? 'start' : afterPosition;
     const asked = afterPosition === 0 ? maxCount : maxCount + 1;
     let seen = afterPosition;
@@ -322,7 +324,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     );
     const decoded = read.filter((event) => event !== undefined);
     const events = mayBeTruncated ? decoded : await this.#standing(decoded);
-    // One more than was wanted may have come, where the event at the position was gone.
+    // If the event at the position was gone, there may be one event too many.
     if (events.length > maxCount) {
       events.length = maxCount;
       seen = events.at(-1)!.position;
@@ -330,7 +332,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return { events, seen, isWhole: !followed.has(seen), isLast: read.length < asked };
   }
 
-  /** The events that were not truncated: a question to the server for each stream. */
+  /** The events that are not truncated. This takes one request to the server for each stream. */
   async #standing(events: RecordedEvent[]): Promise<RecordedEvent[]> {
     const streams = [...new Set(events.map((event) => event.stream))];
     const before = new Map<string, number>();
@@ -356,13 +358,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
       (event) => placeOf(event).position,
     );
     const head = last ?? 0;
-    // The last event of a stream is never truncated, so a log that ends before where it ended is not the one it was.
+    // The last event of a stream is never truncated. So if the log now ends earlier than before, it is not the same log.
     if (head < before) throw new LogShrunk(this.nodes, head, before);
     this.#knownHead = Math.max(this.#knownHead, head);
     return head;
   }
 
-  /** What tells this log from all others: made up when it is asked for first, and kept in the metadata of a stream. */
+  /** The id of this log. It is made at the first call, and stored in the metadata of a stream. */
   async id(): Promise<string> {
     for (;;) {
       const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
@@ -376,7 +378,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     }
   }
 
-  /** See `OwnedLog`. It is kept beside what tells the log from others. */
+  /** See `OwnedLog`. The owner is stored together with the id of the log. */
   async claim(owner: LogOwner, takeOver: boolean): Promise<LogOwner> {
     for (;;) {
       const { metadata, revision } = await this.#truncation(IDENTITY_STREAM);
@@ -402,13 +404,13 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return this.#connection.nodes;
   }
 
-  /** Positions are bytes of the server's log. */
+  /** Positions are offsets in bytes in the server's log. */
   readonly positionsPerEvent = 1_000;
 
   readonly scavenging: Scavenging = {
     start: () => this.#connection.startScavenge(),
     find: async (id) => {
-      // The server keeps a stream for each run, for some weeks.
+      // The server writes a stream for each scavenge, and keeps it for some weeks.
       const [last] = await this.#connection.read(
         { from: { stream: `$scavenges-${id}`, revision: 'end' }, direction: 'backwards', maxCount: 1 },
         (event) => ({
@@ -446,7 +448,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
   }
 
   async #hide(stream: string, beforeRevision: number): Promise<void> {
-    // Most streams have no metadata yet, so that is not asked first.
+    // Most streams have no metadata yet, so the first attempt assumes that.
     for (let found: Truncation = NOTHING_SAID; found.before < beforeRevision; found = await this.#truncation(stream)) {
       const { metadata, revision } = found;
       const event = encodeMetadata({ ...metadata, $tb: beforeRevision });
@@ -464,7 +466,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     return last;
   }
 
-  /** What of a stream the server shows: nothing of one that another program has deleted. */
+  /** Reads a part of a stream. The result is empty if another program has deleted the stream. */
   async #readOf<Taken>({ stream, revision, ...rest }: StreamPart, take: (event: WireEvent) => Taken): Promise<Taken[]> {
     try {
       return await this.#connection.read({ from: { stream, revision }, ...rest }, take);
@@ -487,7 +489,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
     const [last] = await this.#connection.read(
       { from: { stream: metadataStream(stream), revision: 'end' }, direction: 'backwards', maxCount: 1 },
       (event) => {
-        // The server takes what is no object for none, and so does whoever reads it here.
+        // Metadata that are no JSON object count as none, as they do for the server.
         const parsed = parseJson(event);
         const metadata = typeof parsed === 'object' && parsed !== null ? (parsed as Truncation['metadata']) : {};
         const before = metadata['$tb'];
