@@ -1,7 +1,7 @@
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import type { PostgresDatabase, Statements } from './database.ts';
 
-/** Settings that decide what the server keeps of what is written. */
+/** Settings by which the server may keep copies of written data. */
 const SETTINGS = [
   'wal_recycle',
   'archive_mode',
@@ -13,13 +13,13 @@ const SETTINGS = [
   'log_parameter_max_length',
   'log_parameter_max_length_on_error',
   'debug_print_plan',
-  // Not there where the extension is not loaded, and the last one before PostgreSQL 16.
+  // These exist only if the extension is loaded, and the last one only from PostgreSQL 16 on.
   'auto_explain.log_min_duration',
   'auto_explain.log_verbose',
   'auto_explain.log_parameter_max_length',
 ] as const;
 
-/** What stands in the way of erasing a former key from the server's files, each as a sentence with its remedy. */
+/** The reasons why a former key can't be erased from the server's files, each as a sentence with its remedy. */
 export async function obstaclesToErasing(sql: Statements): Promise<string[]> {
   const [may] = await sql.query<{ checkpoint: boolean; switch_wal: boolean; list_wal: boolean }>(
     `SELECT pg_has_role('pg_checkpoint', 'USAGE') AS checkpoint,
@@ -33,7 +33,7 @@ export async function obstaclesToErasing(sql: Statements): Promise<string[]> {
   return found;
 }
 
-/** Settings by which the server keeps what is written, the same way. */
+/** The settings by which the server keeps written data, in the same form. */
 async function settingsThatKeep(sql: Statements): Promise<string[]> {
   const [server] = await sql.query<{
     settings: Readonly<Partial<Record<(typeof SETTINGS)[number], string>>>;
@@ -59,7 +59,7 @@ async function settingsThatKeep(sql: Statements): Promise<string[]> {
   const inLog = (setting: string) => found.push(`statements' values may stand in the server's log (set ${setting})`);
   if (isLogged && settings.log_parameter_max_length !== '0') inLog('log_parameter_max_length to 0');
   if (settings.log_parameter_max_length_on_error !== '0') inLog('log_parameter_max_length_on_error to 0');
-  // A plan that is made for the values has them in it.
+  // A plan made for particular parameters contains their values.
   if (settings.debug_print_plan === 'on') inLog('debug_print_plan to off');
   if ((settings['auto_explain.log_min_duration'] ?? '-1') !== '-1') {
     if (settings['auto_explain.log_verbose'] === 'on') inLog('auto_explain.log_verbose to off');
@@ -71,14 +71,17 @@ async function settingsThatKeep(sql: Statements): Promise<string[]> {
   return found;
 }
 
-/** Something keeps old WAL files (a replica that is behind, a replication slot, a backup under way), or would keep a root. */
+/**
+ * Something keeps old WAL files (a replica that is behind, a replication slot, a running backup), or a setting of the server would
+ * keep copies of a root.
+ */
 export class FormerRootsKept extends StorageUnavailable {
   override readonly name = 'FormerRootsKept';
 }
 
 /**
- * To be called before a root is written. The server may be set otherwise since the start: what is destroyed later could then be read
- * by what it keeps of this root.
+ * Must be called before a root is written. The server's settings may have changed since the start. With a copy of this root that they
+ * keep, keys that are destroyed later could be read.
  *
  * @throws {FormerRootsKept}
  */
@@ -91,16 +94,15 @@ export async function assertErasable(sql: Statements): Promise<void> {
 }
 
 /**
- * Erases from the server's files what was there before: the file of an emptied table is cut to nothing when the
- * transaction commits and goes with the next checkpoint; the WAL up to now goes with the checkpoint too, once a
- * new WAL file has been begun.
+ * Erases former roots from the server's files. The old file of a truncated table is emptied at the commit, and removed at the next
+ * checkpoint. The WAL written so far is removed by the checkpoint too, once a new WAL file was begun.
  *
- * @throws {FormerRootsKept} when WAL from before is still there
+ * @throws {FormerRootsKept} if older WAL is still there
  */
 export async function eraseFormerRoots(database: PostgresDatabase): Promise<void> {
   const [ended] = await database.query<{ file: string }>('SELECT pg_walfile_name(pg_switch_wal()) AS file');
   await database.query('CHECKPOINT');
-  // Names sort in order, but for the first eight digits, which count the server's timelines.
+  // WAL files sort by name, except for the first eight digits, which are the timeline.
   const [left] = await database.query<{ count: number }>(
     "SELECT count(*) AS count FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$' AND substr(name, 9) <= substr($1, 9)",
     [ended!.file],

@@ -3,29 +3,29 @@ import { gcmOpen, gcmSeal } from '../crypto/aes-gcm.ts';
 import { RandomPool } from '../crypto/random-pool.ts';
 
 /**
- * How life keys lie in the vault: in a tree whose nodes each hold the keys of their children, sealed with a key of
- * the node's own. A leaf's children are life keys. Destroying one gives every node from its leaf up to the root a new
- * key, so that of all the old versions that PostgreSQL leaves lying about none opens any more: what must really be
- * erased is the root's former key alone. See docs/adr/0009-keys-in-postgresql.md.
+ * Life keys are stored in the vault as a tree. Each node contains the keys of its children, sealed with the node's own key; the
+ * children of a leaf are life keys. When a life key is destroyed, every node from its leaf up to the root gets a new key. PostgreSQL
+ * leaves old versions of rows in its files, but without the former root key none of them can be opened. So only the root's former
+ * key must really be erased. See docs/adr/0009-keys-in-postgresql.md.
  *
  * The idea is that of Reardon, Ritzdorf, Basin and Capkun, "Secure Data Deletion from Persistent Media" (CCS 2013).
  */
 export const FANOUT = 32;
-/** Levels of nodes: 0 are the leaves. 32^7 life keys in all, 34 billion. */
+/** The level of the top node; the leaves have level 0. There is room for 32^7 life keys, 34 billion. */
 export const TOP_LEVEL = 6;
 export const HIGHEST_KEY_ID = FANOUT ** (TOP_LEVEL + 1) - 1;
 
 const KEY_BYTES = 32;
-/** Says whose a life key is, as `ownerOf` has it. */
+/** Length of the value from `ownerOf`, which says which life a key belongs to. */
 const OWNER_BYTES = 8;
 
 export interface NodePlace {
   readonly level: number;
-  /** Among the nodes of its level: the number of its first key id, divided by how many it covers. */
+  /** The node's number within its level: its first key id, divided by the number of key ids below it. */
   readonly number: number;
 }
 
-/** The node of a level on the way from a key to the root. */
+/** The node of a level on the path from a key to the root. */
 export function nodeOf(keyId: number, level: number): NodePlace {
   return { level, number: Math.floor(keyId / FANOUT ** (level + 1)) };
 }
@@ -34,7 +34,7 @@ export function parentOf({ level, number }: NodePlace): NodePlace {
   return { level: level + 1, number: Math.floor(number / FANOUT) };
 }
 
-/** Which child of its parent a node is, or which key of its leaf. */
+/** The slot of a node in its parent, or of a key in its leaf. */
 export function slotOf(number: number): number {
   return number % FANOUT;
 }
@@ -49,7 +49,7 @@ export function freshKey(): Buffer {
   return random.take(KEY_BYTES);
 }
 
-/** What a node holds, in plain: in memory only. */
+/** The decrypted content of a node, which exists in memory only. */
 export class NodeContent {
   readonly #bytes: Buffer;
   readonly #slotBytes: number;
@@ -64,7 +64,7 @@ export class NodeContent {
     return new NodeContent(Buffer.alloc(FANOUT * slotBytes), slotBytes);
   }
 
-  /** @returns undefined when the key is another one, or the node does not belong there */
+  /** @returns undefined if the key is wrong, or the node belongs to another place */
   static open(nodeKey: KeyObject, place: NodePlace, sealed: Uint8Array): NodeContent | undefined {
     const bytes = gcmOpen(nodeKey, associated(place), sealed);
     const slotBytes = slotBytesOf(place);
@@ -75,20 +75,20 @@ export class NodeContent {
     return gcmSeal(nodeKey, associated(place), this.#bytes);
   }
 
-  /** The key in a slot; undefined for none: never given, or destroyed. */
+  /** The key in a slot; undefined if none was given out, or it was destroyed. */
   key(slot: number): Buffer | undefined {
     const from = slot * this.#slotBytes;
     const key = this.#bytes.subarray(from, from + KEY_BYTES);
     return key.every((byte) => byte === 0) ? undefined : Buffer.from(key);
   }
 
-  /** Of a leaf: whose key it is or was; all zeros when the slot was never given. */
+  /** For a leaf: the owner of the slot's key, also after its destruction; all zeros if no key was given out. */
   owner(slot: number): Buffer {
     const from = slot * this.#slotBytes + KEY_BYTES;
     return this.#bytes.subarray(from, from + OWNER_BYTES);
   }
 
-  /** Of a leaf: whether there is or was a key in the slot. */
+  /** For a leaf: whether the slot has or had a key. */
   wasGiven(slot: number): boolean {
     return this.owner(slot).some((byte) => byte !== 0);
   }
@@ -98,19 +98,19 @@ export class NodeContent {
     if (owner !== undefined) this.#bytes.set(owner, slot * this.#slotBytes + KEY_BYTES);
   }
 
-  /** Takes a key out for good; whose it was stays. */
+  /** Overwrites the key in a slot. Its owner remains. */
   destroy(slot: number): void {
     const from = slot * this.#slotBytes;
     this.#bytes.fill(0, from, from + KEY_BYTES);
   }
 
-  /** Overwrites what this holds in memory. */
+  /** Overwrites the content in memory. */
   wipe(): void {
     this.#bytes.fill(0);
   }
 }
 
-/** A node key as the cipher takes it; the bytes are overwritten. */
+/** Makes a key object for the cipher, and overwrites the bytes. */
 export function asKey(bytes: Buffer): KeyObject {
   const key = createSecretKey(bytes);
   bytes.fill(0);

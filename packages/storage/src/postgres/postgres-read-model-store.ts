@@ -29,20 +29,20 @@ import { type ReadModelStatements, readModelStatements, type ScanStatements } fr
 import { ReadModelWriter } from './read-model-writer.ts';
 import { Together } from './together.ts';
 
-/** Bytes of bodies that are fetched at a time, besides one. */
+/** Limit for the bytes of bodies that are fetched at a time. The last body may exceed it. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
-/** Bodies that are fetched at a time for so many requests, each as large as a document may be. */
+/** How many bodies one statement fetches for concurrent requests. Each may be as large as a document may be. */
 const BODIES_AT_ONCE = 16;
-/** Items that a statement takes out with their partition key: all of millions at once take longer than any may. */
+/** How many items one statement removes with their partition key: to remove millions at once would exceed the time limit. */
 const PARTITION_PIECE = 5_000;
 
-/** Changes after which it is looked at for the first time how many rows the server takes the tables for, and how many times as many then. */
+/** The server's estimate of the tables' sizes is first checked after so many changes, and then after so many times as many each. */
 const SIZE_LOOKS = { first: 500, apart: 10 };
 
-/** Rows that one statement passes over in search of some: takes a second. */
+/** How many rows one statement may scan. This takes a second. */
 const ROWS_AT_ONCE = 1_000_000;
 
-/** Another projector has written meanwhile: what this one wanted to apply may have been applied. */
+/** Another projector has written meanwhile, so the changes may have been applied already. */
 export class CheckpointMoved extends StorageUnavailable {}
 
 type Announce = (sql: Statements, changes: readonly ReadModelChange[]) => void;
@@ -63,7 +63,7 @@ type CatalogRow = Row & { readonly number: number; readonly kind: string; readon
 const changeOf = ({ number, kind, state }: CatalogRow) =>
   ({ number, kind, state: JSON.parse(state) as unknown }) as Exclude<CatalogChange, { kind: 'container' }>;
 
-/** Rows that are looked for by container and by one thing more; undefined for one that isn't there. */
+/** Look-ups of rows by container and one more value. The result is undefined if there is no such row. */
 type LookUps<Found> = Together<readonly [container: number, by: unknown], Found | undefined>;
 
 const named = <Found extends { readonly partitionKey: string; readonly id: string }>(row: Found): Found => ({
@@ -72,18 +72,18 @@ const named = <Found extends { readonly partitionKey: string; readonly id: strin
   id: fromStored(row.id),
 });
 
-/** One version of the read models: a schema in a PostgreSQL database, read by any number of nodes, written by one. */
+/** One version of the read models: a schema in a PostgreSQL database. Any number of nodes read it, and one writes it. */
 export class PostgresReadModelStore implements ReadModelStore {
   readonly #database: PostgresDatabase;
   readonly #schema: string;
-  /** Tells other nodes, in the transaction that applies. */
+  /** Notifies other nodes, in the same transaction that applies the changes. */
   readonly #announce: Announce | undefined;
   readonly #sql: ReadModelStatements;
   readonly #writer: ReadModelWriter;
   readonly #rowsByName: LookUps<ItemRow>;
   readonly #livesByName: LookUps<{ readonly life: number | null }>;
   readonly #bodiesByBirth: LookUps<SealedWrite>;
-  /** Changes that were applied here, and after how many of them the server's idea of the tables' sizes is looked at. */
+  /** The number of changes applied by this object, and the number at which the server's estimate of sizes is checked next. */
   #applied = 0;
   #nextSizeLook = SIZE_LOOKS.first;
 
@@ -98,9 +98,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     this.#bodiesByBirth = this.#lookUps(this.#sql.bodiesOf, this.#sql.bodyOf, BODIES_AT_ONCE);
   }
 
-  /**
-   * @throws {CheckpointMoved} when the read models do not stand where the writer knows them to
-   */
+  /** @throws {CheckpointMoved} if the checkpoint is not the one that the caller expects */
   async apply(
     changes: readonly ReadModelChange[],
     checkpoint: number,
@@ -116,8 +114,8 @@ export class PostgresReadModelStore implements ReadModelStore {
     const standing = [checkpoint, purges, catalogChanges, after ?? null];
     await this.#database.transaction(async (transaction) => {
       const moved = this.#moveCheckpoint(transaction, standing);
-      // Told by the first of the statements behind it, which are sent without waiting: nobody goes by what they find where it has not
-      // moved.
+      // The following statements are sent without waiting. Each of them also awaits this one, and so reports its failure: their
+      // results are not used if the checkpoint has not moved.
       moved.catch(() => {});
       const sql: Statements = {
         query: async <Result extends Row>(text: string, values?: readonly unknown[]) =>
@@ -145,7 +143,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     this.#applied += changes.length;
     if (this.#applied < this.#nextSizeLook) return;
     this.#nextSizeLook *= SIZE_LOOKS.apart;
-    // It is no fault of what was applied where it can't be done.
+    // If this fails, the changes are applied nevertheless.
     this.#tellSize().catch(() => {});
   }
 
@@ -155,8 +153,8 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   /**
-   * Has the server look how large the tables are, where it takes them for much smaller. It does so by itself within minutes, if at
-   * all; until then each session goes on with plans from when they were empty, by which a look-up passes over a container's rows.
+   * Makes the server update its statistics if it takes the tables for much smaller than they are. By itself it does so within minutes,
+   * if at all. Until then sessions use query plans made for empty tables, by which a look-up scans all rows of a container.
    */
   async #tellSize(): Promise<void> {
     const { knownRows } = await this.#row<{ knownRows: number }>(this.#sql.sizeKnown);
@@ -167,7 +165,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return (await this.#row<{ position: number }>(this.#sql.checkpoint)).position;
   }
 
-  /** Where the read models stand, for those who follow. */
+  /** The position of the read models, for nodes that follow. */
   standing(): Promise<{ position: number; catalogChanges: number }> {
     return this.#row(this.#sql.standing);
   }
@@ -180,7 +178,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return this.#states<DatabaseState>(this.#sql.databases);
   }
 
-  /** By one statement, so that both are of one instant. */
+  /** Reads containers and their entries by one statement, so that both are of the same moment. */
   async containers(): Promise<readonly { readonly number: number; readonly state: ContainerState }[]> {
     const rows = await this.#database.query<ContainerOrEntry>(this.#sql.containers);
     return statesOf(rows);
@@ -190,7 +188,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return (await this.#database.query<CatalogRow>(this.#sql.entries)).map(changeOf) as CatalogEntry[];
   }
 
-  /** As of {@link SharedReadModels.catalogSince}; by one statement, so that all of it is of one instant. */
+  /** See {@link SharedReadModels.catalogSince}. Reads by one statement, so that all rows are of the same moment. */
   async catalogSince(catalogChanges: number): Promise<CatalogChange[]> {
     const rows = await this.#database.query<CatalogRow & ContainerOrEntry>(this.#sql.catalogSince, [catalogChanges]);
     const containers = statesOf(rows.filter(({ kind }) => kind === 'container'));
@@ -206,7 +204,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return row && named(row);
   }
 
-  /** Other nodes make items, too. */
+  /** Always false: other nodes make items too, so this process can't know. */
   isUnknown(): boolean {
     return false;
   }
@@ -232,14 +230,14 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   /**
-   * By pieces: no statement has to pass over all of a large container, which could take it too long. They are of so many rows,
-   * for births are positions in the log: millions may lie between two.
+   * Scans in pieces, so that no statement scans all of a large container, which could exceed the time limit. A piece is a number of
+   * rows, not a range of births: births are positions in the log, and millions of positions may lie between two of them.
    */
   async #scanWhere(container: number, scan: ItemScan, where: RowCondition): Promise<ItemRow[]> {
     const { ids, minTs = 0, maxTs = Number.MAX_SAFE_INTEGER } = where;
     const found: ItemRow[] = [];
     for (let { afterBirth } = scan; found.length < scan.limit && afterBirth < Number.MAX_SAFE_INTEGER;) {
-      // The index gives a partition's rows alone.
+      // For a partition, the index contains its rows alone, so no pieces are needed.
       const upToBirth = scan.partitionKey === undefined ? await this.#endOfPiece(container, afterBirth) : undefined;
       const piece = { ...scan, afterBirth, limit: scan.limit - found.length };
       afterBirth = upToBirth ?? Number.MAX_SAFE_INTEGER;
@@ -254,7 +252,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return (await this.#database.query<{ birth: number }>(this.#sql.birthBeyond, values))[0]?.birth;
   }
 
-  /** @param condition what the statements ask of each row besides */
+  /** @param condition the values of the statements' additional condition */
   #scan(
     container: number,
     { partitionKey, prefix, afterBirth, limit, marks }: ItemScan,
@@ -445,7 +443,7 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   async snapshot(): Promise<ReadModelSnapshot> {
     const { connection } = await this.#database.dedicated(async (sql) => {
-      // Between the pieces of two digests it may stand idle for longer than other transactions may.
+      // This transaction may be idle for longer than others, while another version is read for comparison.
       await sql.query('SET idle_in_transaction_session_timeout = 0');
       await sql.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
       // PostgreSQL takes the snapshot at the first statement.
@@ -454,7 +452,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     return new PostgresReadModelSnapshot(connection, this.#schema);
   }
 
-  /** The connections are the database's, which others use. */
+  /** Closes nothing: the connections belong to the database, which others use. */
   async close(): Promise<void> {}
 
   #items(sql: string, values: readonly unknown[]): Promise<ItemRow[]> {
@@ -470,8 +468,9 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   /**
-   * @param many a statement for several, of arrays of these; each row has in `index` of which it is, from 1 on
-   * @param one the statement for one
+   * @param many the statement for several look-ups, whose parameters are arrays. Each row has the number of its look-up in `index`,
+   *   from 1 on
+   * @param one the statement for one look-up
    */
   #lookUps<Found>(many: string, one: string, atOnce?: number): LookUps<Found> {
     return new Together(async (names: readonly (readonly [number, unknown])[]) => {
@@ -484,7 +483,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     }, atOnce);
   }
 
-  /** Of a statement that always gives one row. */
+  /** The row of a statement that always returns one row. */
   async #row<Found>(sql: string, values?: readonly unknown[]): Promise<Found> {
     return (await this.#database.query(sql, values))[0] as Found;
   }

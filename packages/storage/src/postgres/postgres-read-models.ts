@@ -24,7 +24,7 @@ interface Version {
   readonly store: PostgresReadModelStore;
 }
 
-/** The versions of the read models in a PostgreSQL database, each a schema of its own. */
+/** The versions of the read models in a PostgreSQL database. Each version has its own schema. */
 export class PostgresReadModels implements SharedReadModels {
   readonly shared = true;
   readonly #database: PostgresDatabase;
@@ -32,10 +32,10 @@ export class PostgresReadModels implements SharedReadModels {
   #unfinished: SharedReadModels['unfinished'];
   #ear: { readonly connection: DedicatedConnection; readonly onNews: (news: ReadModelNews) => void } | undefined;
   #deaf = false;
-  /** They had nothing when they were opened. */
+  /** Whether the read models were empty when they were opened. */
   readonly #isNew: boolean;
   #hearingAgain: Promise<void> | undefined;
-  /** The session on the server that has the right to write; undefined when this process has not. */
+  /** The server session by which this process holds the right to write; undefined if it does not hold it. */
   #leadSession: number | undefined;
 
   private constructor(database: PostgresDatabase, version: number, isNew: boolean) {
@@ -48,7 +48,7 @@ export class PostgresReadModels implements SharedReadModels {
     return this.#unfinished;
   }
 
-  /** @throws {UnusableServer} for read models that a later version of this program has made, or that nodes of an older one use */
+  /** @throws {UnusableServer} if a later version of this program has made the read models, or nodes of an older version use them */
   static async open(database: PostgresDatabase): Promise<PostgresReadModels> {
     await migrate(database, readModelsSchema);
     const [version, isNew] = await alone(database, async (sql): Promise<[number, boolean]> => {
@@ -65,13 +65,13 @@ export class PostgresReadModels implements SharedReadModels {
       if (isCurrent && (await versions(sql)).includes(used.version)) {
         return [used.version, (await checkpointOf(sql, used.version)) === 0];
       }
-      // Where it is not known which one is in use, it may be of any version.
+      // If the version in use is not known, nodes of an older program may be using it.
       if (!isCurrent) await assertNoOlderNodes(sql);
-      // What an older version of this program has projected is projected again, from the log, as is what is not there. Of any
-      // other nobody would know, nor ever take out what is erased.
+      // Read models that are missing, or were made by an older version of this program, are built again from the log. All others are
+      // dropped: nobody would use them, or remove erased content from them.
       for (const former of await versions(sql)) {
         await drop(sql, former);
-        // Where they are counted anew a node at work would take others for those that it knows.
+        // Numbers of versions are not reused: a running node would take the new version for the one that it knows.
         await sql.query(COUNT_BEYOND, [former]);
       }
       const fresh = await create(sql);
@@ -92,7 +92,7 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   readonly explained = (error: unknown): unknown => {
-    // What is no JSON is damaged, and there is none but that of the read models where nothing else is said of it.
+    // A syntax error means damaged JSON. Where no other error type is used, only the read models contain JSON.
     if (!(error instanceof InvariantViolation || error instanceof SyntaxError)) return error;
     return this.#isNew && error instanceof InvariantViolation
       ? new UnusableServer(`${error.message}: ${whenContradictory()}`)
@@ -103,7 +103,7 @@ export class PostgresReadModels implements SharedReadModels {
     await this.#listenAgain();
     const version = await versionInUse(this.#database);
     if (version === this.#current.version) return { version, ...(await this.#current.store.standing()) };
-    // Another node has swapped it. Nobody is to read of it before it is known where it stands.
+    // Another node has swapped the version. No reader may use it before its position is known.
     const standing = await this.#versionOf(version).store.standing();
     this.#use(version);
     return { version, ...standing };
@@ -115,7 +115,7 @@ export class PostgresReadModels implements SharedReadModels {
 
   async openUnfinished(): Promise<Version | undefined> {
     this.#unfinished = undefined;
-    // Of another node maybe, which had the right to write before.
+    // It may have been begun by another node, which had the right to write before.
     const version = await unfinishedIn(this.#database);
     return version === undefined ? undefined : this.#versionOf(version);
   }
@@ -123,7 +123,7 @@ export class PostgresReadModels implements SharedReadModels {
   async createNext(): Promise<Version> {
     const version = await alone(this.#database, async (sql) => {
       await this.#assertLeads(sql);
-      // Versions that a crash has cut short, or that were in use before; the last one may still have readers.
+      // Drops versions whose rebuild a crash has interrupted, and former ones. The version in use may still have readers.
       const used = await versionInUse(sql);
       for (const other of await versions(sql)) if (other !== used) await drop(sql, other);
       return create(sql);
@@ -134,7 +134,7 @@ export class PostgresReadModels implements SharedReadModels {
   async swapTo(version: number): Promise<void> {
     const swap = alone(this.#database, async (sql) => {
       invariant((await versions(sql)).includes(version), `a read model of version ${version} was built`);
-      // Whoever writes by now writes to the version in use, and would not hear of another.
+      // If another process has the right to write by now, it writes to the version in use, and would not notice the swap.
       await this.#assertLeads(sql);
       await use(sql, version);
       await tell(sql, { containers: null });
@@ -143,7 +143,7 @@ export class PostgresReadModels implements SharedReadModels {
       // The connection may have broken between the commit and its answer.
       if ((await alone(this.#database, versionInUse)) !== version) throw error;
     });
-    // The old one stays until the next is built: on other nodes it is still being read.
+    // The old version stays until the next one is built, since other nodes may still read it.
     this.#use(version);
   }
 
@@ -151,8 +151,8 @@ export class PostgresReadModels implements SharedReadModels {
     invariant(version !== this.#current.version, 'the version in use is not thrown away');
     if (this.#unfinished?.version === version) this.#unfinished = undefined;
     await alone(this.#database, async (sql) => {
-      // Who has the right to write by now may have gone on with it, or use it: it is that one's to throw away. And a swap
-      // may have been done of which nobody was told.
+      // If another process has the right to write by now, it may be continuing this version, or using it, so only that process may drop
+      // it. And a swap to this version may have been committed although its answer was lost.
       if ((await this.#leads(sql)) && version !== (await versionInUse(sql))) await drop(sql, version);
     });
     this.#database.forgetStatements();
@@ -164,17 +164,18 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   async lead(onLost: () => void): Promise<{ release(): Promise<void> } | undefined> {
-    // As good as always another node has it, which every other one asks every second: that takes no connection of its own.
+    // All nodes try this every second, and mostly another node has the right. So a query on the pool comes first, which needs no
+    // separate connection.
     const holders = await this.#database.query(FIND_HOLDER, [LOCK_SPACE, locks.projector, SILENT_SECONDS]);
     if (holders.length > 0) return undefined;
-    // The lock lives as long as its connection: when this process dies, however it dies, another node gets it.
+    // The lock lasts as long as its connection: when this process ends, however it ends, another node can take it.
     const { connection, prepared: session } = await this.#database.dedicated(async (sql) => {
       const [lock] = await sql.query<{ got: boolean; session: number }>(
         'SELECT pg_try_advisory_lock($1, $2) AS got, pg_backend_pid() AS session',
         [LOCK_SPACE, locks.projector],
       );
       if (!lock!.got) return undefined;
-      // A swap that was let through before this is seen from here on.
+      // Waits for a swap that the former holder has begun, so that it is visible from here on.
       await alone(this.#database, () => Promise.resolve());
       return lock!.session;
     });
@@ -224,7 +225,7 @@ export class PostgresReadModels implements SharedReadModels {
     await ear?.connection.close();
   }
 
-  /** Whether this process still has the right to write: it may not have heard yet that it was lost. */
+  /** Whether this process still has the right to write, by the server: it may have lost the right without having noticed. */
   async #leads(sql: Statements): Promise<boolean> {
     const session = this.#leadSession;
     if (session === undefined) return false;
@@ -256,7 +257,7 @@ export class PostgresReadModels implements SharedReadModels {
 
   #versionOf(version: number): Version {
     const store = new PostgresReadModelStore(this.#database, schemaNameOf(version), (sql, changes) => {
-      // A version that is being built concerns nobody.
+      // Other nodes don't read a version that is still being built.
       if (version === this.#current.version) void tell(sql, notesOf(changes));
     });
     return { version, store };
@@ -268,8 +269,9 @@ const HOLDS = `SELECT count(*) > 0 AS held FROM pg_locks
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
 /**
- * Who has the right to write. A process that is stopped keeps its connections, and that right with them: one that is silent
- * loses it here. Without it that process follows when it goes on; what it was about to apply is refused by the checkpoint.
+ * Finds the session that has the right to write. A process that is suspended keeps its connections, and so the right; a silent session
+ * is therefore terminated here. When that process resumes, it follows the new writer; changes that it was about to apply are refused
+ * because the checkpoint has moved.
  */
 const FIND_HOLDER = `SELECT CASE
     WHEN a.usename = current_user AND a.state = 'idle' AND a.state_change < clock_timestamp() - make_interval(secs => $3)
@@ -285,11 +287,11 @@ const COUNT_BEYOND =
 const UNDEFINED_TABLE = '42P01';
 const UNDEFINED_SCHEMA = '3F000';
 
-/** What is told on this channel concerns every node that reads the read models. */
+/** The channel on which all nodes that use the read models are notified of changes. */
 const CHANNEL = 'epitaph_read_models';
-/** Says of which schema a version was made that is not in use: only that of this program's is gone on with. */
+/** A comment on the schema of a version. An unfinished version is continued only if it has the comment of this program's version. */
 const MADE_BY = `Epitaph read models, schema ${POSTGRES_READ_MODEL_SCHEMA_VERSION}`;
-/** A notification takes 8,000 bytes. */
+/** PostgreSQL limits the text of a notification to 8,000 bytes. */
 const ERASED_A_NOTE = 400;
 const MOST_CONTAINERS = 400;
 
@@ -330,9 +332,9 @@ function alone<Result>(database: PostgresDatabase, work: (sql: Statements) => Pr
 }
 
 /**
- * How far read models have come that are whole.
+ * The checkpoint of a version, after a check that all of its tables are there.
  *
- * @throws {UnusableServer} where a table is missing, or that is not known
+ * @throws {UnusableServer} if a table or the checkpoint is missing
  */
 async function checkpointOf(sql: Statements, version: number): Promise<number> {
   const schema = schemaNameOf(version);
@@ -355,7 +357,7 @@ function unusable(version: number, what: string): UnusableServer {
   );
 }
 
-/** What somebody has dropped by itself, though it is only what says which read models there are. */
+/** Makes the table of the version in use and the sequence of versions again, if somebody has dropped them but not the versions. */
 async function putBackDropped(sql: Statements): Promise<void> {
   const [row] = await sql.query<{ all_there: boolean }>(
     `SELECT to_regclass('epitaph_read_models.in_use') IS NOT NULL
@@ -373,7 +375,7 @@ async function create(sql: Statements): Promise<number> {
   return row!.version;
 }
 
-/** A version later than the one in use is a rebuild that was cut short: what a swap has left behind is earlier. */
+/** A version later than the one in use is an interrupted rebuild; versions that were swapped out are earlier. */
 async function unfinishedIn(sql: Statements): Promise<number | undefined> {
   const used = await versionInUse(sql);
   const [row] = await sql.query<{ nspname: string }>(
@@ -388,7 +390,7 @@ async function unfinishedIn(sql: Statements): Promise<number | undefined> {
 
 const versionOfSchema = (name: string): number => Number(name.slice(schemaNameOf(0).length - 1));
 
-/** @throws {UnusableServer} where that is lost: nobody may go on with the one that he has, for another may have swapped it */
+/** @throws {UnusableServer} if the version is lost. A node may not continue with the one that it has: another may have swapped it. */
 async function versionInUse(sql: Statements): Promise<number> {
   const select = 'SELECT version FROM epitaph_read_models.in_use';
   const [used] = await sql.query<{ version: number }>(select).catch(unlessDropped);
@@ -398,7 +400,7 @@ async function versionInUse(sql: Statements): Promise<number> {
   );
 }
 
-/** Nothing, where somebody has dropped the table, or its schema. */
+/** Handles an error: no rows if somebody has dropped the table or its schema. */
 function unlessDropped(error: unknown): [] {
   const { code } = error as { readonly code?: string };
   if (code === UNDEFINED_TABLE || code === UNDEFINED_SCHEMA) return [];

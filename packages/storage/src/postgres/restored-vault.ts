@@ -18,33 +18,34 @@ export interface RestoredVaultOptions {
   readonly url: string;
   readonly master: KeyObject;
   readonly copiesKeptSeconds?: number | undefined;
-  /** The log as it is: what it says of keys is done in the vault. */
+  /** The current log. The vault is made to match what it says about keys. */
   readonly log: EventLog;
   readonly logId: string;
-  /** The last count of destructions that the log has on record, and whether it goes as far as was noted elsewhere. */
+  /** The last count of destructions that is recorded in the log. */
   readonly recordedDestructions: number;
+  /** Whether the log has all events up to the position that was noted elsewhere. */
   readonly logReachesHead: boolean;
-  /** The count that was noted elsewhere. */
+  /** The count of destructions that was noted elsewhere. */
   readonly notedDestructions: number;
-  /** Goes on although keys of what was written after the copy of the vault are lost for good. */
+  /** Continue although the keys of writes after the copy of the vault are lost for good. */
   readonly acceptLost: boolean;
   readonly onProgress?: (what: string, done: number, total: number) => void;
 }
 
 export interface RestoredVault extends Pick<SettledKeys, 'keysDestroyed' | 'unrecorded' | 'unfinished'> {
-  /** Keys of lives in the log that the copy had not. */
+  /** Keys of lives in the log that the copy lacked. */
   readonly lost: KeysOfLives;
-  /** Containers with items in the log that were named with a secret which the copy had not. */
+  /** Containers with items in the log whose secret, from which the items' stream names are made, the copy lacked. */
   readonly namesLost: readonly string[];
 }
 
 /**
- * Brings a vault that was put back from a copy to what the log says: destroys again what was destroyed since, notes as
- * destroyed what the copy does not have, and gives out no key's number a second time. The read models are dropped. Until
- * {@link finishRestoredVault} no node opens the vault. Cut short, it is called again.
+ * Makes a vault that was restored from a copy match the log. It destroys again the keys that were destroyed since, records the keys
+ * that the copy lacks as destroyed, and makes sure that no key id is used twice. The read models are dropped. No node can open the
+ * vault until {@link finishRestoredVault}. After an interruption, it must be called again.
  *
- * @throws {UnusableServer} with nothing changed: when nodes are at work, when the vault is of another log, when neither
- * log nor vault go as far as was noted, and when keys are lost and that was not accepted
+ * @throws {UnusableServer} without any change: if nodes are running, if the vault belongs to another log, if neither log nor vault
+ *   reach what was noted, or if keys are lost and that was not accepted
  */
 export async function prepareRestoredVault(options: RestoredVaultOptions): Promise<RestoredVault> {
   const { url, master, copiesKeptSeconds, log, onProgress = () => {} } = options;
@@ -72,7 +73,7 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
         );
       }
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');
-      // What the copy was made of may still be there, and is not to have the log any more.
+      // The original of the copy may still exist, and must not own the log any more.
       await database.query('UPDATE epitaph_vault.log SET owner = gen_random_uuid()');
       const { keysDestroyed, unrecorded, unfinished, highest } = await settleKeys(vault, log, (position) =>
         onProgress('applying', position, head),
@@ -86,7 +87,7 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
   });
 }
 
-/** The vault goes with its log again: nodes may open it. */
+/** Records that the vault matches its log again, so that nodes can open it. */
 export async function finishRestoredVault(url: string): Promise<void> {
   const database = await openDatabase(url);
   try {
@@ -96,7 +97,7 @@ export async function finishRestoredVault(url: string): Promise<void> {
   }
 }
 
-/** Looks for containers of which a copy has the key of an item that is not purged, but not the secret that it is named with. */
+/** Finds containers of which a copy has the key of an item that is not purged, but lacks the secret for the items' stream names. */
 class Nameless implements Pick<RestoredKeys, 'unknownOf'> {
   readonly #copy: PostgresKeyVault;
   readonly #names: LostNames;
@@ -134,7 +135,7 @@ async function assertItsLog(database: PostgresDatabase, logId: string): Promise<
   );
 }
 
-/** They are of another moment than what was put back, and are projected anew. */
+/** Drops the read models: they are of another moment than the restored vault, and are built again from the log. */
 async function dropReadModels(database: PostgresDatabase): Promise<void> {
   const schemas = await database.query<{ name: string }>(
     "SELECT nspname AS name FROM pg_namespace WHERE nspname ~ '^epitaph_items_v[0-9]+$' OR nspname = 'epitaph_read_models'",

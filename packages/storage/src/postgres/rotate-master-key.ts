@@ -16,7 +16,7 @@ import { ROOT } from './stored-key-tree.ts';
 import { vaultSchema } from './vault-schema.ts';
 import { aloneInVault } from './vault-lock.ts';
 
-/** What needed the vault to itself was cut short: by the loss of the server, or of what keeps nodes away. */
+/** Work that needs the vault alone was interrupted: the server, or the connection whose lock keeps nodes away, was lost. */
 export class WorkCutShort extends StorageUnavailable {
   override readonly name = 'WorkCutShort';
   override readonly isForOperator = true;
@@ -29,18 +29,18 @@ export interface PostgresRotation {
 }
 
 /**
- * Wraps the vault's root and the secrets anew, under another master key, and has the old wrappings erased from the
- * server's files where it lets them. Takes no longer for more keys. Cut short, it goes on when it is called again.
+ * Rewraps the vault's root and the secrets with another master key, and erases the old wrappings from the server's files if the server
+ * allows it. The time does not depend on the number of keys. After an interruption, another call continues.
  *
- * @returns how many wrappings were made anew: none where it only had to be brought to its end
- * @throws {UnusableServer} for a wrong key, and while nodes are at work; then nothing has changed. Also where the server
- *   keeps its old files after all; then the new key is in force, which the message says.
- * @throws {WorkCutShort} with a message for whoever calls it
+ * @returns how many keys and secrets were rewrapped; 0 if an earlier call had done that already
+ * @throws {UnusableServer} for a wrong key, or while nodes are running; then nothing was changed. Also if the server turns out to keep
+ *   its old files; then the new key is in use, and the message says so
+ * @throws {WorkCutShort} with a message for the operator
  */
 export async function rotatePostgresMasterKey({ url, current, next }: PostgresRotation): Promise<number> {
   return withoutNodes(url, [current, next], async (database) => {
     const { rewrapped, generation } = await aloneInVault(database, (sql) => rewrap(sql, current, next));
-    // Also what an earlier call has left when it was cut short.
+    // This also erases what an interrupted earlier call has left.
     if ((await obstaclesToErasing(database)).length === 0) {
       await eraseFormerRoots(database).catch((error: unknown) => {
         if (!(error instanceof FormerRootsKept)) throw error;
@@ -48,7 +48,7 @@ export async function rotatePostgresMasterKey({ url, current, next }: PostgresRo
           `The new master key is in force, but the keys that the old one opens are not erased yet. ${error.message} Call this again when nothing keeps them.`,
         );
       });
-      // No further than the root that stood before: a node that starts as soon as it can may have made another since.
+      // Not higher than the generation read above: a node that has just started may have replaced the root since.
       await database.query('UPDATE epitaph_vault.erased SET generation = greatest(generation, $1)', [generation]);
     }
     return rewrapped;
@@ -56,9 +56,9 @@ export async function rotatePostgresMasterKey({ url, current, next }: PostgresRo
 }
 
 /**
- * Checks that a master key opens the vault, without changing it.
+ * Checks that a master key opens the vault, and does not change the vault.
  *
- * @throws {UnusableServer} when it does not
+ * @throws {UnusableServer} if it does not
  */
 export async function checkPostgresMasterKey(url: string, master: KeyObject): Promise<void> {
   const database = await openDatabase(url);
@@ -75,12 +75,12 @@ export async function checkPostgresMasterKey(url: string, master: KeyObject): Pr
 }
 
 /**
- * Runs what must have the vault to itself, while no node is at work and none can start. The work must be such that it can
- * be called again wherever it was cut short.
+ * Runs work that needs the vault alone, while no node is running and none can start. After an interruption at any point, it must be
+ * possible to call the work again.
  *
- * @param masters master keys of which one must open the vault, or it is left as it is
- * @throws {UnusableServer} while nodes are at work, and where none of the keys opens the vault
- * @throws {WorkCutShort} when the server was lost in the middle, or the connection that keeps nodes away
+ * @param masters one of these master keys must open the vault; otherwise the vault is not changed
+ * @throws {UnusableServer} while nodes are running, or if none of the keys opens the vault
+ * @throws {WorkCutShort} if the server, or the connection whose lock keeps nodes away, was lost
  */
 export async function withoutNodes<Result>(
   url: string,
@@ -90,7 +90,7 @@ export async function withoutNodes<Result>(
   const database = await openDatabase(url);
   try {
     await assertThere(database, url);
-    // Refuses one of a later version, and brings an earlier one to this, which the earlier program opens no more.
+    // This refuses a vault of a later version. It migrates one of an earlier version, which earlier programs can't open afterwards.
     await migrate(database, { ...vaultSchema, check: (sql) => assertOpens(sql, masters) });
     const { connection: guard } = await database.dedicated(async (sql) => {
       const [lock] = await sql.query<{ alone: boolean }>('SELECT pg_try_advisory_lock($1, $2) AS alone', [
@@ -101,7 +101,7 @@ export async function withoutNodes<Result>(
         throw new UnusableServer(`Nodes are at work on the key vault at ${placeOf(url)}. Stop all of them first.`);
       }
     });
-    // From here on nodes may start, and what the work has found of the vault may be so no more.
+    // If the guard's connection is lost, nodes may start, and what the work has read may be outdated. So the work is abandoned.
     guard.onEnd(() => void database.abandon());
     try {
       const result = await work(database);
@@ -157,7 +157,7 @@ async function openRoot(sql: Pick<Statements, 'query'>, master: KeyObject): Prom
 
 interface Rewrapped {
   readonly rewrapped: number;
-  /** Of the root that stands after it. */
+  /** The generation of the new root. */
   readonly generation: number;
 }
 
@@ -180,7 +180,7 @@ async function rewrap(sql: Statements, current: KeyObject, next: KeyObject): Pro
     }
     return gcmSeal(next, place, secret);
   });
-  // Emptied and filled, which gives the tables new files; what they held before goes with the old ones.
+  // TRUNCATE gives the tables new files. The former content disappears with the old files.
   await sql.query('TRUNCATE epitaph_vault.root, epitaph_vault.secrets');
   const generation = root.generation + 1;
   await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [

@@ -15,12 +15,12 @@ import {
   TOP_LEVEL,
 } from './key-tree.ts';
 
-/** Binds the root's wrapped key to its place, as a life's name binds the life's. */
+/** Binds the root's wrapped key to its place, as the stream's name binds the key of a life. */
 export const ROOT = 'vault-root';
-/** A read may meet the moment in which the root is replaced; a few times in a row it would be damage. */
+/** A read may happen while the root is being replaced, and fail. If it fails so many times in a row, something is damaged. */
 const READ_ATTEMPTS = 4;
 
-/** Another master key than the vault's: since the start, where it was changed while this process was cut off from the server. */
+/** The master key is not the vault's. In a running process: it was changed while the process was disconnected from the server. */
 export class WrongMasterKey extends StorageUnavailable {}
 
 interface StoredNode {
@@ -28,7 +28,7 @@ interface StoredNode {
   readonly sealed: Buffer;
 }
 
-/** Nodes with their content in plain, from the root down to some leaves; each with the key that seals it. */
+/** A node with its content decrypted, and the key that seals it. */
 export interface OpenNode {
   readonly place: NodePlace;
   key: KeyObject;
@@ -36,11 +36,11 @@ export interface OpenNode {
   readonly content: NodeContent;
 }
 
-/** What was opened of some paths. */
+/** The nodes of some paths, as far as they could be opened. */
 interface OpenPaths {
-  /** The nodes that are there, by the names of their places. */
+  /** The opened nodes by the names of their places. */
   readonly nodes: ReadonlyMap<string, OpenNode>;
-  /** Names of the places of which nothing can be said: there is a node that does not open, or it is behind such a one. */
+  /** Names of places whose content is unknown: the node there can't be opened, or is below one that can't be opened. */
   readonly damaged: ReadonlySet<string>;
 }
 
@@ -49,7 +49,7 @@ interface Root {
   readonly key: KeyObject;
 }
 
-/** The tree of keys as it lies in the database: key-tree.ts says what it is, and why. Who changes it has the vault's lock. */
+/** The tree of keys in the database. key-tree.ts explains the tree. A caller that changes it must hold the vault's lock. */
 export class StoredKeyTree {
   readonly #master: KeyObject;
 
@@ -57,7 +57,7 @@ export class StoredKeyTree {
     this.#master = master;
   }
 
-  /** Makes a tree of a root alone. */
+  /** Makes a tree that only has a root. */
   async plant(sql: Statements): Promise<void> {
     const bytes = freshKey();
     await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES (1, $1)', [
@@ -66,7 +66,7 @@ export class StoredKeyTree {
     await writeNodes(sql, [{ place: TOP, key: asKey(bytes), version: 1, content: NodeContent.empty(TOP) }]);
   }
 
-  /** @throws {VaultNotWhole} where the root does not open what it is the root of */
+  /** @throws {VaultNotWhole} if the root's key does not open the top node */
   async assertWhole(sql: Statements): Promise<void> {
     const { nodes } = await this.open(sql, [[TOP]], 'read');
     if (nodes.size > 0) return;
@@ -90,11 +90,10 @@ export class StoredKeyTree {
   }
 
   /**
-   * Opens the nodes of some paths, each given from the top down, as far as they are there. One that is damaged keeps nobody from
-   * what is not behind it.
+   * Opens the existing nodes of some paths, each given from the top down. A damaged node only affects the nodes below it.
    *
-   * @param purpose `read` takes one look; `change` locks them until the transaction ends; `make` also makes what is
-   * missing or damaged, in memory
+   * @param purpose `read` reads the nodes without a lock; `change` locks them until the transaction ends; `make` also makes missing
+   *   and damaged nodes, in memory
    */
   async open(
     sql: Statements,
@@ -104,7 +103,7 @@ export class StoredKeyTree {
     for (let attempt = 1; ; attempt++) {
       const opened = await this.#tryToOpen(sql, paths, purpose);
       if (opened !== undefined && (opened.damaged.size === 0 || attempt === READ_ATTEMPTS)) return opened;
-      // Throws where the master key was changed while this process was cut off from the server.
+      // This throws if the master key was changed while this process was disconnected from the server.
       if (attempt === READ_ATTEMPTS) await this.readRoot(sql);
       invariant(attempt < READ_ATTEMPTS, 'the root of the key vault opens with the master key');
     }
@@ -119,7 +118,7 @@ export class StoredKeyTree {
     const values = [[...places.values()].map(({ level }) => level), [...places.values()].map(({ number }) => number)];
     const wanted =
       'SELECT n.level, n.number, n.version, n.sealed FROM unnest($1::smallint[], $2::bigint[]) AS w (level, number) JOIN epitaph_vault.nodes n USING (level, number)';
-    // Nodes and root in one statement are of one moment. Who changes them has them to itself anyway.
+    // A read gets nodes and root by one statement, so that they are of the same moment. A change holds the lock anyway.
     const rows = await sql.query<{ level: number; number: number; version: number; sealed: Buffer }>(
       purpose === 'read'
         ? `${wanted} UNION ALL SELECT -1, generation, 0, wrapped FROM epitaph_vault.root`
@@ -153,7 +152,7 @@ export class StoredKeyTree {
           const row = stored.get(name);
           let content = row && NodeContent.open(key, place, row.sealed);
           if (row === undefined && isNew) content = NodeContent.empty(place);
-          // Or it is lost: what has a key is stored together with that.
+          // The node does not open. Or its row is lost: a node is always stored together with its key in the parent.
           if (content === undefined) {
             for (const behind of path.slice(index)) damaged.add(placeName(behind));
             if (purpose !== 'make') break;
@@ -168,7 +167,7 @@ export class StoredKeyTree {
     return { nodes: opened, damaged };
   }
 
-  /** Gives every node from the changed leaves up to the root a new key, and the root another place. */
+  /** Gives every node from the changed leaves up to the root a new key, and stores the root in a new file. */
   async changeKeys(
     sql: Statements,
     nodes: ReadonlyMap<string, OpenNode>,
@@ -198,7 +197,7 @@ export class StoredKeyTree {
     await writeNodes(sql, rewritten);
   }
 
-  /** In one transaction, so that a crash leaves either the old root or the new. */
+  /** Replaces the root. Must be called in a transaction, so that a crash leaves either the old or the new root. */
   async putRoot(sql: Statements, generation: number, key: Uint8Array): Promise<void> {
     await sql.query('TRUNCATE epitaph_vault.root');
     await sql.query('INSERT INTO epitaph_vault.root (generation, wrapped) VALUES ($1, $2)', [
@@ -210,12 +209,12 @@ export class StoredKeyTree {
 
 const TOP: NodePlace = { level: TOP_LEVEL, number: 0 };
 
-/** From the top down to the leaf. */
+/** The places of the nodes from the top down to the key's leaf. */
 export function pathOf(keyId: number): NodePlace[] {
   return Array.from({ length: TOP_LEVEL + 1 }, (_, index) => nodeOf(keyId, TOP_LEVEL - index));
 }
 
-/** From the top down to the parent. */
+/** The places of the nodes from the top down to the parent. */
 export function ancestorsOf(place: NodePlace): NodePlace[] {
   const ancestors: NodePlace[] = [];
   for (let at = place; at.level < TOP_LEVEL;) ancestors.unshift((at = parentOf(at)));
