@@ -37,20 +37,20 @@ import { readPurgeLedger } from './purge-ledger.ts';
 import type { SqliteKeyVault } from './sqlite-key-vault.ts';
 import type { Writer } from './writer.ts';
 
-/** Pages copied at a time; requests are answered in between. */
+/** How many pages are copied before others get a turn. */
 const PAGES_PER_STEP = 128;
 
-/** What the parts hold: a restore makes no file of any other name, whatever a manifest says. */
+/** The files of each part. A restore makes no file of any other name, whatever a manifest says. */
 const FILES = {
   log: { always: ['log.db', FACTS_FILE], maybe: [CLOCK_FILE] },
   vault: { always: ['vault.db'], maybe: [PROOF_KEY_FILE, ACCESS_KEYS_FILE] },
-  /** The only part, where the log is on a server. */
+  /** The only part, if the log is on a server. */
   vaultAlone: { always: ['vault.db', FACTS_FILE], maybe: [CLOCK_FILE, PROOF_KEY_FILE, ACCESS_KEYS_FILE] },
 } as const satisfies Record<string, { readonly always: readonly string[]; readonly maybe: readonly string[] }>;
 
 type CopyLog = NonNullable<BackupSource['copyLog']>;
 
-/** Copies an embedded store's log and keys while it goes on; where the log is on a server, the keys. */
+/** Copies log and keys from a data folder while the store is running. If the log is on a server, it only copies the keys. */
 export class SqliteBackup implements BackupSource {
   readonly copyLog?: CopyLog;
   readonly #folder: DataFolder;
@@ -89,7 +89,7 @@ export class SqliteBackup implements BackupSource {
       for await (const { head } of readPurgeLedger(this.#ledgerFile)) {
         signal?.throwIfAborted();
         await pace.step();
-        // What comes after it is being written.
+        // Lines after it may be in the middle of being written.
         if (head.lines < end.lines) continue;
         return head.hash === end.hash
           ? undefined
@@ -170,9 +170,9 @@ export class SqliteBackup implements BackupSource {
     return explained(target, async () => {
       const ledgerHead = await this.ledgerHead();
       const { log } = this.#folder;
-      // Before the keys, because they say whose these are, should this be cut short.
+      // These come before the keys: after an interruption they show which store the keys belong to.
       if (log !== undefined) await this.#copyFiles([FACTS_FILE, CLOCK_FILE], target);
-      // While a reader is at it, destroyed keys could not be made to leave the vault's journal.
+      // Destructions wait for the copy: while it reads the vault, destroyed keys could not be removed from the vault's journal.
       await this.#vault.whileCopying(() =>
         copySnapshot(this.#folder.file('vault.db'), join(target, 'vault.db'), 'vault', onProgress, signal, () => 0),
       );
@@ -198,7 +198,7 @@ export class SqliteBackup implements BackupSource {
     });
   }
 
-  /** Copies those that are there. */
+  /** Copies those of the files that exist. */
   async #copyFiles(names: readonly string[], target: string): Promise<void> {
     for (const name of names) {
       const file = this.#folder.file(name);
@@ -207,7 +207,7 @@ export class SqliteBackup implements BackupSource {
   }
 
   async discard(folder: string): Promise<void> {
-    // The keys first: what a crash leaves of them is known by what lies beside them.
+    // The keys are removed first: if a crash leaves some, the files beside them still show what they are.
     for (const part of this.#parts.toReversed()) {
       await rm(join(folder, part, 'vault.db'), { force: true });
       await rm(join(folder, part), { recursive: true, force: true });
@@ -222,7 +222,7 @@ export class SqliteBackup implements BackupSource {
       if (entry.isFile()) continue;
       const folder = join(root, entry.name);
       if (await this.#removeIfLapsed(folder, nowMs)) removed += 1;
-      // The name of a backup may have others before it.
+      // The name of a backup may be a path with several folders.
       if (entry.isDirectory()) removed += await this.removeLapsed(folder, nowMs);
     }
     return removed;
@@ -240,9 +240,9 @@ export class SqliteBackup implements BackupSource {
     return true;
   }
 
-  /** Whose keys lie in a backup that a crash has cut short while it copied them: nothing says of them until when. */
+  /** The store whose keys are in a backup that a crash has interrupted. Such keys have no recorded time at which they lapse. */
   #cutShort(folder: string, names: readonly string[]): Pick<VaultManifest, 'store' | 'lapsesAtMs'> | undefined {
-    // A data folder may have that name, too.
+    // The folder may also be a data folder.
     if (!names.includes('vault.db') || !names.every(isOfVaultPart)) return undefined;
     const store =
       readManifestOf('log', readJson(join(folder, 'log', MANIFEST_FILE)), digestOfText)?.store ??
@@ -252,8 +252,8 @@ export class SqliteBackup implements BackupSource {
 }
 
 /**
- * Copies a database as it stands at one instant. The instant is that of a read transaction, which is held until the
- * end: without it every write meanwhile would make the copying begin again.
+ * Copies a database in its state at one moment. A read transaction is held until the end: without it, every write would make the copy
+ * start again.
  */
 async function copySnapshot<Seen>(
   source: string,
@@ -269,7 +269,7 @@ async function copySnapshot<Seen>(
     database.exec('BEGIN');
     database.prepare('SELECT count(*) FROM sqlite_schema').get();
     const seen = look(database);
-    // SQLite would make it for everybody to read, wherever it is moved to.
+    // Made here with its permissions: SQLite would make a file that everybody can read, also after it is moved.
     await writeFile(target, '', { flag: 'wx', mode: 0o600 });
     await copyPages(database, target, {
       rate: PAGES_PER_STEP,
@@ -284,18 +284,18 @@ async function copySnapshot<Seen>(
   }
 }
 
-/** What is not there, or can't be read, as `lost+found`, is nobody's backup. */
+/** Handles an error: a folder that does not exist, or can't be read, such as `lost+found`, contains no backup. */
 function ofNobody(error: NodeJS.ErrnoException): [] {
   if (['ENOENT', 'ENOTDIR', 'EACCES', 'EPERM'].includes(error.code ?? '')) return [];
   throw error;
 }
 
-/** Whether a vault part may have a file of that name, whole or cut short. */
+/** Whether a vault part, complete or interrupted, may contain a file of this name. */
 const isOfVaultPart = (name: string): boolean =>
   [...FILES.vaultAlone.always, ...FILES.vaultAlone.maybe].some((one) => one === name) ||
   /^(?:vault\.db-|backup\.json)/.test(name);
 
-/** Keys below the part of a backup that has the log would be stored with it. */
+/** Refuses a folder inside a part of another backup: keys below its log part would be stored together with the log. */
 function assertOutsideBackups(folder: string): void {
   for (let at = folder; dirname(at) !== at; at = dirname(at)) {
     if (['log', 'vault'].includes(basename(at)) && existsSync(join(at, MANIFEST_FILE))) {
@@ -304,15 +304,15 @@ function assertOutsideBackups(folder: string): void {
   }
 }
 
-/** Copies a file to where there is none yet, for its owner alone. Its name is not durable before its folder is. */
+/** Copies a file to a new path, readable for its owner only. Its name is durable only once its folder is synced. */
 export async function copySynced(source: string, target: string): Promise<void> {
   await copyFile(source, target, constants.COPYFILE_EXCL);
-  // Its copy has the permissions of the source, which may be write-protected, or open to others.
+  // The copy has the permissions of the source, which may be read-only, or open to others.
   await chmod(target, 0o600);
   await sync(target);
 }
 
-/** Reads all files of a part once more, so that what is in the manifest is what is on the disk. */
+/** Reads all files of a part once more, so that the digests in the manifest are those of the bytes on the disk. */
 async function digests(
   path: string,
   onProgress: FollowedCopy['onProgress'],
@@ -329,7 +329,7 @@ async function digests(
   return files;
 }
 
-/** SHA-256 of a file, hexadecimal. */
+/** The SHA-256 digest of a file, in hexadecimal. */
 export async function digestOf(
   path: string,
   onProgress?: (bytes: number) => void,
@@ -346,7 +346,10 @@ export async function digestOf(
   return digest.digest('hex');
 }
 
-/** Last of all, and whole at once: a folder without one is no backup, and of keys it says until when they may be there. */
+/**
+ * Writes the manifest, at once as a whole, and after everything else: a folder without a manifest is no backup. The manifest of keys
+ * also says until when they may be kept.
+ */
 async function writeManifest(path: string, manifest: LogManifest | VaultManifest, onStep: StepHook): Promise<void> {
   const temporary = join(path, `${MANIFEST_FILE}.new`);
   const text = JSON.stringify(toWrite(manifest, digestOfText), undefined, 2);
@@ -368,7 +371,7 @@ async function sync(path: string): Promise<void> {
 /**
  * Reads the manifest of one part of a backup.
  *
- * @throws {UnusableFile} when there is none, or it is not of that part.
+ * @throws {UnusableFile} if there is no manifest, or it belongs to another part
  */
 export function readManifest(path: string, part: 'log'): LogManifest;
 export function readManifest(path: string, part: 'vault'): VaultManifest;
@@ -420,7 +423,7 @@ function readJson(path: string): unknown {
 
 const total = (files: LogManifest['files']): number => Object.values(files).reduce((sum, { bytes }) => sum + bytes, 0);
 
-/** Turns what the machine says into what an operator can put right. */
+/** Turns the operating system's errors into messages for the operator. */
 async function explained<Result>(path: string, work: () => Promise<Result>): Promise<Result> {
   try {
     return await work();

@@ -27,26 +27,26 @@ export interface LogWriterOptions {
   readonly vaultFile: string;
   readonly masterKey: KeyObject;
   readonly ledgerFile: string;
-  /** Id of the store that the ledger must be of. */
+  /** Id of the store that the ledger must belong to. */
   readonly storeId: string;
-  /** OFF only for simulations, where a crash is one of the process and not of the machine. */
+  /** OFF only for simulations, in which processes crash, but not the machine. */
   readonly synchronous: 'FULL' | 'OFF';
 }
 
-/** How many streams' ends are kept in memory before they are put into their table, in order of name. */
+/** How many ends of streams are kept in memory before they are written into the table of streams, in order of name. */
 const RECENT_STREAMS = 4_096;
-/** A group puts so many of them there, or more if it has more jobs: all at once would hold everybody up. */
+/** A group writes so many of them, or as many as it has jobs if that is more: writing all at once would delay the group. */
 const INDEXED_AT_ONCE = 256;
 
-/** Where a stream ends. */
+/** The last event of a stream. `last` is its position. */
 interface StreamHead {
   readonly revision: number;
   readonly last: number;
 }
 
 /**
- * Writes log and vault. In every group keys are committed before events, unless they are spare keys and were so long
- * before: nothing is ever in the log that was sealed with a key which a crash could take back.
+ * Writes log and vault. In every group keys are committed before events; spare keys were committed long before. So the log never has
+ * anything sealed with a key that a crash could undo.
  */
 export class LogWriterCore implements WriterCore {
   readonly #log: DatabaseSync;
@@ -56,17 +56,14 @@ export class LogWriterCore implements WriterCore {
   readonly #statements: ReturnType<typeof prepareLog>;
   readonly #vaultTables: VaultTables;
   readonly #spareKeys: SpareKeys;
-  /** Numbers of spare keys that got rows of their own, until somebody asks. */
+  /** Ids of spare keys that have got rows of their own, until the next job whose answer includes them. */
   readonly #settledKeys: number[] = [];
   #nextPosition = 1;
   readonly #words = new Map<string, number>();
   /** Streams with events after {@link #streamsAsOf}. */
   readonly #recent = new Map<string, StreamHead>();
   #streamsAsOf = 0;
-  /**
-   * The streams that are still to be put into their table, the next ones last, and the position up to which that is
-   * done.
-   */
+  /** The streams that are still to be written into their table, the next ones last; and the position up to which it will be complete. */
   #indexing: { readonly left: string[]; readonly asOf: number } | undefined;
 
   constructor(options: LogWriterOptions, step: StepHook = () => {}) {
@@ -149,14 +146,14 @@ export class LogWriterCore implements WriterCore {
         }));
       }),
     ]);
-    // Whatever becomes of the append: what is decided anew after a conflict has the same key.
+    // Spare keys are given even if the append fails: after a conflict, the write is decided again with the same key.
     for (const { job, index } of group(['append', 'give-key'])) {
       if (job.kind === 'give-key') outcomes[index] = { ok: true, value: this.#apply(job) };
       else if (job.kind === 'append') job.spareKeys?.forEach((spare) => this.#spareKeys.give(...spare));
     }
     if (keysStored) inTransaction(this.#log, 'log', appends);
     else {
-      // A key that some append refers to may be missing: none of them may be written.
+      // A key that one of the appends uses may be missing, so none of them may be written.
       const failed = outcomes.find((outcome) => outcome !== undefined && !outcome.ok)!;
       for (const { index } of appends) outcomes[index] = failed;
     }
@@ -185,7 +182,7 @@ export class LogWriterCore implements WriterCore {
     return outcomes;
   }
 
-  /** What is to be done once spare keys that have lives have rows of their own: those who ask are told which. */
+  /** Called after spare keys with lives got rows of their own: reports their ids in the outcomes of jobs that return them. */
   #settled(outcomes: JobOutcome[], members: readonly { readonly job: LogWriterJob; readonly index: number }[]): void {
     this.#settledKeys.push(...this.#spareKeys.committed(this.#nextPosition - 1));
     for (const { job, index } of members) {
@@ -195,8 +192,8 @@ export class LogWriterCore implements WriterCore {
   }
 
   /**
-   * Enters destroyed keys into the ledger. After they are gone, so that the ledger never says more than is true; and
-   * before anybody is told, so that no purge is on record that the ledger lacks.
+   * Enters destroyed keys into the ledger: after they are destroyed, so that every entry is true; and before the caller is told, so that
+   * the log never records a purge that the ledger lacks.
    */
   #enterIntoLedger(gone: readonly DestroyRequest[]): void {
     if (gone.length === 0) return;
@@ -205,7 +202,7 @@ export class LogWriterCore implements WriterCore {
   }
 
   close(): void {
-    // The disk may be full: the next start finds the ends of recent streams and the lives of spare keys by itself.
+    // A failure, as of a full disk, does no harm: the next start finds the ends of recent streams and the lives of spare keys in the log.
     this.#tidy(this.#log, () => {
       this.#beginIndexing();
       this.#indexStreams(Number.POSITIVE_INFINITY);
@@ -307,7 +304,7 @@ export class LogWriterCore implements WriterCore {
     return { kind: 'appended', position: this.#nextPosition - 1, firstPositions };
   }
 
-  /** Reads from the file what this object keeps in memory of it: at the start, and after a rollback. */
+  /** Reads the state that this object keeps in memory from the file: at the start, and after a rollback. */
   #load(): void {
     const { lastPosition, streamsAsOf, tail, allWords } = this.#statements;
     this.#nextPosition = (lastPosition.get() as { last: number }).last + 1;
@@ -325,7 +322,7 @@ export class LogWriterCore implements WriterCore {
     return this.#recent.get(stream) ?? (this.#statements.findStream.get(stream) as StreamHead | undefined);
   }
 
-  /** Puts the ends of recent streams into their table once there are many, in order of name, so that each page is changed once. */
+  /** Writes the ends of recent streams into their table once there are many, in order of name, so that each page is changed once. */
   #indexStreams(count: number): void {
     if (this.#indexing === undefined && this.#recent.size >= RECENT_STREAMS) this.#beginIndexing();
     if (this.#indexing === undefined) return;
@@ -338,7 +335,7 @@ export class LogWriterCore implements WriterCore {
     this.#indexing = undefined;
     this.#streamsAsOf = asOf;
     this.#statements.setStreamsAsOf.run(asOf);
-    // Streams that were written to meanwhile stay, to be put there again the next time.
+    // Streams that were written to meanwhile stay in memory, until the next time.
     for (const [name, { last }] of this.#recent) if (last <= asOf) this.#recent.delete(name);
   }
 
@@ -346,7 +343,7 @@ export class LogWriterCore implements WriterCore {
     this.#indexing = { left: [...this.#recent.keys()].toSorted().toReversed(), asOf: this.#nextPosition - 1 };
   }
 
-  /** The number of a word; a new one is written in the transaction that first uses it. */
+  /** The number of a word. A new word is stored in the transaction that first uses it. */
   #word(text: Word): number {
     if (typeof text === 'number') return text;
     let number = this.#words.get(text);
@@ -358,7 +355,7 @@ export class LogWriterCore implements WriterCore {
     return number;
   }
 
-  /** Where exactly these events stand in the log already, if they do: then the append is a retry. */
+  /** The position of these events if the log has exactly them already: then the append is a retry. */
   #positionOfRetry(stream: string, expected: number, events: readonly EventRow[]) {
     const found = this.#chain(stream, expected + 1).slice(0, events.length);
     const same =
@@ -370,7 +367,7 @@ export class LogWriterCore implements WriterCore {
     return same ? { first: found[0]!.position, last: found.at(-1)!.position } : undefined;
   }
 
-  /** A stream's events from a revision on, oldest first. */
+  /** The events of a stream from a revision on, oldest first. */
   #chain(stream: string, fromRevision: number) {
     const rows: { position: number; revision: number; previous: number; id: Uint8Array }[] = [];
     let position = this.#head(stream)?.last ?? 0;
@@ -390,7 +387,7 @@ export class LogWriterCore implements WriterCore {
     while (position !== 0) {
       const row = this.#statements.findLink.get(position) as { revision: number; previous: number } | undefined;
       if (row === undefined) break;
-      // The last event stays whatever is asked for: it carries the stream's revision and its end.
+      // The last event always stays: the stream's revision and end are known by it.
       if (row.revision < before && !isLast) {
         this.#statements.deleteEvent.run(position);
         removed += 1;
@@ -402,7 +399,7 @@ export class LogWriterCore implements WriterCore {
   }
 }
 
-/** The requests of a job whose keys are gone by now. */
+/** The requests of a job whose keys are destroyed now, or were before. */
 function destroyed({ requests }: DestroyJob, outcome: JobOutcome): DestroyRequest[] {
   const outcomes = outcome.ok ? (outcome.value as readonly DestroyOutcome[]) : [];
   return requests.filter((_, index) => {

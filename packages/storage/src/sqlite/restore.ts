@@ -28,40 +28,40 @@ import { LOG_SCHEMA, LOG_SCHEMA_VERSION } from './schema.ts';
 
 export interface PreparedRestore {
   /**
-   * The folder until {@link finish}. It is marked, so that no store opens it by mistake. Where a crash has left one,
-   * the same restore begins anew.
+   * The folder in which the store is made, until {@link finish}. It is marked, so that no store opens it by mistake. If a crash has left
+   * such a folder, the same restore starts again from the beginning.
    */
   readonly folder: string;
   readonly clock: 'system' | 'manual';
-  /** When the log was copied, or the keys where that was not. */
+  /** The time, in milliseconds, at which the log was copied; or the keys, if the log was not copied. */
   readonly takenAtMs: number;
   readonly logBackupId: string;
   readonly vaultBackupId: string;
-  /** Position of the last event that was in the log when the keys were copied. */
+  /** The position of the last event in the log when the keys were copied. */
   readonly keysAsOf: number;
-  /** Position of the last event that the store is restored with. */
+  /** The position of the last event in the restored log. */
   readonly logPosition: number;
   readonly ledgerHead: LedgerHead;
-  /** Keys that the backup had and that were destroyed after it. */
+  /** How many keys of the backup were destroyed, since the ledger says that they were destroyed after it. */
   readonly keysDestroyed: number;
-  /** Keys of content in the log that the copy of the keys does not have. */
+  /** Keys of content in the log that the copy of the keys lacks. */
   readonly lost: KeysOfLives;
-  /** Containers with items in the log that were named with a secret which the copy of the keys does not have. */
+  /** Containers with items in the log whose secret, from which the items' stream names are made, the copy of the keys lacks. */
   readonly namesLost: readonly string[];
-  /** Streams of lives that are purged on record, and whose writes a crash has left in the log. */
+  /** Streams of lives whose purge is recorded, but whose writes a crash has left in the log. */
   readonly unfinished: readonly string[];
-  /** Keys that are gone although the log may not say so, and all backups that there were. */
+  /** Destroyed keys, whose destruction the log may not record; and all backups. */
   readonly ledger: () => AsyncIterable<LedgerEntry>;
-  /** Puts the folder in its place. */
+  /** Moves the folder to its final path. */
   readonly finish: () => void;
   readonly discard: () => void;
 }
 
 /**
- * Makes a data folder from a backup, and destroys every key that the ledger says was destroyed after it. To record that
- * in the log is left to the store itself, before it serves.
+ * Makes a data folder from a backup, and destroys every key that the ledger says was destroyed after the backup. The store itself
+ * records that in the log, before it serves requests.
  *
- * @throws {UnusableFile} for pieces that are missing, damaged or don't go together; then nothing is left in `to`.
+ * @throws {UnusableFile} if parts are missing, damaged or don't belong together; then nothing is left in `to`
  */
 export async function prepareRestore(options: RestoreOptions): Promise<PreparedRestore> {
   const { onProgress = () => {}, onStep = () => {} } = options;
@@ -89,7 +89,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     makeFolder(folder);
     unlock = lockFolder(folder);
     onStep('restore folder: made');
-    // The log will be this folder's, and no longer that of the folder which the backup was taken of.
+    // The log will belong to this folder, and no longer to the one that the backup was taken from.
     const { rotatingTo: _, owner: _former, ...kept } = facts;
     const restored: FolderFacts = { ...kept, id: vault.store, items: 1, ledger: true };
     writeFacts(folder, { ...restored, restoring: true });
@@ -107,7 +107,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     onStep('restore master key: after');
     raiseClock(folder, lastMs);
     onStep('restore clock: after');
-    // Both are brought to this version's schema before anything is read from them.
+    // Both are migrated to this version's schema before anything is read from them.
     if (server === undefined) {
       openForWriting({
         file: join(folder, 'log.db'),
@@ -154,7 +154,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
       finish: () => {
         syncFolder(folder);
         try {
-          // Another restore may have been faster.
+          // Another restore may have finished first.
           assertFree(to);
           if (existsSync(to)) rmSync(to, { recursive: true });
           onStep('restore place: cleared');
@@ -171,7 +171,7 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
     };
   } catch (error) {
     unlock();
-    // A folder that belongs to somebody else is not removed.
+    // A folder of another restore, or one that no restore has made, is not removed.
     if (!(error instanceof FolderInUse || error instanceof ForeignFolder)) discard();
     else if (error instanceof FolderInUse) {
       throw new FolderInUse(`Another restore is making ${folder}. Wait for it, or restore into another folder.`);
@@ -181,9 +181,9 @@ export async function prepareRestore(options: RestoreOptions): Promise<PreparedR
 }
 
 /**
- * The folder to make, by its real name: what a link leads to is replaced, not the link.
+ * The real path of the folder to make: if the given path is a link, its target is replaced, not the link.
  *
- * @throws {UnusableFile} where none can be made
+ * @throws {UnusableFile} if no folder can be made there
  */
 function whereTo(path: string): string {
   const to = existsSync(path) ? realpathSync(path) : resolve(path);
@@ -199,16 +199,16 @@ function whereTo(path: string): string {
 const mountPoint = (to: string): UnusableFile =>
   new UnusableFile(`${to} is a mount point, in whose place no folder can be put. Restore into a folder below it.`);
 
-/** @throws {UnusableFile} for a folder that holds something which somebody may have been served. */
+/** @throws {UnusableFile} if the folder is not empty, except for one that an interrupted restore has left */
 function assertFree(to: string): void {
   if (!existsSync(to) || readdirSync(to).length === 0 || isLeftOver(to)) return;
   throw new UnusableFile(`${to} is not empty. Restore into a new folder; nothing is overwritten.`);
 }
 
-/** A folder in the way that no restore has made. */
+/** A folder that no restore has made is where the restore would work. */
 class ForeignFolder extends UnusableFile {}
 
-/** True for a folder that a restore left when it was cut short: nobody was ever served from it. */
+/** True for a folder that an interrupted restore has left: no store was ever opened in it. */
 function isLeftOver(folder: string): boolean {
   try {
     return readFacts(folder)?.restoring === true;
@@ -224,14 +224,14 @@ function removeLeftOver(folder: string): void {
       `${folder} is in the way: a restore makes its folder there, and that one is no left-over of a restore. Move it away, or restore into another folder.`,
     );
   }
-  // Refused while another restore is at it.
+  // This throws while another restore is working on the folder.
   lockFolder(folder)();
   rmSync(folder, { recursive: true });
 }
 
 /**
- * The entries of the ledger. If it is known which destroyed keys the log does not record, only these are given, in one
- * entry, beside the backups.
+ * The entries of the ledger. If it is known which destroyed keys the log does not record, only these keys are returned, in one entry,
+ * and the backups.
  */
 async function* entriesOf(ledger: string, unrecorded?: KeysOfLives): AsyncGenerator<LedgerEntry> {
   let atMs = 0;
@@ -243,7 +243,7 @@ async function* entriesOf(ledger: string, unrecorded?: KeysOfLives): AsyncGenera
   if (unrecorded !== undefined) yield { atMs, keys: unrecorded };
 }
 
-/** Time never goes back, not even to before the last purge. */
+/** Raises the clock's high-water mark, so that time does not go back to before the last purge. */
 function raiseClock(folder: string, lastMs: number): void {
   const file = join(folder, CLOCK_FILE);
   const markMs = existsSync(file) ? Number(readFileSync(file, 'utf8')) : 0;
@@ -254,7 +254,7 @@ function explained(error: unknown, to: string): unknown {
   const { code, message } = error as { code?: string; message: string };
   const isFull = isDiskFull(error);
   if (isFull || sqliteCodeOf(error) === sqliteCodes.ioError) {
-    // Of a disk that is full SQLite says this, too, where it could not make one of its files larger.
+    // SQLite also reports a full disk as an I/O error, if it could not enlarge one of its files.
     const cause = isFull
       ? 'There is no space left to restore into'
       : 'There is no space left, or the disk fails, under';

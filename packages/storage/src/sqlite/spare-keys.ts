@@ -10,25 +10,25 @@ import { NOBODY, SPARE_HEAD_BYTES, SPARE_SLOTS } from './schema.ts';
 import type { VaultTables } from './vault-tables.ts';
 import { livesIn } from './written-lives.ts';
 
-/** What a batch is bound to in place of a life; no stream has that name. */
+/** A batch is sealed for this name, instead of the name of a life's stream. No stream has this name. */
 const NOBODYS = 'spare keys';
-/** After a crash about so many events are read at most. */
+/** Batches are settled at least once in so many positions. This limits how many events are read after a crash. */
 const STALE_AFTER = 250_000;
 
-/** Keys with consecutive numbers that were stored before they had lives, in one piece. */
+/** Keys with consecutive ids that were stored in one piece, before they had lives. */
 interface Batch {
   readonly slot: number;
   readonly first: number;
-  /** One after the other; zeros for one that has a row of its own by now. */
+  /** The keys, one after the other. A key that has a row of its own by now is overwritten with zeros. */
   readonly keys: Buffer;
-  /** No event up to this position uses one of those left. */
+  /** No event up to this position uses one of the remaining keys. */
   readonly position: number;
 }
 
 /**
- * The spare keys of a vault: batches that are stored ahead, so that a life's first write need not wait for its key to be
- * stored. Which life has one is known to the log, once its first write is there, and to this object; the key gets
- * a row of its own whenever the vault is written to next. A crash before that is made good from the log.
+ * The spare keys of a vault: batches of keys that are stored in advance, so that the first write of a life need not wait for its key.
+ * The log shows which life has a spare key, once its first write is there; until then only this object knows. The key gets a row of its
+ * own when the vault is written to next. After a crash before that, the next start finds the life in the log.
  */
 export class SpareKeys {
   readonly #tables: VaultTables;
@@ -36,7 +36,7 @@ export class SpareKeys {
   readonly #statements: ReturnType<typeof prepare>;
   #batches: Batch[] = [];
   readonly #given = new Map<number, string>();
-  /** What becomes of the batches once the transaction is committed. */
+  /** The batches as they will be once the transaction is committed. */
   #next: Batch[] | undefined;
   #settledAt = 0;
 
@@ -46,21 +46,21 @@ export class SpareKeys {
     this.#statements = prepare(vault);
   }
 
-  /** Notes whose key a spare one is from now on. */
+  /** Gives a spare key to a life. */
   give(id: number, stream: string): void {
     invariant(this.#batchOf(id) !== undefined, 'a key is in the vault before it is given to a life');
     this.#given.set(id, stream);
   }
 
-  /** Whether it is time to settle though nothing else asks for it. */
+  /** Whether it is time to settle, even if nothing else is written to the vault. */
   isStale(position: number): boolean {
     return this.#batches.some((batch) => position - batch.position > STALE_AFTER);
   }
 
   /**
-   * In a transaction: gives each key that has a life a row of its own, after which it is in no batch any more.
+   * Gives each key that has a life a row of its own, and removes it from its batch. Must be called in a transaction.
    *
-   * @param position where the log ends
+   * @param position the log's last position
    */
   settle(position: number): void {
     this.#next = [];
@@ -70,7 +70,7 @@ export class SpareKeys {
       for (const [id, stream] of given) {
         const offset = (id - batch.first) * KEY_BYTES;
         const key = keys.subarray(offset, offset + KEY_BYTES);
-        // Overwrites it, too.
+        // This also overwrites the key in the batch.
         this.#tables.addKey(id, stream, key);
       }
       if (given.length === 0 && position - batch.position <= STALE_AFTER) this.#next.push(batch);
@@ -80,8 +80,9 @@ export class SpareKeys {
   }
 
   /**
-   * In a transaction that has settled. Where there is no room the oldest batch goes: of those that are asked for with half a
-   * batch left, lives begin with the last two only, and what is older was to be given up when the disk was full.
+   * Adds a batch. Must be called in a transaction after {@link settle}. If all slots are used, the oldest batch is dropped. A new batch
+   * is requested when half a batch is left, so new lives only use the last two. An older one should have been removed already, but
+   * the disk was full.
    */
   add(first: number, keys: Uint8Array, position: number): void {
     const kept = this.#next!.toSorted((one, other) => one.first - other.first).slice(1 - SPARE_SLOTS.length);
@@ -91,15 +92,20 @@ export class SpareKeys {
     this.#put({ slot, first, keys: Buffer.from(keys), position });
   }
 
-  /** In a transaction that has settled. Those stay that wait for the right master key, see {@link recoverSpareKeys}. */
+  /**
+   * Removes all batches. Must be called in a transaction after {@link settle}. Batches under another master key stay; see
+   * {@link recoverSpareKeys}.
+   */
   removeAll(): void {
     for (const { slot } of this.#batches) this.#statements.empty.run(slot);
     this.#next = [];
   }
 
   /**
-   * @param position where the log ends
-   * @returns the keys that have rows of their own now
+   * Must be called after the commit.
+   *
+   * @param position the log's last position
+   * @returns the ids of the keys that got rows of their own
    */
   committed(position: number): number[] {
     const next = this.#next!;
@@ -124,9 +130,9 @@ export class SpareKeys {
 const isIn = ({ first, keys }: Batch, id: number): boolean => id >= first && id < first + keys.length / KEY_BYTES;
 
 /**
- * After a crash: gives each spare key that the log knows a life of a row of its own, and destroys the others. Where the
- * master key is another one, which is noticed elsewhere, all stay as they are. Of a write that is damaged so that it does not
- * say which key it has, its body does: a backup of the log may have the rest.
+ * Called after a crash: gives each spare key that has a life in the log a row of its own, and destroys the others. If the master key is
+ * wrong, which is reported elsewhere, nothing is changed. If a write is damaged so that it does not name its key, the key is found by
+ * opening the write's body: a backup of the log may have the other fields.
  */
 export function recoverSpareKeys(
   { log, vault }: { readonly log: DatabaseSync; readonly vault: DatabaseSync },
@@ -196,13 +202,13 @@ function keyThatOpens(keys: ReadonlyMap<number, Buffer>, { stream, revision, bod
   return undefined;
 }
 
-/** The highest number of a spare key that a vault has; 0 where there is none, or the master key is another one. */
+/** The highest id of a spare key in a vault; 0 if there is none, or the master key is wrong. */
 export function lastSpareKey(vault: DatabaseSync, masterKey: KeyObject): number {
   const batches = storedBatches(vault, masterKey).filter((batch) => batch !== undefined);
   return Math.max(0, ...batches.map(({ first, keys }) => first + keys.length / KEY_BYTES - 1));
 }
 
-/** What stands in the slots that are in use; undefined for a batch that another master key wraps. */
+/** The batches in the slots that are in use; undefined for a batch that is wrapped with another master key. */
 function storedBatches(vault: DatabaseSync, masterKey: KeyObject): (Batch | undefined)[] {
   const rows = prepare(vault).all.all() as { slot: number; wrapped: Uint8Array }[];
   return rows
@@ -236,7 +242,7 @@ function unwrapBatch(master: KeyObject, slot: number, wrapped: Uint8Array): Batc
 function prepare(vault: DatabaseSync) {
   return {
     all: vault.prepare('SELECT slot, wrapped FROM spare_keys ORDER BY slot'),
-    // The same number of bytes, so each row stays where it is on its pages.
+    // The length does not change, so each row stays at its place on its pages.
     put: vault.prepare('UPDATE spare_keys SET wrapped = ? WHERE slot = ?'),
     empty: vault.prepare('UPDATE spare_keys SET wrapped = zeroblob(length(wrapped)) WHERE slot = ?'),
     find: vault.prepare(`SELECT 1 FROM keys WHERE id = ? AND owner <> ${NOBODY}`),
