@@ -9,28 +9,28 @@ import { UnreadableSecret } from '@epitaph/core/vault/key-vault.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { HashedItemNaming } from './crypto/item-naming.ts';
 
-/** Events of the log looked at, and keys changed, at a time. */
+/** How many events are read, or keys are changed, at a time. */
 const BATCH = 512;
 
-/** What the log says of a key. */
+/** A key as it is recorded in the log. */
 export interface RestoredKey {
   readonly keyId: number;
   readonly stream: string;
   readonly isDestroyed: boolean;
-  /** Whose key it is, by the event of that position. */
+  /** The item that the key belongs to, by the event at `position`. */
   readonly item: ItemName;
   readonly position: number;
 }
 
-/** Keys that were put back from a copy, while nobody else has them. */
+/** Keys that were restored from a copy, while no store uses them. */
 export interface RestoredKeys {
-  /** Those of some keys that these never gave to their lives, as far as they know. */
+  /** Those of the given keys that the copy does not know. */
   unknownOf(keys: readonly RestoredKey[]): MaybePromise<RestoredKey[]>;
   /**
-   * Makes of each key what the log says: one that it has as destroyed is destroyed, whatever holds stood then, and one
-   * that is not here counts as destroyed.
+   * Makes each key match the log. A key that the log has as destroyed is destroyed, whatever holds there are in the copy. A key that the
+   * copy lacks is recorded as destroyed.
    *
-   * @returns how many were there and are destroyed now, and which are gone after it
+   * @returns how many keys were destroyed by this call, and the ids of all that are destroyed after it
    */
   settleRestored(
     keys: readonly RestoredKey[],
@@ -38,19 +38,19 @@ export interface RestoredKeys {
 }
 
 export interface SettledKeys {
-  /** Keys that the copy had, and that the log has on record as destroyed. */
+  /** How many keys the copy had although the log has them as destroyed. */
   readonly keysDestroyed: number;
-  /** Keys that are gone, of which the log does not say so. */
+  /** Keys that are destroyed although the log does not record it. */
   readonly unrecorded: KeysOfLives;
-  /** Streams of lives that are purged on record, and whose writes a crash has left in the log. */
+  /** Streams of lives whose purge is recorded, but whose writes a crash has left in the log. */
   readonly unfinished: readonly string[];
-  /** The highest number that the log has of a key. */
+  /** The highest id of a key in the log. */
   readonly highest: number;
   /** The time of the latest event in the log, in milliseconds. */
   readonly lastMs: number;
 }
 
-/** Keys of lives that the log has as not purged, and that a copy of the keys has not: their content is lost. */
+/** Keys of lives that are not purged by the log, but that a copy of the keys lacks. The content of these lives is lost. */
 export async function lostKeys(
   copy: Pick<RestoredKeys, 'unknownOf'>,
   log: EventLog,
@@ -68,7 +68,7 @@ export async function lostKeys(
   return [...lost];
 }
 
-/** Brings keys that were put back from a copy to what the log says of them. */
+/** Makes keys that were restored from a copy match the log. */
 export async function settleKeys(
   restored: RestoredKeys,
   log: EventLog,
@@ -99,16 +99,16 @@ export async function settleKeys(
   return { keysDestroyed, unrecorded: [...unrecorded], unfinished, highest, lastMs };
 }
 
-/** The secrets of containers that are in a copy of the keys. */
+/** The container secrets in a copy of the keys. */
 export interface CopiedSecrets {
   secretOf(containerRid: string): MaybePromise<Uint8Array | undefined>;
 }
 
-/** Finds the containers of which a copy of the keys has not the secret that their items were named with. */
+/** Finds the containers whose secret, from which their items' stream names are made, a copy of the keys lacks. */
 export class LostNames {
   readonly #secrets: CopiedSecrets;
   readonly #naming: HashedItemNaming;
-  /** Up to which position that is on record by an earlier restore. */
+  /** By container: the position up to which an earlier restore has recorded that the secret is lost. */
   readonly #known: ReadonlyMap<string, number>;
   readonly #found = new Set<string>();
   readonly #lost = new Set<string>();
@@ -123,12 +123,13 @@ export class LostNames {
     return new LostNames(secrets, await namesLost(log));
   }
 
-  /** Tries some names that the log has. */
+  /** Checks some names of streams from the log. */
   async look(keys: readonly RestoredKey[]): Promise<void> {
     for (const { stream, position, item } of keys) {
       const { containerRid, prefix } = parseItemStream(stream)!;
       if (this.#lost.has(containerRid) || position <= (this.#known.get(containerRid) ?? 0)) continue;
-      // Asked first: a pseudonym tells by itself what its stream is called; what it is of, only the secret does.
+      // The secret is checked first, because a pseudonym's stream name is made without it and would always match. But only the secret
+      // tells which item a pseudonym stands for.
       const isThere = await this.#isThere(containerRid);
       if (!isThere || (await this.#naming.itemStreamPrefix(containerRid, item.partitionKey, item.id)) !== prefix) {
         this.#lost.add(containerRid);
@@ -147,7 +148,7 @@ export class LostNames {
     try {
       return await this.#secrets.secretOf(containerRid);
     } catch (error) {
-      // One that is damaged is as good as lost.
+      // A damaged secret counts as lost.
       if (error instanceof UnreadableSecret) return undefined;
       throw error;
     }
@@ -158,7 +159,7 @@ export class LostNames {
   }
 }
 
-/** What the log says of keys, page by page. */
+/** The keys that are recorded in the log, page by page. */
 export async function* keysOf(
   log: EventLog,
   leniency: Leniency = {},

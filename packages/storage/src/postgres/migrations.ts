@@ -3,25 +3,25 @@ import { POSTGRES_READ_MODEL_SCHEMA_VERSION } from './read-model-schema.ts';
 import type { Schema } from './schema.ts';
 import { vaultSchema } from './vault-schema.ts';
 
-/** Numbers of advisory locks: two integers, the first of which is ours ("EPIT"). */
+/** Advisory locks are identified by two integers. The first one is the store's own ("EPIT"). */
 export const LOCK_SPACE = 0x45504954;
 export const locks = { migration: 1, vault: 2, projector: 3, readModels: 4, nodes: 5 } as const;
 
-/** What nodes are called on the server: tells the versions apart that don't go together on one database. */
+/** The application name of nodes on the server. It differs between versions that can't work on the same database. */
 export const NODE_NAME = `epitaph ${vaultSchema.steps.length}.${POSTGRES_READ_MODEL_SCHEMA_VERSION}`;
 
 /**
- * Brings a schema to the version of this program, in one transaction, one node at a time.
+ * Migrates a schema to the version of this program, in one transaction. Only one node at a time does so.
  *
- * @throws {UnusableServer} for one that a later version has made, one that nodes of an earlier version use, or that is
- *   somebody else's
+ * @throws {UnusableServer} if a later version has made the schema, if nodes of an earlier version use it, or if it belongs to another
+ *   program
  */
 export async function migrate(
   database: PostgresDatabase,
   schema: Schema & {
-    /** Finishes what a first step can't do in SQL. */
+    /** Called after the schema was created, for what can't be done in SQL alone. */
     readonly afterCreation?: (statements: Statements) => Promise<void>;
-    /** Throws where nothing may be changed after all. */
+    /** Throws if the schema must not be changed after all. */
     readonly check?: (statements: Statements) => Promise<unknown>;
   },
 ): Promise<void> {
@@ -49,14 +49,14 @@ export async function migrate(
   });
 }
 
-/** @throws {UnusableServer} where what is there is not what the version says */
+/** @throws {UnusableServer} if the tables are not those of the recorded version */
 async function makeNewer(sql: Statements, { name, what, steps }: Schema, version: number): Promise<void> {
   try {
     if (version < 0) throw new Error('there is no such version');
     for (const step of steps.slice(version)) await sql.query(step);
   } catch (error) {
     const { code, message } = error as Error & { readonly code?: unknown };
-    // What a step makes is there already, or what it changes is not.
+    // A step makes something that exists already, or changes something that does not exist.
     const isOfAnother = version < 0 || (typeof code === 'string' && code.startsWith('42') && code !== '42501');
     if (!isOfAnother) throw error;
     throw new UnusableServer(
@@ -67,10 +67,10 @@ async function makeNewer(sql: Statements, { name, what, steps }: Schema, version
 }
 
 /**
- * Before what they use is changed or thrown away: nodes of an earlier version would go on with it, and with what takes
- * its place.
+ * Must be called before tables are changed or dropped: running nodes of another version would go on to use them, or those that replace
+ * them.
  *
- * @throws {UnusableServer} while they are at work
+ * @throws {UnusableServer} while such nodes are running
  */
 export async function assertNoOlderNodes(sql: Pick<Statements, 'query'>): Promise<void> {
   const [{ others } = { others: 0 }] = await sql.query<{ others: number }>(OTHER_NODES, [

@@ -9,7 +9,7 @@ import { type Batch, nameDigest, partitionDigest, toStored } from './batch.ts';
 import type { Statements } from './database.ts';
 import type { ReadModelStatements } from './read-model-statements.ts';
 
-/** Writes batches of changes to one version of the read models, inside a transaction of whoever asks. */
+/** Writes batches of changes to one version of the read models. The caller provides the transaction. */
 export class ReadModelWriter {
   readonly #sql: ReadModelStatements;
 
@@ -17,7 +17,7 @@ export class ReadModelWriter {
     this.#sql = statements;
   }
 
-  /** What goes comes first: the next life of an item has its name. */
+  /** Removes rows before it inserts others: the next life of an item has the same name. */
   async write(sql: Statements, batch: Batch, despiteLoss: boolean): Promise<void> {
     await this.#purge(sql, batch);
     if (batch.removed.size > 0) {
@@ -103,8 +103,10 @@ export class ReadModelWriter {
   }
 
   /**
-   * Lives that left with their partition key and whose rows say so, by their names in the batch: they have it on record
-   * now. Rows that say something else make room for what the record says.
+   * Handles lives that were deleted with their partition key, and whose ends are now recorded in their own streams. If a life's row
+   * shows this end already, it only notes the record. A row that differs is removed, and the recorded end replaces it.
+   *
+   * @returns the names, as in the batch, of the lives whose rows showed their end
    */
   async #recordEnds(sql: Statements, { ended, left }: Batch): Promise<ReadonlySet<string>> {
     const entries = [...ended].filter(([, { cause }]) => cause === 'deleted');
@@ -133,7 +135,7 @@ export class ReadModelWriter {
     const columns = [...itemColumns(rows), rows.map((row) => row.birth)];
     const [inserted] = await sql.query<{ count: number }>(this.#sql.insertItems, columns);
     if (inserted!.count === rows.length) return this.#insertClear(sql, rows);
-    // Of lives before the ends can't be read, or the log has lost them: there have been some.
+    // Some items still have rows of earlier lives: the events of these lives' ends are unreadable, or the log has lost them.
     for (const row of rows) {
       await sql.query(this.#sql.deleteUnended, [...lifeColumns([row]), despiteLoss, NO_KEY]);
       await sql.query(this.#sql.insertItems, [...itemColumns([row]), [row.birth]]);
@@ -141,14 +143,14 @@ export class ReadModelWriter {
       const [found] = await sql.query<{ birth: number }>(this.#sql.item, name);
       invariant(found?.birth === row.birth, `a new life at ${row.birth} follows on the end of the one before`);
     }
-    // What another life of the batch has taken the place of has nothing in clear.
+    // If the batch has several lives of an item, only the last one has values in clear.
     const last = new Map(rows.map((row) => [rowName(row.container, row.partitionKey, row.id), row]));
     await this.#insertClear(sql, [...last.values()]);
   }
 
   /**
-   * Later writes that find no item: one that another node decided before its item left with its partition key changes nothing any
-   * more, and in read models made of this log nothing else is missing than what the log has lost.
+   * Handles later writes whose item has no row. A write that another node decided before its item was deleted with its partition key
+   * changes nothing any more. Any other row can only be missing because the log has lost an event.
    */
   async #insertLater(sql: Statements, rows: readonly ItemWritten[], despiteLoss: boolean): Promise<void> {
     const [late] = await sql.query<{ count: number }>(this.#sql.countUnrecorded, lifeColumns(rows));
@@ -160,7 +162,7 @@ export class ReadModelWriter {
     }
   }
 
-  /** Writes what stands for an event that can't be read. */
+  /** Writes the row that stands for an unreadable event. */
   async writeUnreadable(sql: Statements, row: ItemWritten, despiteLoss: boolean): Promise<void> {
     const updated = await sql.query<{ birth: number }>(this.#sql.updateItems, [...itemColumns([row]), [row.position]]);
     if (updated.length > 0) return;
@@ -169,7 +171,7 @@ export class ReadModelWriter {
     await this.#insert(sql, [{ ...row, birth: row.position }], despiteLoss);
   }
 
-  /** Purges of lives that ended in an earlier batch, or that end by their purge. */
+  /** Writes the purges of lives that ended in an earlier batch, or that end by their purge. */
   async #purge(sql: Statements, batch: Batch): Promise<void> {
     if (batch.purged.size === 0) return;
     const rows = [...batch.purged.values()];
@@ -198,12 +200,12 @@ export class ReadModelWriter {
   }
 }
 
-/** The parameters of a statement of many rows: an array for each of these properties. */
+/** The parameters of a statement for many rows: an array for each of the given properties. */
 function columns<Row>(rows: readonly Row[], ...names: readonly (keyof Row)[]): unknown[][] {
   return names.map((name) => rows.map((row) => row[name]));
 }
 
-/** Container, partition key and id, as they are stored. */
+/** The parameters for container, partition key and id, as they are stored. */
 function nameColumns(rows: readonly Omit<LifeName, 'life'>[]): unknown[][] {
   return [
     rows.map(({ container }) => container),
@@ -220,7 +222,7 @@ function lifeColumns(lives: readonly LifeName[]): unknown[][] {
   ];
 }
 
-/** The parameters of the statements that write items, but for the births. */
+/** The parameters of the statements that write items, except for the births. */
 function itemColumns(rows: readonly ItemWritten[]): unknown[][] {
   return [
     ...nameColumns(rows),

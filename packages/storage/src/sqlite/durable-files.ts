@@ -18,8 +18,8 @@ import { giveToFolderOwner } from './file-owner.ts';
 import { StorageFault } from './writer.ts';
 
 /**
- * Like a recursive mkdir, but the new names are durable: what is put into a folder would be lost with its name. (Node's
- * own recursive mkdir never returns where a parent refuses with ENOENT, as /proc does.)
+ * Makes a folder and its parents, and makes their names durable: if a folder's name is lost, so is everything in it. (Node's own
+ * recursive mkdir never returns if a parent refuses with ENOENT, as /proc does.)
  */
 export function makeFolder(path: string): void {
   if (existsSync(path)) return;
@@ -30,9 +30,9 @@ export function makeFolder(path: string): void {
 }
 
 /**
- * Replaces a small file, for its owner alone, so that after a crash it holds either the old text or the new.
+ * Replaces a small file, readable for its owner only, so that after a crash it has either the old or the new text.
  *
- * @throws {UnusableFile} for a disk that is full or can't be written to; then it holds the old text.
+ * @throws {UnusableFile} if the disk is full or can't be written; then the file has the old text
  */
 export function writeDurably(file: string, text: string): void {
   const temporary = `${file}.new`;
@@ -50,10 +50,10 @@ export function writeDurably(file: string, text: string): void {
 }
 
 /**
- * Writes a short text over one of the same length. That takes no space, so on a full disk time goes on, and reading
- * with it. So few bytes are in one sector, which is written whole or not at all.
+ * Overwrites a short text with one of the same length. That needs no space, so the clock's mark can be stored on a full disk, and the
+ * store can still be read. The text is in one sector of the disk, which is written as a whole or not at all.
  *
- * @throws {StorageFault} when it can't be written
+ * @throws {StorageFault} if it can't be written
  */
 export function overwriteDurably(file: string, text: string): void {
   try {
@@ -78,10 +78,10 @@ export function overwriteDurably(file: string, text: string): void {
 const fdatasync = promisify(fdatasyncOf);
 
 /**
- * The same, but waits for the disk without holding up others: beside other writes a sync takes tens of milliseconds. The
- * text itself is written at once, so that what is written after it stands.
+ * Does the same, but syncs without blocking the event loop: beside other writes a sync takes tens of milliseconds. The text itself is
+ * written before this returns, so a later write is not overwritten by it.
  *
- * @throws the system's own error when it can't be written
+ * @throws the operating system's error if it can't be written
  */
 export async function overwriteSoon(file: string, text: string): Promise<void> {
   const mark = openSync(file, 'r+');
@@ -93,13 +93,13 @@ export async function overwriteSoon(file: string, text: string): Promise<void> {
   }
 }
 
-/** Identifies a file whatever its name; undefined where there is none. */
+/** Identifies a file independently of its name; undefined if there is none. */
 export function identityOf(file: string): string | undefined {
   const found = statSync(file, { throwIfNoEntry: false, bigint: true });
   return found === undefined ? undefined : `${found.dev} ${found.ino}`;
 }
 
-/** Makes durable the names that were made or changed in a folder. */
+/** Makes new and changed names in a folder durable. */
 export function syncFolder(path: string): void {
   const folder = openSync(path, 'r');
   try {

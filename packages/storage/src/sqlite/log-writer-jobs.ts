@@ -3,13 +3,13 @@ import type { AppendResult } from '@epitaph/core/log/event-log.ts';
 import type { DestroyRequest, FloorKind, SetFloorOptions, VaultHold } from '@epitaph/core/vault/key-vault.ts';
 import type { Job } from './writer.ts';
 
-/** A word of the log: its number where that is known already, else the text. */
+/** A word of the log: its number if it is known already, otherwise the text. */
 export type Word = string | number;
 
-/** A key's number and its life's stream. */
+/** The id of a key, and the stream of its life. */
 export type KeyOfLife = readonly [id: number, stream: string];
 
-/** An event as a flat row; its sealed body is a blob of the job. */
+/** An event as a flat row. Its sealed body is a blob of the job. */
 export type EventRow = readonly [
   id: string,
   type: Word,
@@ -17,7 +17,7 @@ export type EventRow = readonly [
   at: number,
   actor: Word,
   correlation: string,
-  /** null: the same as correlation. */
+  /** null if it is the same as the correlation id. */
   causation: string | null,
   /** The property names of the data as a JSON array. */
   shape: Word,
@@ -28,15 +28,15 @@ export type EventRow = readonly [
 
 export interface AppendJob extends Job {
   readonly kind: 'append';
-  /** Keys that must be stored before: their numbers and lives; their bytes are the first blobs. */
+  /** Keys that must be stored before the events. Their bytes are the first blobs. */
   readonly keys?: readonly KeyOfLife[];
-  /** Keys that are stored already, and have lives from now on. */
+  /** Spare keys, stored already, that are given to lives by this append. */
   readonly spareKeys?: readonly KeyOfLife[];
   /** Stream and expected revision, -1 for no stream. */
   readonly streams: readonly (readonly [stream: string, expected: number])[];
-  /** For each stream its events. */
+  /** The events of each stream. */
   readonly events: readonly (readonly EventRow[])[];
-  /** The bodies of the events that have one, in order. */
+  /** The bytes of the keys, then the bodies of the events that have one, in order. */
   readonly blobs: readonly Uint8Array[];
 }
 
@@ -50,26 +50,26 @@ export interface AddKeyJob extends Job {
   readonly kind: 'add-key';
   readonly id: number;
   readonly stream: string;
-  /** One: the key itself, 32 bytes. It is wrapped here, and overwritten. */
+  /** One blob: the key itself, 32 bytes. The writer wraps it, and overwrites these bytes. */
   readonly blobs: readonly Uint8Array[];
 }
 
-/** Says whose a spare key is, where no append does. */
+/** Gives a spare key to a life, if no append does so. */
 export interface GiveKeyJob extends Job {
   readonly kind: 'give-key';
   readonly id: number;
   readonly stream: string;
 }
 
-/** Stores a batch of spare keys; the answer is the numbers of those given before that have rows of their own now. */
+/** Stores a batch of spare keys. The outcome is the ids of earlier spare keys that have rows of their own now. */
 export interface AddSpareKeysJob extends Job {
   readonly kind: 'add-spare-keys';
   readonly first: number;
-  /** One: the keys, one after the other. */
+  /** One blob: the keys, one after the other. */
   readonly blobs: readonly Uint8Array[];
 }
 
-/** Destroys the spare keys that nobody has; answered as {@link AddSpareKeysJob} is. */
+/** Destroys the spare keys that belong to no life. The outcome is that of {@link AddSpareKeysJob}. */
 export interface RemoveSpareKeysJob extends Job {
   readonly kind: 'remove-spare-keys';
 }
@@ -95,7 +95,7 @@ export interface VaultWriteJob extends Job {
     | { readonly what: 'add-secret'; readonly name: string };
 }
 
-/** Asks where the ledger ends, after entering a backup of the keys if one is given. */
+/** Enters a backup of the keys into the ledger, if one is given. The outcome is the ledger's head. */
 export interface LedgerJob extends Job {
   readonly kind: 'ledger';
   readonly atMs: number;
@@ -113,7 +113,7 @@ export type LogWriterJob =
   | VaultWriteJob
   | LedgerJob;
 
-/** How an append went, and up to which position the table of streams is complete. */
+/** The result of an append, and the position up to which the table of streams is complete. */
 export interface AppendOutcome {
   readonly result: AppendResult;
   readonly streamsAsOf: number;

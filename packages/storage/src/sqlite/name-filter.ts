@@ -1,42 +1,42 @@
 import { BloomFilter } from 'bloomfilter';
 
-/** Of the names that aren't there one in 400 seems to be, where there are as many as there is room for. */
+/** If the filter is full, about one in 400 unknown names wrongly seems to be known. */
 const [BITS_A_NAME, HASHES] = [16, 4];
-/** In names: 256 KiB at least, 32 MiB at most. Of more than these it tells less. */
+/** The least and the largest number of names that there is room for: 256 KiB to 32 MiB. With more names, more of them seem known. */
 const [LEAST_ROOM, MOST_ROOM] = [2 ** 17, 2 ** 24];
 
-/** Names of rows, some at a time. */
+/** Yields the names of rows, some at a time. */
 export type NamesInPieces = Generator<readonly string[], void>;
 
 /**
- * Tells of most names of which there is no row that there is none, without asking the database: a Bloom filter. Each new item
- * is looked for among those that have been there, and mostly it has not. SQLite, whose pages others change all the
- * time, takes a tenth of a create to say so.
+ * A Bloom filter of the names of all rows. For most names without a row, it tells so without asking the database. The creation of an
+ * item must check whether there was one of the same name before, and mostly there was not. SQLite takes a tenth of the whole creation
+ * for that answer, since the writer changes its pages all the time.
  *
- * The names are read from the first question on, a few at each, and nothing is told before all are. Those that are gone stay
- * in it; once it is full it is read anew beside.
+ * The names are read bit by bit, some with each question, beginning with the first. Before all are read, no name counts as new. Names
+ * of removed rows stay in the filter. Once it is full, the names are read again into a new filter, while the old one is used.
  */
 export class NameFilter {
   readonly #read: () => NamesInPieces;
   readonly #leastRoom: number;
   #whole: Names | undefined;
-  /** What is being read to take its place. */
+  /** The filter that is being filled, which will replace it. */
   #next: { readonly names: Names; readonly pieces: NamesInPieces } | undefined;
   #isUnreadable = false;
 
-  /** @param read begins to read the names of all rows; it may leave out any that are added from then on */
+  /** @param read begins to read the names of all rows. It may leave out names that are added from then on */
   constructor(read: () => NamesInPieces, leastRoom = LEAST_ROOM) {
     this.#read = read;
     this.#leastRoom = leastRoom;
   }
 
-  /** True only where there is no row of that name. */
+  /** True only if there is no row of this name. It may be false although there is none. */
   isNew(name: string): boolean {
     this.#readOn();
     return this.#whole?.has(name) === false;
   }
 
-  /** To be called before there is a row of that name. */
+  /** Must be called before a row of this name is written. */
   add(name: string): void {
     this.#whole?.add(name);
     this.#next?.names.add(name);
@@ -61,7 +61,7 @@ export class NameFilter {
         this.#next = this.#begin(Math.min(names.room * 4, MOST_ROOM));
       }
     } catch {
-      // Whoever asks for the row itself is told what is the matter with the file.
+      // The read of the row itself will report what is wrong with the file.
       this.#isUnreadable = true;
       this.#next = undefined;
     }
@@ -94,7 +94,7 @@ class Names {
     return this.#count >= this.#most;
   }
 
-  /** Half of the room is for those that come. */
+  /** Allows as many further names as half of the room. */
   takeMore(): void {
     this.#most = this.#count + this.room / 2;
   }

@@ -1,25 +1,25 @@
 import { closeSync, fstatSync, fsyncSync, openSync, readSync, statSync, writeSync } from 'node:fs';
 
-/** Bytes of a journal before its first page, and of what stands before each page: the page's number, to begin with. */
+/** Lengths in bytes: the header of a journal, and the header before each page in it, which begins with the page's number. */
 const JOURNAL_HEADER = 32;
 const FRAME_HEADER = 24;
-/** Bytes of a database before the first page's own header. */
+/** Length in bytes of the file's header, which is before the header of the first page. */
 const FILE_HEADER = 100;
 
 /**
- * What SQLite leaves of rows in pages that they are no longer in. `secure_delete` overwrites what is deleted where it lies.
- * A row that went to another page, when pages were split or joined, has left its bytes behind in the gap between a page's
- * list of rows and the rows themselves, until a new row comes there. So what is deleted may still stand where it was once.
+ * Overwrites bytes of rows that SQLite leaves in pages. `secure_delete` overwrites a deleted row at its current place. But a row that
+ * was moved to another page, when pages were split or joined, leaves its bytes on the former page: in the gap between the page's list
+ * of rows and the rows themselves, until a new row is stored there. So a deleted row may still be readable at a former place.
  *
- * Every page that changes goes through the journal: while that is not emptied before the gaps of its pages are wiped,
- * nothing is missed, whenever the process ends.
+ * Every changed page goes through the journal. So no page is missed, whenever the process ends, if the gaps of the journal's pages are
+ * wiped before the journal is emptied.
  *
  * Source: SQLite, "Database File Format", "B-tree Pages" and "The WAL File".
  */
 export class PageGaps {
   readonly #journal: string;
   readonly #pageSize: number;
-  /** Kept open: closing a file gives up the locks that the process has on it, SQLite's own as well. */
+  /** Kept open: closing the file would release all locks that the process has on it, including SQLite's. */
   readonly #file: number;
 
   constructor(file: string, pageSize: number) {
@@ -33,7 +33,7 @@ export class PageGaps {
     this.#wipe(Array.from({ length: this.#pages }, (_, index) => index + 1));
   }
 
-  /** The same, of the pages that the journal has. */
+  /** Overwrites the gaps of the pages that are in the journal. */
   wipeChanged(): void {
     this.#wipe(this.#changed());
   }
@@ -74,7 +74,7 @@ export class PageGaps {
     const zeros = Buffer.alloc(this.#pageSize);
     let isWiped = false;
     for (const number of pages) {
-      // Of a journal that is written over from its beginning the rest may name pages that are not there any more.
+      // SQLite restarts a journal from its beginning. The old rest of it may name pages that no longer exist.
       if (number < 1 || number > last) continue;
       const place = (number - 1) * this.#pageSize;
       readSync(this.#file, page, 0, this.#pageSize, place);
@@ -87,10 +87,10 @@ export class PageGaps {
   }
 }
 
-/** Bytes of the header of each kind of page that has rows. What other pages begin with is no such number. */
+/** Length in bytes of the header of each type of page that has rows. Other pages begin with none of these types. */
 const HEADERS: Readonly<Record<number, number>> = { 2: 12, 5: 12, 10: 8, 13: 8 };
 
-/** Where the gap of a page begins, and where it ends; nothing for a page without rows of its own. */
+/** The offsets of the begin and end of a page's gap; an empty range for a page without rows. */
 function gapOf(page: Buffer, number: number): readonly [from: number, to: number] {
   const at = number === 1 ? FILE_HEADER : 0;
   const header = HEADERS[page[at]!];

@@ -24,22 +24,22 @@ import {
 import { identityOf, syncFolder } from './durable-files.ts';
 import { UnusableFile } from './database.ts';
 
-/** Read from the end of the file at a time, looking for the last line. */
+/** How many bytes are read from the end of the file to find the last line. Doubled until a whole line is found. */
 const TAIL_BYTES = 256 * 1024;
 
 /**
- * The keys that were destroyed, in a file of their own: lines of JSON that are only ever appended, each with the hash
- * of the line before. It has no content of items and no names in clear.
+ * The ledger of destroyed keys, in a file of its own. Lines of JSON are only ever appended, each with the hash of the line before. It
+ * contains no content of items and no names in clear.
  */
 export class PurgeLedger {
   readonly #file: string;
   readonly #descriptor: number;
-  /** Which file it is that the descriptor is of. */
+  /** The identity of the file that the descriptor belongs to. */
   readonly #identity: string | undefined;
   readonly #durable: boolean;
   #size: number;
   #head: LedgerHead;
-  /** Something may stand behind the last line that a write which failed has left there. */
+  /** True if a failed write may have left bytes after the last line. */
   #isTorn = false;
 
   private constructor(file: string, descriptor: number, durable: boolean, size: number, head: LedgerHead) {
@@ -52,9 +52,9 @@ export class PurgeLedger {
   }
 
   /**
-   * Opens a store's ledger to append to it, or begins one.
+   * Opens the ledger of a store for appending, or begins one.
    *
-   * @throws {UnusableFile} for a damaged ledger, one of another store, and a file that can't be written.
+   * @throws {UnusableFile} if the ledger is damaged, belongs to another store, or can't be written
    */
   static open(file: string, { store, durable }: { readonly store: string; readonly durable: boolean }): PurgeLedger {
     const isNew = !existsSync(file);
@@ -68,7 +68,7 @@ export class PurgeLedger {
     }
     try {
       const { size, line } = lastLine(descriptor);
-      // A crash while it was begun leaves a file of no whole line.
+      // A crash while the ledger was begun leaves a file without a whole line.
       if (line === undefined) {
         const text = JSON.stringify({ ledger: LEDGER_FORMAT, store });
         assertBegun(file, text);
@@ -82,7 +82,7 @@ export class PurgeLedger {
         });
       }
       assertStore(file, firstLine(descriptor), store);
-      // What a crash has cut short was not yet told to anybody.
+      // An incomplete last line comes from a crash. Its append was not acknowledged, so it is cut off.
       if (fstatSync(descriptor).size > size) ftruncateSync(descriptor, size);
       return new PurgeLedger(file, descriptor, durable, size, headOf(file, line));
     } catch (error) {
@@ -95,7 +95,7 @@ export class PurgeLedger {
     return this.#head;
   }
 
-  /** Appends lines and has them on disk; none of them when it throws. */
+  /** Appends lines durably. If it throws, none of them is appended. */
   append(entries: readonly LedgerEntry[]): void {
     let head = this.#head;
     let text = '';
@@ -116,7 +116,7 @@ export class PurgeLedger {
       try {
         this.#cut();
       } catch {
-        // It is tried again before anything else is written.
+        // The next append tries again before it writes anything.
       }
       throw this.#unwritable((error as Error).message, error);
     }
@@ -128,9 +128,9 @@ export class PurgeLedger {
     closeSync(this.#descriptor);
   }
 
-  /** Nothing is cut off then, nor filled up: what is there may be all that is left of it. */
+  /** Throws if the file was moved or changed by others. It is then not repaired, since it may be all that is left of the ledger. */
   #assertUntouched(): void {
-    // Written to a file that nobody finds any more, it would be lost.
+    // An entry written to a file that no longer has its name would be lost.
     if (identityOf(this.#file) !== this.#identity) {
       throw this.#unwritable('it was moved, removed or replaced. Put it back, and start the store again');
     }
@@ -146,7 +146,7 @@ export class PurgeLedger {
     return new Error(`the purge ledger ${this.#file} can't be written: ${why}`, { cause });
   }
 
-  /** Takes away what a write that failed has left behind the last line. */
+  /** Removes the bytes that a failed write has left after the last line. */
   #cut(): void {
     ftruncateSync(this.#descriptor, this.#size);
     this.#isTorn = false;
@@ -155,16 +155,15 @@ export class PurgeLedger {
 
 export interface LedgerLine {
   readonly head: LedgerHead;
-  /** Undefined for the line that says whose ledger it is. */
+  /** Undefined for the first line, which names the store. */
   readonly entry: LedgerEntry | undefined;
   readonly store: string;
 }
 
 /**
- * Reads a ledger from its first line on and checks the chain of hashes. A last line that a crash has cut short is
- * left out.
+ * Reads a ledger from its first line on, and checks the chain of hashes. A last line that a crash has left incomplete is skipped.
  *
- * @throws {UnusableFile} at the first line that does not follow from the one before.
+ * @throws {UnusableFile} at the first line whose hash does not match the line before
  */
 export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine> {
   let head: LedgerHead | undefined;
@@ -210,7 +209,7 @@ function endsWithNewline(file: string): boolean {
   }
 }
 
-/** The last whole line, and where it ends. */
+/** The last whole line, and the offset of its end. */
 function lastLine(descriptor: number): { readonly size: number; readonly line: string | undefined } {
   const { size } = fstatSync(descriptor);
   for (let want = TAIL_BYTES; ; want *= 2) {
@@ -230,7 +229,7 @@ function lastLine(descriptor: number): { readonly size: number; readonly line: s
   }
 }
 
-/** A file without a whole line is begun anew if it is the beginning of a ledger; a crash may leave zeros in it. */
+/** Makes sure that a file without a whole line is the beginning of a ledger, which may be begun anew. A crash may leave zeros in it. */
 function assertBegun(file: string, line: string): void {
   const begun = readFileSync(file);
   const expected = Buffer.from(line);

@@ -29,14 +29,14 @@ export interface ApplyJob extends Job {
 
 type OtherChange = Exclude<ReadModelChange, { kind: 'item-written' | 'container' }>;
 
-/** A container as the rows that are to be written: its whole state would be copied to the writer's thread each time. */
+/** The rows of a container that are to be written. Its whole state would otherwise be copied to the writer's thread each time. */
 interface WrittenContainer extends ContainerRows {
   readonly kind: 'container';
   readonly number: number;
   readonly rid: string;
 }
 
-/** The most frequent change as a flat row. */
+/** The most frequent change, an item's write, as a flat row. */
 export type WrittenRow = readonly [
   container: number,
   partitionKey: string,
@@ -85,7 +85,7 @@ function writtenContainer(change: Extract<ReadModelChange, { kind: 'container' }
   return { kind, number, rid: state.rid, ...containerRows(change) };
 }
 
-/** Bytes of a journal that is emptied though nothing must be, where SQLite does not do that by itself. */
+/** If SQLite does not checkpoint by itself, the journal is emptied at this size, in bytes, even if it has nothing to erase. */
 const LONG_JOURNAL = 64 * 1024 * 1024;
 
 export interface ReadModelWriterOptions {
@@ -100,15 +100,15 @@ export class ReadModelWriterCore implements WriterCore {
   readonly #step: StepHook;
   readonly #file: string;
   readonly #whenDamaged: string;
-  /** All that the file has was put there since it was opened, from the log that the store has. */
+  /** True if the file was empty when it was opened, so that all of its content comes from the current log. */
   readonly #isOfThisLog: boolean;
-  /** Where there are, or were, values in clear in the file: then what goes is overwritten, wherever in it that has been. */
+  /** Set if the file has or had values in clear: then removed values are overwritten everywhere in the file. */
   #gaps: PageGaps | undefined;
-  /** An earlier version may have left values anywhere in the file. */
+  /** True if an earlier version may have left values anywhere in the file. */
   #mustWipeAll: boolean;
-  /** Values went whose bytes may still be in the journal. */
+  /** True if bytes of removed values may still be in the journal. */
   #hasRemnants = false;
-  /** Lives were purged whose values may be among them; whoever wrote the file before may have been killed over that. */
+  /** True if values of purged lives may be among them; also at the start, since a former process may have been killed before that. */
   #mustEmptyJournal = true;
 
   constructor(options: ReadModelWriterOptions, step: StepHook = () => {}) {
@@ -171,7 +171,7 @@ export class ReadModelWriterCore implements WriterCore {
   }
 
   close(): void {
-    // Otherwise SQLite does, and wipes no gaps.
+    // Otherwise SQLite empties the journal when it closes the file, and does not wipe the gaps.
     if (this.#gaps !== undefined) this.#emptyJournal();
     this.#database.close();
     this.#gaps?.close();
@@ -186,7 +186,7 @@ export class ReadModelWriterCore implements WriterCore {
     const insert = () => {
       const columns = [position, ...name, position, ts, ttl, due, key, unreadable] as const;
       if (sql.insertItem.run(...columns).changes === 0) {
-        // Of the life before the end can't be read, or the log has lost it: there has been one.
+        // The item still has a row of the life before: the event of that life's end is unreadable, or the log has lost it.
         invariant(
           this.#deleteUnended(name, despiteLoss),
           `a new life at ${position} follows on the end of the one before`,
@@ -212,7 +212,7 @@ export class ReadModelWriterCore implements WriterCore {
     this.#insertClear(container, birth, clear);
   }
 
-  /** Takes away the row of an earlier life of an item, of which no end has come. */
+  /** Deletes the row of an earlier life of an item whose end is missing. */
   #deleteUnended(
     [container, partitionKey, id, life]: readonly [number, string, string, number],
     despiteLoss: boolean,
@@ -234,7 +234,7 @@ export class ReadModelWriterCore implements WriterCore {
     if (this.#statements.deleteClear.run(birth).changes > 0) this.#hasRemnants = true;
   }
 
-  /** From here on SQLite overwrites what is deleted, which costs every delete in the file. */
+  /** From now on SQLite overwrites deleted content. This makes every deletion in the file slower. */
   #keepClear(): void {
     const { page_size: pageSize } = this.#database.prepare('PRAGMA page_size').get() as { page_size: number };
     this.#gaps = new PageGaps(this.#file, pageSize);
@@ -246,11 +246,11 @@ export class ReadModelWriterCore implements WriterCore {
   }
 
   /**
-   * The file has what was deleted overwritten; its journal has pages as they were until it is emptied, and so have pages
-   * what was moved from them.
+   * Erases the remnants of deleted values. SQLite has overwritten them in the file, but older versions of pages are in the journal until
+   * it is emptied, and gaps in pages keep the bytes of rows that were moved within the page or to another one.
    */
   #emptyJournal(): void {
-    // A reader may hold an older state, to compare it, or the file find no room: then it is tried again after the next batch.
+    // This fails while a reader holds an older state, for a comparison, or if the disk is full. The next batch tries again.
     if (!this.#isEmptied()) return;
     this.#hasRemnants = false;
     this.#mustEmptyJournal = false;
@@ -265,7 +265,7 @@ export class ReadModelWriterCore implements WriterCore {
         if (this.#mustWipeAll) this.#gaps.wipeAll();
         else this.#gaps.wipeChanged();
         this.#mustWipeAll = false;
-        // Pages as they were are in memory too, and would be written with what changes in them next.
+        // SQLite's cache has pages with their old bytes, and would write them with the next change.
         this.#database.exec('PRAGMA shrink_memory');
       }
       return (emptyJournal.get() as { busy: number }).busy === 0;
@@ -349,7 +349,10 @@ export class ReadModelWriterCore implements WriterCore {
     }
   }
 
-  /** True for a life that left with its partition key and whose rows say so: only the record in its own stream comes now. */
+  /**
+   * True for a life that was deleted with its partition key, and whose rows show that already. This change is only the record of its end
+   * in its own stream.
+   */
   #recordEnd({ container, partitionKey, id, life, stream, position, cause }: EndedRow): boolean {
     const sql = this.#statements;
     const known = sql.unrecordedEnd.get(container, partitionKey, id, life) as { position: number } | undefined;
@@ -393,7 +396,7 @@ function isRow(change: ApplyJob['changes'][number]): change is WrittenRow {
   return Array.isArray(change);
 }
 
-/** Where in the log a life was written or ended, for what says so. */
+/** The log position at which a life was written, ended or purged; undefined for other changes. */
 function positionOf(change: ApplyJob['changes'][number]): number | undefined {
   if (isRow(change)) return change[5];
   if (change.kind === 'item-ended') return change.row.position;
@@ -402,7 +405,7 @@ function positionOf(change: ApplyJob['changes'][number]): number | undefined {
 
 const VISIBLE_IN_PARTITION = 'WHERE container = ? AND partition_key = ? AND ((due IS NULL AND ts > ?) OR due > ?)';
 
-/** True for what a row stands in the way of that is there, or is not. */
+/** True for an error of a change that does not fit the existing rows. */
 const isUnfit = (error: unknown): boolean =>
   error instanceof InvariantViolation || sqliteCodeOf(error) === sqliteCodes.constraint;
 

@@ -22,15 +22,15 @@ import type { RestoreOptions, ServerLog } from './restore-options.ts';
 import { LAST_KEY_ID, NOBODY } from './schema.ts';
 import { secretNameOf } from './sqlite-key-vault.ts';
 
-/** Keys destroyed in one transaction. */
+/** How many keys are destroyed in one transaction. */
 const BATCH = 10_000;
 
-/** In place and of the same length, as the vault itself does it. */
+/** Overwrites a key in place with zeros of the same length, as the vault does. */
 const OVERWRITE =
   'UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ? AND owner = ? AND wrapped <> zeroblob(length(wrapped))';
 
 /**
- * Destroys the keys that the ledger has after the copy of the keys was begun; those before are destroyed in the copy
+ * Destroys the keys that the ledger has entered since the copy of the keys was begun. Those entered before are destroyed in the copy
  * already.
  */
 export async function destroyLater(
@@ -62,9 +62,9 @@ export async function destroyLater(
 }
 
 /**
- * The keys of content in the log that the copy does not have.
+ * The keys of content in the log that the copy lacks.
  *
- * @throws {UnusableFile} when there is some, and that was not accepted
+ * @throws {UnusableFile} if there are any, and that was not accepted
  */
 export async function lostOf(
   { log }: ServerLog,
@@ -84,8 +84,8 @@ export async function lostOf(
 }
 
 /**
- * Destroys the keys of what the log has on record as purged. A ledger that is not the newest lacks some of them, as it
- * lacks what a restore purged that was cut short. They are entered, so that the ledger never has less than the log.
+ * Destroys the keys of all lives that the log records as purged. A ledger that is not the newest lacks some of them; it also lacks those
+ * that an interrupted restore has purged. They are entered into the ledger, so that it has all keys that the log has as destroyed.
  */
 export async function settleByLog(
   vault: DatabaseSync,
@@ -136,7 +136,7 @@ function copiedSecrets(vault: DatabaseSync, master: KeyObject): CopiedSecrets {
   };
 }
 
-/** The keys in a file that was put back from a copy. */
+/** The keys in a vault file that was restored from a copy. */
 class CopiedKeys implements RestoredKeys {
   readonly #vault: DatabaseSync;
   readonly #find: StatementSync;
@@ -152,7 +152,7 @@ class CopiedKeys implements RestoredKeys {
 
   settleRestored(keys: readonly RestoredKey[]): { readonly destroyed: number; readonly gone: ReadonlySet<number> } {
     const overwrite = this.#vault.prepare(OVERWRITE);
-    // A number that another life has stays that life's.
+    // If another life has the key id, it keeps it.
     const putGone = this.#vault.prepare(
       `INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, zeroblob(1))
        ON CONFLICT (id) DO UPDATE SET owner = excluded.owner WHERE owner = ${NOBODY}`,
@@ -179,12 +179,12 @@ class CopiedKeys implements RestoredKeys {
 }
 
 /**
- * Makes the keys to come be numbered from a place far off. The ledger names keys by their numbers, and what this
- * restore gives up may yet be restored by another: so none of those numbers may be given out again.
+ * Makes the ids of new keys continue at a much higher number. The ledger identifies keys by their ids, and the state that this restore
+ * gives up may still be restored by another one. So none of the ids used there may be given out again.
  */
 export function numberApart(vault: DatabaseSync): void {
   const { last } = vault.prepare(LAST_KEY_ID).get() as { last: number };
-  // A key that is nobody's, and destroyed from the beginning: keys are numbered from the last one on.
+  // Inserts a destroyed key that belongs to no life: the ids of new keys continue after the highest one.
   vault
     .prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, zeroblob(1), zeroblob(1))')
     .run(last + randomInt(2 ** 40, 2 ** 44));

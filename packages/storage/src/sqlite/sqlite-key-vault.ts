@@ -29,13 +29,13 @@ import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY } from './schema.ts';
 import { SpareStock } from './spare-stock.ts';
 import { StorageFault, type Writer } from './writer.ts';
 
-/** Unwrapped keys kept in memory; a destroyed one leaves at once. */
+/** How many unwrapped keys are kept in memory. A destroyed key is removed at once. */
 const CACHE_SIZE = 50_000;
-/** Keys destroyed by one job of the writer's. */
+/** How many keys one job of the writer destroys. */
 const DESTROYED_AT_ONCE = 32;
-/** Destroying so many keys takes the writer as long as a small write, besides the syncs of the whole group. */
+/** Destroying so many keys takes the writer as long as a small write, not counting the syncs of the whole group. */
 const KEYS_A_WRITE = 4;
-/** Name of the secret by which a master key is known to be the right one. */
+/** Name of a secret that only the right master key opens. */
 export const MASTER_KEY_CHECK = 'master-key-check';
 export const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
 
@@ -44,7 +44,7 @@ interface KeyOfStream {
   readonly key: SecretLifeKey;
 }
 
-/** The key vault in one SQLite file, written by the same writer as the log. */
+/** The key vault in one SQLite file. The writer of the log also writes the vault. */
 export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #writer: Writer;
   readonly #database: DatabaseSync;
@@ -54,15 +54,15 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   readonly #pending = new Map<Promise<unknown>, PendingKey>();
   #assertNothingNamed: Parameters<SqliteKeyVault['onNewSecret']>[0] = async () => {};
   #isHandingOver = false;
-  /** What tells the writer whose a spare key is, by its number. */
+  /** By key id: the jobs that tell the writer which lives spare keys belong to. */
   readonly #giving = new Map<number, Promise<unknown>>();
   readonly #spares: SpareStock;
   #keepsSpares: boolean;
-  /** Spare keys with lives that may have no rows of their own yet, by number. */
+  /** By key id: spare keys with lives that may have no rows of their own yet. */
   readonly #unsettled = new Map<number, KeyOfStream>();
   readonly #random = new RandomPool();
   #nextKeyId: number;
-  /** Whoever wants to destroy keys waits for it. */
+  /** Resolves when keys may be destroyed; pending while the vault is being copied. */
   #undestroyed: Promise<unknown> = Promise.resolve();
   readonly #destructions = new Set<Promise<unknown>>();
   #closed = false;
@@ -84,8 +84,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   /**
-   * @param options.keepsSpares stores keys ahead; only where the log is written by the same writer
-   * @throws {UnusableFile} when the master key is not the one in force for the vault.
+   * @param options.keepsSpares whether spare keys are stored in advance; only possible if the same writer writes the log
+   * @throws {UnusableFile} if the master key is not the vault's
    */
   static async open(
     writer: Writer,
@@ -94,7 +94,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     { keepsSpares }: { readonly keepsSpares: boolean },
   ): Promise<SqliteKeyVault> {
     const vault = new SqliteKeyVault(writer, database, master, keepsSpares);
-    // A value that only the right master key opens: a wrong one is noticed now and not at the first read.
+    // Only the right master key opens this secret, so a wrong one is noticed now and not at the first read.
     await vault.#secret(MASTER_KEY_CHECK);
     return vault;
   }
@@ -103,12 +103,12 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     const pending = stored.flatMap((one) => this.#pending.get(one) ?? []);
     for (const one of stored) this.#pending.delete(one);
     if (pending.length === stored.length) return pending;
-    // Whoever asked has to wait for another, and these must not.
+    // The caller has to wait for another key anyway, so these are stored by jobs of their own now.
     for (const one of pending) this.#handOver(one);
     return undefined;
   }
 
-  /** Highest number of a key that there is, or was. */
+  /** The highest id of a key that exists or existed. */
   get lastKeyId(): number {
     return this.#nextKeyId - 1;
   }
@@ -120,7 +120,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     if (this.#keepsSpares) this.#spares.restock();
     const key: SecretLifeKey = { keyId, secret: createSecretKey(bytes) };
     this.#cache.set(keyId, { stream, key });
-    // Usually the append that it was made for takes it along within this turn; else it goes alone.
+    // Usually the append that needs the key takes it along within this turn of the event loop. Otherwise it is stored alone.
     if (!this.#isHandingOver) {
       this.#isHandingOver = true;
       setImmediate(() => {
@@ -144,9 +144,9 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
         reject(error);
       }
     };
-    // Whoever needs the key waits for it and is told; a key that nobody waits for needs no one to handle its failure.
+    // A caller that needs the key awaits `stored` and gets the error. If nobody awaits it, the failure needs no handling.
     stored.catch(() => {});
-    // The writer wraps it before it reaches the disk.
+    // The key is sent unwrapped: the writer wraps it before it stores it.
     this.#pending.set(stored, { job: { kind: 'add-key', id: keyId, stream, blobs: [bytes] }, settle });
     return { key, stored };
   }
@@ -165,7 +165,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     for (const pending of all) this.#handOver(pending);
   }
 
-  /** Resolves when the writer knows whose the keys are that are about to be destroyed. */
+  /** Resolves when the writer knows the lives of the keys that are about to be destroyed. */
   #givingOf(keyIds: ReadonlySet<number>): Promise<unknown> {
     for (const [stored, pending] of this.#pending) {
       if (!keyIds.has(pending.job.id)) continue;
@@ -185,7 +185,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
       return unsettled?.stream === stream ? { status: 'there', key: unsettled.key } : { status: 'unknown' };
     }
     const [wrapped, owner] = row;
-    // Nothing is left of it that would say whose it was.
+    // Nothing is left of a destroyed key, so only the stored owner tells which life it belonged to.
     if (owner !== null) {
       return { status: Buffer.from(owner, 'hex').equals(ownerOf(stream)) ? 'destroyed' : 'unknown' };
     }
@@ -200,13 +200,13 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   async destroyKeys(requests: readonly DestroyRequest[]): Promise<DestroyOutcome[]> {
     if (requests.length === 0) return [];
     await this.#undestroyed;
-    // From here on, without a turn in between, who copies waits for it.
+    // No await may come between here and the registration of the destruction, so that a copy of the vault waits for it.
     const given = this.#givingOf(new Set(requests.map(({ keyId }) => keyId)));
     const jobs = await this.#destroying(given.then(() => Promise.allSettled(this.#destroyJobs(requests))));
     const failed = jobs.find((job) => job.status === 'rejected');
     const outcomes = jobs.flatMap((job) => (job.status === 'fulfilled' ? job.value : []));
     for (let index = 0; index < requests.length; index++) {
-      // After a failure the file knows which are gone.
+      // After a failure only the file tells which keys are destroyed, so they are removed from the cache.
       const { keyId } = requests[index]!;
       const kind = failed === undefined ? outcomes[index]!.kind : undefined;
       if (kind !== 'refused') this.#cache.delete(keyId);
@@ -216,7 +216,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return outcomes;
   }
 
-  /** Some at a time, so that what clients write meanwhile comes in between. */
+  /** Destroys keys in several jobs, so that writes of clients come in between. */
   *#destroyJobs(requests: readonly DestroyRequest[]): Generator<Promise<DestroyOutcome[]>> {
     for (let from = 0; from < requests.length; from += DESTROYED_AT_ONCE) {
       const some = requests.slice(from, from + DESTROYED_AT_ONCE);
@@ -227,8 +227,8 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
   }
 
   /**
-   * Copies the file while no key is destroyed; new ones are made all the same. No spare key is in it meanwhile: the copy has
-   * the keys of lives that there are, and of none that begin later.
+   * Copies the file. Meanwhile no key is destroyed, but new ones are made. There are no spare keys in the file meanwhile, so the copy has
+   * no keys of lives that begin later.
    */
   async whileCopying<Result>(work: () => Promise<Result>): Promise<Result> {
     const before = this.#undestroyed;
@@ -239,7 +239,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     this.#keepsSpares = false;
     try {
       while (this.#destructions.size > 0) await Promise.allSettled(this.#destructions);
-      // The writer is told whose those are that were taken in this turn, before they go.
+      // Before the spare keys are removed, the writer is told which of them were given to lives in this turn.
       if (keepsSpares) await this.#spares.remove(() => this.#handOverAll());
       return await work();
     } finally {
@@ -257,7 +257,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     }
   }
 
-  /** Drops every unwrapped key from memory; they are unwrapped again when needed. */
+  /** Removes all unwrapped keys from memory. They are unwrapped again when needed. */
   forgetUnwrapped(): void {
     this.#cache.clear();
   }
@@ -280,7 +280,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     });
   }
 
-  /** What a hold covers by the rows that are asked, which damage may have taken from beside the hold's own. */
+  /** The scope of a hold by the rows that decide on destructions. Because of damage they may differ from the hold's own row. */
   #scopeInForce(holdId: string, kept: string): HoldScope {
     const scope = parsedJson(kept) as HoldScope | undefined;
     if (scope?.kind === 'lives') {
@@ -320,7 +320,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
     return this.#secret(secretNameOf(containerRid), containerRid);
   }
 
-  /** The writer goes on: the log shares it, and closes it. */
+  /** Does not close the writer: the log shares it, and closes it. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -340,14 +340,14 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
       try {
         await this.#assertNothingNamed(containerRid);
       } catch (error) {
-        // What is named may have been so since it was looked up, by a write beside this one that has made it.
+        // A concurrent write may have made the secret, and named items with it, since this call looked for it.
         wrapped = kept();
         if (wrapped === undefined) throw error;
       }
     }
     if (wrapped === undefined) {
       const fresh = gcmSeal(this.#master, place, this.#random.take(32));
-      // Whoever is first wins; the answer is what stands in the vault.
+      // If two calls make a secret, the first one wins. The caller gets the secret that is in the vault.
       const job: VaultWriteJob = { kind: 'vault-write', write: { what: 'add-secret', name }, blobs: [fresh] };
       wrapped = await this.#writer.submit<Uint8Array>(job);
     }
@@ -372,7 +372,7 @@ export class SqliteKeyVault implements KeyVault, PendingKeys {
 }
 
 function prepare(database: DatabaseSync) {
-  // The owner only of a key that is destroyed, and both as text: a column of bytes takes as long as the rest of the look-up.
+  // The owner is read for destroyed keys only, and both columns as text: a column of bytes takes as long as the rest of the look-up.
   const key = database.prepare(
     `SELECT hex(wrapped), iif(wrapped = zeroblob(length(wrapped)), hex(owner), NULL) FROM keys WHERE id = ? AND owner <> ${NOBODY}`,
   );

@@ -3,19 +3,19 @@ import { UnusableFile } from './database.ts';
 import { type Job, type JobOutcome, StorageFault, Writer, type WriterCore } from './writer.ts';
 
 /**
- * Of a writer's thread, in MiB. A larger one fills with garbage before it is collected, and then a rebuild's memory grows
- * with what is stored; docs/benchmarks.md, P9.
+ * V8's young generation in a writer's thread, in MiB. A larger one collects more garbage before it is freed, and then the memory of a
+ * rebuild grows with the amount of data; see docs/benchmarks.md, P9.
  */
 const YOUNG_GENERATION_MIB = 16;
 
 /**
- * Threads whose writers have closed their files, by what they run. Starting one takes 60 ms of computing, most of it Node's own,
- * and who opens one store after another in a process, as tests do, would pay that for each. One is kept of each, and holds no
- * process open.
+ * Threads whose writers have closed their files, by the URL of their program. Starting a thread takes 60 ms of processor time, mostly
+ * Node's own. A process that opens one store after another, as tests do, would need that for each. One thread of each program is kept,
+ * and does not keep the process from ending.
  */
 const spares = new Map<string, Worker>();
 
-/** Runs the core in a thread of its own, so that neither fsync nor a checkpoint holds the event loop. */
+/** Runs the core in a separate thread, so that neither fsync nor a checkpoint blocks the event loop. */
 export class ThreadWriter extends Writer {
   readonly #thread: URL;
   readonly #worker: Worker;
@@ -39,11 +39,11 @@ export class ThreadWriter extends Writer {
   }
 
   /**
-   * Starts the thread, or takes one that is spare, and waits until it has its files open.
+   * Starts a thread, or takes a spare one, and waits until it has opened its files.
    *
-   * @param options what the core is opened with there
-   * @param onLost told when the thread has ended by itself: what it was at may be written or not, and nothing will be any more
-   * @throws {UnusableFile} as the core's constructor does
+   * @param options the options of the core in the thread
+   * @param onLost called if the thread has ended by itself. Its last jobs may be written or not; no later job will be
+   * @throws {UnusableFile} if the core's constructor does
    */
   static start(thread: URL, options: unknown, onLost: (error: StorageFault) => void = () => {}): Promise<ThreadWriter> {
     return new Promise((resolve, reject) => {
@@ -95,7 +95,7 @@ export class ThreadWriter extends Writer {
   }
 }
 
-/** Not all listeners there are: Node.js has some of its own. */
+/** Removes the listeners of this module only: Node.js has listeners of its own. */
 function listenNoMore(worker: Worker): void {
   for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event);
 }
@@ -111,7 +111,7 @@ function takeThread(thread: URL): Worker {
   return spare;
 }
 
-/** Has no files open any more. */
+/** Keeps a thread as a spare. Its files must be closed. */
 function leaveThread(thread: URL, worker: Worker): void {
   listenNoMore(worker);
   const forget = () => {
@@ -126,11 +126,11 @@ function leaveThread(thread: URL, worker: Worker): void {
   spares.set(thread.href, worker);
 }
 
-/** Jobs on their way to a thread: all their blobs in one buffer, which is handed over and not copied again. */
+/** Jobs in a message to a thread. All their blobs are in one buffer, which is transferred without another copy. */
 interface PackedJobs {
   readonly jobs: readonly Job[];
   readonly bytes: ArrayBuffer;
-  /** How many blobs each job has, then the length of each blob. */
+  /** The number of blobs of each job, followed by the length of each blob. */
   readonly lengths: readonly number[];
 }
 
@@ -175,15 +175,15 @@ function unpack({ jobs, bytes, lengths }: PackedJobs): Job[] {
   });
 }
 
-/** A thread's first message of each store. */
+/** The first message to a thread for each store. */
 interface Start<Options> {
   readonly options: Options;
 }
 
-/** How a thread answers it. On the way to another thread an error would lose its class, so it goes as its text. */
+/** The thread's answer to it. An error would lose its class between threads, so only its message is sent. */
 type StartAnswer = 'ready' | { readonly unusable: string };
 
-/** The thread's side of {@link ThreadWriter}: executes groups as they come, and answers each whole. */
+/** The thread's side of {@link ThreadWriter}: executes each group as it arrives, and answers it by one message. */
 export function serveWriter<Options>(port: MessagePort, open: (options: Options) => WriterCore): void {
   let core: WriterCore | undefined;
   const answerStart = (options: Options): StartAnswer => {

@@ -21,15 +21,15 @@ import { isZero } from './is-zero.ts';
 import type { VaultWriteJob } from './log-writer-jobs.ts';
 import { HOLDS_ON_STREAM, LAST_KEY_ID, NOBODY } from './schema.ts';
 
-/** Numbers are passed over by the batches of spare keys that come later; a restore leaves more of them out for ever. */
+/** Smaller gaps in key ids come from batches of spare keys, whose keys get rows later. Larger ones come from a restore, and stay. */
 const MAX_PASSED = 10_000;
 
-/** What is written to the vault's tables: keys, holds, floors, secrets. Transactions are the caller's. */
+/** Writes to the vault's tables: keys, holds, floors, secrets. The caller provides the transactions. */
 export class VaultTables {
   readonly #vault: DatabaseSync;
   readonly #statements: ReturnType<typeof prepareVault>;
   readonly #masterKey: KeyObject;
-  /** The highest number that has a row, where that is known. */
+  /** The highest key id that has a row, if it is known. */
   #lastKeyId: number | undefined;
 
   constructor(vault: DatabaseSync, masterKey: KeyObject) {
@@ -38,16 +38,17 @@ export class VaultTables {
     this.#masterKey = masterKey;
   }
 
-  /** To be called after a rollback. */
+  /** Must be called after a rollback. */
   rolledBack(): void {
     this.#lastKeyId = undefined;
   }
 
   /**
-   * Rows are appended in the order of their numbers: one that came between two others could have SQLite move these to another
-   * page, where they would be left behind once they are destroyed. So numbers that are passed over get their rows now.
+   * Adds a key. Rows are only appended in the order of their ids: if a row were inserted between others, SQLite could move these to
+   * another page, and copies of them would remain on the former page after their destruction. So ids that are skipped get blank rows
+   * now.
    *
-   * @param key is overwritten
+   * @param key the key in plain, which is overwritten
    */
   addKey(id: number, stream: string, key: Uint8Array): void {
     const { insertKey, insertBlank, fillBlank } = this.#statements;
@@ -79,7 +80,7 @@ export class VaultTables {
         if (write.isNew && this.#isOfAnother(write.hold)) return false;
         this.#statements.removeHeldLives.run(holdId);
         this.#statements.removeHeldPrefixes.run(holdId);
-        // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
+        // Each held life has its own row, so that a hold on a million lives costs a look-up, not a scan.
         const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
         this.#statements.putHold.run(holdId, containerRid, JSON.stringify(kept), placedAtMs);
         if (scope.kind === 'lives')
@@ -116,7 +117,7 @@ export class VaultTables {
     return this.#statements.findHold.get(holdId) as { scope: string; placed_at: number } | undefined;
   }
 
-  /** Whether the hold that stands under an id is another request's. */
+  /** Whether the stored hold of the same id comes from another request. */
   #isOfAnother(hold: VaultHold): boolean {
     const found = this.#hold(hold.holdId);
     if (found === undefined) return false;
@@ -127,10 +128,10 @@ export class VaultTables {
   }
 
   /**
-   * Moves everything from the write-ahead log into the file and empties it: until then it still holds pages with
-   * the keys as they were. `busy` comes as an answer, not as an exception.
+   * Moves everything from the write-ahead log into the file, and empties the write-ahead log: until then it has older versions of pages,
+   * with destroyed keys. SQLite reports `busy` as a result, not as an exception.
    *
-   * @throws while somebody else reads the file: who asked for the destruction tries again
+   * @throws while another connection reads the file. The caller of the destruction then tries again
    */
   forgetOldPages(): void {
     this.#vault.exec(`PRAGMA busy_timeout = ${EMPTYING_MS}`);
@@ -157,7 +158,7 @@ function prepareVault(vault: DatabaseSync) {
     ),
     insertKey: vault.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)'),
     findKey: vault.prepare('SELECT owner, wrapped FROM keys WHERE id = ?'),
-    // The same number of bytes, so the row stays where it is on its page.
+    // The length does not change, so the row stays at its place on its page.
     overwriteKey: vault.prepare('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = ?'),
     holdsOn: vault.prepare(HOLDS_ON_STREAM),
     putHold: vault.prepare('INSERT OR REPLACE INTO holds (hold_id, container, scope, placed_at) VALUES (?, ?, ?, ?)'),

@@ -8,23 +8,23 @@ import type {
   ReadModelStore,
 } from '@epitaph/projections/read-model-store.ts';
 
-/** How far behind the store may be. */
+/** How far the store may lag behind. */
 export interface Lag {
-  /** So many changes wait at most. */
+  /** The largest number of changes that may wait. */
   readonly changes: number;
-  /** So long they wait at most, in milliseconds, where nobody asks for them; undefined: until somebody does. */
+  /** How long changes may wait, in milliseconds, if no reader needs them; undefined: until a reader does. */
   readonly forMs: number | undefined;
 }
 
 /** Written items that are not in the store yet. */
 interface Waiting {
   readonly changes: ReadModelChange[];
-  /** The last write of each item, by its name, and its row where that follows from the writes that wait. */
+  /** By name: the last write of each item, and the item's row if the waiting writes determine it. */
   readonly items: Map<string, { readonly change: ItemWritten; readonly row: ItemRow | undefined }>;
-  /** Their containers. */
+  /** The containers of the changes. */
   readonly containers: Set<ContainerNumber>;
   checkpoint: number | undefined;
-  /** Of any of them, as it was applied. */
+  /** True if any of the changes was applied with `despiteLoss`. */
   despiteLoss: boolean;
 }
 
@@ -37,21 +37,21 @@ const none = (): Waiting => ({
 });
 
 /**
- * A store whose written items go into it some time after they were applied, many in one transaction. Nobody sees it: an
- * item is found among those that wait, and whatever else is read waits for them. A crash loses what the log has anyway,
- * as the checkpoint says.
+ * Delays the writing of items into a store, in order to write many in one transaction. Readers don't notice: an item is found among the
+ * waiting changes, and all other reads wait until these are written. A crash loses only changes that the log has anyway: the stored
+ * checkpoint is before them.
  *
- * Anything but a written item is in the store when its application resolves: the purge's steps rely on each other.
+ * All other changes are in the store when `apply` resolves, since the steps of the purge depend on each other.
  */
 export class WriteBehindReadModelStore implements ReadModelStore {
   readonly #store: ReadModelStore;
   readonly #lag: Lag;
   #waiting = none();
-  /** What is being put into the store. */
+  /** The changes that are being written into the store. */
   #moving = none();
   #order: Promise<unknown> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
-  /** The store failed last: until it works again, whoever applies something is told. */
+  /** Whether the last write into the store failed. Until one succeeds, `apply` waits for the store, and so reports its errors. */
   #failed = false;
 
   constructor(store: ReadModelStore, lag: Lag) {
@@ -59,7 +59,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     this.#lag = lag;
   }
 
-  /** To be called for one batch after the other. */
+  /** Must be called for one batch after the other. */
   readonly apply: ReadModelStore['apply'] = async (changes, checkpoint, _after, despiteLoss = false) => {
     if (this.#mayWait(changes)) this.#take(changes, checkpoint, despiteLoss);
     else await this.#move(changes, checkpoint, despiteLoss);
@@ -87,12 +87,12 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     if (this.#lag.forMs !== undefined) this.#timer ??= setTimeout(() => void this.#inTime(), this.#lag.forMs);
   }
 
-  /** Whoever needs what waits finds out for himself that it could not be put into the store. */
+  /** Writes the waiting changes, and ignores errors: a reader that needs the changes gets them by its own call. */
   #inTime(): Promise<void> {
     return this.#move().catch(() => {});
   }
 
-  /** Puts everything that waits into the store, and some changes behind it. */
+  /** Writes all waiting changes into the store, followed by the given ones. */
   #move(changes: readonly ReadModelChange[] = [], checkpoint?: number, despiteLoss = false): Promise<void> {
     const moved = this.#order.then(async () => {
       const waiting = this.#waiting;
@@ -125,7 +125,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return moved;
   }
 
-  /** Reads when everything is in the store that was applied so far; what is read of one container waits only for its own. */
+  /** Reads once all changes applied so far are in the store. A read of one container only waits for the changes of that container. */
   #read<Result>(
     read: (store: ReadModelStore) => MaybePromise<Result>,
     container?: ContainerNumber,
@@ -135,7 +135,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return waits(this.#waiting) || waits(this.#moving) ? this.#move().then(() => read(this.#store)) : read(this.#store);
   }
 
-  /** Of an item, by its name, if that is not in the store yet. */
+  /** The last write of an item by its name, if it is not in the store yet. */
   #lastWrite(name: string) {
     return this.#waiting.items.get(name) ?? this.#moving.items.get(name);
   }
@@ -155,7 +155,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#lastWrite(name) === undefined && this.#store.isUnknown(container, partitionKey, id);
   }
 
-  /** Ends never wait, and a life that does is a later one than all that have ended. */
+  /** A waiting write is of a later life than all that have ended, since ends never wait. */
   lastLife(container: number, partitionKey: string, id: string): MaybePromise<number | undefined> {
     const name = rowName(container, partitionKey, id);
     return this.#lastWrite(name)?.change.life ?? this.#store.lastLife(container, partitionKey, id);
@@ -212,7 +212,7 @@ export class WriteBehindReadModelStore implements ReadModelStore {
     return this.#read((store) => store.snapshot());
   }
 
-  /** What can't be put into the store any more is found in the log by the next start. */
+  /** Changes that can't be written any more are found in the log at the next start. */
   async close(): Promise<void> {
     await this.#inTime();
     clearTimeout(this.#timer);
