@@ -1,8 +1,8 @@
 /**
- * A statement for the containers that have rows in a table, for SQLite and PostgreSQL: by one look into an index for
- * each of them, however many rows there are.
+ * A statement for SQLite and PostgreSQL that selects the containers with rows in a table. It reads an index once for each container,
+ * however many rows there are.
  *
- * @param table of which an index begins with the container
+ * @param table must have an index that begins with the container
  */
 export const containersIn = (table: string): string => `SELECT container FROM (
   WITH RECURSIVE found (container) AS (

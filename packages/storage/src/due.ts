@@ -1,14 +1,14 @@
 import type { ItemTimes } from '@epitaph/core/ttl/watermarks.ts';
 
-/** Beyond all times: the `due` of an item whose own ttl of -1 says "never". */
+/** The `due` of an item whose own ttl is -1, "never": later than all times. */
 export const NEVER_DUE = Number.MAX_SAFE_INTEGER;
-/** The latest time that any item but those of ttl -1 can be due. */
+/** The latest `due` that an item with another ttl can have. */
 export const LAST_DUE = NEVER_DUE - 1;
 
-/** True, in SQL, of a row whose `due` is not what {@link dueOf} makes of the rest of it. */
+/** A condition in SQL for rows whose `due` is not the one that {@link dueOf} computes. */
 export const isDueOtherwise = (differs: 'IS NOT' | 'IS DISTINCT FROM'): string =>
   `due ${differs} (CASE WHEN ttl IS NULL THEN NULL WHEN ttl = -1 THEN ${NEVER_DUE} ELSE ts + ttl END)`;
 
-/** When an item's own ttl runs out, in seconds, as read models keep it; null for one without. */
+/** The time at which an item's own ttl ends, in seconds, as read models store it; null for an item without a ttl. */
 export const dueOf = ({ ts, ttl }: ItemTimes): number | null =>
   ttl === null ? null : ttl === -1 ? NEVER_DUE : ts + ttl;

@@ -2,12 +2,12 @@ import type { EventLog } from '@epitaph/core/log/event-log.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 
-/** The most events by which keys are judged. */
+/** The largest number of events that are used to check keys. */
 const JUDGED_EVENTS = 3_000;
 
 /**
- * Some of the last events of a log, by which it is judged whether keys go with it; without bodies. A log on a server is
- * read from places that the read models have noted: what they have seen since the last but one, and what came then.
+ * Reads some of the last events of a log, without bodies, to check whether keys belong to the log. A log on a server is read from
+ * positions that the read models have recorded: from the last mark but one on.
  */
 export async function lastEvents(
   log: EventLog,

@@ -1,28 +1,28 @@
-/** Whose an event log on a server is: a data folder's or a database's that has the keys. */
+/** The owner of an event log on a server: the data folder or the database that has the keys. */
 export interface LogOwner {
-  /** Made up once, and anew by each restore, because what was restored from may still be there. */
+  /** A random id. Each restore makes a new one, because the original of the backup may still exist. */
   readonly id: string;
-  /** Where the keys were when they got the log, for messages. */
+  /** The place of the keys at the time when they claimed the log, for messages. */
   readonly name: string;
 }
 
-/** An event log that says whose it is. */
+/** An event log that records its owner. */
 export interface OwnedLog {
-  /** Where it is, for messages. */
+  /** The server's address, for messages. */
   readonly name: string;
   /**
-   * Puts on record whose the log is: where nobody has it yet, and with `takeOver` from whoever has it.
+   * Records the owner of the log, if it has none yet. With `takeOver` it also replaces another owner.
    *
-   * @returns whose it is then
+   * @returns the owner after the call
    */
   claim(owner: LogOwner, takeOver: boolean): Promise<LogOwner>;
 }
 
 /**
- * Claims a log for some keys. Two of them on one log would each write what the other can't read, and end what it has.
+ * Claims a log for a store's keys. Two stores on one log could not read each other's items, and would end them.
  *
- * @param takeOver true for the end of a restore, from which on these keys are the ones that go with the log
- * @returns why these keys don't go with it, or undefined when they do
+ * @param takeOver true at the end of a restore: from then on the log belongs to these keys
+ * @returns a message if the log belongs to other keys, otherwise undefined
  */
 export async function refusalOfLog(log: OwnedLog, owner: LogOwner, takeOver: boolean): Promise<string | undefined> {
   const found = await log.claim(owner, takeOver);

@@ -1,8 +1,8 @@
 type Closing = () => Promise<void> | void;
 
 /**
- * What was opened so far of something that is opened in steps, to be closed in the reverse order. Each goes only after the
- * one before it has: a log that could not be closed is not put down as closed in order.
+ * Collects what was opened in several steps, to close it in the reverse order. If closing one fails, those opened before it are not
+ * closed: a log that could not be closed must not be recorded as properly closed.
  */
 export class Opened {
   readonly #closings: Closing[] = [];
@@ -11,7 +11,7 @@ export class Opened {
     this.#closings.push(...closings);
   }
 
-  /** Closed again, nothing happens. */
+  /** Closes everything. A second call does nothing. */
   async close(): Promise<void> {
     for (const close of this.#closings.splice(0).reverse()) await close();
   }

@@ -3,11 +3,11 @@ import type { PartDigest } from '@epitaph/projections/read-model-store.ts';
 
 type Part = 'catalog' | number;
 
-/** Digests of the parts of read models, which come piece by piece, those of one part in between those of others. */
+/** Computes digests of the parts of read models. The pieces of different parts may be added in any order. */
 export class PartDigests {
   readonly #parts = new Map<Part, { items: number; readonly hash: Hash }>();
 
-  /** @param part a container's number; null for what belongs to none */
+  /** @param part the number of a container; null for the catalog */
   add(part: number | null, items: number, ...pieces: readonly (string | Uint8Array)[]): void {
     const key = part ?? 'catalog';
     const known = this.#parts.get(key) ?? { items: 0, hash: createHash('sha256') };
@@ -16,7 +16,7 @@ export class PartDigests {
     for (const piece of pieces) known.hash.update(piece);
   }
 
-  /** Afterwards nothing can be added. */
+  /** Returns the digests. Nothing can be added afterwards. */
   done(): ReadonlyMap<Part, PartDigest> {
     return new Map(
       [...this.#parts].map(([key, { items, hash }]) => [key, { items, digest: hash.digest('base64url') }] as const),

@@ -4,24 +4,24 @@ import { type BodySealer, type GrowingDigest, SealBroken } from '@epitaph/core/v
 import type { LifeKey } from '@epitaph/core/vault/key-vault.ts';
 import { gcmOpen, gcmSeal } from './aes-gcm.ts';
 
-/** A life's key as the vaults of this package hand it out. */
+/** A life's key as the vaults of this package return it. */
 export interface SecretLifeKey extends LifeKey {
   readonly secret: KeyObject;
 }
 
-/** First byte of every sealed body: how the rest is coded. */
+/** The first byte of every sealed body is its format. */
 const FORMAT_PLAIN = 0;
-/** Deflated before it was sealed. */
+/** The body was deflated before it was sealed. */
 const FORMAT_DEFLATED = 1;
 
-/** Bodies from this size on, in bytes, are deflated where that helps: event stores bound what one append may hold. */
+/** Bodies of at least this size, in bytes, are deflated if that makes them smaller: event stores limit the size of an append. */
 const DEFLATE_FROM = 256 * 1024;
-/** Not worth opening twice for less. */
+/** A body is stored deflated only if its size is less than this share: otherwise inflating it at each read is not worthwhile. */
 const WORTHWHILE = 0.9;
-/** Larger than any document; a bound all the same on what comes out of a few bytes. */
+/** Larger than any document. It limits what a few damaged bytes can be inflated to. */
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 
-/** AES-256-GCM under the life's key; stream, revision and format are the associated data. */
+/** Seals with AES-256-GCM and the life's key. The associated data are stream, revision and format. */
 export class GcmBodySealer implements BodySealer {
   seal(key: LifeKey, stream: string, revision: number, plain: Uint8Array | string): Uint8Array {
     const deflated = plain.length < DEFLATE_FROM ? undefined : deflate(plain);
@@ -57,7 +57,7 @@ function deflate(plain: Uint8Array | string): Buffer | undefined {
   return deflated.length < bytes.length * WORTHWHILE ? deflated : undefined;
 }
 
-/** The plain format is the first there was, so its place does not name it. */
+/** The associated data of a body. They don't name the plain format, which is older than the other one. */
 function place(stream: string, revision: number, format: number): Buffer {
   return Buffer.from(format === FORMAT_PLAIN ? `${stream}@${revision}` : `${stream}@${revision}#${format}`, 'latin1');
 }

@@ -6,26 +6,26 @@ import type { ItemNaming } from '@epitaph/core/vault/body-sealer.ts';
 import type { KeyVault } from '@epitaph/core/vault/key-vault.ts';
 
 const HASH_BYTES = 15;
-/** Characters of a partition key's hash in a stream's name: 6 bytes. */
+/** How many characters of a partition key's hash a stream's name has: 6 bytes. */
 const PARTITION_CHARACTERS = 8;
-/** Two values of one hash could not both be had: so long that this doesn't happen. */
+/** Two values of a unique key with the same hash would exclude each other. The hash is long enough for that not to happen. */
 const UNIQUE_KEY_HASH_BYTES = 21;
 const PARTITION_CACHE_SIZE = 10_000;
-/** Containers whose secrets are in memory: they come and go, and all that ever were are too many. */
+/** How many containers' secrets are kept in memory. Containers come and go, so keeping all of them would be too much. */
 const SECRETS = 10_000;
 
 /**
- * Names an item's streams by a keyed hash under the container's secret: 6 bytes of its partition key, so that a
- * partition's streams lie together, then 15 bytes of partition key and id, which make it unique. The hash is
- * SHA-512/256 over secret and text: its hidden state rules out the length extension for which SHA-256 needs HMAC,
- * and one pass takes a third of HMAC's time.
+ * Makes an item's stream names with hashes keyed by the container's secret: 6 bytes of the hash of the partition key, so that the streams
+ * of a partition are next to each other; then 15 bytes of the hash of partition key and id, which make the name unique. The hash is
+ * SHA-512/256 over secret and text. It does not output its whole state, so it does not allow length extension, because of which SHA-256
+ * needs HMAC. One pass takes a third of HMAC's time.
  */
 export class HashedItemNaming implements ItemNaming {
   readonly #vault: Pick<KeyVault, 'containerSecret'>;
   readonly #secrets = new GenerationCache<string, Buffer>(SECRETS);
-  /** Secrets that are on their way: all who come meanwhile wait for the same, as those do who fill a new container. */
+  /** Secrets that are being fetched. Concurrent calls, as when a new container is filled, share one request. */
   readonly #asked = new Map<string, Promise<Buffer>>();
-  /** Whole hashes, of which stream names have the beginning. */
+  /** Whole hashes of partition keys. Stream names have the beginning of these. */
   readonly #partitions = new Map<string, string>();
 
   constructor(vault: Pick<KeyVault, 'containerSecret'>) {
@@ -33,7 +33,7 @@ export class HashedItemNaming implements ItemNaming {
   }
 
   itemStreamPrefix(containerRid: string, partitionKey: string, id: string): string | Promise<string> {
-    // A pseudonym has what the name would be hashed to.
+    // A pseudonym contains the hash already.
     if (isPseudonym(partitionKey)) return streamPrefix(containerRid, partitionKey.slice(1), id);
     return this.#withSecret(containerRid, (secret) =>
       streamPrefix(
@@ -69,13 +69,13 @@ export class HashedItemNaming implements ItemNaming {
 
   #ask(containerRid: string): Promise<Buffer> {
     const asked = this.#vault.containerSecret(containerRid).then((bytes) => {
-      // Not from the pool of small buffers, of which it would keep eight kilobytes.
+      // Copied to a buffer of its own: one from the pool of small buffers would keep eight kilobytes in memory.
       const secret = Buffer.alloc(bytes.length);
       secret.set(bytes);
       return secret;
     });
     this.#asked.set(containerRid, asked);
-    // Unless it is forgotten by now.
+    // False if `forget` was called meanwhile.
     const ends = (): boolean => this.#asked.get(containerRid) === asked && this.#asked.delete(containerRid);
     asked.then(
       (secret) => ends() && this.#secrets.set(containerRid, secret),
@@ -84,7 +84,7 @@ export class HashedItemNaming implements ItemNaming {
     return asked;
   }
 
-  /** Asks for all secrets anew. */
+  /** Forgets all secrets, so that they are fetched again. */
   forget(): void {
     this.#secrets.clear();
     this.#asked.clear();
@@ -92,7 +92,7 @@ export class HashedItemNaming implements ItemNaming {
   }
 
   async partitionStreamPrefix(containerRid: string, partitionKey: string): Promise<string> {
-    // Any item of the partition has it.
+    // The prefix is the same for all items of the partition.
     const name = await this.itemStreamPrefix(containerRid, partitionKey, '');
     return name.slice(0, `item-${containerRid}.`.length + PARTITION_CHARACTERS);
   }
@@ -102,7 +102,7 @@ export class HashedItemNaming implements ItemNaming {
     let partition = this.#partitions.get(cacheKey);
     if (partition === undefined) {
       partition = keyedHash(secret, `partition ${partitionKey}`);
-      // By a secret that is forgotten since it was asked for: of the next one it would be wrong.
+      // If the secret was forgotten meanwhile, the hash is not cached: with the next secret it would be wrong.
       if (this.#secrets.get(containerRid) !== secret) return partition;
       if (this.#partitions.size >= PARTITION_CACHE_SIZE) this.#partitions.clear();
       this.#partitions.set(cacheKey, partition);
@@ -114,11 +114,11 @@ export class HashedItemNaming implements ItemNaming {
 const streamPrefix = (containerRid: string, partition: string, item: string): string =>
   `item-${containerRid}.${partition.slice(0, PARTITION_CHARACTERS)}${item}`;
 
-// The key is JSON and so never has a raw line break: the pair can't be read two ways.
+// The partition key is JSON, which has no raw line break. So the text is unambiguous.
 const itemHash = (secret: Buffer, { id, partitionKey }: ItemName): string =>
   keyedHash(secret, `item ${partitionKey}\n${id}`);
 
-/** As base64url: 20 characters, unless told otherwise; a multiple of 3 bytes, which is one of 4 characters. */
+/** A hash in base64url: 20 characters by default. `bytes` must be a multiple of 3, so that the text needs no padding. */
 function keyedHash(secret: Buffer, text: string, bytes = HASH_BYTES): string {
   const length = Buffer.byteLength(text);
   const input = Buffer.allocUnsafe(secret.length + length);

@@ -5,17 +5,17 @@ export const KEY_BYTES = 32;
 export const OWNER_BYTES = 8;
 export const WRAPPED_BYTES = KEY_BYTES + GCM_OVERHEAD_BYTES;
 
-/** A life's key under the master key, bound to its number and its life. */
+/** Wraps a life's key with the master key. The result is bound to the key's id and to the life's stream. */
 export function wrapKey(master: KeyObject, keyId: number, stream: string, key: Uint8Array): Buffer {
   return gcmSeal(master, keyPlace(keyId, stream), key);
 }
 
-/** @returns undefined when the master key, the number or the life is another one */
+/** @returns undefined if the master key, the key's id or the life is another one */
 export function unwrapKey(master: KeyObject, keyId: number, stream: string, wrapped: Uint8Array): Buffer | undefined {
   return gcmOpen(master, keyPlace(keyId, stream), wrapped);
 }
 
-/** Says whose key it is without saying the name: enough to notice a vault that belongs to another log. */
+/** A short hash of the stream that a key belongs to, without its name. It is enough to notice a vault that belongs to another log. */
 export function ownerOf(stream: string): Buffer {
   return Buffer.from(hash('sha256', stream, 'hex').slice(0, 2 * OWNER_BYTES), 'hex');
 }

@@ -10,13 +10,13 @@ import {
 import type { CheckpointCryptography, CheckpointSigner, VerifierKey } from '@epitaph/core/proof/checkpoint.ts';
 import { sha256 } from '@epitaph/projections/proof/proof-tree.ts';
 
-/** What an Ed25519 public key's 32 bytes follow in its DER form. Source: RFC 8410, section 4. */
+/** The DER form of an Ed25519 public key is this prefix and the 32 bytes of the key. Source: RFC 8410, section 4. */
 const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex');
 
-/** What an Ed25519 private key's 32 bytes follow in theirs. Source: RFC 8410, section 7. */
+/** The DER form of an Ed25519 private key is this prefix and the 32 bytes of the key. Source: RFC 8410, section 7. */
 const PKCS8_PREFIX = Buffer.from('302e020100300506032b657004220420', 'hex');
 
-/** Checks with `node:crypto`. */
+/** Hashes and verifies signatures with `node:crypto`. */
 export const checkpointCryptography: CheckpointCryptography = {
   sha256,
   verify: (publicKey, text, signature) => {
@@ -36,7 +36,7 @@ export class ProofSigner implements CheckpointSigner {
     this.key = { name, publicKey: der.subarray(SPKI_PREFIX.length) };
   }
 
-  /** A new key, under a name that no other store has. */
+  /** Makes a new key, with a name that no other store has. */
   static make(): { readonly signer: ProofSigner; readonly text: string } {
     const { privateKey } = generateKeyPairSync('ed25519');
     const name = `epitaph-${randomBytes(4).toString('hex')}`;
@@ -44,14 +44,14 @@ export class ProofSigner implements CheckpointSigner {
     return { signer: new ProofSigner(name, privateKey), text: `${JSON.stringify({ name, privateKey: secret })}\n` };
   }
 
-  /** The key that 32 secret bytes make: for nodes that share them and nothing else. */
+  /** Makes the key from 32 secret bytes, for nodes that share these bytes and nothing else. */
   static fromSeed(seed: Uint8Array): ProofSigner {
     const key = createPrivateKey({ key: Buffer.concat([PKCS8_PREFIX, seed]), format: 'der', type: 'pkcs8' });
     const name = Buffer.from(sha256(new ProofSigner('', key).key.publicKey)).toString('hex', 0, 4);
     return new ProofSigner(`epitaph-${name}`, key);
   }
 
-  /** @returns undefined for a text that {@link make} has not made */
+  /** @returns undefined if the text is not one that {@link make} has returned */
   static read(text: string): ProofSigner | undefined {
     try {
       const { name, privateKey } = JSON.parse(text) as { name: string; privateKey: string };

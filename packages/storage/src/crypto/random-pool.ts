@@ -1,6 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 
-/** Random bytes taken from the system in large pieces: asking for twelve at a time costs more than the cipher. */
+/** Gets random bytes from the operating system in large pieces: getting twelve at a time would take longer than the cipher. */
 export class RandomPool {
   readonly #buffer = Buffer.allocUnsafe(16_384);
   #offset = this.#buffer.length;

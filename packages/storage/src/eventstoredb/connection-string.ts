@@ -2,19 +2,19 @@ import { readFileSync } from 'node:fs';
 import type { ChannelCredentialOptions } from '@eventstore/db-client/dist/Client/index.js';
 import type { Credentials, EndPoint, NodePreference } from '@eventstore/db-client';
 
-/** A connection string that can't be used. The message is one line and repeats no credentials. */
+/** A connection string that can't be used. The message has one line and contains no credentials. */
 export class BadConnectionString extends Error {
   override readonly name = 'BadConnectionString';
 }
 
-/** What a connection string says, as the client takes it. */
+/** The content of a connection string, in the form that the client uses. */
 export interface ConnectionTarget {
-  /** Look the nodes up by asking the (one) host for the members of its cluster. */
+  /** Whether to ask the (only) host for the nodes of its cluster. */
   readonly discover: boolean;
   readonly nodes: readonly EndPoint[];
   readonly channel: ChannelCredentialOptions;
   readonly credentials: Credentials | undefined;
-  /** How long one call may take, in milliseconds. */
+  /** The longest time that one call may take, in milliseconds. */
   readonly deadlineMs: number;
   readonly settings: {
     readonly connectionName: string;
@@ -54,9 +54,9 @@ type Option = (typeof OPTIONS)[number];
 const DEFAULT_PORT = 2113;
 
 /**
- * Reads a connection string: `esdb://`, `esdb+discover://` and the same under KurrentDB's name, with the options that
- * EventStoreDB documents for its clients. It is read here, because the client's own reader prints the whole string,
- * password and all, when an option is unknown to it.
+ * Parses a connection string: `esdb://`, `esdb+discover://` and the same with KurrentDB's name, with the options that EventStoreDB
+ * documents for its clients. The client's own parser is not used, because it prints the whole string, including the password, if it
+ * does not know an option.
  *
  * @see https://docs.kurrent.io/clients/node/v1.0/getting-started.html#connection-string
  * @throws {BadConnectionString}
@@ -119,7 +119,7 @@ function readCredentials(text: string | undefined): Credentials | undefined {
 function readOptions(query: string): ReadonlyMap<Option, string> {
   const options = new Map<Option, string>();
   for (const [name, value] of new URLSearchParams(query)) {
-    // Clients read names without regard to case and separators.
+    // Clients ignore case and separators in the names of options.
     const flat = name.toLowerCase().replaceAll(/[_-]/g, '');
     const option = OPTIONS.find((known) => known.toLowerCase() === flat);
     if (option === undefined) {
@@ -146,7 +146,7 @@ function number(options: ReadonlyMap<Option, string>, name: Option, least: numbe
   return value;
 }
 
-/** Followers lag and can't take appends: the log is read where it is written. */
+/** Only the leader may be used: followers lag behind, and accept no appends. */
 function readPreference(text: string | undefined): NodePreference {
   if (text !== undefined && text.toLowerCase() !== 'leader') {
     throw new BadConnectionString('nodePreference must be leader: the store reads what it has just written');

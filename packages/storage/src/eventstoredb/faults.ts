@@ -2,30 +2,30 @@ import { status } from '@grpc/grpc-js';
 import { Refusal } from '@epitaph/core/errors.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 
-/** What a fault of the server or of the way to it means for a call. */
+/** The meaning of a fault of the server, or of the connection to it, for a call. */
 export type Fault =
-  /** It may pass: the call can be made again, as far as it may be made twice. */
+  /** The fault may pass: an idempotent call can be repeated. */
   | { readonly kind: 'transient'; readonly reason: string }
   | { readonly kind: 'access-denied'; readonly reason: string }
-  /** Everything was to be read from a number that is no event's position. */
+  /** A read of all events was to begin at a number that is not the position of an event. */
   | { readonly kind: 'no-position'; readonly reason: string }
-  /** Of a stream that somebody has deleted for good, which the server tells nothing of any more. */
+  /** Somebody has deleted the stream permanently; the server returns nothing of it. */
   | { readonly kind: 'stream-deleted'; readonly reason: string }
-  /** A defect, here or there. */
+  /** A defect of this program or of the server. */
   | { readonly kind: 'other'; readonly reason: string };
 
-/** The server is there and lets the store not in, which whoever gave the credentials can put right. */
+/** The server runs, but refuses the store access. The operator, who gives the credentials, can correct that. */
 class CredentialsRefused extends StorageUnavailable {
   override readonly name = 'CredentialsRefused';
   override readonly isForOperator = true;
 }
 
-/** There was such a stream, and another program has deleted it for good, the stream of its metadata with it. */
+/** Another program has deleted the stream permanently, and its metadata too. */
 export class StreamDeleted extends Error {
   override readonly name = 'StreamDeleted';
 }
 
-/** The server's answer to an append that it did not make, other than a wrong revision. */
+/** The server did not make an append, for another reason than a wrong revision. */
 export class AppendFault extends Error {
   override readonly name = 'AppendFault';
   readonly fault: Fault;
@@ -59,24 +59,24 @@ export function faultOf(error: unknown): Fault {
     return { kind: 'access-denied', reason };
   }
   if (exception === 'stream-deleted') return { kind: 'stream-deleted', reason };
-  // All that servers up to 23.10 say of it.
+  // Servers up to 23.10 say no more than this.
   if (code === status.UNKNOWN && reason.endsWith('ReadAllResult: Error')) return { kind: 'no-position', reason };
   const passing =
     TRANSIENT.has(code) ||
     exception === 'not-leader' ||
-    // While a cluster elects; and what the client says when it found no node that would do.
+    // A cluster is electing a leader; or the client has found no suitable node.
     reason.includes('No leader info available') ||
     reason.startsWith('Failed to discover') ||
-    // How gRPC for Node.js tells of a connection that was closed under a call.
+    // gRPC for Node.js reports a connection that was closed during a call in this way.
     (code === status.INTERNAL && /RST_STREAM|[Ss]ession closed|GOAWAY/.test(reason)) ||
     // https://github.com/grpc/grpc-node/issues/2502
     reason.includes('write after end');
   return { kind: passing ? 'transient' : 'other', reason };
 }
 
-/** A fault as the store's callers know it. */
+/** Converts a fault to an error for the callers of the log. */
 export function storageFaultOf(fault: Fault, cause: unknown): Error {
-  // In these words already, by a call that another one stands on.
+  // An inner call has converted it already.
   if (cause instanceof StorageUnavailable) return cause;
   switch (fault.kind) {
     case 'transient':

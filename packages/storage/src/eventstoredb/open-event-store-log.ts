@@ -8,14 +8,14 @@ import { tlsProblem } from './tls-problem.ts';
 export interface EventStoreLogOptions {
   /** `esdb://…` or `kurrentdb://…`. */
   readonly connectionString: string;
-  /** How long a call is made again while the server can't be reached, in milliseconds; 5,000 by default. */
+  /** For how long a call is repeated while the server can't be reached, in milliseconds; 5,000 by default. */
   readonly patienceMs?: number;
 }
 
 const PATIENCE_MS = 5_000;
 
 /**
- * Opens the event log of a store that has it on a server, with what the store's folder has to know of it.
+ * Opens the event log on a server for a store with a data folder, with the facts that the folder needs.
  *
  * @throws {BadConnectionString | CredentialsRefused | StorageUnavailable} as {@link openEventStoreLog}
  */
@@ -36,10 +36,10 @@ export async function openLogElsewhere(connectionString: string): Promise<OpenLo
 }
 
 /**
- * Opens the event log on an EventStoreDB or KurrentDB server, which must answer.
+ * Opens the event log on an EventStoreDB or KurrentDB server. The server must be available.
  *
- * @throws {BadConnectionString} with a message for whoever starts the store: no server can be meant by it, or it refuses
- * @throws {StorageUnavailable} with such a message, where the server may only not be there yet
+ * @throws {BadConnectionString} with a message for the operator: the string is invalid, or no connection can succeed with it
+ * @throws {StorageUnavailable} with such a message, if the server may just not have started yet
  */
 export async function openEventStoreLog(options: EventStoreLogOptions): Promise<EventStoreEventLog> {
   const target = parseConnectionString(options.connectionString);

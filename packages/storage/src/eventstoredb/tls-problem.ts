@@ -5,17 +5,17 @@ import { after } from '../patience.ts';
 const ANSWERS_WITHIN_MS = 5_000;
 
 /**
- * Why no connection can come about however long one waits: one side speaks TLS and the other does not, or the certificate
- * is not trusted. The client does not tell these from a server that is away.
+ * Finds out why a connection can never succeed: one side uses TLS and the other does not, or the certificate is not trusted. The client
+ * does not distinguish this from a server that is not available.
  *
- * @returns undefined while any of the nodes may only not be there yet
+ * @returns a message; undefined if one of the nodes may just not have started yet
  */
 export async function tlsProblem({ nodes, channel }: ConnectionTarget): Promise<string | undefined> {
   const problems = await Promise.all(nodes.map((node) => problemWith(node, channel)));
   return problems.includes(undefined) ? undefined : problems[0];
 }
 
-/** A handshake tells both: a server that takes part in one speaks TLS, one that answers with anything else does not. */
+/** Tries a TLS handshake. A server that answers it uses TLS; one that answers with anything else does not. */
 function problemWith(
   { address, port }: ConnectionTarget['nodes'][number],
   { insecure = false, rootCertificate, userCertFile, userKeyFile }: ConnectionTarget['channel'],
@@ -47,7 +47,7 @@ function meaning(code = '', message: string): string | undefined {
   if (/WRONG_VERSION_NUMBER|PACKET_LENGTH/.test(code)) {
     return 'what answers there speaks no TLS: give its server a certificate, or the string ?tls=false';
   }
-  // One that has expired, or is not valid yet, may be renewed without the store being told anything else.
+  // A certificate that has expired, or is not valid yet, is not reported: it may be renewed without a change of the store's options.
   if (/SELF_SIGNED|SIGNATURE|ISSUER/.test(code)) {
     return `its certificate is not trusted (${message}): name its authority with tlsCAFile`;
   }

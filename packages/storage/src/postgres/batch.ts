@@ -14,15 +14,15 @@ type ContainerChange = Extract<ReadModelChange, { kind: 'container' }>;
 type Purged = Extract<ReadModelChange, { kind: 'item-purged' }>;
 type PartitionKeyDeleted = Extract<ReadModelChange, { kind: 'partition-key-deleted' }>;
 
-/** Changes that can be put together, and what follows on them alone, if anything does. */
+/** Changes that can be combined, and a change that must follow them by itself, if there is one. */
 export interface Segment {
   readonly batch: Batch;
   readonly then?: PartitionKeyDeleted | ItemWritten;
 }
 
 /**
- * Cuts changes where order matters beyond a batch: a delete by partition key takes what the changes before it have left, and what
- * stands for an event that can't be read goes by that.
+ * Divides changes at those that depend on the rows which the changes before them have left: a delete by partition key, which ends all
+ * items that are there, and the row for an unreadable event, which depends on the item's former row.
  */
 export function segmentsOf(changes: readonly ReadModelChange[]): Segment[] {
   const segments: Segment[] = [];
@@ -40,22 +40,22 @@ export function segmentsOf(changes: readonly ReadModelChange[]): Segment[] {
   return segments;
 }
 
-/** What a batch of changes comes to, put together so that each table is written by one statement of many rows. */
+/** The combined result of a batch of changes, so that each table is written by one statement with many rows. */
 export class Batch {
   readonly inserted = new Map<string, ItemWritten & { readonly birth: number }>();
   readonly updated = new Map<string, ItemWritten>();
   readonly removed = new Map<string, LifeName>();
   readonly ended = new Map<string, EndedRow>();
-  /** Those and what was purged after it ended. */
+  /** Lives in `ended`, and lives that were purged after their end. */
   readonly left = new Map<string, LifeName>();
   readonly disappeared = new Map<string, DisappearanceRow>();
-  /** Purges of lives that did not end in this batch: how they ended is known to the tables alone. */
+  /** Purges of lives that did not end in this batch. Only the tables have how these ended. */
   readonly purged = new Map<string, Purged>();
   readonly databases = new Map<number, string>();
-  /** The last state of each, and what the tables have. */
+  /** The last state of each container, and the state that the tables have. */
   readonly containers = new Map<number, Pick<ContainerChange, 'state' | 'before' | 'holds'>>();
   readonly entries = new Map<number, { readonly kind: string; readonly state: string; readonly gone: boolean }>();
-  /** Started and completed, by their streams. */
+  /** Purge runs that were started and completed, by their streams. */
   readonly startedRuns = new Map<string, { readonly position: number; readonly state: string }>();
   readonly completedRuns = new Set<string>();
   readonly logMarks: LogMark[] = [];
@@ -132,7 +132,7 @@ export class Batch {
     const name = lifeName(change);
     if (!this.ended.delete(name)) {
       this.updated.delete(name);
-      // Created in this batch, it can only have ended by this.
+      // A life that began in this batch and did not end in it ends by this purge.
       if (!this.inserted.delete(name)) this.purged.set(name, change);
       else this.disappeared.set(name, change.disappearance);
       return;
@@ -150,13 +150,13 @@ export function partitionDigest(partitionKey: string): Buffer {
   return createHash('sha256').update(partitionKey).digest().subarray(0, 16);
 }
 
-/** Partition key and id, of whatever length. The key is JSON and so never has a raw line break. */
+/** A digest of partition key and id, which may be of any length. The partition key is JSON, which has no raw line break. */
 export function nameDigest(partitionKey: string, id: string): Buffer {
-  // UTF-16, so that no two ids are one, halves of surrogate pairs included.
+  // In UTF-16 all ids differ, also those with halves of surrogate pairs.
   return createHash('sha256').update(`${partitionKey}\n${id}`, 'utf16le').digest();
 }
 
-/** A text as PostgreSQL can keep it: most stay as they are. */
+/** A text in a form that PostgreSQL can store. Most texts are not changed. */
 export function toStored(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }

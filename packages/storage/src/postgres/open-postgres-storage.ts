@@ -15,9 +15,9 @@ export interface PostgresStorageOptions {
   readonly masterKey: string | undefined;
   /** See `PostgresKeyVaultOptions`. */
   readonly copiesKeptSeconds?: number | undefined;
-  /** True for the node that ends a restore. */
+  /** True for the node that completes a restore. */
   readonly restoring?: boolean | undefined;
-  /** The event log that goes with it: which one, and where, for messages; and whether it had events before. */
+  /** The event log that the database belongs to, and whether it had no events before. */
   readonly log: OwnedLog & { readonly id: string; readonly isEmpty: boolean };
 }
 
@@ -26,7 +26,7 @@ export interface PostgresStorage {
   readonly sealer: BodySealer;
   readonly naming: ItemNaming;
   readonly readModels: PostgresReadModels;
-  /** What the server's clock says, in milliseconds. */
+  /** The time by the server's clock, in milliseconds. */
   nowMs(): Promise<number>;
   close(): Promise<void>;
 }
@@ -34,7 +34,7 @@ export interface PostgresStorage {
 /**
  * Opens the key vault and the read models in a PostgreSQL database, which any number of nodes may share.
  *
- * @throws {UnusableServer} with a message for whoever starts the store
+ * @throws {UnusableServer} with a message for the operator
  */
 export async function openPostgresStorage(options: PostgresStorageOptions): Promise<PostgresStorage> {
   const bytes = Buffer.from(options.masterKey ?? '', 'base64');
@@ -52,7 +52,7 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
       copiesKeptSeconds: options.copiesKeptSeconds,
       restoring: options.restoring === true ? 'node' : undefined,
     });
-    // What it listens with is no connection of the database's, and keeps from it who must have the vault alone.
+    // The vault's listening connection is not one of the pool, and holds a lock. So the vault must be closed too.
     opened.add(() => vault.close());
     await assertSameLog(database, options);
     const readModels = await PostgresReadModels.open(database);
@@ -68,19 +68,19 @@ export async function openPostgresStorage(options: PostgresStorageOptions): Prom
 }
 
 async function nowMs(database: PostgresDatabase): Promise<number> {
-  // Of the statement, not of the transaction's begin.
+  // clock_timestamp() is the time of this call; now() would be the begin of the transaction.
   const [row] = await database.query<{ now_ms: number }>(
     'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms',
   );
   return row!.now_ms;
 }
 
-/** Keys, read models and log go together: with another log's keys nothing opens, and its positions mean other events. */
+/** Keys, read models and log belong together: keys of another log open nothing, and positions in it are those of other events. */
 async function assertSameLog(
   database: PostgresDatabase,
   { log, url, restoring }: PostgresStorageOptions,
 ): Promise<void> {
-  // Whoever is first on a log claims it for the database before it writes an event.
+  // The first node that uses a log claims it for the database, before it writes an event.
   if (log.isEmpty || restoring === true) {
     await database.query(
       'INSERT INTO epitaph_vault.log (one, id, name) VALUES (1, $1, $2) ON CONFLICT (one) DO NOTHING',

@@ -1,6 +1,6 @@
 import type { Schema } from './schema.ts';
 
-/** Which version of the read models is in use, and by which schema it was made. */
+/** The schema with the version of the read models that is in use, and the schema version that made it. */
 export const readModelsSchema: Schema = {
   name: 'epitaph_read_models',
   what: 'list of read models',
@@ -17,17 +17,17 @@ export const readModelsSchema: Schema = {
 };
 
 /**
- * The read models' own schema. Rebuildable from the log at any time: what an older schema has is thrown away and
- * projected again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
+ * The version of the read models' own schema. They can be rebuilt from the log at any time: those of an older schema are dropped, and
+ * built again at the next start. So raise this number after any change here, or in the states that are stored as JSON.
  */
 export const POSTGRES_READ_MODEL_SCHEMA_VERSION = 14;
 
-/** The schema, in the database, of one version of the read models. */
+/** The name of the database schema of one version of the read models. */
 export function schemaNameOf(version: number): string {
   return `epitaph_items_v${version}`;
 }
 
-/** Ids, partition keys and stream names are texts as JSON writes them: PostgreSQL takes neither NUL nor half a surrogate pair. */
+/** Ids, partition keys and stream names are stored with JSON's escapes: PostgreSQL accepts neither NUL nor half of a surrogate pair. */
 export function readModelTables(schema: string): string {
   return `
     CREATE SCHEMA ${schema};

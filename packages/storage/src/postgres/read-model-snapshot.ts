@@ -4,8 +4,8 @@ import { PartDigests } from '../part-digests.ts';
 import type { DedicatedConnection, Row } from './database.ts';
 
 /**
- * Everything but the bodies, which one build may have and another leave to the log; what orders the rows, within each
- * container where there is one, by an index; and what comes before all of it.
+ * The digested tables with their columns; the columns by which an index orders the rows, within each container if there is one; and a
+ * place before the first row. Bodies are left out: one build may have stored them, and another may have left them to the log.
  */
 const DIGESTED = [
   ['databases', 'number, state', 'number', [-1]],
@@ -32,7 +32,7 @@ const DIGESTED = [
     [Number.MIN_SAFE_INTEGER, -1],
   ],
 ] as const;
-/** Rows that one statement digests: none may take long, nor gather texts without a bound. */
+/** How many rows one statement digests. It limits the time of a statement, and the length of its texts. */
 const DIGESTED_ROWS = 5_000;
 
 interface DigestedPiece extends Row {
@@ -40,7 +40,7 @@ interface DigestedPiece extends Row {
   readonly digest: Buffer;
 }
 
-/** A transaction on a connection of its own, that sees what was there when it began. The server does the work. */
+/** A transaction on a separate connection, which sees the state at its begin. The server computes the digests. */
 export class PostgresReadModelSnapshot implements ReadModelSnapshot {
   readonly #connection: DedicatedConnection;
   readonly #schema: string;
@@ -66,7 +66,7 @@ export class PostgresReadModelSnapshot implements ReadModelSnapshot {
     return parts.done();
   }
 
-  /** A piece ends after so many rows of its own container: what another one lacks moves no piece's end. */
+  /** A piece ends after a number of rows of its own container, so that a missing row in one container moves no other one's pieces. */
   async *#pieces(
     [table, columns, order, first]: (typeof DIGESTED)[number],
     container: number | undefined,

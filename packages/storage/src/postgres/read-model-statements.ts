@@ -2,7 +2,7 @@ import { isDueOtherwise } from '../due.ts';
 import { HOLDS, POLICIES } from '@epitaph/projections/catalog/container-rows.ts';
 import { containersIn } from '../container-scan.ts';
 
-/** Items that are written, as rows of a statement that they are the parameters $1 to $16 of; $17 is the birth. */
+/** The written items as rows. The parameters $1 to $16 are their columns, and $17 is the births. */
 const WRITTEN_ITEMS = `unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
   $8::bigint[], $9::bigint[], $10::boolean[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[], $15::uuid[],
   $16::bytea[], $17::bigint[]) AS w (container, partition_key, id, life, position, ts, ttl, due, key, unreadable_ttl,
@@ -16,7 +16,7 @@ const DISAPPEARANCE = `position, container, partition_key AS "partitionKey", id,
 const NAMES = 'unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY AS n (container, digest, index)';
 const CLEAR_SPANS = 'unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS s (path, low, high)';
 
-/** Scans in order of birth. A condition has the parameters from $6 on, and those of a narrower scope come after them. */
+/** Scans in order of birth. The condition uses the parameters from $6 on; those of a narrower scope follow. */
 function scans(items: string, condition: string, parameters: number) {
   const next = 6 + parameters;
   const visible = `birth > $2 AND ((due IS NULL AND ts > $3) OR due > $4) ${condition} ORDER BY birth LIMIT $5`;
@@ -33,7 +33,7 @@ export type ScanStatements = ReturnType<typeof scans>;
 const tsInOrder = (items: string, order: string) =>
   `SELECT ts FROM ${items} WHERE container = $1 AND due IS NULL AND ts > $2 AND ts <= $3 ORDER BY ${order} OFFSET $4 LIMIT 1`;
 
-/** What is asked of one version of the read models, and written to it; a schema of its own. */
+/** The statements that read and write one version of the read models, in its own schema. */
 export function readModelStatements(schema: string) {
   const items = `${schema}.items`;
   const ended = `${schema}.ended`;
@@ -76,7 +76,7 @@ export function readModelStatements(schema: string) {
     ...scans(items, '', 0),
     among: scans(items, 'AND birth = ANY ($6::bigint[])', 1),
     where: scans(items, 'AND ($6::text[] IS NULL OR id = ANY ($6)) AND ts BETWEEN $7 AND $8 AND birth <= $9', 4),
-    // Where the server takes all containers together for fewer, none is gone through to tell that this one has.
+    // If the server estimates fewer rows for all containers together, no scan is needed: this container has no row beyond either.
     birthBeyond: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2
       AND (SELECT reltuples FROM pg_class WHERE oid = '${items}'::regclass) > $3 ORDER BY birth OFFSET $3 LIMIT 1`,
     countInPartition: `SELECT count(*) AS count FROM

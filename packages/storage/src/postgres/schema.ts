@@ -1,8 +1,8 @@
 export interface Schema {
-  /** The schema in the database that everything of it is in. */
+  /** The name of the schema in the database. */
   readonly name: string;
-  /** What it is, for messages: "key vault", … */
+  /** What the schema is, for messages: "key vault", … */
   readonly what: string;
-  /** Step n takes version n to n + 1; the first makes it all. Steps are only ever added. */
+  /** Step n migrates version n to n + 1. The first one, n = 0, creates the schema. Released steps never change; new ones are added. */
   readonly steps: readonly string[];
 }

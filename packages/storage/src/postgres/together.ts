@@ -1,8 +1,8 @@
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 
-/** Statements of one kind that are under way at the same time. One of them may stand still where its connection is lost. */
+/** How many statements of one kind may run at the same time. One of them may hang if its connection is lost. */
 const UNDER_WAY = 2;
-/** Questions that go into one statement at most, where it isn't said otherwise. */
+/** How many questions one statement may have, by default. */
 const AT_ONCE = 256;
 
 interface Asked<Question, Answer> {
@@ -12,9 +12,9 @@ interface Asked<Question, Answer> {
 }
 
 /**
- * Questions of one kind to a server: those that come while others are under way, and those of one turn of the event loop, are
- * asked with one statement. To ask takes most of the time of a look-up, here and there. Nobody is answered by a statement that
- * was made before he asked.
+ * Combines questions of one kind to a server: those that arrive while others are being answered, and those of one turn of the event
+ * loop, are asked by one statement. Most of the time of a look-up is spent on the statement, here and on the server. A question is
+ * never answered by a statement that was sent before it.
  */
 export class Together<Question, Answer> {
   readonly #ask: (questions: readonly Question[]) => Promise<readonly Answer[]>;
@@ -23,7 +23,7 @@ export class Together<Question, Answer> {
   #underWay = 0;
   #isScheduled = false;
 
-  /** @param ask gives an answer for each question, in order; for a single one with the least that it takes */
+  /** @param ask returns an answer for each question, in order. For a single question it should use its fastest statement */
   constructor(ask: (questions: readonly Question[]) => Promise<readonly Answer[]>, atOnce = AT_ONCE) {
     this.#ask = ask;
     this.#atOnce = atOnce;
@@ -39,7 +39,7 @@ export class Together<Question, Answer> {
   #schedule(): void {
     if (this.#isScheduled || this.#underWay >= UNDER_WAY || this.#waiting.length === 0) return;
     this.#isScheduled = true;
-    // After all that goes on without waiting for anything.
+    // nextTick runs after all synchronous work of this turn, which may add more questions.
     process.nextTick(() => {
       this.#isScheduled = false;
       void this.#askSome();
@@ -61,7 +61,7 @@ export class Together<Question, Answer> {
       asked.forEach(({ resolve }, index) => resolve(answers[index]!));
     } catch (error) {
       if (asked.length === 1 || error instanceof StorageUnavailable) for (const { reject } of asked) reject(error);
-      // Where something is damaged that some of them need, the others do without it.
+      // If something that one question needs is damaged, the others must still be answered. So each is asked by itself.
       else for (const one of asked) await this.#answer([one]);
     }
   }

@@ -17,16 +17,16 @@ import {
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
 import type { Statements } from './database.ts';
 
-// Holds and floors as they stand beside the keys. Who changes them, or goes by them, has the vault's lock.
+// Holds and floors in the vault. A caller that changes them, or decides by them, must hold the vault's lock.
 
-/** @returns false for one that was to be new, where another stands under its id */
+/** @returns false if the hold must be new, but there is another one with its id */
 export async function putHold(sql: Statements, hold: VaultHold, isNew: boolean): Promise<boolean> {
   const { holdId, containerRid, scope, placedAtMs } = hold;
   if (isNew) {
     const [standing] = await readHoldRows(sql, 'hold_id = $1', [holdId]);
     if (standing !== undefined && isOfAnother(standing, hold)) return false;
   }
-  // Lives are rows of their own, so that a hold on a million of them costs a look-up, not a scan.
+  // Each held life has its own row, so that a hold on a million lives costs a look-up, not a scan.
   const kept: HoldScope = scope.kind === 'lives' ? { kind: 'lives', streams: [] } : scope;
   await sql.query('DELETE FROM epitaph_vault.held_lives WHERE hold_id = $1', [holdId]);
   await sql.query(
@@ -44,7 +44,7 @@ export async function putHold(sql: Statements, hold: VaultHold, isNew: boolean):
   return true;
 }
 
-/** @param placedAtMs only one that was placed then */
+/** @param placedAtMs if given, the hold is only removed if it was placed at this time */
 export async function removeHold(sql: Statements, holdId: string, placedAtMs: number | undefined): Promise<void> {
   const removed = await sql.query(
     'DELETE FROM epitaph_vault.holds WHERE hold_id = $1 AND ($2::bigint IS NULL OR placed_at = $2) RETURNING hold_id',
@@ -81,10 +81,10 @@ async function readHoldRows(sql: Statements, where: string, values: readonly str
   });
 }
 
-/** What a hold covers is not known any more of one that damage has made unreadable: it is all of its container then. */
+/** The scope of a hold whose own scope is unreadable because of damage: it covers its whole container. */
 const wholeContainer = (containerRid: string): HoldScope => ({ kind: 'container', containerRid });
 
-/** Undefined for what damage has made unreadable. */
+/** The scope of a hold; undefined if it is unreadable because of damage. */
 function readScope(stored: string): HoldScope | undefined {
   const scope = (parsedJson(stored) ?? {}) as Readonly<Record<string, unknown>>;
   const { kind, prefix, prefixes } = scope;
@@ -130,14 +130,14 @@ export async function readFloors(sql: Statements): Promise<ReadonlyMap<string, C
   return floors;
 }
 
-/** The holds on each of some lives. All that are on their containers are read, and asked once each. */
+/** Returns a function that finds the holds on a life. All holds on the lives' containers are read once for it. */
 export async function readHolds(sql: Statements, streams: readonly string[]): Promise<(stream: string) => string[]> {
   const containers = new Set(streams.map((stream) => stream.slice('item-'.length, stream.indexOf('.'))));
   const byPrefix = new Map<string, Set<string>>();
   const byLife = new Map<string, string[]>();
   const lengths = new Set<number>();
   for (const { hold_id, container, scope } of await sql.query<{ hold_id: string; container: string; scope: string }>(
-    // Its id begins with its container, too: damage of either lets nothing go.
+    // A hold's id also begins with its container. So if one of the two is damaged, the hold is still found.
     `SELECT hold_id, container, scope FROM epitaph_vault.holds
      WHERE container = ANY ($1::text[]) OR split_part(hold_id, ' ', 1) = ANY ($1::text[])`,
     [[...containers]],
@@ -162,7 +162,7 @@ export async function readHolds(sql: Statements, streams: readonly string[]): Pr
   };
 }
 
-/** What becomes of the keys of some lives that are there: which of them a hold or a floor covers, as of this transaction. */
+/** Returns a function that decides about the key of a life: refused if a hold or a floor covers it, in the state of this transaction. */
 export async function readVerdicts(
   sql: Statements,
   requests: readonly DestroyRequest[],

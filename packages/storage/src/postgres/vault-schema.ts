@@ -1,6 +1,6 @@
 import type { Schema } from './schema.ts';
 
-/** The key vault. Keys are in the tree that key-tree.ts describes; only the root's key is wrapped by the master key. */
+/** The key vault. Keys are in a tree, which key-tree.ts explains. Of the tree, only the root's key is wrapped with the master key. */
 export const vaultSchema: Schema = {
   name: 'epitaph_vault',
   what: 'key vault',

@@ -5,7 +5,7 @@ import { withUnreadableData } from '@epitaph/core/upcast.ts';
 import type { EventRow } from './log-writer-jobs.ts';
 import { uuidOfHex } from './uuid-bytes.ts';
 
-/** An event as its row is read. */
+/** The columns of an event's row, in the form in which they are read. */
 export type EventColumns = readonly [
   position: number,
   stream: string,
@@ -17,16 +17,16 @@ export type EventColumns = readonly [
   actor: number,
   shape: number,
   data: string,
-  /** The UUIDs of the event, its correlation and, if another, its causation: 32 hexadecimal digits each. */
+  /** The UUIDs of the event, of its correlation and, if it differs, of its causation: 32 hexadecimal digits each. */
   ids: string,
   body?: Uint8Array | null,
 ];
 
-/** As {@link EventColumns}. Each column that is read takes its time, and one of bytes thrice that of a text. */
+/** The columns of {@link EventColumns} in SQL. Each column takes time to read, a column of bytes three times as much as a text. */
 export const FACTS = `position, stream, revision, previous, type, version, at, actor, shape, data,
   lower(hex(id) || hex(correlation) || ifnull(hex(causation), ''))`;
 
-/** The words of the log, looked up again when one turns up that the writer has added meanwhile. */
+/** The words of the log. They are read again when an event has one that the writer has added meanwhile. */
 export class Words {
   readonly #statement: StatementSync;
   readonly #texts = new Map<number, string>();
@@ -38,7 +38,7 @@ export class Words {
     this.#statement = statement;
   }
 
-  /** The number of a word, or the word itself while it has none that is known here. */
+  /** The number of a word, or the word itself if its number is not known here yet. */
   number(text: string): number | string {
     const number = this.#numbers.get(text);
     if (number !== undefined) return number;
@@ -46,7 +46,7 @@ export class Words {
     return text;
   }
 
-  /** To be called after an append: the words that it has added are known from here on. */
+  /** Must be called after an append, to learn the words that it has added. */
   learn(): void {
     if (!this.#unknown) return;
     this.#unknown = false;
@@ -105,13 +105,13 @@ export function toRow(event: NewEvent, blobs: Uint8Array[], words: Words): Event
   ];
 }
 
-/** What stands for a word that is lost. */
+/** Replaces a word that is lost. */
 const UNKNOWN = 'unknown';
 const NOTHING: Readonly<Record<string, unknown>> = {};
 
 /**
- * The event of a row. A damaged one is told to whoever asks for its data, and holds up nobody who reads past it: SQLite does
- * not notice when the disk gives other bytes than were written.
+ * Makes the event of a row. SQLite does not notice if the disk returns other bytes than were written. So a damaged event does not fail
+ * here, but when its data are used: readers of other events are not affected.
  */
 export function fromRow(row: EventColumns, words: Words): RecordedEvent {
   const [position, stream, revision, , typeNumber, version, at, actorNumber, shape, data, ids, body] = row;

@@ -2,10 +2,11 @@ import { closeSync, constants, fchmodSync, fchownSync, fstatSync, openSync, stat
 import { dirname } from 'node:path';
 
 /**
- * Gives what root makes in another user's folder to that user, whose store could not open it otherwise. Where that is
- * not possible, as over NFS, where root is nobody in particular, it stays root's.
+ * Gives a file that root makes in another user's folder to that user, whose store could not open it otherwise. If that is not possible,
+ * as over NFS, where root has no special rights, the file stays root's.
  *
- * It is that user who says what is in the folder: a link to a file of root's elsewhere is given to nobody.
+ * The user controls the folder, and could put a link to one of root's files there. So links are not followed, and files with several
+ * names are left alone.
  */
 export function giveToFolderOwner(file: string): void {
   if (process.geteuid?.() !== 0) return;
@@ -15,8 +16,8 @@ export function giveToFolderOwner(file: string): void {
 }
 
 /**
- * Takes from all but its owner what they may do with a file that a version of before 2026-11-23 has made, which left it
- * to the user's umask. To be called before SQLite has it open, whose locks go when any handle of the process is closed.
+ * Removes all permissions on a file except its owner's: versions before 2026-11-23 left them to the umask. Must be called before SQLite
+ * opens the file, since closing any handle of a file releases the locks that the process has on it.
  */
 export function keepFromOthers(file: string): void {
   withFile(file, (handle) => {
@@ -25,7 +26,7 @@ export function keepFromOthers(file: string): void {
   });
 }
 
-/** Does something to a file under no other name, if it can be done. */
+/** Changes a file, if that is possible and the file has no other name. */
 function withFile(file: string, change: (handle: number) => void): void {
   try {
     const handle = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW);
@@ -35,6 +36,6 @@ function withFile(file: string, change: (handle: number) => void): void {
       closeSync(handle);
     }
   } catch {
-    // It is not there, or stays as it is.
+    // The file does not exist, or can't be changed.
   }
 }

@@ -1,4 +1,4 @@
-/** Positions between two of a log, with a bit for each that has no event: what damage has left, and what truncation has. */
+/** A range of positions of a log, with a bit for each position that has no event, because of damage or truncation. */
 export class MissingPositions {
   readonly #after: number;
   readonly #bits: Uint8Array;
@@ -18,7 +18,7 @@ export class MissingPositions {
     return index >= 0 && ((this.#bits[index >>> 3] ?? 0) & (1 << (index & 7))) !== 0;
   }
 
-  /** Adds the positions up to one, and after another, that are not among those which are there. */
+  /** Adds the positions after `after` and up to `upTo`, except those in `there`. */
   add(after: number, upTo: number, there: readonly number[]): void {
     let next = 0;
     for (let position = after + 1; position <= upTo; position++) {

@@ -2,7 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { openForWriting } from './database.ts';
 import { VAULT_MIGRATIONS, VAULT_SCHEMA, VAULT_SCHEMA_VERSION } from './schema.ts';
 
-/** Opens the key vault's file for writing: whoever changes keys, what was there before must not stay in the file. */
+/** Opens the key vault's file for writing, with `secure_delete`: former bytes of changed keys must not stay in the file. */
 export function openVault(file: string, synchronous: 'FULL' | 'OFF' = 'FULL'): DatabaseSync {
   return openForWriting({
     file,

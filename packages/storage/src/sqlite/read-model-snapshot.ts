@@ -4,7 +4,7 @@ import type { PartDigest, ReadModelSnapshot } from '@epitaph/projections/read-mo
 import { PartDigests } from '../part-digests.ts';
 import { openForReading } from './database.ts';
 
-/** The tables that are digested, what orders their rows, and something before the first of them. */
+/** The digested tables, the columns that order their rows, and a place before the first row. */
 const DIGESTED_TABLES = [
   ['databases', 'number', [0]],
   ['containers', 'number', [0]],
@@ -15,7 +15,7 @@ const DIGESTED_TABLES = [
   ['ended', 'container, partition_key, id, life', [0, '', '', 0]],
   ['disappearances', 'position', [0]],
 ] as const;
-/** Rows digested at a time: it takes about a millisecond. */
+/** How many rows are digested at a time. This takes about a millisecond. */
 const DIGESTED_ROWS = 500;
 
 interface DigestedPiece {
@@ -24,12 +24,12 @@ interface DigestedPiece {
   readonly text: Uint8Array;
 }
 
-/** A read transaction on a connection of its own: what is written meanwhile it doesn't see. */
+/** A read transaction on a separate connection. It does not see later writes. */
 export class SqliteReadModelSnapshot implements ReadModelSnapshot {
   readonly #database: DatabaseSync;
 
   constructor(file: string) {
-    // It is read through once, in order.
+    // A small cache is enough, since each page is read once.
     this.#database = openForReading(file, { cacheKiB: 2_048 });
     // SQLite takes the snapshot at the first read.
     this.#database.exec('BEGIN; SELECT position FROM checkpoint');
@@ -51,14 +51,14 @@ export class SqliteReadModelSnapshot implements ReadModelSnapshot {
     return parts.done();
   }
 
-  /** SQLite makes one text of the rows of each part: fetched row by row they would take several times as long. */
+  /** Makes SQLite concatenate the rows of each part to one text: fetching row by row would take several times as long. */
   #digestOf(table: string, order: string) {
     const info = this.#database.prepare(`PRAGMA table_info(${table})`).all() as { name: string; type: string }[];
-    // JSON has no bytes.
+    // JSON can't represent bytes, so they are converted to hexadecimal.
     const columns = info.map(({ name, type }) => (type === 'BLOB' ? `hex(${name})` : name));
     const part = columns.includes('container') ? 'container' : 'NULL';
     const behind = `FROM ${table} WHERE (${order}) > (${order.replaceAll(/\w+/g, '?')}) ORDER BY ${order}`;
-    /** The last row of a piece, when it is full. */
+    /** Selects the last row of a piece, if the piece is full. */
     const ends = this.#database.prepare(`SELECT ${order} ${behind} LIMIT 1 OFFSET ${DIGESTED_ROWS - 1}`);
     ends.setReturnArrays(true);
     return {

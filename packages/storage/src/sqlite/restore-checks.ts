@@ -17,9 +17,10 @@ export function assertTogether(log: LogManifest | ServerLog, vault: VaultManifes
 }
 
 /**
- * Times of the manual clock are no real ones: there a copy has lapsed by the latest time that is on record.
+ * Refuses a copy of the keys that has lapsed. Times of the manual clock are not real ones. So with that clock, the latest recorded time
+ * decides.
  *
- * @param recordedMs that time
+ * @param recordedMs the latest recorded time, in milliseconds
  */
 export function assertNotLapsed(
   { lapsesAtMs }: VaultManifest,
@@ -37,7 +38,7 @@ function hasManualClock(folder: string): boolean {
   try {
     return readFacts(folder)?.clock === 'manual';
   } catch {
-    // Whether all files are there and whole is looked at after this.
+    // Missing and damaged files are reported by a later check.
     return false;
   }
 }
@@ -70,8 +71,8 @@ function assertItsLog({ id, name }: ServerLog, vault: VaultManifest): void {
 }
 
 /**
- * Reads the ledger to its end. Its chain must hold, and pass through every head that the operator or the backup
- * remembers.
+ * Reads the ledger to its end. Its chain of hashes must be intact, and contain every head that was given by the operator or is recorded
+ * in the backup.
  */
 export async function assertWhole(
   { ledger, ledgerHead }: RestoreOptions,

@@ -37,14 +37,14 @@ export const LOG_SCHEMA = `
   INSERT INTO streams_as_of VALUES (1, 0);
 `;
 
-/** Events at the end of a log in the folder by which it is judged whether a vault is an older copy. */
+/** So many of the last events of a log in the folder are used to find out whether the vault is an older copy. */
 export const JUDGED_EVENTS = 1_000;
 
-/** Spare keys in a batch. */
+/** How many spare keys a batch has. */
 export const SPARE_KEYS = 512;
-/** Of what a batch begins with, in bytes. */
+/** Length of the header of a batch, in bytes. */
 export const SPARE_HEAD_BYTES = 16;
-/** Room for so many: one in use, one that follows, and what is left of those before. */
+/** Slots for batches: one in use, the next one, and the rest of former ones. */
 export const SPARE_SLOTS = [0, 1, 2, 3] as const;
 const SPARE_BATCH_BYTES = SPARE_HEAD_BYTES + SPARE_KEYS * KEY_BYTES + GCM_OVERHEAD_BYTES;
 const SPARE_BATCHES_TABLE = `
@@ -67,7 +67,7 @@ const HOLD_INDEXES = `
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX held_prefixes_by_hold ON held_prefixes (hold_id);
 `;
-/** The key vault: in a file of its own, so that a copy of the log holds nothing that can be read. */
+/** The key vault. It is in a file of its own, so that a copy of the log contains nothing that can be read. */
 export const VAULT_SCHEMA_VERSION = 5;
 export const VAULT_SCHEMA = `
   -- Rows are only appended, zeros for a key that is to be stored later, and a destroyed key is overwritten in place by
@@ -96,7 +96,7 @@ export const VAULT_SCHEMA = `
   ${HOLD_INDEXES}
   ${SPARE_BATCHES_TABLE}
 `;
-/** What leads from each older version to the next, from version 1 on. */
+/** Statements that migrate each older version to the next one, from version 1 on. */
 export const VAULT_MIGRATIONS: readonly string[] = [
   'CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT',
   `${HOLD_INDEXES}
@@ -108,13 +108,13 @@ export const VAULT_MIGRATIONS: readonly string[] = [
       UNION SELECT hold_id, value FROM holds, json_each(scope, '$.prefixes') WHERE scope ->> '$.kind' = 'stream-prefixes'
     )`,
   SPARE_BATCHES_TABLE,
-  // With events of scripts, which older versions can't read.
+  // Since this version the log may have events of scripts, which older programs can't read. So they must refuse the vault.
   '',
 ];
 
 /**
- * The read models. Rebuildable from the log at any time: a file of an older schema is thrown away and projected
- * again at the next start, so whatever changes here, or in the states that are kept as JSON, raises the number.
+ * The read models. They can be rebuilt from the log at any time: a file of an older schema is deleted, and built again at the next
+ * start. So raise this number after any change here, or in the states that are stored as JSON.
  */
 export const READ_MODEL_SCHEMA_VERSION = 15;
 export const READ_MODEL_SCHEMA = `
@@ -218,7 +218,7 @@ export const READ_MODEL_SCHEMA = `
   CREATE TABLE log_marks (at INTEGER NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (at, position)) STRICT, WITHOUT ROWID;
 `;
 
-/** The tree over the permanent facts, in tiles of 256 hashes. Made from the log, and thrown away like the read models. */
+/** The tree of the permanent facts, in tiles of 256 hashes. It is made from the log, and deleted like the read models. */
 export const PROOF_SCHEMA_VERSION = 1;
 export const PROOF_SCHEMA = `
   CREATE TABLE proof (
@@ -237,12 +237,12 @@ export const PROOF_SCHEMA = `
   CREATE INDEX tiles_by_position ON tiles (level, first_position);
 `;
 
-/** The owner of a key that is yet to be stored. */
+/** The owner in the row of a key that is not stored yet. */
 export const NOBODY = `zeroblob(${OWNER_BYTES})`;
 
 export const LAST_KEY_ID = 'SELECT coalesce(max(id), 0) AS last FROM keys';
 
-/** The holds on a stream, each once. */
+/** Selects the holds on a stream, each once. */
 export const HOLDS_ON_STREAM = `
   WITH RECURSIVE lengths (of) AS (
     SELECT min(length) FROM held_prefixes

@@ -4,35 +4,35 @@ import type { AddSpareKeysJob, RemoveSpareKeysJob } from './log-writer-jobs.ts';
 import { SPARE_KEYS } from './schema.ts';
 import type { Writer } from './writer.ts';
 
-/** Keys with numbers that follow each other. */
+/** Spare keys with consecutive ids. */
 interface SpareBatch {
   readonly first: number;
-  /** One after the other; those that were taken are overwritten. */
+  /** The keys, one after the other. Those that were taken are overwritten. */
   readonly keys: Buffer;
   left: number;
 }
 
 interface SpareStockOptions {
   readonly writer: Writer;
-  /** Takes so many numbers of keys for good, and answers the first. */
+  /** Reserves so many consecutive key ids, and returns the first. */
   readonly takeNumbers: (count: number) => number;
-  /** Told of spare keys that were taken and have rows of their own now, by their numbers. */
+  /** Called with the ids of spare keys that were taken and have rows of their own now. */
   readonly onSettled: (keyIds: readonly number[]) => void;
 }
 
-/** Keys that are stored and have no lives yet. */
+/** The spare keys in memory: they are stored, but have no lives yet. */
 export class SpareStock {
   readonly #options: SpareStockOptions;
-  /** The one in use first. */
+  /** The first batch is the one in use. */
   readonly #batches: SpareBatch[] = [];
-  /** What asks for a batch, and gets it unless all were given up meanwhile. */
+  /** Identifies the request for a batch that is under way. Its batch is not used if {@link remove} was called meanwhile. */
   #coming: object | undefined;
 
   constructor(options: SpareStockOptions) {
     this.#options = options;
   }
 
-  /** A key, whose bytes are to be overwritten once it is made of them; undefined where none is left. */
+  /** Takes a key; undefined if none is left. The caller must overwrite the bytes after use. */
   take(): { readonly keyId: number; readonly bytes: Buffer } | undefined {
     if (this.#batches[0]?.left === 0) this.#batches.shift();
     const [batch] = this.#batches;
@@ -41,7 +41,7 @@ export class SpareStock {
     return { keyId: batch.first + at, bytes: batch.keys.subarray(at * KEY_BYTES, (at + 1) * KEY_BYTES) };
   }
 
-  /** Has more stored when half a batch is left. */
+  /** Requests another batch if less than half a batch is left. */
   restock(): void {
     const left = this.#batches.reduce((sum, batch) => sum + batch.left, 0);
     if (this.#coming !== undefined || left > SPARE_KEYS / 2) return;
@@ -61,15 +61,15 @@ export class SpareStock {
         onSettled(settled);
         end(true);
       },
-      // A key that is made meanwhile is stored alone, and whoever needs it is told why that fails.
+      // Until there are spare keys again, each key is stored by itself, and that reports the error to its caller.
       () => end(false),
     );
   }
 
   /**
-   * Gives all of them up, in the file too.
+   * Removes all spare keys, also from the file.
    *
-   * @param tellWhoseTheyAre hands over to the writer whose those are that were taken
+   * @param tellWhoseTheyAre must tell the writer which lives the taken keys belong to
    */
   async remove(tellWhoseTheyAre: () => void): Promise<void> {
     this.wipe();
@@ -79,7 +79,7 @@ export class SpareStock {
     this.#options.onSettled(await this.#options.writer.submit<number[]>(job));
   }
 
-  /** Overwrites in memory those that are left. */
+  /** Overwrites the remaining keys in memory. */
   wipe(): void {
     for (const { keys } of this.#batches.splice(0)) keys.fill(0);
   }

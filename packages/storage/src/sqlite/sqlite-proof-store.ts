@@ -6,7 +6,7 @@ import { sqliteCodeOf, sqliteCodes } from './failures.ts';
 import { PROOF_SCHEMA, PROOF_SCHEMA_VERSION } from './schema.ts';
 import { failureOutcome, StorageFault } from './writer.ts';
 
-/** The tree of permanent facts in a SQLite file. Written a batch at a time, on the thread that asks. */
+/** The tree of permanent facts in a SQLite file. It is written in batches, on the calling thread. */
 export class SqliteProofStore implements ProofStore {
   readonly #database: DatabaseSync;
   readonly #file: string;
@@ -28,7 +28,7 @@ export class SqliteProofStore implements ProofStore {
     try {
       this.#sql = prepare(this.#database);
     } catch (error) {
-      // A table is missing, for the schema is known by now.
+      // The version of the schema is right, so a table is missing.
       this.#database.close();
       throw this.#damaged((error as Error).message);
     }
@@ -69,7 +69,7 @@ export class SqliteProofStore implements ProofStore {
 
   tile(level: number, number: number): Tile | undefined {
     const tile = this.#read(() => this.#sql.tile.get(level, number)) as Tile | undefined;
-    // The last one of a level may be none yet; of what is lost of that the tree itself takes note.
+    // The last tile of a level may not exist yet. If it is lost, the tree itself notices that.
     if (tile === undefined && number < Math.floor(this.state().size / TILE_HASHES ** (level + 1))) {
       throw this.#damaged(`tile ${number} of level ${level} is lost`);
     }
@@ -99,7 +99,7 @@ export class SqliteProofStore implements ProofStore {
   }
 }
 
-/** What the disk or SQLite has thrown, with what to do about it. */
+/** Converts an error of SQLite or the disk to one that says what to do. */
 function failed(error: unknown, file: string): unknown {
   const outcome = failureOutcome(error, `delete ${file}, with its -wal and -shm files: it is made again from the log`);
   return outcome.ok ? error : new StorageFault(outcome.failure);

@@ -1,31 +1,31 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
 
-/** A life by one of its writes, and how far into the log that is. */
+/** A life, found by one of its writes; the position of the write, and the log's head. */
 export interface WrittenLife {
-  /** Undefined where the event is damaged. */
+  /** Undefined if the event is damaged. */
   readonly keyId: number | undefined;
   readonly stream: string;
   readonly position: number;
   readonly head: number;
 }
 
-/** What an event of the log says of a key: that a life is written with it, or that it was destroyed. */
+/** A key in an event of the log: the event is a write of its life, or records that it was destroyed. */
 interface LoggedKey extends WrittenLife {
   readonly isDestroyed: boolean;
 }
 
-/** Every life that the log in a file has a body of after a position; once for each body. */
+/** Every life that has a body in the log after a position, once for each body. */
 export function* livesIn(log: DatabaseSync, after = 0): Generator<WrittenLife> {
   for (const key of keysIn(log, { after })) if (!key.isDestroyed) yield key;
 }
 
-/** The keys of which the last events of the log in a file tell, so many at most. */
+/** The keys in the last events of the log, which are at most the given number. */
 export function lastKeysIn(log: DatabaseSync, events: number): Generator<LoggedKey> {
   return keysIn(log, { after: headOf(log) - events, type: numberOf(log, 'ItemPurged') });
 }
 
-/** @param type the word for what says that a key was destroyed; by default only what has a body is looked at */
+/** @param type the number of the type of events that record the destruction of a key. By default only events with a body are read */
 function* keysIn(
   log: DatabaseSync,
   { after, type = -1 }: { after: number; type?: number | undefined },
@@ -51,7 +51,7 @@ function* keysIn(
     const { stream, position, destroyed } = row;
     const [names, values] = [words.get(row.shape), parsedJson(row.data)];
     const keyId: unknown = Array.isArray(names) && Array.isArray(values) ? values[names.indexOf('key')] : undefined;
-    // What a key is told by is left to those who look: one passed over in silence would be taken for one that nobody uses.
+    // A damaged event is yielded too, without a key id. If it were skipped, its key would be taken for one that nobody uses.
     yield {
       keyId: typeof keyId === 'number' ? keyId : undefined,
       stream,
