@@ -10,7 +10,7 @@ import {
 } from 'quickjs-emscripten-core';
 import { MAX_SAID } from './limits.ts';
 
-/** What is used of it here: the types of Node.js have it not. */
+/** The part of WebAssembly's API that is used here. The types of Node.js lack it. */
 declare const WebAssembly: {
   readonly Memory: {
     new (pages: { readonly initial: number; readonly maximum: number }): WasmMemory;
@@ -23,22 +23,22 @@ interface WasmMemory {
   grow: (pages: number) => number;
 }
 
-/** Its types are those of a module in CommonJS, which it is not. */
+/** The package's types describe a CommonJS module, but it is an ES module. */
 const variant = importedVariant as unknown as QuickJSSyncVariant;
 
-/** Of the engine's own stack. The host's, which it uses as well, is met first by texts that are nested deep: an error, too. */
+/** The size of the engine's own stack. Deeply nested texts overflow the host's stack first, which the engine uses as well. */
 const STACK_BYTES = 256 * 1024;
 const WASM_PAGE = 64 * 1024;
 const BLANK_PAGE = Buffer.alloc(WASM_PAGE);
-/** What the engine's module is made for at least. */
+/** The least memory that the engine's module requires. */
 const INITIAL_PAGES = 256;
-/** Jobs of promises between two glances at the clock. */
+/** How many jobs of promises are executed before the time is checked. */
 const JOBS = 1_000;
 
-/** What work in an engine that had just been started has changed in its memory: bytes, and where they are. */
+/** The changes that some work makes in the memory of an engine that was just started: offsets and bytes. */
 export type Changes = readonly { readonly at: number; readonly bytes: Uint8Array }[];
 
-/** The engine can't go on: its time is up, or it is broken. */
+/** The engine can't continue: its time or memory is used up, or it has failed. */
 export class EngineStopped extends Error {
   readonly reason: 'out-of-time' | 'out-of-memory' | 'failed';
 
@@ -48,10 +48,10 @@ export class EngineStopped extends Error {
   }
 }
 
-/** The script has thrown, or its text is no program. */
+/** The script has thrown an error, or its text is no valid program. */
 export class ScriptError extends Error {
   readonly thrown: QuickJSHandle;
-  /** True where its text does not come to a function. */
+  /** True if the script's text does not define a function. */
   isOfText = false;
 
   constructor(thrown: QuickJSHandle) {
@@ -61,8 +61,8 @@ export class ScriptError extends Error {
 }
 
 /**
- * QuickJS in WebAssembly, for one run. It is given no function of the host: texts go in, texts come out. So there is nothing in it by
- * which a script could reach further.
+ * QuickJS in WebAssembly, for one run. It gets no function of the host: only texts are passed in and out. So a script has nothing by
+ * which it could access anything outside of the engine.
  */
 export class Engine {
   readonly #runtime: QuickJSRuntime;
@@ -82,8 +82,8 @@ export class Engine {
       if (performance.now() >= this.#until) this.#isInterrupted = true;
       return this.#isInterrupted || this.#isFull;
     });
-    // The engine's own limit counts next to nothing in WebAssembly. And a script can't go on after it has met this one: the calls into
-    // the engine have to find memory, too.
+    // QuickJS's own memory limit counts almost nothing in WebAssembly, so the growth of the memory is limited here. A script can't
+    // continue after it has reached this limit, since calls into the engine need memory too.
     const { grow } = WebAssembly.Memory.prototype;
     memory.grow = (pages) => {
       try {
@@ -96,10 +96,10 @@ export class Engine {
   }
 
   /**
-   * @param code of the engine, compiled: an instance of it is made, so that nothing of another run is there
-   * @param wasmMemory blank
-   * @param changes what some work has come to in another engine, and comes to in this one without being done: all that an engine knows is
-   *   in its memory, and in that all are alike when they have just been started, but for where their random numbers begin
+   * @param code the compiled module of the engine. A new instance of it is made, so that nothing of another run is there
+   * @param wasmMemory memory that is all zeros
+   * @param changes the changes that some work has made in another engine. Applying them has the same effect as that work: an engine's whole
+   *   state is in its memory, and all engines are the same after the start, except for the seed of their random numbers
    */
   static async start(code: object, wasmMemory: WasmMemory, changes: Changes = []): Promise<Engine> {
     const silent: object = { print: () => {}, printErr: () => {} };
@@ -116,10 +116,10 @@ export class Engine {
   }
 
   /**
-   * Its memory, blank, for another engine; this one can't be used any more. Memory that is new each time is work for the system, and has
-   * the garbage collected all the time: it took most of what a short script did.
+   * Returns the memory, all zeros, for another engine. This engine can't be used any more. To allocate new memory each time is expensive for
+   * the operating system, and causes many garbage collections: this took most of the time of a short script.
    *
-   * @returns undefined where it has grown, as it can't become smaller again
+   * @returns undefined if the memory has grown, since it can't shrink again
    */
   leaveMemory(): WasmMemory | undefined {
     if (this.#memory.buffer.byteLength > INITIAL_PAGES * WASM_PAGE) return undefined;
@@ -127,7 +127,7 @@ export class Engine {
     return this.#memory;
   }
 
-  /** What some work in an engine that has just been started changes in its memory, which must not grow by it. */
+  /** Does some work in an engine that was just started, and returns the changes in its memory. The memory must not grow by it. */
   changesBy(work: () => void): Changes {
     const pages = this.#pages();
     const before = pages.map((page) => (page.equals(BLANK_PAGE) ? BLANK_PAGE : Buffer.alloc(WASM_PAGE, page)));
@@ -140,19 +140,19 @@ export class Engine {
     return Array.from({ length: INITIAL_PAGES }, (_, index) => Buffer.from(buffer, index * WASM_PAGE, WASM_PAGE));
   }
 
-  /** Sets its time: after so many milliseconds what runs is ended, at the next loop or call. */
+  /** Sets the time limit, in milliseconds. After it, the running program is stopped at the next loop or call. */
   allow(timeMs: number): void {
     this.#until = performance.now() + timeMs;
     this.#workedMs = 0;
     this.#isInterrupted = false;
   }
 
-  /** Milliseconds that it has computed since. */
+  /** The computing time since {@link allow}, in milliseconds. */
   get workedMs(): number {
     return this.#workedMs;
   }
 
-  /** What a program comes to. */
+  /** Runs a program, and returns its value. */
   run(program: string, file: string): QuickJSHandle {
     return this.#work(() => {
       const result = this.#context.evalCode(program, file, { type: 'global' });
@@ -169,7 +169,7 @@ export class Engine {
     });
   }
 
-  /** All that promises have to do. What is thrown there has become a promise's own, and is nobody else's. */
+  /** Runs all pending jobs of promises. Errors thrown in them have rejected promises, and are not reported here. */
   runJobs(): void {
     this.#work(() => {
       while (this.#runtime.hasPendingJob()) {
@@ -188,12 +188,12 @@ export class Engine {
     return this.#context.typeof(value) === 'function';
   }
 
-  /** Ends at the first U+0000, which no JSON text has in it. */
+  /** Passes a text into the engine. It ends at the first U+0000, which no JSON text contains. */
   given(text: string): QuickJSHandle {
     return this.#guard(() => this.#context.newString(text));
   }
 
-  /** @returns undefined for anything but a text */
+  /** Reads a text from the engine; undefined if the value is not a text. */
   text(value: QuickJSHandle): string | undefined {
     return this.#guard(() => {
       if (this.#context.typeof(value) !== 'string') return undefined;
@@ -205,7 +205,7 @@ export class Engine {
 
   #work<T>(work: () => T): T {
     const startedAt = performance.now();
-    // Even where what would be done is too short for the engine to ask.
+    // Checked here too: the work may be too short for the engine to check the time.
     if (startedAt >= this.#until) throw new EngineStopped('out-of-time');
     try {
       return this.#guard(work);
@@ -214,7 +214,7 @@ export class Engine {
     }
   }
 
-  /** What comes of it counts only where the engine was not stopped on the way. */
+  /** Does some work. Its result is only returned if the engine was not stopped meanwhile. */
   #guard<T>(work: () => T): T {
     try {
       const result = work();
@@ -223,7 +223,7 @@ export class Engine {
     } catch (error) {
       this.#checkStopped();
       if (error instanceof ScriptError || error instanceof EngineStopped) throw error;
-      // The host's stack, by texts that are nested too deep for it.
+      // The host's stack has overflowed, because of a text that is nested too deeply.
       if (error instanceof RangeError) throw new EngineStopped('failed', 'stack overflow');
       throw new EngineStopped('failed', error instanceof Error ? error.message : String(error));
     }
@@ -235,7 +235,7 @@ export class Engine {
   }
 }
 
-/** No more than has changed: what is beside it may be another engine's own. */
+/** The changed bytes of a page, without their neighbours, which may differ in another engine. */
 function changesIn(page: Buffer, before: Buffer): { at: number; bytes: Uint8Array }[] {
   const [now, then] = [wordsOf(page), wordsOf(before)];
   const changes: { at: number; bytes: Uint8Array }[] = [];

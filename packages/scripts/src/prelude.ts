@@ -1,8 +1,9 @@
 /*
- * What runs in the engine before a script. The texts of these functions are handed over: each must do with what it is given and with what
- * the engine has. They keep what they need of it, as scripts may put something else in its place. Nothing hangs on it but what scripts
- * see: whatever comes out of an engine is checked (messages.ts). There are no templates, as the engine makes those by
- * `String.prototype.concat`, no taking apart of arrays and no loops by `of`, which go by their iterators.
+ * The code that runs in the engine before a script. The engine gets the texts of these functions, so each may use only its parameters and
+ * the engine's globals. They keep their own references to the globals that they need, as scripts may replace these. The store's safety
+ * does not depend on this code: everything that comes out of an engine is checked (messages.ts). The code has no template literals, since
+ * the engine makes these by `String.prototype.concat`; and no destructuring of arrays and no `for … of`, which use the arrays' iterators.
+ * Scripts may have replaced these too.
  */
 
 import type * as allLimits from './limits.ts';
@@ -18,7 +19,7 @@ interface Described {
   readonly number?: number;
 }
 
-/** For scripts and functions. */
+/** The basics for scripts and for user-defined functions. */
 export function basics(limits: Limits) {
   const { construct, ownKeys } = Reflect;
   const apply: (f: Any, self: unknown, args: ArrayLike<unknown>) => unknown = Reflect.apply;
@@ -27,7 +28,7 @@ export function basics(limits: Limits) {
   const text = String;
   const NativeError = Error;
 
-  // Methods as functions of what they are called on.
+  // Methods as functions whose first parameter is `this`.
   const { bind, call } = Function.prototype;
   const uncurried: <Self, Args extends unknown[], Result>(
     method: (this: Self, ...args: Args) => Result,
@@ -55,7 +56,7 @@ export function basics(limits: Limits) {
   let aheadMs = 0;
   const now = (): number => realNow() + aheadMs;
 
-  /** From then on it is this time, and goes on from there. */
+  /** Sets the time of the engine's clock, which continues from there. */
   const setTime = (nowMs: string): void => {
     aheadMs = +nowMs - realNow();
     NativeDate.now = now;
@@ -82,7 +83,7 @@ export function basics(limits: Limits) {
     return frames;
   };
 
-  /** An error as clients are told of it, whatever was thrown. */
+  /** Describes an error for clients, whatever value was thrown. */
   const describe = (error: unknown): Described => {
     let told = 'an error that cannot be told';
     let frames = '';
@@ -101,7 +102,7 @@ export function basics(limits: Limits) {
       }
       if (isObject(error)) number = error['number'];
     } catch {
-      // What it told by then.
+      // A thrown value may throw when it is read. Then the text so far is used.
     }
     const whole = 'Exception = ' + told + '\r\nStack trace: ' + told + frames;
     return {
@@ -116,13 +117,13 @@ export function basics(limits: Limits) {
     limits,
     describeAsIs: describe,
     describe: (error: unknown) => stringify(describe(error)),
-    /** What there is before a program declares something. */
+    /** Remembers the globals that exist before a program declares any. */
     remember: (): void => {
       known = { __proto__: null };
       const keys = ownKeys(globalThis);
       for (let at = 0; at < keys.length; at++) known[keys[at] as string] = true;
     },
-    /** The first function that it has declared. */
+    /** The first function that the program has declared. */
     declared: (): unknown => {
       const keys = ownKeys(globalThis);
       for (let at = 0; at < keys.length; at++) {
@@ -145,7 +146,7 @@ export function basics(limits: Limits) {
   };
 }
 
-/** Calls functions by their places, in the order in which they were added. */
+/** Calls user-defined functions by their index, in the order in which they were added. */
 export function functionWorld({ apply, describeAsIs, limits, parse, stringify, NativeError }: Basics) {
   const functions: Any[] = [];
   const call = (calls: readonly (readonly [number, unknown[], number[]])[]): string => {
@@ -216,7 +217,7 @@ export function scriptWorld(
   type Rows = unknown[];
   type Settle = (error: Error | undefined, answer: Answer) => void;
   interface Asked {
-    /** JSON of it, without its body, which is JSON itself. */
+    /** The operation as JSON, without its body, which is JSON itself. */
     readonly operation: string;
     readonly body: string;
     readonly settle: Settle;
@@ -268,7 +269,7 @@ export function scriptWorld(
     }
   };
 
-  /** @returns false where nothing more is begun: the script should come to an end, and be called again for the rest */
+  /** @returns false if no further operation is accepted. The script should then end, and be called again for the rest */
   const ask = (operation: object, settle: Settle, body = ''): boolean => {
     if (failed !== undefined || isEnding) return false;
     if (asked >= limits.MAX_OPERATIONS || realNow() - startedAt > settings.timeMs * 0.8) return false;
@@ -280,7 +281,7 @@ export function scriptWorld(
     return true;
   };
 
-  // What is passed to the functions of the collection.
+  // The parameters of the collection's functions.
   const without = (link: string): string => {
     const from = link[0] === '/' ? 1 : 0;
     const to = link[link.length - 1] === '/' ? link.length - 1 : link.length;
@@ -316,7 +317,7 @@ export function scriptWorld(
     return json;
   };
 
-  /** Options may be left out. */
+  /** Reads options and callback. The options may be left out. */
   const readOptions = (options: unknown, callback: unknown): { options: Fields; callback: Any | undefined } => {
     const found = callback === undefined && typeof options === 'function' ? options : callback;
     const rest = found === options ? undefined : options;
@@ -329,7 +330,7 @@ export function scriptWorld(
     return { options: (rest ?? {}) as Fields, callback: (found ?? undefined) as Any | undefined };
   };
 
-  /** An option that is left out where it says nothing. */
+  /** Reads an option whose value is a text; undefined if it is missing or empty. */
   const textOption = (options: Fields, name: string, most: number): string | undefined => {
     const value = options[name];
     if (value === undefined || value === null || value === '') return undefined;
@@ -398,7 +399,7 @@ export function scriptWorld(
       const ifMatch = textOption(options, 'etag', limits.MAX_NAME);
       return ask(
         { __proto__: null, kind: 'delete', link: documentLink(link), ifMatch },
-        // Cosmos DB gives the options second, its documentation says third.
+        // Cosmos DB passes the options as the second argument; its documentation says the third.
         settleWith(callback, (answer) => [undefined, information(answer), information(answer)]),
       );
     },
@@ -509,7 +510,7 @@ export function scriptWorld(
     return f as Any;
   };
 
-  /** What each function of the API makes of its arguments, without options and callback: a step, and how many arguments that took. */
+  /** For each function of the API: makes a step from the arguments, without options and callback, and says how many arguments it took. */
   const STEPS: Readonly<Record<string, (...args: Rows) => { readonly step: Step; readonly taken: number }>> = {
     filter: (f) => {
       const keeps = functionArgument(f, 'filter');
@@ -532,7 +533,7 @@ export function scriptWorld(
     sortByDescending: (f) => ({ step: sorted(functionArgument(f, 'sortByDescending'), -1), taken: 1 }),
     unwind: (f, g) => {
       const inner = functionArgument(f, 'unwind');
-      // A callback in this place has options before it, so that the two can be told apart.
+      // The second argument is a result function, not the callback: a callback would have options before it.
       const made = typeof g === 'function' ? (g as Any) : undefined;
       const step = eachOf((row, into) => {
         const rows = apply(inner, undefined, [row]);
@@ -556,7 +557,7 @@ export function scriptWorld(
     return false;
   };
 
-  /** Where a page goes on: so many documents, or sorted rows, after the place that the store's continuation names. */
+  /** The start of a page: after the place of the store's continuation, and after so many more documents or sorted rows. */
   const placeOf = (continuation: string | undefined): { skip: number; from: string | undefined } => {
     if (continuation === undefined) return { skip: 0, from: undefined };
     const match = exec(/^(\d{1,9}):([^]*)$/, continuation);
@@ -759,7 +760,7 @@ export function scriptWorld(
   world['getContext'] = () => context;
   world['__'] = shortcut;
   world['console'] = { log: say };
-  // Numbers of errors by their names, which scripts compare with and throw.
+  // The numbers of errors by their names. Scripts compare with them and throw them.
   world['ErrorCodes'] = freeze({
     BadRequest: BAD_REQUEST,
     Forbidden: FORBIDDEN,
@@ -790,13 +791,13 @@ export function scriptWorld(
       guarded(() => {
         const args = kind === 'stored-procedure' ? (requestBody ?? []) : [];
         const result = apply(f, undefined, args as Rows);
-        // What an async function throws, it throws into its promise.
+        // An error that an async function throws rejects its promise.
         if (result instanceof NativePromise) void then(result, undefined, fail);
       });
     },
-    /** JSON of the next operation, or of null. */
+    /** The next operation as JSON; `null` if there is none. */
     next: (): string => first?.operation ?? 'null',
-    /** Of the same operation. */
+    /** The body of the same operation. */
     body: (): string => first!.body,
     answer: (answerText: string, body: string): void => {
       const { settle } = first!;

@@ -1,30 +1,30 @@
-/** A stored procedure or a trigger, and what it is run with. */
+/** A stored procedure or a trigger, and the input of its run. */
 export interface Script {
   readonly kind: 'stored-procedure' | 'pre-trigger' | 'post-trigger';
-  /** For messages. */
+  /** The script's name, for messages. */
   readonly name: string;
   /** The text of a function, as the client stored it. */
   readonly source: string;
   /** JSON text of an array: the arguments of a stored procedure. */
   readonly args?: string;
-  /** What `getSelfLink()` and `getAltLink()` of the collection give. */
+  /** The results of `getSelfLink()` and `getAltLink()` of the collection. */
   readonly collection: { readonly self: string; readonly alt: string };
-  /** What `getRequest()` gives a trigger; `body` is JSON text. */
+  /** The request that `getRequest()` returns in a trigger; `body` is JSON text. */
   readonly request?: {
     /** `Create`, `Replace`, `Upsert` or `Delete`. */
     readonly operationType: string;
     readonly body?: string;
     readonly values?: Readonly<Record<string, string>>;
   };
-  /** What `getResponse()` gives a post-trigger; `body` is JSON text. */
+  /** The response that `getResponse()` returns in a post-trigger; `body` is JSON text. */
   readonly response?: { readonly body?: string; readonly values?: Readonly<Record<string, string>> };
-  /** Whether what it says by `console.log` is kept. */
+  /** Whether the output of `console.log` is kept. */
   readonly logs: boolean;
 }
 
 /**
- * What a script asks of the collection. Bodies are JSON texts, and are valid. Links are as the script gave them: those of `_self`, or
- * `dbs/x/colls/y/docs/z`, and begin with one of the two links of the collection.
+ * An operation that a script requests from the collection. Bodies are valid JSON texts. Links are as the script gave them: a `_self`, or
+ * `dbs/x/colls/y/docs/z`. They begin with one of the two links of the collection.
  */
 export type ScriptOperation =
   | {
@@ -54,43 +54,46 @@ export type ScriptAnswer =
       readonly continuation?: string;
       readonly headers?: Readonly<Record<string, string>>;
     }
-  /** `status` is that of HTTP. A read with `ifNoneMatch` whose document is unchanged fails by 304, which the script is told as no failure. */
+  /**
+   * `status` is a status of HTTP. A read with `ifNoneMatch` of an unchanged document fails with 304, which is not reported to the script as
+   * a failure.
+   */
   | { readonly kind: 'failed'; readonly status: number; readonly message: string };
 
 export interface ScriptHost {
   /**
-   * Carries out one operation. Those of a run come one at a time, in the order in which the script asked, and none after the run has
-   * ended. What it throws ends the run, which is `stopped` then.
+   * Executes one operation. The operations of a run come one at a time, in the order in which the script has requested them, and none comes
+   * after the end of the run. If it throws, the run ends with `stopped`.
    */
   operate(operation: ScriptOperation): Promise<ScriptAnswer>;
 }
 
-/** Nobody wants it any more, or the host has thrown this. */
+/** The run was aborted by its caller, or the host has thrown this error. */
 interface Stopped {
   readonly kind: 'stopped';
   readonly error: unknown;
   readonly workedMs: number;
 }
 
-/** How it can go wrong that a script or function comes to its end. `busy`: too many wait for a thread, or the runner is closed. */
+/** Why a script or function could not finish. `busy`: too many are waiting for a thread, or the runner is closed. */
 export type Failure = 'out-of-time' | 'out-of-memory' | 'busy';
 
 export type ScriptOutcome =
   | {
       readonly kind: 'done';
-      /** JSON text of the response's body. That of a stored procedure is empty text if it was not set; of a post-trigger, there is none. */
+      /** JSON text of the response's body. A stored procedure that sets no body has an empty text; a post-trigger has none. */
       readonly body?: string;
-      /** JSON text of the body that a pre-trigger gave the request, if it did. */
+      /** JSON text of the request's body, if a pre-trigger has set it. */
       readonly requestBody?: string;
       readonly log: string;
-      /** Milliseconds in the engine, without those that it waited for the host. */
+      /** The time in the engine, in milliseconds, without waiting for the host. */
       readonly workedMs: number;
     }
   | {
       readonly kind: 'threw';
-      /** For the client: `Exception = Error: …`, and where. */
+      /** The message for the client: `Exception = Error: …`, and a stack trace. */
       readonly message: string;
-      /** `number` of the error, where that is an integer: for errors of operations, the status of HTTP. */
+      /** The error's property `number`, if it is an integer. For errors of operations it is the status of HTTP. */
       readonly number?: number;
       readonly log: string;
       readonly workedMs: number;
@@ -115,7 +118,7 @@ export type FunctionsOutcome =
       readonly kind: 'threw';
       readonly name: string;
       readonly message: string;
-      /** `number` of the error, where that is an integer. */
+      /** The error's property `number`, if it is an integer. */
       readonly number?: number;
       readonly workedMs: number;
     }

@@ -76,7 +76,7 @@ export function readModelStatements(schema: string) {
     ...scans(items, '', 0),
     among: scans(items, 'AND birth = ANY ($6::bigint[])', 1),
     where: scans(items, 'AND ($6::text[] IS NULL OR id = ANY ($6)) AND ts BETWEEN $7 AND $8 AND birth <= $9', 4),
-    // If the server estimates fewer rows for all containers together, no scan is needed: this container has no row beyond either.
+    // If all containers together have fewer rows by the server's estimate, so has this one, and nothing is scanned to find that out.
     birthBeyond: `SELECT birth FROM ${items} WHERE container = $1 AND birth > $2
       AND (SELECT reltuples FROM pg_class WHERE oid = '${items}'::regclass) > $3 ORDER BY birth OFFSET $3 LIMIT 1`,
     countInPartition: `SELECT count(*) AS count FROM
