@@ -116,8 +116,8 @@ export class Engine {
   }
 
   /**
-   * Returns the memory, all zeros, for another engine. This engine can't be used any more. To allocate new memory each time is expensive for
-   * the operating system, and causes many garbage collections: this took most of the time of a short script.
+   * Returns the memory, all zeros, for another engine. This engine can't be used any more. Allocating new memory each time is expensive for
+   * the operating system, and causes many garbage collections: it took most of the time of a short script.
    *
    * @returns undefined if the memory has grown, since it can't shrink again
    */

@@ -7,7 +7,7 @@ import { hasAggregate, nameOf } from '../language/expression-facts.ts';
 import { call, choice, isZero, member, NOWHERE, NULL, object, UNDEFINED, verbatim } from '../language/expressions.ts';
 import { printExpression, printQuery } from '../language/print.ts';
 
-/** `queryInfo` of a query plan, as the client libraries read it. */
+/** The `queryInfo` of a query plan, in the form that client libraries read. */
 export interface PipelineInfo {
   readonly distinctType: 'None' | 'Ordered' | 'Unordered';
   readonly top: number | null;
@@ -19,20 +19,20 @@ export interface PipelineInfo {
   readonly groupByAliases: readonly string[];
   readonly aggregates: readonly string[];
   readonly groupByAliasToAggregateType: Readonly<Record<string, string | null>>;
-  /** What to ask each range; empty: the query as it is. */
+  /** The query to send to each range; if empty, the original query. */
   readonly rewrittenQuery: string;
   readonly hasSelectValue: boolean;
-  /** The answer is how many distinct rows there are, under a name unless the query is one for a VALUE. */
+  /** Set if the answer is the number of distinct rows. It has an alias unless the query selects a VALUE. */
   readonly dCountInfo: { readonly dCountAlias: string } | null;
   readonly hasNonStreamingOrderBy: boolean;
 }
 
-/** Whose way of merging a plan is for. */
+/** The client library that merges the results of a plan. */
 export type PlanReader = 'dotNet' | 'olderDotNet' | 'documentDb' | 'java' | 'javaScript' | 'other';
 
 const readsDotNetPlans = (reader: PlanReader): boolean => reader !== 'javaScript' && reader !== 'other';
 
-/** Of a query whose rows are its answer as they come: a client has nothing to ask otherwise and nothing to merge. */
+/** For a query whose rows are the answer as they come: the client need not rewrite it, nor merge anything. */
 export const PLAIN_PIPELINE: PipelineInfo = {
   distinctType: 'None',
   top: null,
@@ -50,66 +50,67 @@ export const PLAIN_PIPELINE: PipelineInfo = {
   hasNonStreamingOrderBy: false,
 };
 
-/** Begins a query that one range answers for all of them. */
+/** Prefix of a query that one range answers for all ranges. */
 const OF_ALL = '/* of all ranges */ ';
-/** Goes on so where the client makes rows of groups. */
+/** The same prefix, if the client makes rows from groups. */
 const OF_GROUPS = `${OF_ALL}/* of groups */ `;
-/** Begins a query whose rows are told apart by their `_rid`, also where a document has several. */
+/** Prefix of a query whose rows must all have different `_rid`s, also several rows of one document. */
 const BY_ROW = '/* of rows */ ';
-/** Begins a query whose first page is to have all of its rows. */
+/** Prefix of a query whose first page must contain all of its rows. */
 const IN_ONE_PAGE = '/* in one page */ ';
-/** Clients put a condition in its place: `true`, or, to go on where they left off, a comparison with the last row. */
+/** Clients replace this by a condition: `true`, or a comparison with the last row, to continue after it. */
 const FILTER = '({documentdb-formattableorderbyquery-filter})';
 /**
- * Whether a plan has a client ask this of the first range alone, which answers for all of them: the JavaScript client and
- * Microsoft.Azure.DocumentDB, as {@link describeForPipeline} says.
+ * Whether the first range answers this query for all ranges. Plans for the JavaScript client and Microsoft.Azure.DocumentDB have such
+ * queries; see {@link describeForPipeline}.
  */
 export const isOfAllRanges = (sql: string): boolean => sql.startsWith(OF_ALL);
 
 /**
- * Whether the rows of this are groups for the JavaScript client, which takes the first page without any, once it has had
- * some, for the end of them: the answer is then without the others, and its pages never end.
+ * Whether the rows of this query are groups for the JavaScript client. Once it has received some groups, the client takes the first page
+ * without groups for the end: its answer then lacks the other groups, and its pages never end.
  *
  * @source `GroupByEndpointComponent` of `@azure/cosmos` 4.10.1
  */
 export const isOfGroups = (sql: string): boolean => sql.startsWith(OF_GROUPS);
 
 /**
- * Whether the rows of this are to have each a `_rid` of its own: of those that JOIN makes of a document the .NET client counts
- * the ones that it has given from the last page on alone.
+ * Whether each row of this query must have its own `_rid`. If JOIN makes several rows of one document, the .NET client counts the ones
+ * that it has already returned only from the last page on.
  *
  * @source `OrderByCrossPartitionQueryPipelineStage` of Microsoft.Azure.Cosmos
  */
 export const isOfRows = (sql: string): boolean => sql.startsWith(BY_ROW);
 
 /**
- * Whether the first page of this is to have its rows, however long that takes: the .NET client looks for the statistics of
- * texts there, and fails where they come later.
+ * Whether the first page of this query must contain all rows, however long that takes. The .NET client expects the statistics of texts on
+ * the first page, and fails if they come later.
  *
  * @source `HybridSearchCrossPartitionQueryPipelineStage` of Microsoft.Azure.Cosmos
  */
 export const isInOnePage = (sql: string): boolean => sql.startsWith(IN_ONE_PAGE);
 
-/** Of a query that {@link isInOnePage}. */
+/** Makes a query that {@link isInOnePage}. */
 export const inOnePage = (sql: string): string => `${IN_ONE_PAGE}${sql}`;
 
-/** An alias for the documents where a query has none, as in `FROM x IN c.items`. */
+/** The alias for the documents if a query has none, as in `FROM x IN c.items`. */
 const DOCUMENT = '_document';
 
 /**
- * How a client answers a query by asking several ranges: what to ask each of them, and how to merge what they say.
- * Each range's rows are then those that the client's pipeline reads: `{_rid, orderByItems, payload}` for ORDER BY,
- * `[{item}]` for an aggregate, `{groupByItems, payload}` for groups.
+ * Describes how a client answers a query by asking several ranges: the query for each range, and how to merge the results. The rows of
+ * each range then have the form that the client's pipeline reads: `{_rid, orderByItems, payload}` for ORDER BY, `[{item}]` for an
+ * aggregate, `{groupByItems, payload}` for groups.
  *
- * @param plan not of a query with ORDER BY RANK, of which `describeHybridSearch` tells
- * @param reader the .NET client counts what is distinct, and needs of a range with something else than numbers the count
- *   of its average all the same to tell that the whole has none. The Java client is given the same: it fails over an average
- *   that isn't there. The JavaScript client asks {@link isOfAllRanges} but for what is near a vector, where it looks for a
- *   bound. It drops distinct `0`, `false`, `""` and `null`, and the sums, averages, least and greatest values of groups that one
- *   range has none of; with a token it misses rows or gives them again, where several clients know the ranges of different
- *   times also those of the plainest query, for it looks for the parts that a token is about among the ranges it knows.
- *   Microsoft.Azure.DocumentDB asks one range for everything: of groups in the JavaScript client's form it counts none.
- * @throws QueryError for a query whose parts can't be merged into its answer
+ * @param plan the plan of a query without ORDER BY RANK; for those see `describeHybridSearch`
+ * @param reader the client. The clients differ as follows:
+ *   - The .NET client counts distinct rows itself. If a range has values that are not numbers, the client still needs the count of its
+ *     average, to find that the whole has no average. The Java client gets the same: it fails if an average is missing.
+ *   - The JavaScript client gets queries that are {@link isOfAllRanges}, except searches by vectors, for which it looks for a bound. By
+ *     itself it drops distinct `0`, `false`, `""` and `null`, and the sums, averages, minima and maxima of groups of which one range has
+ *     none. With a token it misses rows or repeats them, because it searches the token's parts among the ranges that it knows. This
+ *     happens even for the simplest query, if several clients know the ranges of different times.
+ *   - Microsoft.Azure.DocumentDB asks one range for everything. It counts no groups in the JavaScript client's form.
+ * @throws QueryError if the results of the ranges can't be merged to the answer of the query
  * @source `OrderedDistinctEndpointComponent`, `GroupByEndpointComponent`, `ParallelQueryRangeStrategy`,
  *   `OrderByQueryRangeStrategy`, `RidSkipCountFilter` and `calculateOffsetLimitForPartitionRanges` of `@azure/cosmos` 4.10.1
  */
@@ -132,7 +133,7 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
   if (plan.derivedFrom !== undefined && !plan.derivedFrom.streaming) {
     throw notMerged('FROM over a query that orders, groups or limits its rows');
   }
-  // Without FROM there is one row; every range has it.
+  // A query without FROM has one row, which every range returns. So one of them is enough.
   if (!plan.readsDocuments) return { ...plain, top: Math.min(plan.top ?? 1, 1) };
   if (plan.program.grouping !== undefined) return { ...plain, ...groups(plan, reader) };
   if (query.orderBy.length > 0) {
@@ -150,8 +151,8 @@ export function describeForPipeline(plan: QueryPlan, reader: PlanReader = 'other
 }
 
 /**
- * Whether the JavaScript client is to make rows of groups, which come whole to it: it gives what is undefined in one as a
- * property, and its users may look for that. It puts none in order, and computes nothing with aggregates.
+ * Whether the JavaScript client should make the rows from groups, which it receives complete. It returns an undefined value of a group as a
+ * property, and its users may expect that. It does not order groups, and does not compute with aggregates.
  */
 function isGroupedByClient({ query, derivedFrom }: QueryPlan): boolean {
   const { selection, groupBy, orderBy, distinct } = query;
@@ -160,7 +161,7 @@ function isGroupedByClient({ query, derivedFrom }: QueryPlan): boolean {
   return selected.every(({ expression }) => isAggregateCall(expression) || !hasAggregate(expression));
 }
 
-/** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range gives what is distinct in it. */
+/** `SELECT VALUE COUNT(1) FROM (SELECT DISTINCT …)`: each range returns its distinct rows, and the client counts. */
 function distinctCount({ query, derivedFrom }: QueryPlan): Partial<PipelineInfo> | undefined {
   if (derivedFrom === undefined || !derivedFrom.query.distinct) return undefined;
   // Without FROM there is one row; every range has it, and the client drops all but one.
@@ -193,10 +194,10 @@ export const notMerged = (what: string, at?: SourceLocation): Error =>
     at,
   );
 
-/** The rows that each range has to give so that none is missing in the whole. */
+/** The number of rows that each range must return so that none is missing in the merged answer. */
 function firstRows(plan: QueryPlan): RowCount | undefined {
   const count = plan.top ?? (plan.limit === undefined ? undefined : (plan.offset ?? 0) + plan.limit);
-  // "Skip 20" is `OFFSET 20 LIMIT 2147483647` to the .NET client: their sum is no count of rows any more.
+  // The .NET client writes "skip 20" as `OFFSET 20 LIMIT 2147483647`, whose sum is more than the largest valid count of rows.
   return count === undefined ? undefined : { kind: 'literal', value: Math.min(count, MAX_ROW_COUNT), at: NOWHERE };
 }
 
@@ -204,7 +205,7 @@ function firstRows(plan: QueryPlan): RowCount | undefined {
 function ordered(plan: QueryPlan): Partial<PipelineInfo> {
   const { query } = plan;
   const payload = payloadOf(query);
-  // A row that is undefined is none, which a payload that is left out would not say.
+  // An undefined value makes no row. In a rewritten row its payload would only be missing, so such rows are excluded.
   const conditions = query.selection.kind === 'value' ? [call('IS_DEFINED', payload)] : [];
   const rewritten = rowsInOrder(plan, payload, conditions);
   return {
@@ -219,7 +220,7 @@ const orderOf = ({ orderBy }: QueryPlan): Pick<PipelineInfo, 'orderBy' | 'orderB
   orderByExpressions: orderBy.map(({ expression }) => printExpression(expression)),
 });
 
-/** The query without its bounds, with rows as clients read and merge them that order what several ranges say. */
+/** The query without its bounds, with rows in the form from which clients merge ordered results of several ranges. */
 function rowsInOrder(
   { query, isVectorSearch, program }: QueryPlan,
   payload: Expression,
@@ -230,7 +231,7 @@ function rowsInOrder(
   const items = query.orderBy.map(({ expression }) => object([['item', expression]]));
   const filters = [
     ...(query.where === undefined ? [] : [query.where]),
-    // Who sorts all rows anew never goes on from one of them.
+    // A client that sorts all rows itself never continues after one of them.
     ...(isVectorSearch ? [] : [verbatim(FILTER)]),
     ...conditions,
   ];
@@ -240,7 +241,7 @@ function rowsInOrder(
     selection: {
       kind: 'list',
       items: [
-        // A group is of no one document, but clients look for one.
+        // A group belongs to no single document, but clients need a `_rid`.
         program.grouping === undefined
           ? { expression: rid, alias: undefined }
           : { expression: call('MIN', rid), alias: '_rid' },
@@ -253,7 +254,7 @@ function rowsInOrder(
   };
 }
 
-/** The alias of the documents, and the FROM clause that has one. */
+/** The alias of the documents, and a FROM clause that has it. */
 export function documentAlias(query: Query): { readonly alias: string; readonly from: readonly FromSource[] } {
   const [first, ...joins] = query.from as readonly [FromSource, ...FromSource[]];
   const { collection, iterates } = first;
@@ -277,14 +278,14 @@ function aliasOf({ alias, collection }: FromSource): string {
   return name;
 }
 
-/** What a row of the query is, as one expression. */
+/** A row of the query as one expression. */
 export function payloadOf({ selection, from }: Query): Expression {
   if (selection.kind === 'value') return selection.expression;
   if (selection.kind === 'star') return verbatim(aliasOf(from[0]!));
   return object(named(selection.items).map(({ name, expression }) => [name, expression]));
 }
 
-/** Whether equal rows are next to each other: the rows are made of what they are ordered by. */
+/** Whether equal rows are next to each other, because rows contain only the values by which they are ordered. */
 function rowsFollowOrder({ selection, orderBy }: Query): boolean {
   if (selection.kind === 'star') return false;
   const selected = selection.kind === 'value' ? [selection.expression] : selection.items.map((item) => item.expression);
@@ -294,8 +295,8 @@ function rowsFollowOrder({ selection, orderBy }: Query): boolean {
 }
 
 /**
- * Aggregates, with and without GROUP BY. The JavaScript client has no way to tell that a whole has no sum, and no least or
- * greatest value, where one range has none: it is given whole groups, to which it has nothing to add.
+ * Aggregates, with and without GROUP BY. If one range has no sum, minimum or maximum, the JavaScript client can't represent that the whole
+ * has none. So it gets complete groups, which it need not merge.
  */
 function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   const { query } = plan;
@@ -310,7 +311,7 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   if (isGrouped && query.distinct) throw notMerged('DISTINCT together with GROUP BY');
   const keys: Expression = { kind: 'array', items: groupBy.map((key) => object([['item', key]])), at: NOWHERE };
   const rewritten = (payload: Expression, isValue: boolean): Partial<PipelineInfo> => {
-    // Clients put the rows in order first: what they group is then the payload of that.
+    // Clients order the rows first. So the group is the payload of an ordered row.
     if (inOrder) {
       const group = object([
         ['groupByItems', keys],
@@ -324,7 +325,7 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
     ];
     const selected: Query['selection'] =
       isValue && !isGrouped ? { kind: 'value', expression: payload } : { kind: 'list', items };
-    // Without groups there is one row, which is distinct; the parts of it that ranges give needn't be.
+    // Without groups the answer is one row, so DISTINCT has no effect on it. But it could drop partial results of the ranges.
     const text = printQuery({ ...query, ...NO_BOUNDS, distinct: false, orderBy: [], selection: selected });
     return { rewrittenQuery: reader === 'javaScript' ? (isGrouped ? OF_GROUPS : OF_ALL) + text : text };
   };
@@ -342,7 +343,7 @@ function groups(plan: QueryPlan, reader: PlanReader): Partial<PipelineInfo> {
   const types: Record<string, string | null> = {};
   const groupByAliases: string[] = [];
   const properties: (readonly [string, Expression])[] = [];
-  // Of a name that is given twice the last counts, as in a row; the .NET client fails over one that is told twice.
+  // If a name occurs twice, the last one counts, as in a row. The .NET client fails if it gets a name twice.
   const byName = new Map(
     named(selection.kind === 'list' ? selection.items : []).map(({ name, expression }) => [name, expression]),
   );
@@ -373,9 +374,9 @@ const isAggregateCall = (
   expression.kind === 'call' && !expression.userDefined && isAggregate(expression.name);
 
 /**
- * The aggregate that an expression is; undefined for one that has none in it.
+ * The aggregate that an expression consists of; undefined if the expression contains none.
  *
- * @throws QueryError for one that computes with aggregates: no client can merge what it gives
+ * @throws QueryError if the expression computes with aggregates: no client can merge such results
  */
 function aggregateOf(expression: Expression): Aggregate | undefined {
   if (isAggregateCall(expression)) {
@@ -388,7 +389,7 @@ function aggregateOf(expression: Expression): Aggregate | undefined {
   return undefined;
 }
 
-/** `[{"item": …}]`, which clients read the partial result of a VALUE query from; `[{}]` tells them that it is undefined. */
+/** `[{"item": …}]`, the form of a partial result of a VALUE query; `[{}]` means that the result is undefined. */
 const valueOf = (aggregate: Aggregate, reader: PlanReader): Expression => ({
   kind: 'array',
   items: [itemOf(aggregate, reader)],
@@ -396,13 +397,13 @@ const valueOf = (aggregate: Aggregate, reader: PlanReader): Expression => ({
 });
 
 /**
- * A partial result. Every range gives one, also where it has nothing to work on: of one that says nothing, clients
- * conclude that the whole is undefined, or wait for it for ever.
+ * A partial result. Every range returns one, also if it has no documents: otherwise clients conclude that the whole is undefined, or wait
+ * forever.
  */
 function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader): Expression {
   const count = call('COUNT', argument);
   const isEmpty = isZero(count);
-  // Of one without any property the JavaScript client makes null, and upon that of a VALUE query drops all other groups.
+  // The JavaScript client makes null of a partial result without properties, and then drops all other groups of a VALUE query.
   const itself: (readonly [string, Expression])[] = reader === 'javaScript' ? [['item2', NULL]] : [];
   switch (name) {
     case 'AVG': {
@@ -411,7 +412,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
         ['sum', sum],
         ['count', count],
       ]);
-      // Without a sum there is no average to merge.
+      // Without a sum there is no average, so other clients get an undefined item.
       const item = readsDotNetPlans(reader) ? parts : choice(call('IS_DEFINED', sum), parts, UNDEFINED);
       return object([['item', item], ...itself]);
     }
@@ -427,7 +428,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
         operands: [call('IS_DEFINED', whole), isEmpty],
         at: NOWHERE,
       };
-      // The JavaScript client fails over a least or greatest value that isn't there, unless the count is.
+      // The JavaScript client fails if a minimum or maximum is missing, unless there is a count.
       return object([
         ['item', whole],
         ['item2', reader === 'javaScript' ? parts : choice(isDecided, parts, UNDEFINED)],
@@ -438,7 +439,7 @@ function itemOf({ name, argument, call: whole }: Aggregate, reader: PlanReader):
   }
 }
 
-/** The items of a SELECT list under the names that they have in a row. */
+/** The items of a SELECT list with the names that they have in a row. */
 function named(items: readonly SelectItem[]): { readonly name: string; readonly expression: Expression }[] {
   let unnamed = 0;
   return items.map(({ expression, alias }) => {

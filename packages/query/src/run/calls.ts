@@ -3,60 +3,60 @@ import { parseJson } from '../values/json-text.ts';
 import { bytesOf, textBytes } from '../values/memory.ts';
 import type { Value } from '../values/values.ts';
 
-/** A call of a user-defined function: its arguments as JSON, of which any may be undefined. */
+/** A call of a user-defined function. Each argument is JSON, or undefined. */
 export interface UserFunctionCall {
   readonly name: string;
   readonly args: readonly (string | undefined)[];
 }
 
-/** Who runs user-defined functions. What they give depends on their arguments alone, so equal calls are made once. */
+/** Runs user-defined functions. Their results depend only on their arguments, so equal calls are made once. */
 export interface UserFunctions {
   /**
-   * The results as JSON, in the order of the calls.
+   * Returns the results as JSON, in the order of the calls.
    *
-   * @param signal aborted when nobody wants them any more: it rejects then
-   * @throws what whoever runs the query is to get, for a call that fails
+   * @param signal aborted if the results are no longer needed; then the promise rejects
+   * @throws if a call fails: the error for the caller of the query
    */
   call(calls: readonly UserFunctionCall[], signal?: AbortSignal): Promise<readonly (string | undefined)[]>;
 }
 
-/** Calls that one document, or one group, may come to. */
+/** The largest number of calls that one document, or one group, may need. */
 const MOST_CALLS_OF_ONE = 10_000;
-/** And all that a run of a query looks at. */
+/** The largest number of calls in a run of a query. */
 const MOST_CALLS = 5_000_000;
-/** Bytes of the arguments and results of one document, which are held until it has been evaluated. */
+/** Limit for the bytes of arguments and results of one document, which are held until it has been evaluated. */
 const MOST_BYTES_OF_ONE = 64 * 1024 * 1024;
-/** Characters of a result: those of the largest document. */
+/** Limit for the characters of a result: as for the largest document. */
 const MOST_RESULT_CHARACTERS = 2 * 1024 * 1024;
-/** Arrays and objects within each other in a result: those of a document. */
+/** Limit for the nesting of arrays and objects in a result: as for a document. */
 const MOST_RESULT_LEVELS = 128;
 
-/** Bytes of arguments that are gathered of several documents, and of results that are kept for those that follow. */
+/** Limit for the bytes of arguments gathered from several documents, and of results kept for following documents. */
 const MUCH_BYTES = 384 * 1024;
-/** And of one, which is tried anew each time. */
+/** The same limit for a single document, which is tried again after each group of calls. */
 const MUCH_BYTES_OF_ONE = 4 * 1024 * 1024;
-/** Calls that are gathered. */
+/** The largest number of calls that are gathered. */
 const MANY_CALLS = 1_000;
-/** Milliseconds that may pass while they are. */
+/** The longest time for gathering them, in milliseconds. */
 const GATHERING_MS = 5;
 
-/** How many calls are sent at once, when it is not known yet how long one takes. */
+/** How many calls are sent at once while it is not known how long a call takes. */
 const FIRST_CALLS = 16;
-/** Milliseconds that what is sent at once is to take. */
+/** The time, in milliseconds, that the calls sent at once should take. */
 const SENDING_MS = 200;
 
 interface Missing extends UserFunctionCall {
-  /** The index of what came to it first. */
+  /** The index of the item that needed the call first. */
   readonly item: number;
 }
 
-/** Thrown where the value of an expression needs the result of a call that has not been made yet. */
+/** Thrown if the value of an expression depends on a call that has not been made yet. */
 export const PENDING = new Error('The result of a call of a user-defined function is pending.');
 
 /**
- * The calls of user-defined functions of one run of a query. Documents are evaluated without a pause, and functions run
- * elsewhere. So documents are tried before they are offered: the calls that they come to are gathered and made, and the
- * documents tried again, since one call may need the result of another, until no result is missing.
+ * The calls of user-defined functions in one run of a query. Documents are evaluated synchronously, but functions run on other threads. So
+ * documents are tried before they are offered: the calls that they need are gathered and made, and the documents are tried again, until no
+ * result is missing, since one call may depend on the result of another.
  */
 export class FunctionCalls {
   readonly #functions: UserFunctions;
@@ -65,7 +65,7 @@ export class FunctionCalls {
   readonly #missing = new Map<string, Missing>();
   #resultBytes = 0;
   #missingBytes = 0;
-  /** How many of those missing the first of what is tried has come to, and what has been sent for it. */
+  /** How many of the missing calls the first of the tried items needs, and how many were sent for it. */
   #missingOfFirst = 0;
   #sentForFirst = 0;
   #bytesOfFirst = 0;
@@ -75,26 +75,26 @@ export class FunctionCalls {
   #isTrying = false;
   #misses = 0;
   #mostMissingBytes = 0;
-  /** What was tried last, from an index up to another. */
+  /** The items that were tried last, and the range of their indexes. */
   #items: readonly unknown[] = [];
   #first = 0;
   #last = 0;
-  /** The index up to which the calls were sent that had been missing. */
+  /** The index of the items up to which the missing calls were sent. */
   #sentUpTo = 0;
-  /** How many are to be tried one by one, since a call of theirs has failed that may not be needed. */
+  /** How many items must be tried one by one, because a call failed that may not be needed. */
   #leftWithCare = 0;
-  /** True while each call is made by itself: then all that are made are needed. */
+  /** True while each call is made alone. Then every call that is made is needed. */
   #isByCall = false;
-  /** What the evaluation of something ended in when it was tried. */
+  /** The error with which an item's evaluation ended when it was tried. */
   #failure: unknown;
 
-  /** @param monotonicMs milliseconds since any time */
+  /** @param monotonicMs a monotonic clock in milliseconds, with any start */
   constructor(functions: UserFunctions, monotonicMs: () => number = () => 0) {
     this.#functions = functions;
     this.#monotonicMs = monotonicMs;
   }
 
-  /** Calls are missing: {@link settle} is to be awaited before the evaluation goes on. */
+  /** True if calls are missing. Then {@link settle} must be awaited before the evaluation continues. */
   get isWaiting(): boolean {
     return this.#missing.size > 0;
   }
@@ -103,19 +103,19 @@ export class FunctionCalls {
     return this.#resultBytes + this.#missingBytes;
   }
 
-  /** How many results were missing in what is being tried. */
+  /** How many results were missing so far in the item that is being tried. */
   get misses(): number {
     return this.#misses;
   }
 
-  /** False where the rest of what is tried is to be gone through as well, to gather its calls. */
+  /** Whether an evaluation should stop at the first missing result. If false, the rest is evaluated too, to gather its calls. */
   get endsAtFirst(): boolean {
     return this.#isByCall || this.#hasMany;
   }
 
-  /** @throws PENDING for a call that has to be made first */
+  /** @throws PENDING if the call must be made first */
   resultOf(name: string, args: readonly (string | undefined)[]): Value {
-    // Neither is JSON: a comma outside of brackets and quotes, and this word.
+    // The key is unambiguous: arguments are JSON, which has no comma outside of brackets and quotes, and is never `undefined`.
     const key = `${name}(${args.map((arg) => arg ?? 'undefined').join(',')}`;
     const result = this.#results.get(key);
     if (result !== undefined || this.#results.has(key)) return result;
@@ -129,11 +129,11 @@ export class FunctionCalls {
   }
 
   /**
-   * Tries things from an index on, at most up to another.
+   * Tries items from one index up to another.
    *
-   * @param attempt evaluates all that will be evaluated of one, without an effect
-   * @returns the index up to which all results are there, until this is called the next time. If it is `from`, calls are
-   *   missing, and the same is to be tried again when they are settled.
+   * @param attempt evaluates everything that will be evaluated for an item, without effects
+   * @returns the index up to which all results are available, until the next call. If it is `from`, calls are missing, and the same items
+   *   must be tried again once they are settled
    */
   readyUpTo<Item>(items: readonly Item[], from: number, to: number, attempt: (item: Item) => void): number {
     const end = this.#leftWithCare > 0 ? Math.min(to, from + 1) : to;
@@ -150,7 +150,7 @@ export class FunctionCalls {
       if (!this.#isReady(() => attempt(items[next]!))) {
         firstMissing ??= next;
         if (next === from) this.#missingOfFirst = this.#missing.size;
-        // Those that have their results are to be done with before there are more of them.
+        // Items whose results are available should be finished before more results are gathered.
         if (this.#hasMany || this.#resultBytes > MUCH_BYTES) break;
       }
       next += 1;
@@ -165,11 +165,11 @@ export class FunctionCalls {
   }
 
   /**
-   * Makes the calls that are missing, or some of them.
+   * Makes some or all of the missing calls.
    *
-   * @param signal aborted when nobody wants their results any more
-   * @throws what a call fails with, if it can't be done without
-   * @throws QueryError past a limit
+   * @param signal aborted if the results are no longer needed
+   * @throws the error of a call, if its result is needed
+   * @throws QueryError if a limit is exceeded
    */
   async settle(signal?: AbortSignal): Promise<void> {
     const calls = [...this.#missing];
@@ -185,10 +185,10 @@ export class FunctionCalls {
       try {
         await this.#send(some, Math.max(0, Math.min(some.length, ofFirst - next)), signal);
       } catch (error) {
-        // The first call of one thing is needed in any case. Others may be of documents that nobody comes to any more.
+        // The first call of a single item is always needed. Others may be of documents that the query will not reach.
         if (signal?.aborted === true || this.#isByCall || (tried === 1 && calls.length === 1)) throw error;
         this.#isByCall = tried === 1;
-        // It may be that they took too long together.
+        // Perhaps they failed because all together took too long.
         this.#atOnce = Math.max(1, some.length >> 1);
         if (this.#leftWithCare === 0) this.#leftWithCare = tried;
         break;
@@ -198,7 +198,7 @@ export class FunctionCalls {
     this.#sentUpTo = Math.max(this.#first + 1, calls[next]?.[1].item ?? this.#last + 1);
   }
 
-  /** @param ofFirst how many of the calls, from the first on, are of the first of what was tried */
+  /** @param ofFirst how many of the calls, from the first on, belong to the first item that was tried */
   async #send(
     calls: readonly (readonly [string, Missing])[],
     ofFirst: number,
@@ -233,12 +233,13 @@ export class FunctionCalls {
       );
     }
     this.#bytesOfCall = bytes / calls.length;
-    // It may have waited for others most of the time, which fewer calls would as well.
+    // Most of the time may have been spent on waiting for other work, and fewer calls would wait as well. So the number is not reduced
+    // below FIRST_CALLS.
     if (tookMs > SENDING_MS) this.#atOnce = Math.max(FIRST_CALLS, Math.floor((calls.length * SENDING_MS) / tookMs));
     else if (tookMs < SENDING_MS / 4) this.#atOnce = Math.min(Math.max(this.#atOnce, 4 * calls.length), MANY_CALLS);
   }
 
-  /** @returns the bytes that it is held as */
+  /** @returns the bytes that the result takes */
   #keep(key: string, name: string, result: string | undefined): number {
     if (result !== undefined && result.length > MOST_RESULT_CHARACTERS) {
       throw queryError(
@@ -260,7 +261,7 @@ export class FunctionCalls {
     return this.#missing.size >= MANY_CALLS || this.#missingBytes > this.#mostMissingBytes;
   }
 
-  /** Whether something has come to its end, if to a bad one, with no result missing. */
+  /** Whether the attempt has finished, or failed, without a missing result. */
   #isReady(attempt: () => void): boolean {
     this.#misses = 0;
     this.#isTrying = true;
@@ -285,22 +286,22 @@ export class FunctionCalls {
   }
 }
 
-/** Whether a value has no more arrays and objects within each other. */
+/** Whether the arrays and objects of a value are nested no deeper than `most`. */
 function hasLevels(value: Value, most: number): boolean {
   if (typeof value !== 'object' || value === null) return true;
   return most > 0 && Object.values(value).every((part) => hasLevels(part, most - 1));
 }
 
-/** What is evaluated in. */
+/** The frame of an evaluation. */
 interface InFrame {
   readonly calls: FunctionCalls | undefined;
 }
 
 /**
- * Part of a row that calls functions. While a row is tried its other parts, and other rows, don't wait for the results that
- * this one needs: their calls are gathered as well.
+ * Wraps a part of a row that calls functions. If its result is pending while a row is tried, the other parts and other rows are still
+ * evaluated, so that their calls are gathered as well.
  *
- * @param otherwise what comes in the place of a value that is pending
+ * @param otherwise the value to use while the result is pending
  */
 export const attempted =
   <Frame extends InFrame, Result>(run: (frame: Frame) => Result, otherwise: Result) =>
@@ -313,7 +314,7 @@ export const attempted =
     }
   };
 
-/** What is made of several such parts, and pending if any of them is. */
+/** Wraps an expression of several such parts. It is pending if one of them is. */
 export const whole =
   <Frame extends InFrame, Result>(run: (frame: Frame) => Result) =>
   (frame: Frame): Result => {
@@ -324,12 +325,12 @@ export const whole =
     return result;
   };
 
-/** How many groups, or rows of a query in FROM, are tried together at most. */
+/** The largest number of groups, or rows of a query in FROM, that are tried together. */
 const TRIED_TOGETHER = 1_000;
 
 /**
- * Things to be evaluated when there are no more documents, each once it has all results. Pauses before some of them, and where
- * calls are missing, which are to be settled then.
+ * Yields items that are evaluated after the last document, each once all of its results are available. It also yields undefined, as a
+ * pause, before some of them, and whenever calls are missing; these must then be settled.
  */
 export function* whenReady<Item>(
   calls: FunctionCalls,
