@@ -22,49 +22,49 @@ import { compileRank, isVectorDistance } from './rank.ts';
 import { groupKeyOf, Scope } from './scope.ts';
 import { subqueryRunner, withNegatedFilter } from './subquery.ts';
 
-/** What clients can hold: a plan with more makes the .NET client fail. */
+/** The largest count of rows that clients can represent: the .NET client fails at a plan with more. */
 export const MAX_ROW_COUNT = 2_147_483_647;
 
 /** One entry of a container's vector policy. */
 export interface VectorEmbedding {
-  /** As in the policy: `/a/b`. */
+  /** The path as in the policy: `/a/b`. */
   readonly path: string;
   readonly distanceFunction: string;
 }
 
-/** A property of a container's documents whose value a query gives: `SELECT VALUE LOWER(c.name) FROM c`. */
+/** A computed property of a container's documents. Its value is the result of a query: `SELECT VALUE LOWER(c.name) FROM c`. */
 export interface ComputedProperty {
   readonly name: string;
   readonly query: string;
 }
 
-/** A computed property of the document that its slot holds. */
+/** A compiled computed property, which reads its document from a slot. */
 interface ComputedRun {
   readonly slot: number;
   readonly run: Compiled;
   readonly weight: number;
 }
 
-/** The slot of the documents that the caller hands in. */
+/** The slot of the documents that the caller offers. */
 export const DOCUMENT_SLOT = 0;
 
-/** How often the text of a query may call user-defined functions: ten times is what Cosmos DB allows. */
+/** How many calls of user-defined functions the text of a query may have. Cosmos DB allows ten. */
 const MOST_USER_CALLS = 100;
 
-/** From so many steps of matching on, it is checked how long a document has taken. */
+/** After so many steps of matching, the time spent on the document is checked. */
 const MANY_COMPARISONS = 16 * 1024;
 
-/** Turns the syntax tree of one query into closures, with parameters bound and every name resolved. */
+/** Compiles the syntax tree of one query to closures, with parameters bound and all names resolved. */
 export class Compiler {
   readonly #parameters: ReadonlyMap<string, Value>;
   readonly #vectorEmbeddings: readonly VectorEmbedding[];
   readonly #isPlanar: boolean;
   readonly #needsParameters: boolean;
-  /** Names of those that may be called; undefined where none may. */
+  /** The names of user-defined functions that may be called; undefined if none may. */
   readonly #userFunctions: ReadonlySet<string> | undefined;
-  /** Queries of computed properties, by their names. */
+  /** The queries of computed properties by their names. */
   readonly #computed: ReadonlyMap<string, string>;
-  /** Those that the query reads, compiled: it may read one thousands of times. */
+  /** The compiled computed properties that the query reads. Each is compiled once, since a query may read it thousands of times. */
   readonly #computedRuns = new Map<string, ComputedRun>();
   /** Slots that hold a whole document: a subquery may give it another name. */
   readonly #documentSlots = new Set([DOCUMENT_SLOT]);
@@ -74,23 +74,20 @@ export class Compiler {
   #insideComputed = false;
   /** The highest slot that was read since this was last reset. */
   #highestSlot = 0;
-  /** Whether anything was compiled since this was last set that may come out differently for each row. */
+  /** Whether an expression was compiled, since this was last reset, that may have a different value for each row. */
   #variesByRow = false;
-  /** How many calls of user-defined functions were compiled. */
+  /** The number of compiled calls of user-defined functions. */
   userCalls = 0;
-  /** The first call of a function that was compiled whose value changes from one call to the next. */
+  /** The first compiled call of a function whose value changes from one call to the next. */
   changing: { readonly name: string; readonly at: SourceLocation } | undefined;
-  /** Whether a row may hold a number that JSON has not. */
+  /** Whether a row may contain a number that JSON can't represent. */
   #hasNonFinite = false;
   /** Top-level properties of the documents that the query reads; undefined once it reads whole documents. */
   documentProperties: Set<string> | undefined = new Set();
   #slotCount = DOCUMENT_SLOT + 1;
   #aggregateCount = 0;
   #groupKeyCount = 0;
-  /**
-   * How many expressions were compiled for the query or subquery at hand, without those that cost nothing however many
-   * they are.
-   */
+  /** The number of expressions compiled for the current query or subquery. It excludes those whose number does not affect the time. */
   #weight = 0;
 
   constructor(
@@ -115,13 +112,13 @@ export class Compiler {
     this.#computed = computed;
   }
 
-  /** A slot that no other alias of the query has. */
+  /** Makes a slot that no other alias of the query uses. */
   newSlot(): number {
     this.#slotCount += 1;
     return this.#slotCount - 1;
   }
 
-  /** The clauses after FROM; `sources` are what FROM came to, and `scope` has their aliases. */
+  /** Compiles the clauses after FROM. `sources` are the compiled sources of FROM, and `scope` has their aliases. */
   program(query: Query, scope: Scope, sources: readonly Source[]): Program {
     const outerWeight = this.#weight;
     const { userCalls } = this;
@@ -132,7 +129,7 @@ export class Compiler {
     return inSources || this.userCalls > userCalls ? { ...program, callsFunctions: true } : program;
   }
 
-  /** Compiles a part of a row. If it calls functions, it is one that others are tried beside. */
+  /** Compiles a part of a row. If it calls functions, it is wrapped so that other parts are tried even if its result is pending. */
   #part<Result>(otherwise: Result, compile: () => (frame: Frame) => Result): (frame: Frame) => Result {
     const { userCalls } = this;
     const run = compile();
@@ -154,7 +151,7 @@ export class Compiler {
           expression.at,
         );
       }
-      // One row has no order: ORDER BY may then read what is not grouped, as Cosmos DB lets it, and means nothing.
+      // For one row the order has no meaning. So ORDER BY may read values that are not grouped, as in Cosmos DB.
       if (isOneRow && !hasAggregate(expression)) scope.grouping = undefined;
       const run = this.#part<Value>(undefined, () => this.expression(expression, scope).run);
       scope.grouping = groups;
@@ -184,8 +181,8 @@ export class Compiler {
   }
 
   /**
-   * Splits WHERE: conditions that can be decided before the last source is bound are decided as early as they can be,
-   * so that a JOIN does not go through the arrays of what is left out anyway.
+   * Splits WHERE: a condition that does not need the last source is checked as early as possible, so that a JOIN does not iterate over
+   * arrays of documents that are excluded anyway.
    */
   #conditions(
     { where, orderByRank }: Query,
@@ -195,7 +192,7 @@ export class Compiler {
     if (where === undefined) return { where, sources };
     const early = sources.map((): CompiledTest[] => []);
     const late: CompiledTest[] = [];
-    // What a subquery reads counts for the query around it, too.
+    // Slots that a subquery reads also count for the query around it.
     let highestSlot = this.#highestSlot;
     let variesByRow = this.#variesByRow;
     for (const conjunct of conjuncts(where)) {
@@ -203,7 +200,7 @@ export class Compiler {
       this.#variesByRow = false;
       const test = this.#part(false, () => this.#test(conjunct, scope));
       const next = sources.findIndex(({ slot }) => slot > this.#highestSlot);
-      // With a rank nothing is decided early: it depends on what WHERE leaves out, too.
+      // With ORDER BY RANK no condition is checked early: ranks also depend on documents that WHERE excludes.
       const isLate = next === -1 || this.#variesByRow || orderByRank !== undefined;
       (isLate ? late : early[next]!).push(test);
       highestSlot = Math.max(highestSlot, this.#highestSlot);
@@ -220,7 +217,7 @@ export class Compiler {
     };
   }
 
-  /** The number that TOP, OFFSET or LIMIT stands for. */
+  /** The number of a TOP, OFFSET or LIMIT clause. */
   rowCount(count: RowCount, clause: string): number {
     const value = count.kind === 'literal' ? count.value : this.#parameter(count.name, count.at);
     if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_ROW_COUNT) return value;
@@ -236,7 +233,7 @@ export class Compiler {
     throw queryError('invalidValue', `The value of ${clause} has to be ${expected}.`, count.at);
   }
 
-  /** Adds a source to a scope: resolves what it reads, then declares its alias. */
+  /** Adds a source to a scope: compiles the expression that it reads, then declares its alias. */
   source(source: FromSource, scope: Scope): Source {
     const { collection, iterates } = source;
     if (collection.kind === 'query') {
@@ -265,7 +262,7 @@ export class Compiler {
   #declare(alias: string | undefined, scope: Scope, at: SourceLocation): number {
     const slot = this.newSlot();
     if (alias === undefined) {
-      // SELECT * finds it by being the first; no name can be empty, so nothing else does.
+      // SELECT * uses the first slot, so the source needs an entry. No other name can be empty.
       if (scope.slots.size === 0) scope.slots.set('', slot);
       return slot;
     }
@@ -347,7 +344,7 @@ export class Compiler {
 
   // --- expressions
 
-  /** @param path the whole path that the expression is the beginning of, to tell what is wrong with it */
+  /** @param path the whole path that begins with the expression, for error messages */
   expression(expression: Expression, scope: Scope, path = expression): Node {
     this.#weight += 1;
     const groupKey = groupKeyOf(expression, scope);
@@ -419,7 +416,7 @@ export class Compiler {
     }
   }
 
-  /** A condition of which only "true" matters, so that evaluation may stop at the first operand that isn't. */
+  /** Compiles a condition of which only the value true matters, so that AND may stop at the first operand that is not true. */
   #test(expression: Expression, scope: Scope): CompiledTest {
     if (expression.kind === 'logical') {
       const tests = expression.operands.map((operand) => this.#test(operand, scope));
@@ -454,7 +451,7 @@ export class Compiler {
     throw queryError('unresolvedIdentifier', `Identifier '${name}' could not be resolved.`, at);
   }
 
-  /** The constants NaN and Infinity, unless an alias has that name. */
+  /** The constants NaN and Infinity, unless an alias has this name. */
   #nonFinite(name: string, scope: Scope): number | undefined {
     if (name !== 'NaN' && name !== 'Infinity') return undefined;
     for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
@@ -489,7 +486,7 @@ export class Compiler {
     return node(run, [owner, key]);
   }
 
-  /** The query is part of the expression that reads the property: what nobody reads is not computed. */
+  /** Compiles a computed property into the expression that reads it, so that it is only computed if it is read. */
   #computedProperty(name: string, text: string, documentSlot: number): Node {
     const { slot, run, weight } = this.#computedRuns.get(name) ?? this.#compileComputed(name, text);
     this.#weight += weight;
@@ -522,7 +519,7 @@ export class Compiler {
       return compiled;
     } finally {
       this.#insideComputed = false;
-      // Where it is read, the slot counts that the document is in.
+      // The reading expression counts the slot of its own document instead.
       [this.#weight, this.#highestSlot] = [weight, highestSlot];
     }
   }
@@ -534,7 +531,7 @@ export class Compiler {
     const allConstant = items.every((item) => item.constant !== undefined);
     if (allConstant && items.every((item) => isPlainScalar(item.constant?.value))) {
       const values = new Set(items.map((item) => item.constant?.value));
-      // However many they are, it is one look-up.
+      // The number of constants does not matter, since they are checked by one look-up in a set.
       this.#weight -= items.length;
       const lookUp: Compiled = (frame) => {
         const value = run(frame);
@@ -554,7 +551,7 @@ export class Compiler {
     return { run: search, constant: undefined };
   }
 
-  /** The operand is evaluated once: otherwise each BETWEEN around another would double what is evaluated. */
+  /** Compiles BETWEEN. The operand is evaluated once; otherwise nested BETWEENs would double the work at each level. */
   #between(operand: Node, low: Node, high: Node): Compiled {
     const slot = this.newSlot();
     const { run, constant: known } = operand;
@@ -654,7 +651,7 @@ export class Compiler {
     }
     const index = this.#aggregateCount;
     this.#aggregateCount += 1;
-    // An aggregate's argument is evaluated per row, where everything may be read but no other aggregate.
+    // An aggregate's argument is evaluated for each row. It may read everything except other aggregates.
     scope.grouping = undefined;
     const argument = this.#part<Value>(undefined, () => this.expression(args[0] as Expression, scope).run);
     scope.grouping = grouping;
@@ -668,7 +665,7 @@ export class Compiler {
     return { run: subqueryRunner(program, form, at), constant: undefined };
   }
 
-  /** VectorDistance takes the distance function of the container's policy for its path where its options name none. */
+  /** The arguments of VectorDistance. If its options name no distance function, the one of the container's policy is used. */
   #vectorArguments(args: readonly Expression[], at: SourceLocation, scope: Scope): readonly Expression[] {
     const [first, second, bruteForce = { kind: 'literal', value: false, at }, options] = args;
     if (first === undefined || second === undefined || args.length > 4) return args;
@@ -682,8 +679,8 @@ export class Compiler {
   }
 
   /**
-   * ORDER BY VectorDistance puts the most similar first, which for cosine and dot product is the largest score and
-   * for the Euclidean distance the smallest.
+   * Whether larger results of a VectorDistance are more similar. ORDER BY puts the most similar first: for cosine and dot product this is
+   * the largest score, for the Euclidean distance the smallest.
    */
   isSimilarity(expression: Expression, scope: Scope): boolean {
     if (expression.kind !== 'call' || !isVectorDistance(expression)) return false;
@@ -694,7 +691,7 @@ export class Compiler {
   }
 }
 
-/** Keeps what was prepared for the last text, since a pattern is nearly always the same for all rows. */
+/** Caches the result for the last text, since a pattern is nearly always the same for all rows. */
 function remember<T>(prepare: (text: string) => T): (text: string) => T {
   let lastText: string | undefined;
   let last: T;

@@ -15,64 +15,64 @@ export interface QueryParameter {
   readonly value?: Json;
 }
 
-/** What a plan depends on besides the query. */
+/** Everything besides the query that a plan depends on. */
 export interface PlanOptions {
-  /** The container's vector policy: which distance VectorDistance takes for a path when the query doesn't say. */
+  /** The container's vector policy: the distance function of VectorDistance for a path, if the query names none. */
   readonly vectorEmbeddings?: readonly VectorEmbedding[];
   /** The container's computed properties: queries read them like properties of the documents. */
   readonly computedProperties?: readonly ComputedProperty[];
-  /** The container's geospatial configuration: what shapes lie on; "Geography", the globe, unless it says otherwise. */
+  /** The container's geospatial configuration: whether shapes are on the globe ("Geography", the default) or on a plane. */
   readonly geospatialType?: 'Geography' | 'Geometry';
-  /** Names of the user-defined functions that the query may call; without it, it may call none. */
+  /** The names of the user-defined functions that the query may call; by default it may call none. */
   readonly userFunctions?: ReadonlySet<string>;
-  /** A parameter that is not given is refused. In a client's query it is undefined, as to Cosmos DB. */
+  /** Whether a missing parameter is an error. In a client's query it is undefined, as in Cosmos DB. */
   readonly needsParameters?: boolean;
 }
 
 /** A query that is ready to run, any number of times, with its parameters bound. */
 export interface QueryPlan {
   readonly query: Query;
-  /** What clear columns can decide about a document before it is read. */
+  /** Conditions that can be checked by clear columns, before a document is read. */
   readonly pushdown: Pushdown;
   /**
-   * Rows come out in the order of the documents, and each document's rows depend on that document alone: evaluation
-   * may stop after any document and go on with the next in another call.
+   * Whether rows come in the order of the documents, and each document's rows depend on that document alone. Then an evaluation may stop
+   * after any document, and another call can continue with the next one.
    */
   readonly streaming: boolean;
-  /** The same but that a row may depend on the documents before it: only distinct ones come out. */
+  /** Whether rows come in the order of the documents, but may also depend on earlier documents, because only distinct ones are returned. */
   readonly asOffered: boolean;
-  /** False when documents that have only their `id` and `_ts` give the same answer as whole ones. */
+  /** False if documents with only their `id` and `_ts` give the same answer as whole ones. */
   readonly needsBody: boolean;
-  /** The top-level properties of the documents that the query reads; undefined when it reads whole documents. */
+  /** The top-level properties of the documents that the query reads; undefined if it reads whole documents. */
   readonly documentProperties: readonly string[] | undefined;
-  /** The answer is one row: the number of documents that satisfy the pushdown. */
+  /** Whether the answer is one row: the number of documents that satisfy the pushdown. */
   readonly countOnly: boolean;
-  /** False for a query without FROM, which has its one row whatever the documents are. */
+  /** False for a query without FROM, which always has one row, independently of the documents. */
   readonly readsDocuments: boolean;
   readonly top: number | undefined;
   readonly offset: number | undefined;
   readonly limit: number | undefined;
   readonly orderBy: readonly { readonly expression: Expression; readonly descending: boolean }[];
   /**
-   * Whether each row is of one document and stands before (after, in descending order) all rows of documents with a
-   * later `_ts`; undefined where `_ts` does not tell.
+   * The direction, if each row is of one document and the rows are in the order of `_ts`: all rows of documents with a later `_ts` come
+   * after it (before it, in descending order). Otherwise undefined.
    */
   readonly byTs: 'ascending' | 'descending' | undefined;
-  /** ORDER BY VectorDistance(…), which no index of this language can stream. */
+  /** Whether the query has ORDER BY VectorDistance(…), which no index can stream. */
   readonly isVectorSearch: boolean;
-  /** Whether it calls user-defined functions: documents are tried before they are offered. */
+  /** Whether the query calls user-defined functions. Then documents must be tried before they are offered. */
   readonly callsFunctions: boolean;
-  /** What in it differs from one call to the next. */
+  /** A function call in the query whose value changes from one call to the next, if there is one. */
   readonly changing: Compiler['changing'];
-  /** For this package's evaluate alone. */
+  /** Only for the evaluation in this package. */
   readonly program: Program;
-  /** The plan whose rows are this one's documents, for `FROM (SELECT …)`. */
+  /** For `FROM (SELECT …)`: the plan of the inner query, whose rows are the documents of this plan. */
   readonly derivedFrom: QueryPlan | undefined;
 }
 
 /**
- * Resolves a parsed query against its parameters: names, functions, constants and what can be decided early.
- * Throws a QueryError for names and functions that don't exist, and for what isn't supported.
+ * Makes the plan of a parsed query with its parameters: resolves names and functions, folds constants, and finds conditions that can be
+ * checked early. Throws a QueryError for names and functions that don't exist, and for features that are not supported.
  */
 export function planQuery(
   query: Query,
@@ -85,7 +85,7 @@ export function planQuery(
 }
 
 const NOWHERE = { start: 0, end: 0 };
-/** Of a query that has a filter and no more. */
+/** The clauses of a query that only has a filter. */
 const PLAIN = {
   distinct: false,
   top: undefined,
@@ -98,11 +98,11 @@ const PLAIN = {
 } as const;
 
 /**
- * Stands for a document as a row of a {@link choosingPlan}. All count as much, whether documents are open or only what leads
- * to them is at hand.
+ * Represents a document as a row of a {@link choosingPlan}. All count with the same size, whether a document was opened or only its
+ * reference is in memory.
  */
 export class Chosen {
-  /** Of what leads to a document. */
+  /** The size of a reference to a document, in bytes. */
   static readonly BYTES = 600;
 
   readonly #document: Json;
@@ -125,11 +125,11 @@ export class Chosen {
 }
 
 /**
- * The plan of an ordered query that has a {@link Chosen} for each of its rows: of the documents that the query makes a row
- * each of, in its order.
+ * For an ordered query that makes one row of each of its documents: a plan whose rows are a {@link Chosen} for each of these documents, in
+ * the same order.
  *
- * @param query one of which `plan` is the plan
- * @returns undefined where it takes more of a document than its `id` and `_ts` to tell which these are
+ * @param query the query that the given plan belongs to
+ * @returns undefined if choosing the documents needs more of them than `id` and `_ts`
  */
 export function choosingPlan(
   { query, needsBody, derivedFrom, program }: QueryPlan,
@@ -140,7 +140,7 @@ export function choosingPlan(
   const isOfOne = program.sources.length === 0 && program.grouping === undefined && !program.distinct;
   if (!needsBody || derivedFrom !== undefined || !isOfOne) return undefined;
   if (orderBy.length === 0 || !orderBy.every(({ expression }) => isMember(expression, ['id', '_ts']))) return undefined;
-  // Any other value may be undefined, and makes no row then.
+  // Another selected value may be undefined, which makes no row.
   if (selection.kind === 'value' && !isAlias(selection.expression, from)) return undefined;
   const chooser = planQuery({ ...query, selection: PLAIN.selection }, parameters, options);
   if (chooser.needsBody) return undefined;
@@ -154,22 +154,22 @@ export function choosingPlan(
   };
 }
 
-/** A query that has rows of the same documents, and reads no more of these than it takes to tell which they are. */
+/** A query with rows of the same documents, which reads only what is needed to find these documents. */
 export function withoutValues(query: Query): Query {
   const { selection, from } = query;
   const [first] = from;
   const isOfDocuments = first?.collection.kind === 'path' && first.collection.keys.length === 0 && !first.iterates;
-  // Any other value may be undefined, and makes no row then.
+  // Another selected value may be undefined, which makes no row.
   if (!isOfDocuments || (selection.kind === 'value' && !isAlias(selection.expression, from))) return query;
   return { ...query, selection: PLAIN.selection };
 }
 
 /**
- * A plan that has a row for each document that its `id` and `_ts` don't rule out for a query: what else its filter says is left
- * out.
+ * A plan that excludes the documents which can't satisfy the query's filter by their `id` and `_ts`. It has a row for each other document;
+ * the rest of the filter is left out.
  *
- * @param query one of which `plan` is the plan
- * @returns undefined where they rule out none
+ * @param query the query that the given plan belongs to
+ * @returns undefined if no document can be excluded in this way
  */
 export function sparingPlan(
   { query, derivedFrom, program }: QueryPlan,
@@ -177,7 +177,7 @@ export function sparingPlan(
   options: PlanOptions,
 ): QueryPlan | undefined {
   if (derivedFrom !== undefined) return sparingPlan(derivedFrom, parameters, options);
-  // What a filter leaves out has a part in ranks.
+  // Ranks also depend on documents that the filter excludes.
   if (query.where === undefined || program.rank !== undefined) return undefined;
   const from = query.from.slice(0, 1);
   const planOf = (where: Expression) => planQuery({ ...PLAIN, from, where }, parameters, options);
@@ -185,7 +185,7 @@ export function sparingPlan(
     try {
       return !planOf(conjunct).needsBody;
     } catch (error) {
-      // It reads what is joined.
+      // The condition reads the alias of a JOIN.
       if (error instanceof QueryError) return false;
       throw error;
     }
@@ -204,7 +204,7 @@ const isAlias = (expression: Expression, [first]: Query['from']): boolean =>
 
 function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: PlanOptions): QueryPlan {
   const [first, ...joins] = query.from;
-  // The rows of `FROM (SELECT …)` are no documents any more.
+  // The rows of `FROM (SELECT …)` are not documents, so they have no computed properties.
   const isDerived = first?.collection.kind === 'query';
   const computed = new Map(
     (isDerived ? [] : (options.computedProperties ?? [])).map(({ name, query: text }) => [name, text]),
@@ -229,7 +229,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
       documentAlias = first.alias ?? collection.root;
       scope.slots.set(documentAlias, DOCUMENT_SLOT);
     } else {
-      // The container's own name is seen by this source alone: `FROM x IN c.items` leaves no `c` behind.
+      // Only this source sees the container's name: `FROM x IN c.items` does not declare `c`.
       const container = new Scope(undefined);
       container.slots.set(collection.root, DOCUMENT_SLOT);
       const own = new Scope(container);
@@ -243,7 +243,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
 
   const callsFunctions = program.callsFunctions || derivedFrom?.callsFunctions === true;
   const changing = compiler.changing ?? derivedFrom?.changing;
-  // What it comes to when a document is tried has to be what it comes to when that is offered.
+  // When a document is tried and when it is offered, an expression must have the same value.
   if (callsFunctions && changing !== undefined) {
     const { name, at } = changing;
     throw queryError('notSupported', `${name} can't be used in a query that calls user-defined functions.`, at);
@@ -305,7 +305,7 @@ function plan(query: Query, parameters: ReadonlyMap<string, Value>, options: Pla
   };
 }
 
-/** `SELECT VALUE COUNT(1)` or `COUNT(c)`: every row counts, since the argument is defined in all of them. */
+/** Whether the query is `SELECT VALUE COUNT(1)` or `COUNT(c)`, which counts every row, since the argument is always defined. */
 function isCountOfRows(query: Query, documentAlias: string, compiler: Compiler): boolean {
   const { selection } = query;
   if (query.groupBy.length > 0 || selection.kind !== 'value') return false;
@@ -321,7 +321,7 @@ function constantOf(expression: Expression | undefined, compiler: Compiler): { r
   return compiler.expression(expression, new Scope(undefined)).constant;
 }
 
-/** Whether an expression reads no alias, so that it can be compiled outside of its query. */
+/** Whether an expression reads no alias, and so can be compiled outside of its query. */
 function isClosed(expression: Expression): boolean {
   switch (expression.kind) {
     case 'literal':
@@ -349,7 +349,7 @@ function factsOf(documentAlias: string | undefined, compiler: Compiler, computed
     if (expression.kind !== 'member') return undefined;
     const { object, key } = expression;
     if (key.kind !== 'literal' || typeof key.value !== 'string') return undefined;
-    // What is computed is no path, though a document may have a property of that name.
+    // A computed property is not a path, even if documents have a property of the same name.
     if (object.kind === 'identifier') {
       return object.name === documentAlias && !computed.has(key.value) ? [key.value] : undefined;
     }

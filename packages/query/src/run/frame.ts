@@ -5,66 +5,66 @@ import type { Value } from '../values/values.ts';
 import type { FunctionCalls } from './calls.ts';
 
 /**
- * What a compiled expression reads while a query runs. One frame serves a whole run: every alias, aggregate and
- * group key of the query and of its subqueries has a place of its own, so nothing is allocated per row.
+ * The values that compiled expressions read while a query runs. There is one frame for a whole run: every alias, aggregate and group key of
+ * the query and of its subqueries has its own place in it, so nothing is allocated per row.
  */
 export interface Frame {
   /** The value of each alias. */
   readonly slots: Value[];
-  /** The result of each aggregate, while a group's row is made. */
+  /** The result of each aggregate, while the row of a group is made. */
   readonly aggregates: Value[];
-  /** The value of each GROUP BY expression, likewise. */
+  /** The value of each GROUP BY expression, while the row of a group is made. */
   readonly groupKeys: Value[];
-  /** Milliseconds since the epoch, or undefined when the caller gave no time. */
+  /** Milliseconds since the epoch; undefined if the caller gave no time. */
   readonly nowMs: number | undefined;
-  /** What all parts of the query hold until the last document. */
+  /** Counts the memory that all parts of the query hold until the last document. */
   readonly memory: Memory;
-  /** What is done on the document at hand. */
+  /** Counts the work on the current document. */
   readonly work: Work;
-  /** The results of user-defined functions; undefined when the caller gave none to call. */
+  /** The results of user-defined functions; undefined if the caller gave no functions. */
   readonly calls: FunctionCalls | undefined;
 }
 
-/** A node of an expression is a unit of work, which takes some nanoseconds. */
+/** The work of a step, in units. A unit is the evaluation of one node of an expression, which takes some nanoseconds. */
 const UNITS_PER_STEP = 8;
-/** Binary logarithm of the characters that are looked through in a unit. */
+/** Binary logarithm of the number of characters that are read in a unit. */
 const CHARACTERS_PER_UNIT = 3;
 const UNITS_PER_ELEMENT = 4;
-/** A call of a user-defined function, which takes some microseconds elsewhere. */
+/** The work of a call of a user-defined function, which takes some microseconds on another thread. */
 const UNITS_PER_CALL = 500;
-/** Units for each document that count as nothing: most queries stay below them. */
+/** So many units of each document are free. Most queries need fewer. */
 const FREE_UNITS = 1_000;
-/** The clock is asked for every so many steps, a power of two. */
+/** The time is checked after so many steps. Must be a power of two. */
 const STEPS_PER_LOOK = 64;
-/** And after so many units, of which one step may take any number. */
+/** The time is also checked after so many units, since one step may take any number of units. */
 const UNITS_PER_LOOK = 8 * 1024;
 
-/** Characters of the large values that may be there at once of what is made for one row: those of 16 of the largest documents. */
+/** Limit for the characters of large values that exist at once while one row is made: those of 16 of the largest documents. */
 const MOST_MADE = 32 * 1024 * 1024;
-/** What an element of an array that is made counts as. */
+/** An element of a new array counts as so many characters. */
 const CHARACTERS_PER_ELEMENT = 16;
 
 /** Limits on the work on one document. */
 export interface WorkLimits {
-  /** Elements that JOINs and subqueries may iterate over. */
+  /** The largest number of elements that JOINs and subqueries may iterate over. */
   readonly maxSteps: number;
   readonly maxMs: number;
-  /** In milliseconds since any time; undefined when nobody asks. */
+  /** A monotonic clock in milliseconds, with any start; undefined if there is no limit of time. */
   readonly monotonicMs: (() => number) | undefined;
-  /** What is thrown past `maxMs`, in place of a QueryError. */
+  /** Makes the error that is thrown after `maxMs`, instead of a QueryError. */
   readonly tooLong: (() => Error) | undefined;
 }
 
-/** What a run works, of which queries in FROM have one with the query around them. */
+/** Counts the work of a run. A query in FROM shares it with the query around it. */
 export class Work {
   readonly #limits: WorkLimits;
   #stepsLeft: number;
-  /** When the time was first asked for the document at hand. */
+  /** The time of the first check for the current document. */
   #startedMs: number | undefined;
   #units = 0;
-  /** Since the clock was asked, those that cost nothing too. */
+  /** Units since the last check of the time, including those that are not charged. */
   #unitsAfterLook = 0;
-  /** Of the documents before. */
+  /** The units beyond the free ones of all former documents. */
   #extra = 0;
   #made = 0;
 
@@ -73,12 +73,12 @@ export class Work {
     this.#stepsLeft = limits.maxSteps;
   }
 
-  /** Of another run over the same documents, within the same limits. */
+  /** The work of another run over the same documents, with the same limits. */
   another(): Work {
     return new Work(this.#limits);
   }
 
-  /** Units beyond those that each document has for nothing: the same for each run over the same documents. */
+  /** The units beyond the free ones of each document. It is the same number for each run over the same documents. */
   get extra(): number {
     return this.#extra + Math.max(0, this.#units - FREE_UNITS);
   }
@@ -91,15 +91,15 @@ export class Work {
     this.#made = 0;
   }
 
-  /** Characters of the large values that were made for the row at hand and may be needed yet. */
+  /** Characters of the large values that were made for the current row, and may still be needed. */
   get made(): number {
     return this.#made;
   }
 
   /**
-   * Of what was made since there was so much, that many characters are needed any longer.
+   * Says that of the values made since {@link made} was `made`, only so many characters are still needed.
    *
-   * @throws QueryError when that is more than there may be at once
+   * @throws QueryError if too many characters exist at once
    */
   keepOf(made: number, characters: number): void {
     this.#made = made + characters;
@@ -112,26 +112,26 @@ export class Work {
     this.#units += units;
   }
 
-  /** A user-defined function is called, with arguments of so many characters. */
+  /** Counts a call of a user-defined function, with arguments of so many characters. */
   addCall(characters: number): void {
     this.#units += UNITS_PER_CALL + (characters >> CHARACTERS_PER_UNIT);
   }
 
-  /** The expressions of a row are gone through, of which each is a unit. */
+  /** Counts the evaluation of a row's expressions. Each expression is a unit. */
   addRow(units: number): void {
     this.#units += units;
     this.#pass(units);
   }
 
   /**
-   * So many characters of a value are looked through in passing: to see that it is not too large, to keep it, or to tell
-   * it from others. That costs nothing, but takes its time, and for each row of a JOIN anew.
+   * Counts the reading of so many characters of a value, to check its size, to keep it or to compare it. This is not charged, but it takes
+   * time, and may happen for each row of a JOIN.
    */
   lookThrough(characters: number): void {
     this.#pass(characters >> CHARACTERS_PER_UNIT);
   }
 
-  /** So many nodes of an expression are gone through once more, which their query has counted. */
+  /** Counts another evaluation of so many nodes, which were charged with their query already. */
   passNodes(nodes: number): void {
     this.#pass(nodes);
   }
@@ -143,7 +143,7 @@ export class Work {
     if (this.takesTooLong()) throw tooLongOnValues();
   }
 
-  /** An element is bound. */
+  /** Counts an element that is bound by a JOIN or a subquery. */
   step(): void {
     this.#units += UNITS_PER_STEP;
     this.#stepsLeft -= 1;
@@ -167,14 +167,14 @@ export class Work {
   }
 }
 
-/** Characters from which on it is asked how long work on a text has taken. */
+/** From so many characters on, work on a text checks the time. */
 const MANY_CHARACTERS = 4096;
 
 /**
- * To be called before work that takes the longer the larger a value is: a query of a few thousand function calls can do
- * it as often with a text of megabytes.
+ * Must be called before work whose time depends on the size of a value: a query may call a function thousands of times on a text of
+ * megabytes.
  *
- * @throws QueryError when the document at hand has taken too long
+ * @throws QueryError if the current document has taken too long
  */
 export function askTime(frame: Frame, value: Value): void {
   if (typeof value === 'string') {
@@ -186,7 +186,7 @@ export function askTime(frame: Frame, value: Value): void {
   }
 }
 
-/** The same before two values are compared, for which no more is looked through than the shorter of both has. */
+/** Must be called before two values are compared. A comparison reads no more characters than the shorter one has. */
 export function askTimeToCompare(frame: Frame, one: Value, other: Value): void {
   if (typeof one === 'string') {
     if (typeof other === 'string') askTime(frame, one.length <= other.length ? one : other);
@@ -195,13 +195,13 @@ export function askTimeToCompare(frame: Frame, one: Value, other: Value): void {
   } else askTime(frame, one);
 }
 
-/** Characters of a value that was made just now, if it is large. */
+/** The characters of a new value, if it is large; otherwise 0. */
 export function sizeMade(value: Value): number {
   if (typeof value === 'string') return value.length >= MANY_CHARACTERS ? value.length : 0;
   return Array.isArray(value) ? CHARACTERS_PER_ELEMENT * value.length : 0;
 }
 
-/** Of work that takes so many units for each character of a value as JSON. */
+/** Counts work that takes so many units for each character of a value as JSON. */
 export function countWork(frame: Frame, value: Value, unitsPerCharacter: number): void {
   frame.work.add(unitsPerCharacter * charactersOf(value));
 }
@@ -214,9 +214,9 @@ const tooLongOnValues = (): Error =>
   queryError('tooComplex', 'The query works too long on the large values of one document. Ask less at once.');
 
 /**
- * A value of a row that is to be kept, compared or shown.
+ * Checks a value of a row that will be kept, compared or returned.
  *
- * @throws QueryError for one that is too large, and when the document at hand has taken too long
+ * @throws QueryError if the value is too large, or the current document has taken too long
  */
 export function boundedIn<T extends Value>(frame: Frame, value: T): T {
   if (typeof value === 'object') frame.work.lookThrough(boundedCharacters(value));
