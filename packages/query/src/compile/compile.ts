@@ -416,7 +416,7 @@ export class Compiler {
     }
   }
 
-  /** Compiles a condition of which only the value true matters, so that AND may stop at the first operand that is not true. */
+  /** Compiles a condition of which only the value true matters, so that AND and OR may stop at the first operand that decides them. */
   #test(expression: Expression, scope: Scope): CompiledTest {
     if (expression.kind === 'logical') {
       const tests = expression.operands.map((operand) => this.#test(operand, scope));

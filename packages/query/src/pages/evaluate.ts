@@ -9,15 +9,15 @@ import type { Json } from '../values/values.ts';
 import { type EvaluationContext, newFrame, type SharedContext } from './context.ts';
 import { triedRows } from './trial.ts';
 
-/** Of a row that something else holds as well. */
+/** Size of a row that something else holds as well. */
 const REFERENCE_BYTES = 8;
 
 /**
- * The rows of a query over documents, pulled one at a time: no more documents are taken than the rows asked for
- * need. What isn't streaming takes all documents before its first row. Leaving off early closes the documents' iterator.
- * Rows share structure with the documents and must not be changed. Throws a QueryError when a limit is passed.
+ * Yields the rows of a query over documents. Only as many documents are read as the requested rows need; a plan that isn't streaming reads
+ * all documents before its first row. If the caller stops early, the documents' iterator is closed. Rows share objects with the documents
+ * and must not be changed. Throws a QueryError if a limit is exceeded.
  *
- * @param plan one that calls no user-defined functions, which are waited for
+ * @param plan must not call user-defined functions, which are asynchronous
  */
 export function* evaluate(
   plan: QueryPlan,
@@ -37,7 +37,7 @@ export function* evaluate(
   }
 }
 
-/** The common case, a filter and a projection over the documents themselves, without the machinery of the rest. */
+/** A fast path for the common case: a filter and a projection over the documents themselves. */
 function* filterAndProject(
   { program: { where, project } }: QueryPlan,
   documents: Iterable<Json>,
@@ -66,7 +66,7 @@ function* collect(plan: QueryPlan, documents: Iterable<Json>, frame: Frame): Gen
   yield* run.takeRows();
 }
 
-/** One plan over the documents it is handed, without those it may be derived from. */
+/** A run of one plan over the documents that it is given. Plans of queries in FROM have runs of their own. */
 class ProgramRun {
   readonly #program: Program;
   readonly #frame: Frame;
@@ -79,7 +79,7 @@ class ProgramRun {
     return wantsMore;
   };
   #rows: Json[] = [];
-  /** Bytes that they are held as: most documents give one row, which is taken at once and does not count. */
+  /** The bytes of these rows. A single row of a document, as most have, is taken at once and does not count. */
   #heldBytes = 0;
   #isFinishing = false;
 
@@ -110,14 +110,14 @@ class ProgramRun {
     return this.offerRow(document);
   }
 
-  /** Takes a row of the document at hand, which another plan has made of it. */
+  /** Takes a row of the current document, which another plan has made. */
   offerRow(row: Json): boolean {
     if (!this.wantsDocuments) return false;
     this.#frame.slots[DOCUMENT_SLOT] = row;
     return bindSources(this.#program.sources, 0, this.#frame, this.#accept) && this.wantsDocuments;
   }
 
-  /** Offers documents from an index on until one gives rows or no more are wanted; answers the index behind it. */
+  /** Offers documents from an index on, until one gives rows or no more are wanted. Returns the index after it. */
   offerSome(documents: readonly Json[], start: number): number {
     let index = start;
     while (index < documents.length && this.wantsDocuments && this.#rows.length === 0) {
@@ -131,7 +131,7 @@ class ProgramRun {
     this.#isFinishing = true;
     for (const _ of this.#collector.finishing(groupAttempt(this.#program))) {
       yield;
-      // Each group has its time, as each document had.
+      // Each group has its own time limit, as each document has.
       this.#frame.work.beginDocument();
     }
   }
@@ -146,36 +146,36 @@ class ProgramRun {
 }
 
 /**
- * An evaluation that is handed its documents instead of pulling them, for callers that read them asynchronously or
- * have to let others run in between.
+ * An evaluation to which the caller offers the documents, for callers that read documents asynchronously or must yield to other work in
+ * between.
  */
 export interface Evaluation {
-  /** False: no further document can change the answer, go on with `finishing`. */
+  /** False if no further document can change the answer. Then continue with `finishing`. */
   readonly wantsDocuments: boolean;
-  /** Rows have come out that were not taken yet. */
+  /** Whether there are rows that were not taken yet. */
   readonly hasRows: boolean;
   /**
-   * Takes documents from an index on, up to the first after which there are rows to take or no more documents are
-   * wanted. Answers the index behind it. Those of a plan that calls functions are to have been {@link tried} before.
+   * Takes documents from an index on, until there are rows to take or no more documents are wanted. Returns the index after the last one
+   * taken. If the plan calls functions, the documents must have been {@link tried} before.
    */
   offer(documents: readonly Json[], start: number): number;
-  /** The rows that have come out since the last call; those that need all documents come after `finishing`. */
+  /** The rows since the last call. Rows that need all documents come after `finishing`. */
   takeRows(): Json[];
   /**
-   * Says that there are no more documents; pauses where as much may follow as for a document, and where the calls that are
-   * missing have to be settled. To be called once.
+   * Must be called once, after the last document. It pauses before work that may take as long as a document, and whenever missing calls must
+   * be settled.
    */
   finishing(): Generator<void, void, undefined>;
-  /** Units of work done beyond those that every document takes. */
+  /** The units of work beyond those that are free for each document. */
   readonly extraWork: number;
 }
 
-/** Each step to the next pause with the stack guarded. */
+/** Runs the steps between pauses, each guarded against an overflow of the stack. */
 function* guarded(steps: Iterator<void>): Generator<void, void, undefined> {
   while (guardStack(() => steps.next()).done !== true) yield;
 }
 
-/** Offers what takes the place of documents when there are no more of these, until no more are wanted. */
+/** After the last document: offers rows that replace documents, until no more are wanted. */
 function* offering(rows: Iterable<Json | undefined>, offer: (row: Json) => boolean): Generator<void, void, undefined> {
   for (const row of rows) {
     if (row !== undefined && !guardStack(() => offer(row))) break;
@@ -183,7 +183,7 @@ function* offering(rows: Iterable<Json | undefined>, offer: (row: Json) => boole
   }
 }
 
-/** Begins an evaluation; its methods throw what `evaluate` throws. */
+/** Begins an evaluation. Its methods throw the same errors as `evaluate`. */
 export function startEvaluation(plan: QueryPlan, context: SharedContext = {}): Evaluation {
   const frame = newFrame(context);
   const { work } = frame;

@@ -20,14 +20,14 @@ import { type Json, stableKey, type Value } from '../values/values.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
 import { type Evaluation, startEvaluation } from './evaluate.ts';
 
-/** What is kept with a row of where it stands, besides its values. */
+/** Bytes that are kept with a row for its place, besides the values. */
 const PLACE_BYTES = 72;
 
 export interface OrderedRow extends OrderedPlace {
   readonly row: Json;
 }
 
-/** Whether rows come in an order in which each has a place of its own, so that a page can go on after it. */
+/** Whether rows are in an order in which each has its own place, so that a page can continue after it. */
 export function isOrdered({ program, readsDocuments, derivedFrom }: QueryPlan): boolean {
   return (
     (program.orderBy.length > 0 || (program.grouping?.keys.length ?? 0) > 0) &&
@@ -36,14 +36,14 @@ export function isOrdered({ program, readsDocuments, derivedFrom }: QueryPlan): 
   );
 }
 
-/** Whether rows are in the order of scores that depend on all documents, and of one document each. */
+/** Whether each row is of one document, and rows are in the order of scores that depend on all documents. */
 export function isRanked({ program, derivedFrom }: QueryPlan): boolean {
   return program.rank !== undefined && !program.distinct && program.sources.length === 0 && derivedFrom === undefined;
 }
 
 /**
- * What the places of a query's rows are places in, as text; undefined where they are in the order of the documents. A place
- * among the rows of another query means nothing where this is another.
+ * A text that identifies the order of a query's rows; undefined if they are in the order of the documents. A place in the rows of one query is
+ * meaningless for another query whose text differs.
  */
 export function orderText({ query }: QueryPlan, parameters: readonly QueryParameter[]): string | undefined {
   const { groupBy, orderBy, orderByRank } = query;
@@ -57,12 +57,12 @@ export function orderText({ query }: QueryPlan, parameters: readonly QueryParame
   return jsonText([groups, steps, orderByRank !== undefined, values]);
 }
 
-/** Whether rows are of any number of documents. */
+/** Whether a row may come from any number of documents. */
 export const isOfMany = ({ program }: QueryPlan): boolean => program.distinct || program.grouping !== undefined;
 
 /**
- * The first rows of an ordered answer from a place in it on. Since it goes on from a place and not from a count, rows
- * that came or went meanwhile make it neither miss nor repeat any other. Offset and limit are the caller's.
+ * Finds the first rows of an ordered answer from a place on. Since it continues from a place and not from a count, no row is missed or
+ * repeated if others were added or removed meanwhile. The caller handles OFFSET and LIMIT.
  */
 export class OrderedPage {
   readonly #plan: QueryPlan;
@@ -72,15 +72,15 @@ export class OrderedPage {
   readonly #capacity: number;
   readonly #groups: Groups | undefined;
   readonly #ranking: Ranking<OrderedRow> | undefined;
-  /** Of the query in FROM whose rows are this one's documents. */
+  /** The evaluation of the query in FROM whose rows are the documents of this one. */
   readonly #inner: Evaluation | undefined;
-  /** All rows, when there are no more documents. */
+  /** All rows, after the last document. */
   #inOrder: readonly OrderedRow[] = [];
-  /** Index among them of the first that is asked for. */
+  /** The index, in these rows, of the first requested one. */
   #first = 0;
-  /** The ORDER BY values of the row at hand: most rows are not kept. */
+  /** The ORDER BY values of the current row. The array is reused, since most rows are not kept. */
   readonly #keys: Value[] = [];
-  /** Where the document at hand, and its row at hand, stand among what is offered. */
+  /** The index of the current document among those offered, and of the current row in it. */
   #index = 0;
   #inside = 0;
   #numberOf: (index: number) => number = (index) => index;
@@ -90,9 +90,9 @@ export class OrderedPage {
   };
 
   /**
-   * @param plan one that {@link isOrdered}, or one that {@link isRanked} without a start
-   * @param capacity rows to give at most
-   * @param room for those of a page, which need not be filled
+   * @param plan a plan that {@link isOrdered}; or one that {@link isRanked}, if there is no start
+   * @param capacity the largest number of rows to return
+   * @param room the memory for the rows of a page, which need not be filled
    */
   constructor(
     plan: QueryPlan,
@@ -107,7 +107,7 @@ export class OrderedPage {
     const { memory, work } = this.#frame;
     this.#start = start;
     this.#capacity = capacity;
-    // Which rows are given is known when all are there, where equal ones are dropped or the place is told by its neighbours.
+    // If equal rows are dropped, or the start is determined by neighbours, all rows are needed to know which to return.
     const needsAll = program.distinct || start?.near !== undefined;
     const lastFirst = isLastFirst(program);
     this.#sorter = needsAll
@@ -118,7 +118,7 @@ export class OrderedPage {
     this.#inner = derivedFrom === undefined ? undefined : startEvaluation(derivedFrom, { ...context, memory, work });
   }
 
-  /** Takes the next documents; their numbers, which go up, are asked for by index, of those alone that matter. */
+  /** Takes the next documents. `numberOf` returns a document's number by its index; numbers ascend. It is called only when needed. */
   offer(documents: readonly Json[], numberOf: (index: number) => number): void {
     this.#numberOf = numberOf;
     guardStack(() => {
@@ -135,12 +135,12 @@ export class OrderedPage {
     });
   }
 
-  /** Units of work done beyond those that every document takes. */
+  /** The units of work beyond those that are free for each document. */
   get extraWork(): number {
     return this.#frame.work.extra;
   }
 
-  /** Says that there are no more documents; pauses where as much may follow as for a document. To be called once. */
+  /** Must be called once, after the last document. It pauses before work that may take as long as a document. */
   *finishing(): Generator<void, void, undefined> {
     for (const place of this.#groups?.bound(this.#frame, groupAttempt(this.#plan.program)) ?? []) {
       yield;
@@ -155,8 +155,8 @@ export class OrderedPage {
   }
 
   /**
-   * The rows in order, what is known of those just before them, and whether there are more than the room took. To be
-   * called once, when it has finished.
+   * Returns the rows in order, the known rows just before them, and whether the room was too small for all rows. Must be called once, after
+   * `finishing`.
    */
   rows(): { readonly rows: OrderedRow[]; readonly before: readonly OrderedRow[]; readonly isCut: boolean } {
     const sorted = this.#inOrder;
@@ -192,12 +192,12 @@ export class OrderedPage {
     else this.#groups.accumulate(this.#frame);
   }
 
-  /** @param group the place among the others of the group that the frame is bound to */
+  /** @param group the place, among the other groups, of the group that the frame is bound to */
   #order(group?: readonly Value[]): void {
     const { orderBy, distinct: isDistinct, project } = this.#plan.program;
     const frame = this.#frame;
     const keys = this.#keys;
-    // Of the group or the row before; to say the length again of an array takes its time.
+    // The array has the keys of the row before. Its length is only set if it differs, since that takes time.
     if (keys.length !== orderBy.length) keys.length = orderBy.length;
     for (let place = 0; place < orderBy.length; place += 1) keys[place] = orderBy[place]!.run(frame);
     let row = isDistinct ? project(frame) : undefined;
@@ -209,7 +209,7 @@ export class OrderedPage {
     const isOfOne = !isDistinct && group === undefined;
     const document = isOfOne ? this.#numberOf(this.#index) : undefined;
     const inside = isOfOne ? this.#inside - 1 : undefined;
-    // A row that is given for what came before is not given again for what comes after.
+    // Rows before the start were returned by an earlier page.
     if (!isDistinct && this.#start !== undefined) {
       if (!isFromStart(this.#plan.program, this.#start, { keys, document, inside })) return;
     }

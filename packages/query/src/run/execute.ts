@@ -11,18 +11,18 @@ import type { Grouping, Program, Source } from './program.ts';
 import { Ranking } from './ranking.ts';
 import { compareKeys, isLastFirst, Sorter } from './sorter.ts';
 
-/** Takes a row; answers false when it wants no more. */
+/** Takes a row. Returns false if it wants no more rows. */
 export type Emit = (row: Json) => boolean;
 
-/** Bytes that a group takes besides its values, also while it is put in order. */
+/** Bytes that a group takes besides its values, including those for sorting. */
 const GROUP_BYTES = 270;
 /** Bytes of the state of an aggregate that keeps no values. */
 const ACCUMULATOR_BYTES = 64;
 
-/** Evaluates, of the group that a frame is bound to, all that is evaluated when all rows are in. */
+/** Evaluates, for the group that a frame is bound to, everything that is evaluated after the last row. */
 type GroupAttempt = (frame: Frame) => void;
 
-/** How groups are tried whose rows call user-defined functions; undefined for others, which need not be. */
+/** How to try groups whose rows call user-defined functions; undefined if they call none. */
 export function groupAttempt({ callsFunctions, orderBy, project }: Program): GroupAttempt | undefined {
   if (!callsFunctions) return undefined;
   return (frame) => {
@@ -36,12 +36,12 @@ interface Group {
   readonly accumulators: readonly Accumulator[];
 }
 
-/** The groups of GROUP BY, or the one of aggregates without it. */
+/** The groups of GROUP BY, or the single group of aggregates without GROUP BY. */
 export class Groups {
   readonly #grouping: Grouping;
   readonly #memory: Memory;
   readonly #groups = new Map<string, Group>();
-  /** The one group of aggregates without GROUP BY, which exists even when there are no rows. */
+  /** The single group of aggregates without GROUP BY, which exists even if there are no rows. */
   readonly #only: Group | undefined;
 
   constructor(grouping: Grouping, memory: Memory) {
@@ -50,7 +50,7 @@ export class Groups {
     if (grouping.keys.length === 0) this.#only = this.#added('', []);
   }
 
-  /** Takes the row that the frame is bound to. */
+  /** Adds the row that the frame is bound to. */
   accumulate(frame: Frame): void {
     const { keys, aggregates } = this.#grouping;
     const { accumulators } = this.#only ?? this.#groupOf(keys, frame);
@@ -60,8 +60,8 @@ export class Groups {
   }
 
   /**
-   * Binds the frame to one group after the other, in no order, and tells the place that each has among the others, or
-   * undefined for a pause.
+   * Binds the frame to one group after the other, in no particular order. Yields the place of each group among the others, or undefined for
+   * a pause.
    */
   *bound(frame: Frame, attempt?: GroupAttempt): Generator<readonly Value[] | undefined, void, undefined> {
     for (const group of this.#whenReady(this.#groups.values(), frame, attempt, (one) => one)) {
@@ -71,8 +71,8 @@ export class Groups {
   }
 
   /**
-   * The same in the order of the places, and undefined for a pause. None of the rows of a group has a part in them, so
-   * whoever goes on after a group finds the next, whatever left meanwhile.
+   * Does the same in the order of the places. A place depends only on the group's keys, not on its rows. So a caller that continues after a
+   * group finds the next one, whatever was removed meanwhile.
    */
   *boundInOrder(frame: Frame, attempt?: GroupAttempt): Generator<readonly Value[] | undefined, void, undefined> {
     const placed: { readonly group: Group; readonly place: readonly Value[] }[] = [];
@@ -134,8 +134,8 @@ export class Groups {
 }
 
 /**
- * Calls `onBinding` for every combination of the sources' values, the last source fastest. Answers false when
- * `onBinding` wanted no more.
+ * Calls `onBinding` for every combination of the sources' values; the last source changes fastest. Returns false if `onBinding` wanted no
+ * more.
  */
 export function bindSources(
   sources: readonly Source[],
@@ -159,18 +159,18 @@ export function bindSources(
   return source.kind === 'path' ? bindAll(source.run(frame)) : runSource(source.program, frame, bindAll);
 }
 
-/** A query in FROM whose rows are pending keeps nothing else from being tried. */
+/** Runs a query in FROM. If its rows are pending, everything else is still tried. */
 function runSource(program: Program, frame: Frame, emit: Emit): boolean {
   if (!program.callsFunctions) return runProgram(program, frame, emit);
   return attempted((within: Frame) => runProgram(program, within, emit), true)(frame);
 }
 
-/** Goes through all steps of something without a pause. */
+/** Runs all steps without pauses. */
 export function drain(steps: Iterator<void>): void {
   while (steps.next().done !== true);
 }
 
-/** Runs a subquery in the frame of the query around it. Answers false when `emit` wanted no more. */
+/** Runs a subquery in the frame of the query around it. Returns false if `emit` wanted no more rows. */
 export function runProgram(program: Program, frame: Frame, emit: Emit): boolean {
   const { memory, calls } = frame;
   const { heldBytes } = memory;
@@ -182,7 +182,7 @@ export function runProgram(program: Program, frame: Frame, emit: Emit): boolean 
   });
   try {
     if (collector.wantsRows) bindSources(program.sources, 0, frame, () => collector.accept());
-    // Without some of its rows an aggregate is another.
+    // If rows are pending, an aggregate over the others would be wrong.
     if (misses !== undefined && calls!.misses > misses) throw PENDING;
     drain(collector.finishing());
     if (misses !== undefined && calls!.misses > misses) throw PENDING;
@@ -192,7 +192,7 @@ export function runProgram(program: Program, frame: Frame, emit: Emit): boolean 
   return wanted;
 }
 
-/** What happens to a row once its aliases are bound: WHERE, groups, order, projection, DISTINCT, OFFSET and LIMIT. */
+/** Processes rows whose aliases are bound: WHERE, groups, order, projection, DISTINCT, OFFSET and LIMIT. */
 export class RowCollector {
   readonly #program: Program;
   readonly #frame: Frame;
@@ -213,7 +213,7 @@ export class RowCollector {
     this.#seen = program.distinct ? new Set() : undefined;
     if (program.rank !== undefined) this.#ranking = new Ranking(program.rank, frame.memory);
     if (program.orderBy.length > 0 || (program.distinct && program.grouping !== undefined)) {
-      // Rows that DISTINCT drops later must not push others out of the heap.
+      // With DISTINCT the heap has no limit: rows that are dropped later must not push out others.
       const capacity = program.distinct ? Number.POSITIVE_INFINITY : this.#toSkip + this.#toEmit;
       this.#sorter = new Sorter(program.orderBy, capacity, frame.memory, isLastFirst(program));
     }
@@ -225,7 +225,7 @@ export class RowCollector {
     return this.#toEmit > 0;
   }
 
-  /** Takes the row that the frame is bound to. Answers false when no more rows are wanted. */
+  /** Takes the row that the frame is bound to. Returns false if no more rows are wanted. */
   accept(): boolean {
     const { where, weight } = this.#program;
     this.#frame.work.addRow(weight);
@@ -242,9 +242,9 @@ export class RowCollector {
   }
 
   /**
-   * Emits what could not be emitted before the last row was seen, and pauses before each group and now and then.
+   * Emits the rows that could not be emitted before the last row was seen. Pauses before each group, and from time to time.
    *
-   * @param attempt given by a query that is no part of another, which is tried as a whole
+   * @param attempt given by an outermost query; a subquery is tried as part of the query around it
    */
   *finishing(attempt?: GroupAttempt): Generator<void, void, undefined> {
     for (const place of this.#placed(attempt)) {
@@ -259,7 +259,7 @@ export class RowCollector {
     for (const row of yield* sorted) {
       if (!this.#deliver(row)) return;
       delivered += 1;
-      // What is distinct is told by all that is in a row.
+      // DISTINCT reads whole rows, which may be large.
       if (this.#seen !== undefined || (delivered & (BETWEEN_PAUSES - 1)) === 0) yield;
     }
   }
@@ -281,7 +281,7 @@ export class RowCollector {
     return true;
   }
 
-  /** @param group the place among the others of the group that the frame is bound to */
+  /** @param group the place, among the other groups, of the group that the frame is bound to */
   #order(group: readonly Value[] = []): boolean {
     const frame = this.#frame;
     const { orderBy, distinct, project } = this.#program;

@@ -3,63 +3,63 @@ import { stableKey, type Value } from '../values/values.ts';
 import type { OrderStep } from './program.ts';
 import { compareKeys, isLastFirst } from './sorter.ts';
 
-/** What a compiled query is ordered by. */
+/** The order of a compiled query. */
 interface Ordering {
   readonly orderBy: readonly OrderStep[];
 }
 
-/** Where a row stands in an ordered answer: by its ORDER BY values, and among equal ones by what it comes from. */
+/** The place of a row in an ordered answer: by its ORDER BY values, and among equal ones by the document that it comes from. */
 export interface OrderedPlace {
-  /** Behind those of ORDER BY, of rows that are of no one document: its place among others of the same. */
+  /** The values of ORDER BY. If the row does not come from a single document, followed by its place among rows with the same values. */
   readonly keys: readonly Value[];
   /** The document's number in the order in which documents are offered. */
   readonly document?: number | undefined;
-  /** Which of the rows of the document it is, counted before any are left out. */
+  /** The index of the row among all rows of the document, before any are left out. */
   readonly inside?: number | undefined;
 }
 
-/** Where an ordered answer begins: at a place, or after it. */
+/** The start of an ordered answer: at a place, or after it. */
 export interface OrderedStart extends OrderedPlace {
-  /** Leading ones alone where they say as much as can be told; all rows that begin with them stand at this place. */
+  /** The keys, or only the leading ones if the rest would be too long. Then all rows that begin with them are at this place. */
   readonly keys: readonly Value[];
-  /** Undefined: all documents with these values stand at this place. */
+  /** If undefined, all documents with these values are at this place. */
   readonly document?: number | undefined;
-  /** Undefined: all rows of the document stand at this place. */
+  /** If undefined, all rows of the document are at this place. */
   readonly inside?: number | undefined;
-  /** Leave out what stands at the place itself. */
+  /** Whether to leave out the rows at the place itself. */
   readonly exclude: boolean;
-  /** Tells the place exactly where the values could not. */
+  /** Determines the place exactly if the keys don't. */
   readonly near?: Neighbours | undefined;
 }
 
-/** Digests of the rows on both sides of a place, the nearest first. As long as one of them is there, so is the place. */
+/** Digests of the rows on both sides of a place, the nearest first. The place is found as long as one of these rows exists. */
 export interface Neighbours {
   readonly before: readonly string[];
   readonly after: readonly string[];
 }
 
-/** Rows on either side of a place at most that tell it. */
+/** The largest number of neighbours on either side of a place. */
 export const MAX_NEIGHBOURS = 5;
 
-/** Bytes of JSON that the values of a place have at most. */
+/** Limit for the values of a place, in bytes of JSON. Longer ones are cut. */
 const MAX_KEY_BYTES = 500;
-/** Of those before a text that is cut, and characters of what is left of it. */
+/** If values are cut: the limit for the leading values, in bytes, and for the rest of the cut text, in characters. */
 const MAX_LEADING_BYTES = 150;
 const MAX_CUT_CHARACTERS = 40;
-/** Bytes of values that stand for themselves among others. */
+/** Limit, in bytes, for values that are used as a place among others themselves; longer ones are replaced by a digest. */
 const MAX_OWN_BYTES = 200;
 const NEIGHBOUR_CHARACTERS = 16;
 
 /**
- * Where values that are all different stand among each other: in the order of the values, or, behind those, of digests of
- * them where they are long. So a place is always short enough to be told, and says exactly which of them come after.
+ * The place of some values among others that are all different. Short values are ordered by themselves; long ones come after these, ordered
+ * by their digests. So a place is always short enough for a token, and determines exactly which values come after it.
  */
 export function placeAmongOthers(values: readonly Value[]): Value[] {
   const text = values.map(stableKey).join(',');
   return hasAtMost(text, MAX_OWN_BYTES) ? [false, ...values] : [true, digestOf(text)];
 }
 
-/** Whether a row stands where an answer begins, or after it. */
+/** Whether a row is at the start of an answer, or after it. */
 export function isFromStart(order: Ordering, start: OrderedStart, { keys, document, inside }: OrderedPlace): boolean {
   const difference = compareKeys(keys, start.keys, order.orderBy);
   if (difference !== 0) return difference > 0;
@@ -73,7 +73,7 @@ export function isFromStart(order: Ordering, start: OrderedStart, { keys, docume
   return start.exclude ? furtherInside > 0 : furtherInside >= 0;
 }
 
-/** Index of the first of some rows, which are in order, that stands where an answer begins. Pauses: values may be large. */
+/** The index of the first row, among some in order, that is not before the start of an answer. Pauses, since values may be large. */
 export function* startAmong(
   order: Ordering,
   start: OrderedStart,
@@ -95,11 +95,11 @@ export function* startAmong(
 }
 
 /**
- * What has to be told to go on after a row: its place, or, where the values of that are long, what they begin with and the
- * rows around it. Pauses between these.
+ * The start of an answer that continues after a row: the row's place; or, if the place's values are long, their beginning and the neighbours
+ * of the row. Pauses between these.
  *
- * @param given rows in order, of which it is the last
- * @param next rows that come after it
+ * @param given rows in order. The last one is the row after which to continue
+ * @param next the rows that come after it
  */
 export function* startAfter(
   { orderBy }: Ordering,
@@ -122,7 +122,7 @@ function* neighbours(rows: readonly OrderedPlace[]): Generator<void, string[], u
   return digests;
 }
 
-/** Where the rows begin that a few leading values, and the beginning of the next, don't tell apart. */
+/** The first place of the rows that have the same few leading values, and the same beginning of the next value. */
 function beginningOf(keys: readonly Value[], steps: readonly OrderStep[]): Pick<OrderedStart, 'keys' | 'exclude'> {
   let length = 0;
   while (hasAtMost(jsonText(keys.slice(0, length + 1)), MAX_LEADING_BYTES)) length += 1;
@@ -131,7 +131,7 @@ function beginningOf(keys: readonly Value[], steps: readonly OrderStep[]): Pick<
   if (typeof next !== 'string') return { keys: leading, exclude: false };
   const cut = next.slice(0, MAX_CUT_CHARACTERS);
   if (steps[length]?.descending !== true) return { keys: [...leading, cut], exclude: false };
-  // Downwards they begin behind the first text that is greater than all that begin so.
+  // In descending order these rows come after the least text that is greater than all with this beginning.
   const last = cut.charCodeAt(cut.length - 1);
   return last === 0xff_ff
     ? { keys: leading, exclude: false }
@@ -148,8 +148,8 @@ const SEEDS = [0x24_3f_6a_88, 0x85_a3_08_d3, 0x13_19_8a_2e, 0x03_70_73_44];
 const FACTORS = [0x9e_37_79_b1, 0x85_eb_ca_77, 0xc2_b2_ae_3d, 0x27_d4_eb_2f];
 
 /**
- * 128 bits of a text, in hexadecimal. Nothing is kept from anybody by it: who makes up two texts of the same digest loses
- * rows of a query of their own.
+ * A digest of a text: 128 bits, in hexadecimal. It need not be cryptographically secure: someone who constructs two texts with the same
+ * digest only loses rows of their own query.
  */
 function digestOf(text: string): string {
   return SEEDS.map((seed, lane) => {
