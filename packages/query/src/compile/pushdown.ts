@@ -17,25 +17,25 @@ export interface PathEquality {
 }
 
 /**
- * What a store can decide about a document without evaluating the query: each part is a condition that every document
- * with a row in the answer satisfies, so documents that fail one may be left out.
+ * Conditions that a store can check without evaluating the query. Every document with a row in the answer satisfies each of them, so
+ * documents that fail one may be left out.
  */
 export interface Pushdown {
   /** `c.id` is one of these. Empty: no document can match. */
   ids?: string[];
   /** Every `c.path = constant`. */
   equals: PathEquality[];
-  /** One of these holds, in which every part does. From `(c.id = 1 AND c.pk = 2) OR (c.id = 3 AND c.pk = 4)`. */
+  /** In one of these lists, all equalities hold. From `(c.id = 1 AND c.pk = 2) OR (c.id = 3 AND c.pk = 4)`. */
   alternatives?: PathEquality[][];
   /** `c._ts` is a whole number of seconds in this range, both ends included. */
   ts?: { min?: number; max?: number };
-  /** All comparisons found, those of `ids`, `equals` and `ts` among them. */
+  /** All comparisons found, including those of `ids`, `equals` and `ts`. */
   paths: PathComparison[];
-  /** The whole WHERE is decided by `ids` and `ts` (or there is none): a document passes exactly when they hold. */
+  /** Whether `ids` and `ts` are equivalent to the whole WHERE, or there is no WHERE: a document passes exactly if they hold. */
   complete: boolean;
 }
 
-/** What the plan knows of an expression: that it is a path of the document, or a constant. */
+/** What the plan knows about an expression: it may be a path of the document, or a constant. */
 export interface Facts {
   documentPath(expression: Expression): string[] | undefined;
   constant(expression: Expression): { readonly value: Value } | undefined;
@@ -73,7 +73,7 @@ function constants(expressions: readonly Expression[], facts: Facts): Value[] | 
   return values;
 }
 
-/** The comparisons that one condition consists of, or undefined when it isn't made of such alone. */
+/** The comparisons that a condition consists of; undefined if it has other parts. */
 function comparisonsOf(condition: Expression, facts: Facts): PathComparison[] | undefined {
   const single = (found: PathComparison | undefined): PathComparison[] | undefined =>
     found === undefined ? undefined : [found];
@@ -114,7 +114,7 @@ function comparisonsOf(condition: Expression, facts: Facts): PathComparison[] | 
   }
 }
 
-/** `c.a = 1 OR c.a IN (2, 3)` is one comparison, when all alternatives are of the same path. */
+/** Combines alternatives of the same path to one comparison: `c.a = 1 OR c.a IN (2, 3)`. */
 function alternatives(parts: readonly (readonly PathComparison[] | undefined)[]): PathComparison | undefined {
   let path: string[] | undefined;
   const values: Json[] = [];
@@ -128,7 +128,7 @@ function alternatives(parts: readonly (readonly PathComparison[] | undefined)[])
   return path === undefined ? undefined : { path, op: 'in', values };
 }
 
-/** What all has to be true for a condition to be. */
+/** The conditions that must all be true for a condition to be true. */
 export function conjuncts(condition: Expression): readonly Expression[] {
   return condition.kind === 'logical' && condition.operator === 'AND'
     ? condition.operands.flatMap(conjuncts)
@@ -141,7 +141,7 @@ function equalities(comparisons: readonly PathComparison[]): PathEquality[] {
   );
 }
 
-/** What each alternative of a disjunction says with `=`; whatever else it says is left to the evaluation. */
+/** The equalities in each alternative of a disjunction. Their other parts are left to the evaluation. */
 function equalAlternatives(condition: Expression, facts: Facts): PathEquality[][] | undefined {
   if (condition.kind !== 'logical' || condition.operator !== 'OR') return undefined;
   return condition.operands.map((operand) =>
@@ -156,7 +156,7 @@ function narrowIds(pushdown: Pushdown, found: PathComparison): boolean {
   return true;
 }
 
-/** Takes a bound of `_ts` into the range, rounded inwards, since `_ts` has whole seconds only. */
+/** Narrows the range of `_ts` by a bound. It is rounded inwards, since `_ts` is in whole seconds. */
 function narrowTs(pushdown: Pushdown, found: PathComparison): boolean {
   const [value] = found.values;
   if (found.op === 'in' || typeof value !== 'number') return false;
@@ -173,13 +173,13 @@ function narrowTs(pushdown: Pushdown, found: PathComparison): boolean {
   return true;
 }
 
-/** Finds what the conjuncts of a WHERE clause say about the document's paths. */
+/** Finds the conditions on the document's paths in the conjuncts of a WHERE clause. */
 export function findPushdown(where: Expression | undefined, facts: Facts): Pushdown {
   const pushdown: Pushdown = { equals: [], paths: [], complete: true };
   for (const conjunct of where === undefined ? [] : conjuncts(where)) {
     const comparisons = comparisonsOf(conjunct, facts);
     if (comparisons === undefined) {
-      // `WHERE true`, which generators write, decides nothing and spoils nothing.
+      // `WHERE true`, which generators of queries write, excludes no document.
       if (facts.constant(conjunct)?.value !== true) pushdown.complete = false;
       const alternatives = equalAlternatives(conjunct, facts);
       if (alternatives !== undefined) pushdown.alternatives ??= alternatives;

@@ -5,24 +5,24 @@ import { describeForPipeline, type PipelineInfo } from './pipeline.ts';
 /** How a client answers a query by asking several ranges. */
 export type ClientPlan = { readonly queryInfo: PipelineInfo } | { readonly hybridSearchQueryInfo: HybridSearchInfo };
 
-/** Who merges. */
+/** The client that merges the results of ranges. */
 export interface MergingClient {
-  /** Names of what it can do, as it sends them. */
+  /** The names of the features that it supports, as it sends them. */
   readonly supported: ReadonlySet<string>;
-  /** For the Java client, which does some things in ways of its own and says nothing of them. */
+  /** True for the Java client, which differs in some ways that its features don't show. */
   readonly isJava: boolean;
-  /** For the .NET clients, of which Microsoft.Azure.DocumentDB says what the JavaScript client says. */
+  /** True for the .NET clients. Microsoft.Azure.DocumentDB sends the same features as the JavaScript client. */
   readonly isDotNet?: boolean;
 }
 
-/** Of those who don't ask for a plan first and get one all the same, the JavaScript client alone merges groups. */
+/** A client that gets a plan without having requested one. Of these, only the JavaScript client merges groups. */
 export const UNASKED: MergingClient = { supported: new Set(['GroupBy']), isJava: false };
 const UNKNOWN: MergingClient = { supported: new Set(), isJava: false };
 
-/** @throws QueryError for a query whose parts can't be merged into its answer */
+/** @throws QueryError if the results of the ranges can't be merged to the answer of the query */
 export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
   const hybridSearchQueryInfo = describeHybridSearch(plan);
-  // The .NET client says "DCount", and the Java client, which reads the same plans, since it can.
+  // "DCount" is sent by the .NET client, and by versions of the Java client that support it; both read the same plans.
   const mergesAsDotNet = client.supported.has('DCount');
   const groups = client.isDotNet === true ? 'documentDb' : 'javaScript';
   const dotNet = isOlderDotNet(client) ? 'olderDotNet' : 'dotNet';
@@ -33,26 +33,25 @@ export function planForClients(plan: QueryPlan, client = UNKNOWN): ClientPlan {
 }
 
 /**
- * A .NET client from before it could sort all rows anew, as 3.27 and 3.37 are: it tells the rows of a document apart by their
- * number, and goes on from one by itself. It gives parts of the VALUE of a group for the whole.
+ * Whether the client is a .NET client from before it could sort all rows itself, such as 3.27 and 3.37. It distinguishes the rows of a
+ * document by their number, and continues after one by itself. It returns partial results of the VALUE of a group as if they were whole.
  */
 const isOlderDotNet = ({ supported, isJava }: MergingClient): boolean =>
   supported.has('DCount') && !isJava && !supported.has('NonStreamingOrderBy');
 
 /**
- * What a client would have to be able to do to answer a query by its plan, and does not say that it is. It would merge
- * wrongly, and not notice.
+ * The features that a client needs to answer a query by its plan, but does not declare. It would merge wrongly without noticing.
  *
  * @source `QueryFeatures` and the checks of Microsoft.Azure.Cosmos
  */
 export function missingFeatures(plan: ClientPlan, client: MergingClient): readonly string[] {
   const { supported, isJava } = client;
   const needed = 'queryInfo' in plan ? ofPipeline(plan.queryInfo) : ofHybridSearch(plan.hybridSearchQueryInfo);
-  // The .NET client merges lists and sets without saying so, and refuses aggregates that it doesn't know.
+  // The .NET client merges lists and sets without declaring it, and refuses aggregates that it does not know.
   const unsaid = supported.has('DCount') && !isJava ? 'ListAndSetAggregate' : undefined;
   const missing = needed.filter((name) => !supported.has(name) && name !== unsaid);
   if (isOlderDotNet(client) && hasValuesOfGroups(plan)) missing.push('GroupByValueAggregate');
-  // The Java client gives groups in the order of a hash table.
+  // The Java client returns groups in the order of a hash table.
   return isJava && hasOrderedGroups(plan) ? [...missing, 'OrderedGroupBy'] : missing;
 }
 

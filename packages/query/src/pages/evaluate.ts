@@ -162,8 +162,8 @@ export interface Evaluation {
   /** The rows since the last call. Rows that need all documents come after `finishing`. */
   takeRows(): Json[];
   /**
-   * Must be called once, after the last document. It pauses before work that may take as long as a document, and whenever missing calls must
-   * be settled.
+   * Must be called once, after the last document. It pauses before work that may take as long as a document, and whenever missing calls
+   * must be settled.
    */
   finishing(): Generator<void, void, undefined>;
   /** The units of work beyond those that are free for each document. */

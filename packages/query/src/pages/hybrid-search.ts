@@ -17,7 +17,7 @@ import {
 /** `hybridSearchQueryInfo` of a query plan: how clients answer ORDER BY RANK by asking several ranges. */
 export interface HybridSearchInfo {
   readonly globalStatisticsQuery: string;
-  /** One for each score; what is asked of each range for it, once the statistics are put in. */
+  /** For each score: the query for each range, into which the client puts the statistics. */
   readonly componentQueryInfos: readonly PipelineInfo[];
   readonly componentWeights: readonly number[];
   readonly skip: number | null;
@@ -26,25 +26,25 @@ export interface HybridSearchInfo {
 }
 
 /**
- * Clients put the sums of all ranges' statistics in their place. The numbers are those of the texts among the components,
- * by which the .NET client looks for them; others take any that rise in the order of the texts.
+ * Clients replace these by the sums of all ranges' statistics. The number is that of the text among the components, by which the .NET
+ * client searches. Other clients accept any numbers that ascend in the order of the texts.
  */
 const DOCUMENTS = '{documentdb-formattablehybridsearchquery-totaldocumentcount}';
 const WORDS = (text: number) => `{documentdb-formattablehybridsearchquery-totalwordcount-${text}}`;
 const DOCUMENTS_WITH = (text: number) => `{documentdb-formattablehybridsearchquery-hitcountsarray-${text}}`;
 
-/** Of several scores each gives the best so many times the rows that are wanted: who is no good in one may be in another. */
+/** With several scores, so many times the wanted rows are fetched for each, since a row that is bad by one may be good by another. */
 const CANDIDATES_PER_ROW = 10;
 const MIN_CANDIDATES = 200;
-/** The score of a row that has none, so that it comes last; an array can't hold undefined for it. */
+/** The score of a row without one, so that it comes last. An array can't contain undefined. */
 const WORST = 1e300;
 
 /**
- * How a client ranks the rows of several ranges: it asks them for the statistics of the texts, then, by their sums,
- * for the best rows of each score, and fuses the ranks of these.
+ * Describes how a client ranks the rows of several ranges. It asks each range for the statistics of the texts, then, with the sums of these,
+ * for the best rows by each score, and fuses their ranks.
  *
  * @returns undefined for a query without ORDER BY RANK
- * @throws QueryError for one whose parts can't be merged into its answer
+ * @throws QueryError if the results of the ranges can't be merged to the answer of the query
  */
 export function describeHybridSearch(plan: QueryPlan): HybridSearchInfo | undefined {
   const { query } = plan;
@@ -69,7 +69,7 @@ export function describeHybridSearch(plan: QueryPlan): HybridSearchInfo | undefi
 
 interface Score {
   readonly component: RankComponent;
-  /** What is scored: a text, or a value that is the score itself. */
+  /** The expression that is scored: a text, or a value that is the score itself. */
   readonly subject: Expression;
   readonly expression: Expression;
   readonly descending: boolean;
@@ -95,7 +95,7 @@ function scoresOf({ orderBy }: Query, { components }: RankStep): Score[] {
   });
 }
 
-/** How many documents there are, and of each text that is scored the words, and the documents that have each term. */
+/** The query for the number of documents; and for each scored text, the number of words, and of documents with each term. */
 function statisticsQuery(query: Query, scores: readonly Score[]): string {
   const texts = scores.flatMap(({ component, subject }) => {
     if (component.kind !== 'text') return [];

@@ -42,8 +42,8 @@ export function isRanked({ program, derivedFrom }: QueryPlan): boolean {
 }
 
 /**
- * A text that identifies the order of a query's rows; undefined if they are in the order of the documents. A place in the rows of one query is
- * meaningless for another query whose text differs.
+ * A text that identifies the order of a query's rows; undefined if they are in the order of the documents. A place in the rows of one
+ * query is meaningless for another query whose text differs.
  */
 export function orderText({ query }: QueryPlan, parameters: readonly QueryParameter[]): string | undefined {
   const { groupBy, orderBy, orderByRank } = query;

@@ -3,13 +3,12 @@ import { type Assertion, isLineEnd, isWord, NoPattern, refused, RegexParser } fr
 import { assemble, type Instruction } from './program.ts';
 
 /**
- * The regular expressions of the query language. JavaScript's own engine backtracks: a pattern of ten characters, sent by
- * a client, can keep it busy for hours, and no limit on lengths prevents that. This one follows all alternatives at
- * once, so that a search takes at most pattern × text steps. The price is that lookaround and backreferences, which
- * can't be matched that way, are refused.
+ * The regular expressions of the query language. JavaScript's own engine backtracks: a client's pattern of ten characters can take hours,
+ * and no limit on lengths prevents that. This engine follows all alternatives at once, so a search takes at most pattern × text steps. In
+ * return, lookaround and backreferences, which can't be matched in this way, are refused.
  */
 const MAX_PATTERN_LENGTH = 2_000;
-/** Steps for one text; beyond, the pattern or the text is too large to be tried on every row. */
+/** The largest number of steps for one text. Beyond that, pattern or text are too large to be matched for each row. */
 const MAX_STEPS = 5_000_000;
 
 function holds(assertion: Assertion, text: string, index: number): boolean {
@@ -31,7 +30,7 @@ function holds(assertion: Assertion, text: string, index: number): boolean {
   }
 }
 
-/** The places in the program that are reached at one place of the text, each at most once. */
+/** The places in the program that are reached at one place of the text. Each is contained at most once. */
 class Threads {
   readonly places: Int32Array;
   readonly #marks: Int32Array;
@@ -48,7 +47,7 @@ class Threads {
     this.#mark += 1;
   }
 
-  /** True when the place is new. */
+  /** Adds a place. Returns true if it is new. */
   add(place: number): boolean {
     if (this.#marks[place] === this.#mark) return false;
     this.#marks[place] = this.#mark;
@@ -64,7 +63,7 @@ function matches(program: readonly Instruction[], text: string, pattern: string)
   current.clear();
   let steps = 0;
   const stack: number[] = [];
-  /** Follows splits, jumps and assertions; true when the end of the program is reached. */
+  /** Follows splits, jumps and assertions. Returns true if the end of the program is reached. */
   const reach = (threads: Threads, start: number, index: number): boolean => {
     stack.push(start);
     for (let place = stack.pop(); place !== undefined; place = stack.pop()) {
@@ -96,7 +95,7 @@ function matches(program: readonly Instruction[], text: string, pattern: string)
   }
 }
 
-/** Where a match begins, and where the wanted group does and ends; -1 as long as it takes no part. */
+/** The begin of a match, and the begin and end of the wanted group; -1 while the group has not matched. */
 interface Note {
   readonly start: number;
   readonly groupStart: number;
@@ -107,14 +106,14 @@ interface Found extends Note {
   readonly end: number;
 }
 
-/** Looks for the matches of a pattern one after the other: the first that begins, and of these the preferred one. */
+/** Finds the matches of a pattern one after the other: the one that begins first, and among several of these the preferred one. */
 class Search {
   readonly #program: readonly Instruction[];
   readonly #text: string;
   readonly #pattern: string;
   #current: Threads;
   #following: Threads;
-  /** Of each thread of {@link #current} and of {@link #following}, which are in the order in which they are preferred. */
+  /** The notes of the threads in {@link #current} and in {@link #following}, which are in the order of preference. */
   #currentNotes: Note[] = [];
   #followingNotes: Note[] = [];
   #steps = 0;
@@ -132,10 +131,10 @@ class Search {
     this.#current.clear();
     for (let index = from; ; index += 1) {
       const start = { start: index, groupStart: -1, groupEnd: -1 };
-      // A match that begins later is preferred to none, and to no other.
+      // New threads are only started while there is no match, since a match that begins later is never preferred.
       if (found === undefined) this.#reach(this.#current, this.#currentNotes, 0, index, start);
       if (this.#current.count === 0) return found;
-      // Threads with notes take twice as long.
+      // A step of a thread with notes takes twice as long.
       this.#steps += 2 * this.#current.count;
       if (this.#steps > MAX_STEPS) refused(this.#pattern, 'it takes too many steps on a text this long');
       const ended = this.#step(index);
@@ -146,7 +145,7 @@ class Search {
     }
   }
 
-  /** Takes all threads on by one character. One that has matched ends those that are preferred less. */
+  /** Advances all threads by one character. A thread that has matched ends all less preferred ones. */
   #step(index: number): Note | undefined {
     this.#following.clear();
     const code = this.#text.charCodeAt(index);
@@ -162,7 +161,7 @@ class Search {
     return undefined;
   }
 
-  /** Adds a place and those that are reached from it without another character. */
+  /** Adds a place, and the places that can be reached from it without reading a character. */
   #reach(threads: Threads, notes: Note[], from: number, index: number, fromNote: Note): void {
     const places = [from];
     const placeNotes = [fromNote];
@@ -187,7 +186,7 @@ class Search {
   }
 }
 
-/** Patterns that say of each character that it is to stand there: these are looked for as they are. */
+/** Patterns in which each character only stands for itself. They are searched as plain texts. */
 const PLAIN_TEXT = /^[\w \-:@/,;'"=<>!&%#~]*$/;
 
 type Parsed = ReturnType<RegexParser['parse']>;
@@ -195,22 +194,22 @@ type Parsed = ReturnType<RegexParser['parse']>;
 /** A regular expression, compiled with Cosmos DB's modifiers. */
 export class Regex {
   readonly #pattern: string;
-  /** Undefined for a plain text, which is parsed when that is needed. */
+  /** Undefined for a plain text, which is only parsed when needed. */
   readonly #parsed: Parsed | undefined;
-  /** The program for what was asked for last: the whole match (0), or a group. */
+  /** The last program that was made: for the whole match (0), or for a group. */
   #program: { readonly group: number; readonly instructions: readonly Instruction[] } | undefined;
 
   private constructor(pattern: string, parsed: Parsed | undefined) {
     this.#pattern = pattern;
     this.#parsed = parsed;
-    // What is too large is refused now.
+    // The program is made now, so that a pattern that is too large is refused at once.
     if (parsed !== undefined) this.#programFor(0);
   }
 
   /**
    * @param modifiers any of `i`, `m`, `s`, `x`
-   * @returns undefined when there is no such modifier, or when the pattern isn't one
-   * @throws QueryError for a pattern that is too large, or needs lookaround or backreferences
+   * @returns undefined if a modifier does not exist, or the pattern is not valid
+   * @throws QueryError if the pattern is too large, or uses lookaround or backreferences
    */
   static compile(pattern: string, modifiers: string): Regex | undefined {
     if (!/^[imsx]*$/.test(modifiers)) return undefined;
@@ -224,12 +223,12 @@ export class Regex {
     }
   }
 
-  /** How many groups it has that capture. */
+  /** The number of capturing groups. */
   get groups(): number {
     return this.#parsed?.groups ?? 0;
   }
 
-  /** Whether it matches anywhere in a text. */
+  /** Whether the pattern matches anywhere in a text. */
   matches(text: string): boolean {
     return this.#parsed === undefined
       ? containsText(text, this.#pattern)
@@ -237,9 +236,9 @@ export class Regex {
   }
 
   /**
-   * What a group holds in each match, from left to right; undefined where it takes no part in the match.
+   * Yields the text of a group in each match, from left to right; undefined if the group takes no part in the match.
    *
-   * @param group its number, from 1 to {@link groups}; 0 for the whole match
+   * @param group the group's number, from 1 to {@link groups}; 0 for the whole match
    */
   *extract(text: string, group: number): Generator<string | undefined, undefined> {
     const search = new Search(this.#programFor(group), text, this.#pattern);

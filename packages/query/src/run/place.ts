@@ -95,8 +95,8 @@ export function* startAmong(
 }
 
 /**
- * The start of an answer that continues after a row: the row's place; or, if the place's values are long, their beginning and the neighbours
- * of the row. Pauses between these.
+ * The start of an answer that continues after a row: the row's place; or, if the place's values are long, their beginning and the
+ * neighbours of the row. Pauses between these.
  *
  * @param given rows in order. The last one is the row after which to continue
  * @param next the rows that come after it

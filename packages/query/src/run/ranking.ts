@@ -6,34 +6,34 @@ import { compareValues } from '../values/values.ts';
 import type { Value } from '../values/values.ts';
 import { assertTime, type Compiled, type Frame } from './frame.ts';
 
-/** One score of ORDER BY RANK: how well a text fits some terms, or a value such as a vector's similarity. */
+/** One score of ORDER BY RANK: how well a text matches some terms, or a value such as the similarity of a vector. */
 export type RankComponent =
   | { readonly kind: 'text'; readonly text: Compiled; readonly terms: readonly (readonly string[])[] }
   | { readonly kind: 'value'; readonly run: Compiled; readonly descending: boolean };
 
-/** ORDER BY RANK: one component, or several fused by their ranks. */
+/** ORDER BY RANK: one component, or several that are fused by their ranks. */
 export interface RankStep {
   readonly components: readonly RankComponent[];
   /** One for each component. */
   readonly weights: readonly number[];
 }
 
-/** The constant that reciprocal rank fusion is mostly used with. */
+/** The usual constant of reciprocal rank fusion. */
 const RRF_CONSTANT = 60;
 
-/** Words of a text from which on it is asked for each term how long that has taken. */
+/** If a text has at least so many words, the time is checked for each term. */
 const MANY_WORDS = 1_024;
-/** What looking at one of fewer words counts as. */
+/** In shorter texts, a word counts as so many characters of work. */
 const CHARACTERS_PER_WORD = 8;
 
-/** Bytes that the facts of a row take for each component, with scores for all of them. */
+/** Bytes that the facts of a row take for each component, including its score. */
 const FACTS_BYTES = 128;
-/** And for each term. */
+/** Bytes that the facts of a row take for each term. */
 const TERM_BYTES = 8;
-/** Terms that are weighed between two pauses. */
+/** How many terms are scored between two pauses. */
 const TERMS_BETWEEN_PAUSES = 16 * 1024;
 
-/** What BM25 has to know of a text: its length, and how often each term occurs. */
+/** The facts about a text that BM25 needs: its length in words, and the number of occurrences of each term. */
 interface TextFacts {
   readonly length: number;
   readonly occurrences: readonly number[];
@@ -85,14 +85,14 @@ class TextObserver {
 }
 
 /**
- * Collects rows for ORDER BY RANK. Scores depend on all documents, so rows wait for the last one. The statistics are
- * of the documents that the query is offered, filtered out or not.
+ * Collects rows for ORDER BY RANK. Scores depend on all documents, so rows wait for the last one. The statistics include all documents
+ * that are offered to the query, also those that its filter excludes.
  */
 export class Ranking<Row> {
   readonly #step: RankStep;
   readonly #memory: Memory;
   readonly #statistics: readonly (TextObserver | undefined)[];
-  /** Of all components. */
+  /** The number of terms of all components. */
   readonly #terms: number;
   readonly #rows: Ranked<Row>[] = [];
 
@@ -103,20 +103,20 @@ export class Ranking<Row> {
     this.#statistics = step.components.map((one) => (one.kind === 'text' ? new TextObserver(one.terms) : undefined));
   }
 
-  /** What the scores need of the row that the frame is bound to; to be called for every row, wanted or not. */
+  /** Returns the facts that the scores need of the row that the frame is bound to. Must be called for every row, also for excluded ones. */
   observe(frame: Frame): Facts {
     return this.#step.components.map((one, index) =>
       one.kind === 'text' ? this.#statistics[index]?.observe(one.text(frame), frame) : one.run(frame),
     );
   }
 
-  /** @param rowBytes that the row takes */
+  /** @param rowBytes the bytes that the row takes */
   add(facts: Facts, row: Row, rowBytes: number): void {
     this.#memory.hold(rowBytes + FACTS_BYTES * facts.length + TERM_BYTES * this.#terms);
     this.#rows.push({ facts, row });
   }
 
-  /** The rows, the best first; among equals in the order they came in. Pauses now and then. */
+  /** Returns the rows, the best first; equal ones in the order in which they were added. Pauses from time to time. */
   *sorted(): Generator<void, readonly Row[], undefined> {
     const fused = this.#rows.map(() => 0);
     for (const [index, component] of this.#step.components.entries()) {
@@ -145,7 +145,7 @@ export class Ranking<Row> {
   }
 }
 
-/** Rows that have no score come last, whichever way the others go. */
+/** Compares two scores. Rows without a score come last in both directions. */
 function compareScores(a: Value, b: Value, sign: 1 | -1): number {
   if (a === undefined || b === undefined) return a === b ? 0 : a === undefined ? 1 : -1;
   return compareValues(a, b) * sign;

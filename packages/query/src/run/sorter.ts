@@ -6,27 +6,27 @@ import type { OrderStep } from './program.ts';
 
 interface Entry<Row> {
   readonly keys: readonly Value[];
-  /** Tells rows of equal keys apart: when they came in. */
+  /** The order in which rows were added, which orders rows with equal keys. */
   readonly sequence: number;
   readonly row: Row;
   readonly bytes: number;
 }
 
-/** How much is kept of rows of which the first are wanted as far as they fit into a page. */
+/** A limit for rows of which only the first that fit into a page are wanted. */
 export interface Room {
   readonly bytes: number;
-  /** So many are kept however large they are. */
+  /** So many rows are kept, however large they are. */
   readonly leastRows: number;
 }
 
 /**
- * Where the first key is descending, clients that merge ranges take equal rows to be ordered from the last document to the
- * first, as Cosmos DB has them that reads its index backwards. They go on from a page by that.
+ * Whether rows with equal keys are ordered from the last document to the first. If the first key is descending, clients that merge ranges
+ * expect this order, and rely on it when they continue after a page: Cosmos DB reads its index backwards.
  */
 export const isLastFirst = ({ orderBy }: { readonly orderBy: readonly OrderStep[] }): boolean =>
   orderBy[0]?.descending === true;
 
-/** The order of two rows by what ORDER BY says of each, as far as both say it; keys behind those of ORDER BY go up. */
+/** Compares two rows by their keys, as far as both have them. Keys after those of ORDER BY are ascending. */
 export function compareKeys(a: readonly Value[], b: readonly Value[], steps: readonly OrderStep[]): number {
   const length = Math.min(a.length, b.length);
   for (let index = 0; index < length; index += 1) {
@@ -37,8 +37,8 @@ export function compareKeys(a: readonly Value[], b: readonly Value[], steps: rea
 }
 
 /**
- * Collects rows for ORDER BY. With a capacity (TOP, OFFSET LIMIT or a page) it is a heap with the last of the kept rows on
- * top, so that memory is bounded by the answer and not by the container.
+ * Collects rows for ORDER BY. With a capacity (TOP, OFFSET LIMIT or a page) it is a heap with the last of the kept rows on top, so that the
+ * memory depends on the size of the answer, not on the container.
  */
 export class Sorter<Row> {
   readonly #steps: readonly OrderStep[];
@@ -52,8 +52,8 @@ export class Sorter<Row> {
   #isCut = false;
 
   /**
-   * @param lastFirst rows of equal keys come in the reverse of the order they came in
-   * @param room for a finite capacity: the last of the rows that go beyond it are given up
+   * @param lastFirst whether rows with equal keys are returned in the reverse of the order in which they were added
+   * @param room only with a finite capacity: rows at the end that exceed it are dropped
    */
   constructor(steps: readonly OrderStep[], capacity: number, memory: Memory, lastFirst = false, room?: Room) {
     this.#lastFirst = lastFirst;
@@ -63,12 +63,12 @@ export class Sorter<Row> {
     this.#room = room;
   }
 
-  /** Rows were given up that the capacity would have taken. */
+  /** Whether rows were dropped because of the room, although the capacity was not reached. */
   get isCut(): boolean {
     return this.#isCut;
   }
 
-  /** Whether a row of these keys would be among the rows kept so far; asked before the row is made. */
+  /** Whether a row with these keys would be kept at present. Called before the row is made. */
   keeps(keys: readonly Value[]): boolean {
     if (this.#entries.length < this.#capacity) return true;
     const last = this.#entries[0];

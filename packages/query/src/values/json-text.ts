@@ -2,17 +2,17 @@ import { JsonParser } from './json-parser.ts';
 import { isWholeNumberName, namesOf } from './name-order.ts';
 import type { Json } from './values.ts';
 
-/** Of integers of 64 bits, with a sign or without. */
+/** The range of 64-bit integers, signed or unsigned. */
 const LEAST = -(2n ** 63n);
 const GREATEST = 2n ** 64n - 1n;
 
-/** Digits that an integer has at least which no double holds. */
+/** An integer that a double can't represent has at least so many digits. */
 const LONG = 16;
 const isDigit = (code: number): boolean => code >= 48 && code <= 57;
 
 /**
- * False for JSON with large numbers of which `JSON.parse` loses nothing. So many digits in a row stand on one of each so
- * many places, so no others are looked at. Digits within a string are found, too, and cost time alone.
+ * False if `JSON.parse` certainly loses nothing of the large numbers in a JSON text. A run of LONG digits covers a multiple of LONG, so only
+ * these places are checked. Digits inside strings are found too, which only costs time.
  */
 function mayHaveLongIntegers(json: string): boolean {
   for (let place = LONG - 1; place < json.length; place += LONG) {
@@ -20,7 +20,7 @@ function mayHaveLongIntegers(json: string): boolean {
     let start = place;
     while (isDigit(json.charCodeAt(start - 1))) start -= 1;
     while (isDigit(json.charCodeAt(place + 1))) place += 1;
-    // Those of a fraction, which vectors are full of, and of a string that begins with them are not an integer's.
+    // Digits of a fraction, of which vectors have many, or at the begin of a string, are not those of an integer.
     const before = json[start - 1];
     if (place - start + 1 >= LONG && before !== '.' && before !== '"') return true;
   }
@@ -28,8 +28,8 @@ function mayHaveLongIntegers(json: string): boolean {
 }
 
 /**
- * The value of an integer: a number where that tells it from its neighbours, otherwise a bigint. Beyond 64 bits it is a
- * double, as every number with a fraction is.
+ * The value of an integer: a number if that is exact, otherwise a bigint. An integer of more than 64 bits becomes a double, as a number with
+ * a fraction does.
  */
 export function integerValue(digits: string | bigint): number | bigint {
   const rounded = Number(digits);
@@ -41,16 +41,16 @@ export function integerValue(digits: string | bigint): number | bigint {
 const INTEGER = /^-?\d+$/;
 const numberValue = (digits: string): number | bigint => (INTEGER.test(digits) ? integerValue(digits) : Number(digits));
 
-/** From the last escape of a name on. */
+/** Matches a name with an escape, from its last escape on. */
 const ESCAPED_NAME = /\\.[^"\\]*"\s*:/;
 
 const LARGE_NUMBER = 1;
 const WHOLE_NUMBER_NAME = 2;
 
 /**
- * What a value has of which JSON may be read or written with a loss: numbers beyond what doubles count to, bigints
- * included, and names that are whole numbers, which JavaScript puts first. To look into the value takes a tenth of the time
- * that it takes to search its text for them, which would be as much again as to parse it.
+ * The properties of a value because of which JSON.parse or JSON.stringify may lose something: numbers that a double can't count exactly,
+ * including bigints; and names that are whole numbers, which JavaScript puts first. Inspecting the value takes a tenth of the time of
+ * searching its text, which takes as long as parsing.
  */
 function traitsOf(value: unknown): number {
   let found = 0;
@@ -78,10 +78,10 @@ function traitsOf(value: unknown): number {
   return found;
 }
 
-/** Whether it has numbers that are not what `JSON.parse` would make of them, or may have. */
+/** Whether a value has, or may have, numbers that `JSON.parse` would change. */
 export const hasLargeNumbers = (value: unknown): boolean => (traitsOf(value) & LARGE_NUMBER) !== 0;
 
-/** Whether `JSON.parse` may have lost something when it read the value. */
+/** Whether `JSON.parse` may have lost something when it made the value. */
 function isLossy(json: string, value: unknown): boolean {
   const traits = traitsOf(value);
   return (
@@ -92,10 +92,10 @@ function isLossy(json: string, value: unknown): boolean {
 }
 
 /**
- * Parses JSON without loss to integers of 64 bits, of which those that no double holds are bigints, to names, and to their
- * order, which `jsonText` writes them in.
+ * Parses JSON without loss of 64-bit integers, of names and of their order. An integer that a double can't represent becomes a bigint.
+ * `jsonText` writes names in the same order.
  *
- * @throws SyntaxError for what is not valid
+ * @throws SyntaxError if the text is not valid JSON
  */
 export function parseJson(json: string): Json {
   const value = JSON.parse(json) as Json;
@@ -104,7 +104,7 @@ export function parseJson(json: string): Json {
 
 const { rawJSON } = JSON as unknown as { readonly rawJSON: (text: string) => unknown };
 
-/** Whether it is a double that, as text, would be taken for an integer of 64 bits. */
+/** Whether a value is a double that, as text, would be parsed as a 64-bit integer. */
 const isLongDouble = (value: unknown): value is number =>
   Number.isInteger(value) &&
   !Number.isSafeInteger(value) &&
@@ -117,8 +117,7 @@ const digitsOf = (value: unknown): unknown =>
 const asDigits = (_: string, value: unknown): unknown => digitsOf(value);
 
 /**
- * How long JSON of a value is at least; NaN where a number may be written in fewer characters than `JSON.stringify` takes for
- * it, as 1000 and 0.001 may.
+ * The least length of a value's JSON; NaN if a number can be written in fewer characters than `JSON.stringify` uses, such as 1000 and 0.001.
  */
 function leastLength(value: unknown): number {
   if (typeof value === 'string') return value.length + 2;
@@ -136,14 +135,13 @@ function leastLength(value: unknown): number {
       length += name.length + 4 + leastLength((value as Readonly<Record<string, unknown>>)[name]);
     }
   }
-  // A comma after all but the last, and the other bracket.
+  // Each entry counts a comma or the closing bracket.
   return Math.max(length, 2);
 }
 
 /**
- * JSON of a value that may hold bigints, which are numbers like others there. Doubles are the numbers that they are when it
- * is read with `parseJson`: `JSON.stringify` rounds a large one to digits that a double has, but an integer has others.
- * Names are in the order that `parseJson` found them in.
+ * Writes a value as JSON. Bigints are written as numbers. A large double is written so that `parseJson` reads the same value again, as
+ * the rounded digits of `JSON.stringify` would be those of another integer. Names are in the order in which `parseJson` found them.
  */
 export function jsonText(value: unknown): string {
   const traits = traitsOf(value);
@@ -152,13 +150,13 @@ export function jsonText(value: unknown): string {
 }
 
 /**
- * The same of a value that `parseJson` has read from a text, which is given back if nothing in it could be left out: no space
- * between, no name that comes twice. Its length tells, in less time than it takes to write it again.
+ * Writes a value that `parseJson` has read from a text. The text itself is returned if nothing in it could be left out, such as white space
+ * or duplicate names. Its length shows that, in less time than writing it again.
  */
 export const jsonTextAgain = (value: unknown, text: string): string =>
   leastLength(value) === text.length ? text : jsonText(value);
 
-/** The same text, but for the order of names. */
+/** Writes a value as JSON, with names in their remembered order. */
 function inOrder(value: unknown): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value, asDigits) ?? 'null';
   if (Array.isArray(value)) return `[${value.map(inOrder).join(',')}]`;
