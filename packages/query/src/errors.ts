@@ -1,10 +1,10 @@
-/** Where in the query text something is wrong; UTF-16 offsets, `end` exclusive. */
+/** The location of an error in the text of a query, as UTF-16 offsets. `end` is exclusive. */
 export interface SourceLocation {
   readonly start: number;
   readonly end: number;
 }
 
-/** One entry of the list that Cosmos DB answers to a query it can't run. */
+/** One entry of the list that Cosmos DB returns for a query that it can't run. */
 export interface QueryErrorDetail {
   readonly severity: 'Error';
   readonly location?: SourceLocation;
@@ -13,8 +13,8 @@ export interface QueryErrorDetail {
 }
 
 /**
- * The codes this package gives. Those at first are Cosmos DB's, by which programs tell one error from another; the
- * others, for what it doesn't say or in a way not known, follow its scheme (1 syntax, 2 meaning, 3 limits).
+ * The error codes of this package. The first ones are Cosmos DB's, by which programs distinguish errors. The others follow its scheme
+ * (1 syntax, 2 meaning, 3 limits); they are for errors that Cosmos DB does not report, or whose code is not known.
  */
 const queryErrorCodes = {
   syntax: 'SC1001',
@@ -42,7 +42,7 @@ const queryErrorCodes = {
   tooMuchHeld: 'SC3002',
 } as const;
 
-/** The query is at fault: its text, its parameters, or what it asks for. Never a fault of the store. */
+/** An error of the query: of its text, its parameters, or of what it requests. It is never a fault of the store. */
 export class QueryError extends Error {
   override readonly name = 'QueryError';
   readonly errors: readonly QueryErrorDetail[];
@@ -53,7 +53,7 @@ export class QueryError extends Error {
   }
 }
 
-/** A QueryError of one entry. */
+/** Makes a QueryError with one entry. */
 export function queryError(kind: keyof typeof queryErrorCodes, message: string, location?: SourceLocation): QueryError {
   const code = queryErrorCodes[kind];
   return new QueryError([
@@ -69,8 +69,8 @@ export function queryError(kind: keyof typeof queryErrorCodes, message: string, 
 }
 
 /**
- * Runs something that recurses as deep as a query or a document is nested. Both are limited, but the stack left by
- * the caller is not ours to know, so its end is told as an error of the query too.
+ * Runs a function that recurses as deeply as a query or a document is nested. Both are limited, but it is not known how much stack the
+ * caller has left. So an overflow is reported as an error of the query too.
  */
 export function guardStack<T>(run: () => T): T {
   try {
@@ -80,7 +80,7 @@ export function guardStack<T>(run: () => T): T {
   }
 }
 
-/** The error to throw for one that evaluation met: the ends of the stack and of a string's length are RangeErrors. */
+/** Converts an error of an evaluation: a RangeError, from an overflow of the stack or of a string's length, becomes a QueryError. */
 export function asQueryError(error: unknown): unknown {
   return error instanceof RangeError
     ? queryError('tooComplex', 'The query or a document is too large or nested too deep to be evaluated.')

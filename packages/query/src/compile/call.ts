@@ -6,8 +6,8 @@ import { jsonText } from '../values/json-text.ts';
 import type { Value } from '../values/values.ts';
 
 /**
- * Whether an optional argument is given that may turn out undefined: a function can't tell that from one that was left
- * out. A function of any number of arguments has no optional ones.
+ * Whether an optional argument is given whose value may be undefined: a function can't distinguish that from a missing argument. A function
+ * with any number of arguments has no optional ones.
  */
 function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number): boolean {
   const { minArguments, maxArguments, undefinedIsLeftOut } = builtIn;
@@ -15,20 +15,20 @@ function isLeftOpen(builtIn: BuiltIn, { constant: known }: Node, index: number):
   return index >= minArguments && Number.isFinite(maxArguments) && known?.value === undefined;
 }
 
-/** A call whose result counts as work too: it may be larger than the arguments. */
+/** Compiles a call. Its result counts as work too, since it may be larger than the arguments. */
 export function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
   const run = compilePlainCall(builtIn, nodes);
   return (frame) => {
     const { made } = frame.work;
     const result = run(frame);
     askTime(frame, result);
-    // Its arguments are not needed any longer.
+    // The values of the arguments are no longer needed.
     frame.work.keepOf(made, sizeMade(result));
     return result;
   };
 }
 
-/** A call of a user-defined function, whose result is looked up. */
+/** Compiles a call of a user-defined function. Its result is looked up in {@link FunctionCalls}. */
 export function compileUserCall(name: string, nodes: readonly Node[]): Compiled {
   const textIn = (frame: Frame, value: Value): string | undefined => {
     if (value === undefined) return undefined;
@@ -49,7 +49,7 @@ export function compileUserCall(name: string, nodes: readonly Node[]): Compiled 
   };
 }
 
-/** Evaluates calls without an array of arguments where there are few of them. */
+/** Compiles a call. If it has few arguments, they are passed without an array. */
 function compilePlainCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
   const call = builtIn.create();
   const { unitsPerCharacter } = builtIn;
@@ -77,7 +77,7 @@ function compilePlainCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled {
   return (frame) => call(...args.map((argument) => timed(frame, argument(frame))));
 }
 
-/** @throws QueryError for a call with too many or too few arguments */
+/** @throws QueryError if a call has too many or too few arguments */
 export function checkArguments(
   name: string,
   count: number,

@@ -5,7 +5,7 @@ import type { Value } from '../values/values.ts';
 const MAX_TEXT_LENGTH = 4 * 1024 * 1024;
 const MAX_ARRAY_LENGTH = 1_000_000;
 
-/** Nested calls can double a text again and again; this is where they stop. */
+/** Refuses a text that is too long: nested calls could double it again and again. */
 export function boundedText(text: string): string {
   assertTextLength(text.length);
   return text;
@@ -24,19 +24,19 @@ export function boundedArray<T>(items: T[]): T[] {
   return items;
 }
 
-/** Characters of a value as JSON at most: four of the largest documents. */
+/** Limit for the characters of a value as JSON: those of four of the largest documents. */
 const MAX_VALUE_CHARACTERS = 8 * 1024 * 1024;
 
 /**
- * A value that may have the same text or array in it again and again: as JSON, or as a key, it has all of them, and can
- * be larger than the memory.
+ * Refuses a value that is too large. It may contain the same text or array many times; as JSON, or as a key, it contains all copies, and
+ * could be larger than the memory.
  */
 export function boundedValue<T extends Value>(value: T): T {
   boundedCharacters(value);
   return value;
 }
 
-/** Characters of such a value as JSON, about. */
+/** The approximate number of characters of a value as JSON. A value that is too large is refused. */
 export function boundedCharacters(value: Value): number {
   if (typeof value !== 'object') return 0;
   const left = charactersLeft(value, MAX_VALUE_CHARACTERS);
@@ -46,14 +46,14 @@ export function boundedCharacters(value: Value): number {
   return MAX_VALUE_CHARACTERS - left;
 }
 
-/** Whether a value has no more characters as JSON, about. */
+/** Whether a value has at most so many characters as JSON, approximately. */
 export const isShort = (value: Value, characters: number): boolean => charactersLeft(value, characters) >= 0;
 
-/** Characters of a value as JSON, about, as far as it may have them. */
+/** The approximate number of characters of a value as JSON, up to the limit. */
 export const charactersOf = (value: Value): number =>
   MAX_VALUE_CHARACTERS - Math.max(0, charactersLeft(value, MAX_VALUE_CHARACTERS));
 
-/** Numbers count as four, whatever they are. Looks at no more of a value than fits. */
+/** How many of `most` characters are left after a value; negative if it has more. A number counts as four. Reads no more than fits. */
 function charactersLeft(value: Value, most: number): number {
   let left = most - 4;
   if (typeof value === 'string') return most - value.length;
@@ -69,10 +69,10 @@ function charactersLeft(value: Value, most: number): number {
   return left;
 }
 
-/** Comparisons that a function may make of all its arguments with a text or an array. */
+/** The largest number of comparisons of a function's arguments with a text or an array. */
 const MAX_COMPARISONS = 100_000_000;
 
-/** @throws QueryError for a text or array of some length that is to be looked through very often */
+/** @throws QueryError if a text or array of this length would be searched too often */
 export function assertComparable(length: number, times: number): void {
   if (length * times > MAX_COMPARISONS) {
     throw queryError('tooComplex', 'A function in the query looks for too much in a value that is too large.');

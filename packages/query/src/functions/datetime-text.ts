@@ -16,13 +16,13 @@ export interface DateTimeParts {
   readonly hour: number;
   readonly minute: number;
   readonly second: number;
-  /** Of a second, in ticks of 100 ns. */
+  /** The fraction of the second, in ticks of 100 ns. */
   readonly ticks: number;
 }
 
 /** Days from 1970-01-01 to a date of the proleptic Gregorian calendar. */
 function daysSinceEpoch(year: number, month: number, day: number): number {
-  // Years that begin in March put the leap day last; 400 of them are an era of 146,097 days.
+  // In years that begin in March, the leap day is the last day. An era of 400 years has 146,097 days.
   const shiftedYear = month <= 2 ? year - 1 : year;
   const era = Math.floor(shiftedYear / 400);
   const yearOfEra = shiftedYear - era * 400;
@@ -50,7 +50,7 @@ export function daysInMonth(year: number, month: number): number {
   return [4, 6, 9, 11].includes(month) ? 30 : 31;
 }
 
-/** Ticks of a date and time, or undefined when there is no such moment in the years 1 to 9999. */
+/** The ticks of a date and time; undefined if there is no such moment in the years 1 to 9999. */
 export function ticksOfParts(parts: DateTimeParts): bigint | undefined {
   const { year, month, day, hour, minute, second, ticks } = parts;
   const valid =
@@ -95,7 +95,7 @@ export function partsOfTicks(ticks: bigint): DateTimeParts {
 const FIRST_TICKS = BigInt(daysSinceEpoch(1, 1, 1)) * TICKS_PER_DAY;
 const END_TICKS = BigInt(daysSinceEpoch(10_000, 1, 1)) * TICKS_PER_DAY;
 
-/** The text of a moment, or undefined outside the years 1 to 9999. */
+/** The text of a moment; undefined outside the years 1 to 9999. */
 export function formatDateTime(ticks: bigint): string | undefined {
   if (ticks < FIRST_TICKS || ticks >= END_TICKS) return undefined;
   const parts = partsOfTicks(ticks);
@@ -105,7 +105,7 @@ export function formatDateTime(ticks: bigint): string | undefined {
   return `${date}T${time}.${String(parts.ticks).padStart(7, '0')}Z`;
 }
 
-/** Reads `YYYY-MM-DD[Thh:mm[:ss[.fffffff]]][Z]`, also with a blank for the `T`; undefined for anything else and for what is no real moment. */
+/** Parses `YYYY-MM-DD[Thh:mm[:ss[.fffffff]]][Z]`, also with a space instead of `T`; undefined if it is another text or no real moment. */
 export function parseDateTime(text: string): bigint | undefined {
   const match = FORMAT.exec(text);
   if (match === null) return undefined;

@@ -1,8 +1,8 @@
 import { type Ring, type Segment, segmentsOfLine, type Surface } from './surface.ts';
 
 /**
- * Straight up from a place on the ellipsoid, of length 1. Lines are great ellipses, which planes through the middle of
- * the earth cut out of it: in these directions, as in all that come from them by stretching, they are great circles.
+ * A place on the ellipsoid, as its normal vector of length 1. Lines are great ellipses: intersections of the ellipsoid with planes through
+ * the earth's centre. For these vectors, and for all linear images of them, lines are great circles.
  */
 type Point = readonly [number, number, number];
 
@@ -10,10 +10,10 @@ type Point = readonly [number, number, number];
 const EQUATORIAL_RADIUS_METRES = 6_378_137;
 const FLATTENING = 1 / 298.257_223_563;
 const ECCENTRICITY_SQUARED = FLATTENING * (2 - FLATTENING);
-/** In radians, less than a micrometre on the ground: what lies so close to a line lies on it. */
+/** In radians: a point this close to a line counts as on it. It is less than a micrometre on the ground. */
 const TOLERANCE = 1e-13;
 const WHOLE = 4 * Math.PI;
-/** Beyond these the terms of the length of an ellipse are less than a micrometre. */
+/** The number of terms for the length of an ellipse. Further terms are less than a micrometre. */
 const ELLIPSE_TERMS = 5;
 
 const radians = (degrees: number): number => (degrees * Math.PI) / 180;
@@ -29,17 +29,17 @@ const cross = (a: Point, b: Point): Point => [
 const length = (a: Point): number => Math.sqrt(dot(a, a));
 
 function unit(a: Point): Point {
-  // Of what is so short that its square is none, too: an edge may be.
+  // hypot also works for vectors so short that their squares underflow, as those of edges may be.
   const by = Math.hypot(a[0], a[1], a[2]) || 1;
   return [a[0] / by, a[1] / by, a[2] / by];
 }
 
-/** To the left of whoever walks from a point to another, of any length; exact for close ones, too. */
+/** A vector, of any length, to the left of the way from one point to another. It is exact also for points close together. */
 const towardsLeft = (a: Point, b: Point): Point => cross(plus(a, b), minus(b, a));
-/** The same of length 1; zero where the points are one or opposite. */
+/** The same vector with length 1; zero if the points are equal or opposite. */
 const leftOf = (a: Point, b: Point): Point => unit(towardsLeft(a, b));
 
-/** Positive when a triangle turns left; six times the volume between it and the middle of the earth. */
+/** Six times the volume between a triangle and the earth's centre. It is positive if the triangle turns left. */
 const turn = (a: Point, b: Point, c: Point): number => dot(a, cross(minus(b, a), minus(c, a)));
 
 const isSame = (a: Point, b: Point): boolean =>
@@ -47,7 +47,7 @@ const isSame = (a: Point, b: Point): boolean =>
 
 const angle = (a: Point, b: Point): number => Math.atan2(length(towardsLeft(a, b)) / 2, dot(a, b));
 
-/** Whether the foot of a point on a great circle lies between two points of it. */
+/** Whether the perpendicular from a point to a great circle ends between two points of the circle. */
 const isBeside = (point: Point, [a, b]: Segment<Point>, left: Point): boolean =>
   dot(cross(left, a), point) >= 0 && dot(cross(left, b), point) <= 0;
 
@@ -63,18 +63,18 @@ function areCrossing([a, b]: Segment<Point>, [c, d]: Segment<Point>): boolean {
   const ofD = turn(a, b, d);
   const ofA = turn(c, d, a);
   const ofB = turn(c, d, b);
-  // Both from left to right at the same side of the earth: the great circles meet on the other side, too.
+  // The last condition: the great circles meet at two opposite places, and both segments must be at the same one.
   return ofC * ofD < 0 && ofA * ofB < 0 && ofC * ofB > 0;
 }
 
-/** Where on an edge a way to it may end: at more than one place, since the way may lead through a corner. */
+/** Places on an edge at which a way to it may end. Others are tried if the way leads through a corner. */
 const SHARES = [0.5, 0.382, 0.618, 0.271, 0.729];
-/** Edges that are tried at most. */
+/** The largest number of edges that are tried. */
 const MAX_EDGES = 16;
 
 /**
- * Whether a point lies to the left of a ring. Whoever walks from the point to an edge crosses others on the way; from the
- * side on which the edge is reached it follows on which side the point was.
+ * Whether a point is to the left of a ring. A way from the point to an edge crosses other edges. The number of crossings, and the side from
+ * which the edge is reached, determine on which side of the ring the point is.
  */
 function isLeftOf(point: Point, ring: Ring<Point>): boolean {
   const tries = Math.min(ring.length - 1, MAX_EDGES);
@@ -93,7 +93,7 @@ function isLeftOf(point: Point, ring: Ring<Point>): boolean {
 
 const scaled = (a: Point, by: number): Point => [a[0] * by, a[1] * by, a[2] * by];
 
-/** How often a way crosses a ring but for one edge; undefined where it leads through a corner, or might as well elsewhere. */
+/** How often a way crosses a ring, except one edge; undefined if it leads through a corner, or if its direction is not unique. */
 function crossings(from: Point, to: Point, ring: Ring<Point>, except: number): number | undefined {
   if (dot(from, to) < -1 + 1e-9) return undefined;
   const way: Segment<Point> = [from, to];
@@ -111,11 +111,11 @@ function crossings(from: Point, to: Point, ring: Ring<Point>, except: number): n
   return count;
 }
 
-/** Metres along the great ellipse between two places, the shorter way. */
+/** The length, in metres, of the shorter way along the great ellipse between two places. */
 function greatEllipse(first: Point, second: Point): number {
   const a = stretched(first);
   const b = stretched(second);
-  // Of opposite places, which lie in many planes, none is taken: they are the nearest over a pole.
+  // Opposite places have many planes in common, and `left` is zero: the shortest way between them is over a pole.
   const left = leftOf(a, b);
   const riseAtA = cross(left, a)[2];
   const riseAtB = cross(left, b)[2];
@@ -133,10 +133,10 @@ function greatEllipse(first: Point, second: Point): number {
   return sum * EQUATORIAL_RADIUS_METRES;
 }
 
-/** Where a place is once the ellipsoid is stretched to a sphere. */
+/** A place after the ellipsoid is stretched to a sphere. */
 const stretched = ([x, y, z]: Point): Point => unit([x, y, z * (1 - FLATTENING)]);
 
-/** The same place on the sphere of the same area, on which each part has its area, too. */
+/** A place, projected to the sphere of the same area so that the areas of all parts stay the same. */
 function ofEqualArea([x, y, z]: Point): Point {
   const sine = areaBelow(z) / areaBelow(1);
   const aside = Math.hypot(x, y);
@@ -144,14 +144,14 @@ function ofEqualArea([x, y, z]: Point): Point {
   return [x * by, y * by, sine];
 }
 
-/** What of the ellipsoid lies between the equator and a latitude, in units of 2π times half the equatorial radius squared. */
+/** The area between the equator and a latitude, in units of 2π times half of the squared equatorial radius. */
 function areaBelow(sine: number): number {
   const eccentricity = Math.sqrt(ECCENTRICITY_SQUARED);
   const shape = sine / (1 - ECCENTRICITY_SQUARED * sine * sine) + Math.atanh(eccentricity * sine) / eccentricity;
   return (1 - ECCENTRICITY_SQUARED) * shape;
 }
 
-/** Square metres of a square radian of the sphere of the same area. */
+/** The area of a square radian of the sphere of the same area, in square metres. */
 const SQUARE_RADIAN_METRES = (EQUATORIAL_RADIUS_METRES ** 2 * areaBelow(1)) / 2;
 
 /** The part of the globe to the left of a ring, in square radians of the sphere of the same area. */
@@ -167,8 +167,8 @@ function leftArea(line: Ring<Point>): number {
 }
 
 /**
- * The globe: containers of the type "Geography". Lines are great ellipses, and the inside of a polygon is to the left
- * of each of its rings, so that one that is given clockwise is all of the globe but what it surrounds.
+ * The globe, for containers of the type "Geography". Lines are great ellipses. The inside of a polygon is to the left of each of its rings.
+ * So a clockwise polygon is the whole globe except the part that it surrounds.
  *
  * @see https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.spatial.polygon
  */
@@ -192,14 +192,14 @@ export const globe: Surface<Point> = {
   straight: ([x, y, z], [otherX, otherY, otherZ]) =>
     Math.sqrt((x - otherX) ** 2 + (y - otherY) ** 2 + (z - otherZ) ** 2),
   straightWithin: (distance) => {
-    // The earth is bent the most along the meridians at the equator.
+    // The earth's curvature is largest along the meridians at the equator.
     const turned = distance / (EQUATORIAL_RADIUS_METRES * (1 - ECCENTRICITY_SQUARED));
     return turned < Math.PI ? 2 * Math.sin(turned / 2) + TOLERANCE : Number.POSITIVE_INFINITY;
   },
   distanceToSegment: (point, segment) => {
     const left = leftOf(...segment);
     const foot = minus(point, scaled(left, dot(left, point)));
-    // The foot is the nearest place of a line on a sphere; on the ellipsoid it is next to it.
+    // On a sphere the end of the perpendicular is the nearest place of a line; on the ellipsoid it is very close to that.
     return length(left) > 0 && length(foot) > TOLERANCE && isBeside(point, segment, left)
       ? greatEllipse(point, unit(foot))
       : Math.min(greatEllipse(point, segment[0]), greatEllipse(point, segment[1]));

@@ -7,16 +7,16 @@ import { assertComparable, assertTextLength, boundedArray, boundedText, boundedV
 import { pure } from './builtin.ts';
 import type { BuiltIn, BuiltIns } from './builtin.ts';
 
-/** Cosmos DB's own bound on what REPLICATE may give. */
+/** Cosmos DB's own limit for the result of REPLICATE. */
 const MAX_REPLICATED_LENGTH = 10_000;
 
 /**
- * What strings have alike that differ in case alone. At the end of a word JavaScript makes another letter of "Σ", so that
- * one would not be found in a longer one.
+ * A text that is the same for strings that differ only in case. JavaScript converts "Σ" at the end of a word to another letter than
+ * elsewhere, so a string ending in it would not be found in a longer one.
  */
 const withoutCase = (text: string): string => text.toLowerCase().replaceAll('ς', 'σ');
 
-/** A test of one string for another, with Cosmos DB's third argument that makes it ignore case. */
+/** A test of one string with another. Cosmos DB's third argument makes it ignore case. */
 function stringTest(test: (text: string, other: string) => boolean): BuiltIn {
   return pure(2, 3, (text, other, ignoreCase) => {
     if (typeof text !== 'string' || typeof other !== 'string') return undefined;
@@ -25,7 +25,7 @@ function stringTest(test: (text: string, other: string) => boolean): BuiltIn {
   });
 }
 
-/** A test of one string for any or all of the others: CONTAINS of each, put together by OR or AND. */
+/** Whether one string contains any or all of the others: CONTAINS of each, combined by OR or AND. */
 function containsMany(ignoreCase: boolean, decisive: boolean): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (text, ...others) => {
     if (typeof text !== 'string') return undefined;
@@ -54,10 +54,10 @@ function part(take: (text: string, count: number) => string): BuiltIn {
 }
 
 /**
- * LOWER and UPPER go character by character, by rules that no language or neighbour changes: one that has more than one in
- * the other case, like "ß", stays.
+ * LOWER and UPPER convert each character by itself, by rules that don't depend on language or neighbours. A character that becomes several
+ * in the other case, like "ß", is not changed.
  *
- * @param single what JavaScript does by other rules though it leaves the length
+ * @param single matches characters that JavaScript converts by other rules, although the length stays the same
  */
 function inCase(convert: (text: string) => string, single: RegExp, one = convert): BuiltIn {
   return map((text) => {
@@ -70,17 +70,17 @@ function inCase(convert: (text: string) => string, single: RegExp, one = convert
   });
 }
 
-/** By .NET's invariant culture, whose rules the documentation says these are. */
+/** Converts by the rules of .NET's invariant culture, which Cosmos DB uses by its documentation. */
 function upperOf(character: string): string {
-  // They would come back as "i" and "s".
+  // Converted back, these would become "i" and "s".
   if (character === 'ı' || character === 'ſ') return character;
-  // Greek vowels over an iota, which JavaScript writes beside them: each has one of its own in upper case.
+  // Greek vowels with iota subscript have upper-case characters of their own. JavaScript would write the iota as a second character.
   if (/[ᾀ-ᾇᾐ-ᾗᾠ-ᾧ]/.test(character)) return String.fromCodePoint(character.codePointAt(0)! + 8);
   if (/[ᾳῃῳ]/.test(character)) return String.fromCodePoint(character.codePointAt(0)! + 9);
   return character.toUpperCase();
 }
 
-/** TRIM and its kin: without a second argument spaces go, with one every character that occurs in it. */
+/** TRIM, LTRIM and RTRIM. They remove spaces, or, with a second argument, every character that occurs in it. */
 function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
   return pure(1, 2, (text, characters) => {
     if (typeof text !== 'string') return undefined;
@@ -96,7 +96,7 @@ function trim(fromStart: boolean, fromEnd: boolean): BuiltIn {
   });
 }
 
-/** Reads JSON of one type; undefined when the text is no JSON or of another type. */
+/** Parses JSON of one type; undefined if the text is not JSON, or of another type. */
 function parser(isWanted: (value: Value) => boolean): BuiltIn {
   return map((text) => {
     try {
@@ -108,7 +108,7 @@ function parser(isWanted: (value: Value) => boolean): BuiltIn {
   });
 }
 
-/** The part of a text before or behind another; undefined when it doesn't occur. */
+/** The part of a text before or after another text; undefined if that does not occur. */
 function around(last: boolean, before: boolean): BuiltIn {
   return pure(2, 2, (text, other) => {
     if (typeof text !== 'string' || typeof other !== 'string') return undefined;
@@ -159,7 +159,7 @@ function indexOf(text: Value, other: Value, given: Value): Value {
   return start < 0 || start > text.length ? -1 : placeOf(text, other, Math.trunc(start));
 }
 
-/** The third argument is the last position that may belong to what is found. */
+/** LASTINDEXOF. The third argument is the last position that a match may include. */
 function lastIndexOf(text: Value, other: Value, given: Value): Value {
   if (typeof text !== 'string' || typeof other !== 'string') return undefined;
   if (given === undefined) return lastPlaceOf(text, other);
@@ -169,7 +169,7 @@ function lastIndexOf(text: Value, other: Value, given: Value): Value {
 
 function toText(value: Value): Value {
   if (value === undefined || typeof value === 'string') return value;
-  // Numbers as answers show them, so that equal ones have one text; those that JSON has no text for by their names.
+  // Numbers are written as in answers, so that equal ones have the same text. NaN and the infinities, which JSON lacks, are named.
   const isNamed = typeof value === 'number' && !Number.isFinite(value);
   return boundedText(isNamed ? String(value) : jsonText(boundedValue(value)));
 }
@@ -185,7 +185,7 @@ function join(array: Value, separator: Value): Value {
   return array.join(separator);
 }
 
-/** A function of a text and a regular expression, with Cosmos DB's modifiers and perhaps more after it. */
+/** A function of a text and a regular expression, followed by Cosmos DB's modifiers and other optional arguments. */
 function withRegex(maxArguments: number, call: (regex: Regex, text: string, given: Value) => Value): BuiltIn {
   return {
     minArguments: 2,
@@ -213,7 +213,7 @@ function withRegex(maxArguments: number, call: (regex: Regex, text: string, give
 
 type Extracted = ReturnType<Regex['extract']>;
 
-/** What a group holds in each match of a regular expression, the whole match when no group is given. */
+/** The text of a group in the matches of a regular expression; of the whole match if no group is given. */
 function extraction(answer: (found: Extracted) => Value): BuiltIn {
   return withRegex(4, (regex, text, given) => {
     const group = given === undefined ? 0 : wholeNumberOf(given);
@@ -242,7 +242,7 @@ export const stringFunctions: BuiltIns = {
   LASTSUBSTRINGBEFORE: around(true, true),
   LEFT: part((text, count) => text.slice(0, count)),
   LENGTH: map((text) => text.length),
-  // At the end of a word JavaScript makes another letter of it.
+  // JavaScript converts Σ at the end of a word to another letter.
   LOWER: inCase((text) => text.toLowerCase(), /Σ/),
   LTRIM: trim(true, false),
   REGEXEXTRACT: extraction((found) => found.next().value),

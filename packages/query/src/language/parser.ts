@@ -18,19 +18,19 @@ import { tokenize } from './lexer.ts';
 import type { Token } from './lexer.ts';
 
 export interface ParseLimits {
-  /** Longest text taken, in UTF-16 units. */
+  /** The greatest length of a query, in UTF-16 units. */
   readonly maxLength?: number;
-  /** Deepest nesting of parentheses, brackets, subqueries and operators that nest. */
+  /** The deepest nesting of parentheses, brackets, subqueries and operators that nest. */
   readonly maxDepth?: number;
 }
 
-/** Cosmos DB's own limit on the length of a query is 512 KB; half of that keeps the plan of one small. */
+/** Cosmos DB limits the length of a query to 512 KB. Half of that keeps plans small. */
 const DEFAULT_MAX_LENGTH = 262_144;
 const DEFAULT_MAX_DEPTH = 200;
-/** A chain of one operator, `a + b + …`, grows a tree as deep as it is long, without nesting in the text. */
+/** The greatest height of a syntax tree. A chain of one operator, `a + b + …`, makes a high tree without nesting in the text. */
 const MAX_HEIGHT = 500;
 
-/** Words that can't be a name where the grammar could go on with a keyword. */
+/** Words that can't be names in places where a keyword may follow. */
 const RESERVED = new Set(
   (
     'AND ARRAY AS ASC BETWEEN BY DESC DISTINCT ESCAPE EXISTS FALSE FROM GROUP IN JOIN LEFT LIKE LIMIT NOT NULL ' +
@@ -56,7 +56,7 @@ const BINARY_LEVELS: readonly (readonly string[])[] = [
   ['|', '^', '&', '+', '-'],
   ['*', '/', '%'],
 ];
-/** A query but for what it selects. */
+/** The clauses of a query that only has a selection. */
 const NO_CLAUSES: Omit<Query, 'selection'> = {
   distinct: false,
   top: undefined,
@@ -167,7 +167,7 @@ class Parser {
     return { start: token.start, end: token.end };
   }
 
-  /** From a token that was taken to the last one taken. */
+  /** The location from a token to the last token that was taken. */
   #since(start: number): SourceLocation {
     return { start, end: this.#tokens[this.#next - 1]?.end ?? start };
   }
@@ -256,7 +256,7 @@ class Parser {
     if (this.#acceptSymbol('*')) return { kind: 'star', at: this.#location(token) };
     if (this.#acceptWord('VALUE')) {
       const expression = this.#expression();
-      // The value of a row has no name; the one that it may be given says nothing.
+      // A VALUE may have an alias, but it has no meaning.
       this.#alias();
       return { kind: 'value', expression };
     }
@@ -280,7 +280,7 @@ class Parser {
     return this.#take().text;
   }
 
-  /** After a dot every word is a name. Cosmos DB refuses some of its keywords there, but not the same ones always. */
+  /** After a dot every word is a name. Cosmos DB refuses some keywords there, but not always the same ones. */
   #anyName(): string {
     const token = this.#take();
     if (token.kind !== 'word') this.#unexpected(token);
@@ -389,7 +389,7 @@ class Parser {
     return this.#grow({ kind: 'logical', operator, operands, at: this.#since(start) }, ...this.#tallest(operands));
   }
 
-  /** The tallest of many, without spreading them all onto the stack. */
+  /** The expression with the highest tree, as a list: spreading all expressions would put them onto the stack. */
   #tallest(expressions: readonly Expression[]): Expression[] {
     let tallest: Expression | undefined;
     for (const expression of expressions) {
@@ -403,7 +403,7 @@ class Parser {
     return this.#grow({ kind: 'unary', operator, operand, at: this.#since(start) }, operand);
   }
 
-  /** Comparisons, and IN, BETWEEN and LIKE behind them. */
+  /** Comparisons, which may be followed by IN, BETWEEN and LIKE. */
   #test(): Expression {
     const start = this.#peek().start;
     let left = this.#binaryLevel(0);
@@ -447,7 +447,7 @@ class Parser {
     return this.#chain(level, this.#binaryLevel(level + 1), start);
   }
 
-  /** The operators of a level and their right sides, as far as they go on behind a left side. */
+  /** Parses the operators of a level, and their right sides, after a given left side. */
   #chain(level: number, first: Expression, start: number): Expression {
     let left = first;
     for (;;) {
@@ -586,12 +586,12 @@ class Parser {
   }
 }
 
-/** Reads a query's text. Throws a QueryError when it isn't one, is too long or nested too deep. */
+/** Parses a query. Throws a QueryError if the text is no query, is too long or is nested too deeply. */
 export function parseQuery(sql: string, limits: ParseLimits = {}): Query {
   return new Parser(sql, limits).query();
 }
 
-/** Reads the condition of a patch: `FROM c WHERE …`. A whole query is taken too, and counts by its FROM and WHERE. */
+/** Parses the condition of a patch: `FROM c WHERE …`. A whole query is accepted too; then only its FROM and WHERE count. */
 export function parseCondition(sql: string): Query {
   return new Parser(sql, {}).condition();
 }

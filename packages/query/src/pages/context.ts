@@ -2,28 +2,28 @@ import type { FunctionCalls } from '../run/calls.ts';
 import { type Frame, Work } from '../run/frame.ts';
 import { Memory } from '../values/memory.ts';
 
-/** What a run needs from outside, and its limits. */
+/** The inputs of a run besides plan and documents, and its limits. */
 export interface EvaluationContext {
-  /** Milliseconds since the epoch: the time that GetCurrentDateTime and its kin tell. They throw without it. */
+  /** Milliseconds since the epoch: the time for GetCurrentDateTime and similar functions, which throw if it is missing. */
   readonly nowMs?: number;
-  /** Where it tells what it holds until the last document. Past what that may be a QueryError is thrown. */
+  /** Counts the memory that the run holds until the last document. If its limit is exceeded, a QueryError is thrown. */
   readonly memory?: Memory;
   /**
-   * Array elements that JOINs and subqueries may iterate over for one document, so that one document's cross product
-   * can't hold up everything else. Past it a QueryError is thrown.
+   * The largest number of array elements that JOINs and subqueries may iterate over for one document, so that a cross product can't block
+   * everything else. Beyond it a QueryError is thrown.
    */
   readonly maxStepsPerDocument?: number;
-  /** Milliseconds since any time. With it, a document that is worked on for too long is given up with a QueryError. */
+  /** A monotonic clock in milliseconds, with any start. If it is given, a document that takes too long fails with a QueryError. */
   readonly monotonicMs?: () => number;
-  /** Milliseconds that a document may be worked on, and a group when all documents are seen; 1,000 unless told. */
+  /** The time limit for a document, and for a group after the last document, in milliseconds; 1,000 by default. */
   readonly maxDocumentMs?: number;
-  /** Makes what is thrown then in place of a QueryError. */
+  /** Makes the error to throw after that time, instead of a QueryError. */
   readonly tooLong?: () => Error;
   /** Calls the user-defined functions, for a plan that {@link QueryPlan.callsFunctions}. */
   readonly calls?: FunctionCalls;
 }
 
-/** The same, where several plans share what they work. */
+/** The context of several plans that share one count of work. */
 export interface SharedContext extends EvaluationContext {
   readonly work?: Work;
 }

@@ -40,8 +40,8 @@ const MIN_CANDIDATES = 200;
 const WORST = 1e300;
 
 /**
- * Describes how a client ranks the rows of several ranges. It asks each range for the statistics of the texts, then, with the sums of these,
- * for the best rows by each score, and fuses their ranks.
+ * Describes how a client ranks the rows of several ranges. It asks each range for the statistics of the texts, then, with their sums, for
+ * the best rows by each score, and fuses the ranks.
  *
  * @returns undefined for a query without ORDER BY RANK
  * @throws QueryError if the results of the ranges can't be merged to the answer of the query

@@ -8,8 +8,8 @@ import type { Json, Value } from '../values/values.ts';
 import { type EvaluationContext, newFrame } from './context.ts';
 
 /**
- * Evaluates of a document, without an effect, all that an evaluation of the plan may evaluate of it: what of that needs other
- * documents as well is not, that is groups and the rows of a query in FROM that are ordered.
+ * Evaluates, without effects, everything that an evaluation of the plan may evaluate for a document. Excluded are the parts that depend on
+ * other documents as well: groups, and ordered rows of a query in FROM.
  */
 function documentAttempt(plan: QueryPlan, context: EvaluationContext): (document: Json) => void {
   const work = newFrame(context).work;
@@ -38,7 +38,7 @@ function documentAttempt(plan: QueryPlan, context: EvaluationContext): (document
   };
 }
 
-/** The same of the row that the frame is bound to. Answers the row that comes out of it by itself. */
+/** Does the same for the row that the frame is bound to. Returns the resulting row, if it does not depend on other rows. */
 function attemptRow({ rank, where, weight, grouping, orderBy, project }: Program, frame: Frame): Value {
   frame.work.addRow(weight);
   for (const component of rank?.components ?? []) (component.kind === 'text' ? component.text : component.run)(frame);
@@ -51,9 +51,8 @@ function attemptRow({ rank, where, weight, grouping, orderBy, project }: Program
 }
 
 /**
- * For a plan that calls functions: tries documents from an index on, at most up to another. Answers the index up to which they can
- * be offered, until it is called the next time. Where that is the first, calls are to be settled, and the same is tried
- * again.
+ * For a plan that calls functions: tries documents from one index up to another. Returns the index up to which they can be offered, until
+ * the next call. If it is the first index, calls must be settled, and the same documents tried again.
  */
 export function tryDocuments(
   plan: QueryPlan,
@@ -63,7 +62,7 @@ export function tryDocuments(
   return (documents, from, to) => context.calls.readyUpTo(documents, from, to, attempt);
 }
 
-/** What takes the place of documents when there are no more of these, once it can be offered; pauses where it can't yet. */
+/** After the last document: yields the rows that replace documents, each once it can be offered. Pauses while it can't. */
 export function triedRows(
   plan: QueryPlan,
   context: EvaluationContext,

@@ -3,16 +3,16 @@ import { Memory } from '../values/memory.ts';
 import type { Value } from '../values/values.ts';
 import { type Compiled, type Frame, Work } from './frame.ts';
 
-/** A compiled expression; a constant one has its value already. */
+/** A compiled expression. A constant one has its value already. */
 export interface Node {
   readonly run: Compiled;
   readonly constant: { readonly value: Value } | undefined;
 }
 
-/** What a constant may take while it is computed. */
+/** Limit for the memory of computing a constant. */
 const MAX_CONSTANT_BYTES = 16 * 1024 * 1024;
 
-/** The frame that constants are computed in: it has nothing to read. */
+/** The frame for computing constants, which read nothing from it. */
 const EMPTY_FRAME: Frame = {
   slots: [],
   aggregates: [],
@@ -27,7 +27,7 @@ export function constant(value: Value): Node {
   return { run: () => value, constant: { value } };
 }
 
-/** The value of what depends on nothing is computed before the query runs. */
+/** Makes a node whose expression depends on nothing: its value is computed before the query runs. */
 export function computed(run: Compiled): Node {
   EMPTY_FRAME.work.beginDocument();
   return constant(run(EMPTY_FRAME));
@@ -37,12 +37,12 @@ export function node(run: Compiled, inputs: readonly Node[]): Node {
   return inputs.every((input) => input.constant !== undefined) ? computed(run) : { run, constant: undefined };
 }
 
-/** What depends on a constant is computed before the query runs if the constant has at most so many characters. */
+/** An expression of constants is computed before the query runs only if each constant has at most so many characters. */
 export const FOLDED_CHARACTERS = 512;
 
 /**
- * The same for what takes the longer, the larger its inputs are: with large constants it is left to the run, which is
- * timed.
+ * Makes a node for work whose time depends on the size of its inputs. With large constants it is left to the run, in which the time is
+ * checked.
  */
 export function timedNode(run: Compiled, inputs: readonly Node[]): Node {
   const folds = inputs.every(({ constant: known }) => known !== undefined && isShort(known.value, FOLDED_CHARACTERS));

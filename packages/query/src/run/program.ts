@@ -9,14 +9,14 @@ export type Source = (
 ) & {
   readonly slot: number;
   readonly iterates: boolean;
-  /** What of WHERE can be told before it: otherwise it need not be bound. */
+  /** The part of WHERE that can be checked before this source is bound. If it fails, the source is not bound. */
   readonly onlyIf?: CompiledTest;
 };
 
 export interface AggregateStep {
   readonly name: AggregateName;
   readonly argument: Compiled;
-  /** Its place in the frame. */
+  /** The aggregate's index in the frame. */
   readonly index: number;
 }
 
@@ -33,20 +33,20 @@ export interface OrderStep {
 /** A compiled query or subquery: the clauses in the order they run. */
 export interface Program {
   readonly sources: readonly Source[];
-  /** What of WHERE no source has. */
+  /** The part of WHERE that is not checked by one of the sources. */
   readonly where: CompiledTest | undefined;
   /** Present when rows are groups: there is a GROUP BY or an aggregate. */
   readonly grouping: Grouping | undefined;
   readonly project: Compiled;
   readonly orderBy: readonly OrderStep[];
-  /** ORDER BY RANK, which takes the place of ORDER BY. */
+  /** ORDER BY RANK, which replaces ORDER BY. */
   readonly rank: RankStep | undefined;
   readonly distinct: boolean;
   readonly offset: number;
   /** TOP or LIMIT. */
   readonly limit: number | undefined;
-  /** Units of work that a row takes, without subqueries and without what depends on the size of values. */
+  /** The units of work for a row, without subqueries and without work that depends on the size of values. */
   readonly weight: number;
-  /** Whether anything in it, subqueries included, calls user-defined functions. */
+  /** Whether the program, including its subqueries, calls user-defined functions. */
   readonly callsFunctions: boolean;
 }

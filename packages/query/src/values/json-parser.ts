@@ -5,16 +5,16 @@ const NUMBER = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const BACKSLASH = 0x5c;
 
 /**
- * Parses JSON that is known to be valid, for what `JSON.parse` loses: the digits of long integers, the order of names, and,
- * before Node.js 26.12, names with escapes: one that begins, as it is written, as another name is that was parsed
- * anywhere before may become that one, `"\n"` the name `\` (https://github.com/nodejs/node/issues/63785).
+ * Parses JSON that is known to be valid, without the losses of `JSON.parse`: the digits of long integers, the order of names, and, before
+ * Node.js 26.12, names with escapes. There a name whose text begins like a name that was parsed before may become that one: `"\n"` may
+ * become the name `\` (https://github.com/nodejs/node/issues/63785).
  */
 export class JsonParser {
   readonly #json: string;
   readonly #number: (digits: string) => unknown;
   #at = 0;
 
-  /** @param number the value of a number's text */
+  /** @param number converts the text of a number to its value */
   constructor(json: string, number: (digits: string) => unknown) {
     this.#json = json;
     this.#number = number;
@@ -94,7 +94,7 @@ export class JsonParser {
     return this.#number(digits);
   }
 
-  /** The next character that is no blank. */
+  /** The next character that is not white space. */
   #next(): string | undefined {
     for (;;) {
       const code = this.#json.charCodeAt(this.#at);

@@ -11,8 +11,8 @@ const LONG = 16;
 const isDigit = (code: number): boolean => code >= 48 && code <= 57;
 
 /**
- * False if `JSON.parse` certainly loses nothing of the large numbers in a JSON text. A run of LONG digits covers a multiple of LONG, so only
- * these places are checked. Digits inside strings are found too, which only costs time.
+ * False if `JSON.parse` certainly loses nothing of the large numbers in a JSON text. A run of LONG digits covers one of every LONG places,
+ * so only these are checked. Digits inside strings are found too, which only costs time.
  */
 function mayHaveLongIntegers(json: string): boolean {
   for (let place = LONG - 1; place < json.length; place += LONG) {
@@ -28,8 +28,8 @@ function mayHaveLongIntegers(json: string): boolean {
 }
 
 /**
- * The value of an integer: a number if that is exact, otherwise a bigint. An integer of more than 64 bits becomes a double, as a number with
- * a fraction does.
+ * The value of an integer: a number if that is exact, otherwise a bigint. An integer of more than 64 bits becomes a double, as a number
+ * with a fraction does.
  */
 export function integerValue(digits: string | bigint): number | bigint {
   const rounded = Number(digits);
@@ -117,7 +117,7 @@ const digitsOf = (value: unknown): unknown =>
 const asDigits = (_: string, value: unknown): unknown => digitsOf(value);
 
 /**
- * The least length of a value's JSON; NaN if a number can be written in fewer characters than `JSON.stringify` uses, such as 1000 and 0.001.
+ * The least length of a value's JSON; NaN if it has a number that can be shorter than `JSON.stringify` writes it, such as 1000 or 0.001.
  */
 function leastLength(value: unknown): number {
   if (typeof value === 'string') return value.length + 2;

@@ -1,12 +1,12 @@
 import { queryError } from '../errors.ts';
 import type { Value } from './values.ts';
 
-/** What an entry of a list, a map or a set takes besides what is in it. */
+/** Bytes that an entry of a list, a map or a set takes besides its content. */
 const ENTRY_BYTES = 96;
 
 /**
- * What a query has to keep until it has seen its last document: groups, rows that wait to be put in order, what was
- * given before. Told in bytes as far as values show them; texts count as two bytes a character.
+ * Counts the memory that a query needs until its last document: groups, rows to be sorted, and rows that were returned before, for
+ * DISTINCT. It is estimated from the values, in bytes; a text counts two bytes for each character.
  */
 export class Memory {
   readonly #mostBytes: number;
@@ -21,10 +21,10 @@ export class Memory {
   }
 
   /**
-   * An entry is kept from now on.
+   * Counts an entry that is kept from now on.
    *
-   * @returns the bytes that it counts as, for when it is kept no longer
-   * @throws QueryError when that makes it more than there may be
+   * @returns the bytes that it counts as, to be passed to {@link release}
+   * @throws QueryError if the limit is exceeded
    */
   hold(bytes: number): number {
     const counted = ENTRY_BYTES + bytes;
@@ -38,18 +38,18 @@ export class Memory {
     return counted;
   }
 
-  /** What counted as so many bytes is kept no longer. */
+  /** Says that an entry that counted as so many bytes is no longer kept. */
   release(counted: number): void {
     this.#heldBytes -= counted;
   }
 
-  /** What was held since there were so many bytes is not kept any longer. */
+  /** Says that nothing is kept any longer that was added since the count was `heldBytes`. */
   releaseTo(heldBytes: number): void {
     this.#heldBytes = heldBytes;
   }
 }
 
-/** Bytes that a value takes in memory, about. */
+/** The approximate bytes that a value takes in memory. */
 export function bytesOf(value: Value): number {
   switch (typeof value) {
     case 'string':

@@ -1,12 +1,12 @@
-/** Entries that are worked on between two pauses, a power of two. */
+/** How many entries are processed between two pauses. A power of two. */
 export const BETWEEN_PAUSES = 1024;
-/** Bytes of theirs at most, unless one entry alone has more. */
+/** Limit for the bytes of these entries, unless a single entry has more. */
 const BYTES_BETWEEN_PAUSES = 1024 * 1024;
 
 /**
- * Puts entries in order, equal ones as they came, and pauses now and then: of very many, or of large ones, it takes long.
+ * Sorts entries; equal ones keep their order. Pauses from time to time, since sorting very many or large entries takes long.
  *
- * @param bytes of all entries together, where comparing them may take as long as they are large
+ * @param bytes the size of all entries together, if the time of comparisons depends on it
  */
 export function* sorting<T>(
   entries: readonly T[],

@@ -1,7 +1,7 @@
-/** Integers that no double holds are bigints; all other numbers are numbers. */
+/** A JSON value. Integers that a double can't represent are bigints; all other numbers are numbers. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
-/** A JSON value, or Cosmos DB's "undefined": the result of reading what isn't there. */
+/** A JSON value, or Cosmos DB's "undefined": the result of reading a property that does not exist. */
 export type Value = Json | undefined;
 
 export type JsonObject = { [key: string]: Json };
@@ -12,8 +12,7 @@ export function isObject(value: Value): value is JsonObject {
 }
 
 /**
- * Sets a property of a result. `__proto__` is an ordinary name in JSON, and plain assignment would change the
- * object's prototype instead.
+ * Sets a property of a result. `__proto__` is an ordinary name in JSON, but an assignment would change the object's prototype.
  */
 export function setProperty(target: JsonObject, name: string, value: Json): void {
   if (name === '__proto__') {
@@ -31,24 +30,24 @@ export function setProperty(target: JsonObject, name: string, value: Json): void
 export const isNumeric = (value: unknown): value is number | bigint =>
   typeof value === 'number' || typeof value === 'bigint';
 
-/** The value to compute with, which is done in doubles; undefined for what is no number. */
+/** The value for computations, which use doubles; undefined if the value is no number. */
 export function numberOf(value: Value): number | undefined {
   if (typeof value === 'number') return value;
   return typeof value === 'bigint' ? Number(value) : undefined;
 }
 
-/** A position or a count: the nearest double of a whole number, undefined for anything else. */
+/** The value as a position or a count: the nearest double of a whole number; undefined for other values. */
 export function wholeNumberOf(value: Value): number | undefined {
   const number = numberOf(value);
   return Number.isInteger(number) ? number : undefined;
 }
 
-/** The exact value of a whole number, undefined for anything else. */
+/** The exact value of a whole number; undefined for other values. */
 export function exactIntegerOf(value: Value): bigint | undefined {
   return typeof value === 'bigint' || Number.isInteger(value) ? BigInt(value as number | bigint) : undefined;
 }
 
-/** Exact, also between a double and a bigint. */
+/** Compares numbers exactly, also a double with a bigint. */
 function numericOrder(a: number | bigint, b: number | bigint): number {
   if (a < b) return -1;
   return a > b ? 1 : 0;
@@ -97,14 +96,13 @@ export function compareValues(a: Value, b: Value): number {
 }
 
 /**
- * As their properties in order of name compare one by one: by the first that differ. They are not put in order for it, of
- * which there may be very many.
+ * Compares objects by the first property, in order of name, that differs. The properties are not sorted for it, as there may be very many.
  */
 function compareObjects(a: JsonObject, b: JsonObject): number {
   const namesOfA = Object.keys(a);
   const namesOfB = Object.keys(b);
   let first: string | undefined;
-  /** Undefined for a property of one of them alone. */
+  /** Undefined if only one of the objects has the property. */
   let difference: number | undefined;
   for (const name of namesOfA) {
     if (first !== undefined && name > first) continue;
@@ -116,14 +114,14 @@ function compareObjects(a: JsonObject, b: JsonObject): number {
   }
   if (first === undefined) return 0;
   if (difference !== undefined) return difference;
-  // In its place the other one has its next property, if there is any.
+  // The property is compared with the next property of the other object, if it has one.
   const alone = first;
   const isOfA = Object.hasOwn(a, alone);
   const hasNext = (isOfA ? namesOfB : namesOfA).some((name) => name > alone);
   return isOfA === hasNext ? -1 : 1;
 }
 
-/** Deep equality of JSON values; the order of an object's properties doesn't matter. */
+/** Deep equality of JSON values. The order of properties does not matter. */
 export function equalValues(a: Value, b: Value): boolean {
   if (a === b) return true;
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) {
@@ -146,8 +144,8 @@ export function equalValues(a: Value, b: Value): boolean {
 }
 
 /**
- * The operators `=` and `!=` as Cosmos DB runs them: undefined when a side is undefined, otherwise a boolean, and
- * values of different types are different.
+ * The operators `=` and `!=` as in Cosmos DB: undefined if a side is undefined, otherwise a boolean. Values of different types are not
+ * equal.
  */
 export function equality(a: Value, b: Value): boolean | undefined {
   if (a === undefined || b === undefined) return undefined;
@@ -155,8 +153,7 @@ export function equality(a: Value, b: Value): boolean | undefined {
 }
 
 /**
- * The sign of a range comparison, or undefined where Cosmos DB has no answer: across types, and between arrays or
- * objects.
+ * The sign of a range comparison; undefined if Cosmos DB does not define it: between different types, and for arrays and objects.
  */
 export function rangeOrder(a: Value, b: Value): number | undefined {
   if (isNumeric(a)) return isNumeric(b) ? numericOrder(a, b) : undefined;
@@ -169,7 +166,7 @@ export function rangeOrder(a: Value, b: Value): number | undefined {
   return a === null && b === null ? 0 : undefined;
 }
 
-/** The same for a bigint and the double that equals it. */
+/** A key for a number. It is the same for a bigint and a double that are equal. */
 const numericKey = (value: number | bigint): string =>
   Number.isInteger(value) ? String(BigInt(value)) : String(value);
 
