@@ -28,7 +28,7 @@ export function compileCall(builtIn: BuiltIn, nodes: readonly Node[]): Compiled 
   };
 }
 
-/** Compiles a call of a user-defined function. Its result is looked up in {@link FunctionCalls}. */
+/** Compiles a call of a user-defined function. Its result is looked up in `FunctionCalls`. */
 export function compileUserCall(name: string, nodes: readonly Node[]): Compiled {
   const textIn = (frame: Frame, value: Value): string | undefined => {
     if (value === undefined) return undefined;

@@ -8,7 +8,7 @@ import type { ComputedProperty } from './compile.ts';
 import { planQuery } from './plan.ts';
 
 /**
- * Refuses definitions of which one can't be evaluated for each document by itself, and always to the same value.
+ * Refuses definitions of computed properties unless each can be evaluated for a document by itself, always with the same result.
  *
  * @throws QueryError that names the property
  * @see https://learn.microsoft.com/azure/cosmos-db/nosql/query/computed-properties
@@ -29,7 +29,7 @@ export function checkComputedProperties(properties: readonly ComputedProperty[],
     }
     const odd = oddPartOf(query.selection.expression);
     if (odd !== undefined) throw refuse(`can't have ${odd}`);
-    // Names, functions and numbers of arguments.
+    // This checks names, functions and numbers of arguments.
     const { documentProperties } = planQuery(query);
     const other = documentProperties?.find((property) => names.has(property));
     if (other !== undefined) throw refuse(`can't read the computed property '${other}'`);
@@ -45,7 +45,7 @@ function hasFurtherClauses({ distinct, top, where, groupBy, orderBy, offset, lim
   );
 }
 
-/** What is not allowed in an expression, in words; undefined when all is. */
+/** Names the first part of an expression that is not allowed; undefined if all parts are allowed. */
 function oddPartOf(expression: Expression): string | undefined {
   if (expression.kind === 'parameter') return 'parameters';
   if (expression.kind === 'subquery') return 'subqueries';

@@ -10,7 +10,7 @@ export interface Accumulator {
 
 export type AggregateName = 'COUNT' | 'COUNTIF' | 'SUM' | 'AVG' | 'MIN' | 'MAX' | 'MAKELIST' | 'MAKESET';
 
-/** The names a query plan gives to aggregates. */
+/** The names of aggregates in query plans. */
 export const aggregateTypes: Readonly<Record<AggregateName, string>> = {
   COUNT: 'Count',
   COUNTIF: 'CountIf',
@@ -44,8 +44,8 @@ class Count implements Accumulator {
 }
 
 /**
- * SUM and AVG: undefined values are skipped, and any other value that isn't a number makes the result undefined. The sum
- * of no values is 0, and there is no average of them.
+ * SUM and AVG: undefined values are skipped, and any other value that is not a number makes the result undefined. Without values the sum is
+ * 0, and the average is undefined.
  */
 class Sum implements Accumulator {
   readonly #average: boolean;
@@ -74,7 +74,7 @@ class Sum implements Accumulator {
   }
 }
 
-/** MIN and MAX by the order of ORDER BY; an array or an object makes the result undefined. */
+/** MIN and MAX, by the order of ORDER BY. An array or an object makes the result undefined. */
 class Extreme implements Accumulator {
   readonly #sign: 1 | -1;
   readonly #memory: Memory;
@@ -130,7 +130,7 @@ class List implements Accumulator {
   }
 }
 
-/** A fresh accumulator, which holds what it keeps of values in the memory. */
+/** Makes an accumulator, which counts the values that it keeps in the given memory. */
 export function createAccumulator(name: AggregateName, memory: Memory): Accumulator {
   switch (name) {
     case 'COUNT':

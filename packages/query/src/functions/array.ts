@@ -24,7 +24,7 @@ function concatenate(...arrays: Value[]): Value {
   return result;
 }
 
-/** A partial match asks of an object only that it has the properties looked for. */
+/** A partial match: an object matches if it has the wanted properties, whatever else it has. */
 function matchesPartly(item: Value, needle: Json): boolean {
   if (!isObject(needle)) return equalValues(item, needle);
   return (
@@ -33,7 +33,7 @@ function matchesPartly(item: Value, needle: Json): boolean {
   );
 }
 
-/** Properties of the widest object in a value. */
+/** The number of properties of the widest object in a value. */
 function widthOf(value: Value): number {
   if (typeof value !== 'object' || value === null) return 0;
   const values = Object.values(value);
@@ -43,15 +43,15 @@ function widthOf(value: Value): number {
 const isDeep = (value: Value): boolean => typeof value === 'object' && value !== null;
 
 /**
- * Objects and arrays are compared through and through.
+ * Checks the work of a search: objects and arrays are compared deeply.
  *
- * @throws QueryError for too much to be compared
+ * @throws QueryError if there is too much to compare
  */
 function assertSearchable(array: readonly Json[], needles: readonly Value[]): void {
   const deep = needles.filter(isDeep);
   if (deep.length === 0) return;
   assertComparable(charactersOf(boundedValue(array as Json[])), deep.length);
-  // The properties of an object that is looked for are counted for each that it is compared with.
+  // The properties of a wanted object are counted for each object that it is compared with.
   assertComparable(
     array.length,
     deep.reduce<number>((sum, needle) => sum + widthOf(needle), 0),
@@ -64,10 +64,10 @@ function contains(array: Value, needle: Value, partial: Value = false): Value {
   return partial ? array.some((item) => matchesPartly(item, needle)) : array.some((item) => equalValues(item, needle));
 }
 
-/** As many values are looked for one after the other; of more, those that are no objects or arrays in a set. */
+/** Up to so many values are searched one after the other. If there are more, those that are no objects or arrays are searched in a set. */
 const FEW_NEEDLES = 8;
 
-/** ARRAY_CONTAINS_ANY and _ALL, whose values are listed as arguments. */
+/** ARRAY_CONTAINS_ANY and ARRAY_CONTAINS_ALL, whose values are given as arguments. */
 function containsMany(test: 'some' | 'every'): BuiltIn {
   return pure(2, Number.POSITIVE_INFINITY, (array, ...needles) => {
     if (!Array.isArray(array)) return undefined;
@@ -79,7 +79,7 @@ function containsMany(test: 'some' | 'every'): BuiltIn {
         ? array.some((item) => equalValues(item, needle))
         : others.has(setKeyOf(needle));
     const found = known[test](isIn);
-    // What is undefined may be in the array or not, and matters where the others leave it open.
+    // An undefined value may be in the array or not. So if the other values don't decide the result, it is undefined.
     return known.length < needles.length && found === (test === 'every') ? undefined : found;
   });
 }
@@ -111,15 +111,15 @@ function objectToArray(object: Value, keyName: Value = 'k', valueName: Value = '
 type SetKey = string | number | boolean | null;
 type ValueSet = ReadonlyMap<SetKey, Json>;
 
-/** The same for equal values and another one for different ones. Most numbers are their own, for there may be very many. */
+/** A key that is the same for equal values only. Most numbers are their own key, since there may be very many. */
 function setKeyOf(item: Json): SetKey {
   if (typeof item === 'string') return `"${item}`;
   if (typeof item === 'boolean' || item === null) return item;
-  // What is no safe integer may equal a bigint.
+  // An integer that is not safe may equal a bigint, so both need the same key.
   return typeof item === 'number' && (Number.isSafeInteger(item) || !Number.isInteger(item)) ? item : stableKey(item);
 }
 
-/** Each value of some arrays once, in the order it was first met. */
+/** The distinct values of some arrays, in the order of their first occurrence. */
 function asSet(...arrays: (readonly Json[])[]): ValueSet {
   const set = new Map<SetKey, Json>();
   for (const array of arrays) {
@@ -139,7 +139,7 @@ function ofArrays(combine: (a: readonly Json[], b: readonly Json[]) => Value): B
 const ofSets = (combine: (a: ValueSet, b: ValueSet) => Value): BuiltIn =>
   ofArrays((a, b) => combine(asSet(a), asSet(b)));
 
-/** A figure of an array of numbers; undefined when it is empty or holds anything else. */
+/** A function of an array of numbers. It is undefined if the array is empty or contains other values. */
 function ofNumbers(compute: (numbers: number[]) => number): BuiltIn {
   return pure(1, 1, (array) => {
     if (!Array.isArray(array) || array.length === 0) return undefined;

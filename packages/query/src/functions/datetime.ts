@@ -33,7 +33,7 @@ const UNIT_NAMES: ReadonlyMap<string, Unit> = new Map(
   }).flatMap(([unit, short]) => [unit, ...short].map((name): [string, Unit] => [name, unit as Unit])),
 );
 
-/** Units of a fixed length, in ticks; a nanosecond is a hundredth of one. */
+/** Units of a fixed length, in ticks. A nanosecond is missing: it is a hundredth of a tick. */
 const UNIT_TICKS: ReadonlyMap<Unit, bigint> = new Map<Unit, bigint>([
   ['day', TICKS_PER_DAY],
   ['hour', 3_600n * TICKS_PER_SECOND],
@@ -65,7 +65,7 @@ function addMonths(ticks: bigint, months: number): bigint | undefined {
   return ticksOfParts({ ...parts, year, month, day: Math.min(parts.day, daysInMonth(year, month)) });
 }
 
-/** DateTimeAdd: undefined for a unit, a count or a time that is none, and beyond the years 1 to 9999. */
+/** DateTimeAdd: undefined if the unit, the count or the time is invalid, and for results beyond the years 1 to 9999. */
 export function addToDateTime(unitName: Value, count: Value, dateTime: Value): Value {
   const unit = unitOf(unitName);
   const amount = integerOf(count);
@@ -76,13 +76,13 @@ export function addToDateTime(unitName: Value, count: Value, dateTime: Value): V
   if (unit === 'year' || unit === 'month') {
     result = addMonths(ticks, unit === 'year' ? amount * 12 : amount);
   } else {
-    // A tick is 100 ns; what is less is lost, as in any DateTime of 7 digits.
+    // A tick is 100 ns. Smaller parts are lost, as in any DateTime with 7 digits.
     result = ticks + (length === undefined ? BigInt(amount) / 100n : BigInt(amount) * length);
   }
   return result === undefined ? undefined : formatDateTime(result);
 }
 
-/** How many beginnings of a unit lie between two moments, which is not the time between them. */
+/** DateTimeDiff: how many times a unit begins between two moments. This is not the length of the time between them. */
 function difference(unitName: Value, start: Value, end: Value): Value {
   const unit = unitOf(unitName);
   const from = ticksOf(start);
@@ -113,7 +113,7 @@ function partOf(unitName: Value, dateTime: Value): Value {
   }
 }
 
-/** DAY, MONTH and YEAR. */
+/** The functions DAY, MONTH and YEAR. */
 const partNamed = (unit: Unit): BuiltIn => pure(1, 1, (dateTime) => partOf(unit, dateTime));
 
 function format(dateTime: Value, pattern: Value): Value {
@@ -121,10 +121,10 @@ function format(dateTime: Value, pattern: Value): Value {
   return ticks === undefined || typeof pattern !== 'string' ? undefined : formatByPattern(ticks, pattern);
 }
 
-/** Windows counts time from here, and no bin's origin lies before. */
+/** The earliest origin of bins. Windows counts time from this date. */
 const FIRST_ORIGIN = parseDateTime('1601-01-01') as bigint;
 
-/** The beginning of the bin that a moment is in; bins are counted from the origin. */
+/** DateTimeBin: the beginning of the bin that contains a moment. Bins are counted from the origin. */
 function bin(dateTime: Value, unitName: Value, size: Value = 1, origin: Value = '1970-01-01'): Value {
   const ticks = ticksOf(dateTime);
   const unit = unitOf(unitName);

@@ -11,7 +11,7 @@ export function wordsOf(text: string): readonly string[] {
   return text.normalize('NFKC').toLowerCase().match(WORD) ?? [];
 }
 
-/** How often the words of a term follow each other in a text, each in at most so many edits. */
+/** How often the words of a term occur in a row in a text. Each word may differ by at most `distance` edits. */
 export function occurrences(words: readonly string[], term: readonly string[], distance = 0): number {
   const [first, ...rest] = term;
   if (first === undefined) return 0;
@@ -28,7 +28,7 @@ export function occurrences(words: readonly string[], term: readonly string[], d
 const isSame = (distance: number, a: string, b: string): boolean =>
   distance === 0 ? a === b : isWithin(distance, a, b);
 
-/** Whether letters put in, left out or changed, so many at most, make one word of another. */
+/** Whether one word becomes another by inserting, removing or changing at most so many letters. */
 function isWithin(distance: number, a: string, b: string, fromA = 0, fromB = 0): boolean {
   let [inA, inB] = [fromA, fromB];
   while (inA < a.length && inA - fromA < b.length - fromB && a[inA] === b[inB]) {
@@ -38,7 +38,7 @@ function isWithin(distance: number, a: string, b: string, fromA = 0, fromB = 0):
   const [leftA, leftB] = [a.length - inA, b.length - inB];
   if (Math.abs(leftA - leftB) > distance) return false;
   if (leftA === 0 || leftB === 0) return true;
-  // At the first letter that differs there is an edit.
+  // There must be an edit at the first letter that differs.
   return (
     distance > 0 &&
     (isWithin(distance - 1, a, b, inA + 1, inB + 1) ||
@@ -47,7 +47,7 @@ function isWithin(distance: number, a: string, b: string, fromA = 0, fromB = 0):
   );
 }
 
-/** Search terms are strings; the first version of the language took an array of them. Undefined for anything else. */
+/** The words of search terms, which are strings, or an array of strings as in the first version of the language; otherwise undefined. */
 export function termsOf(args: readonly Value[]): readonly (readonly string[])[] | undefined {
   const terms = args.flat();
   return terms.every((term) => typeof term === 'string') ? terms.map(wordsOf) : undefined;
@@ -60,10 +60,10 @@ interface FuzzyTerm {
 
 const MAX_DISTANCE = 2;
 
-/** What it takes to tell whether words are a few edits apart, in comparisons. */
+/** The cost, in comparisons, of checking whether two words are a few edits apart. */
 const FUZZY_COMPARISONS = 10;
 
-/** Terms as conditions take them: strings, or `{ term, distance }` for words that may be a few edits away. */
+/** The terms of a condition: strings, or `{ term, distance }` for words that may differ by a few edits. */
 function fuzzyTermsOf(args: readonly Value[]): readonly FuzzyTerm[] | undefined {
   const terms: FuzzyTerm[] = [];
   for (const given of args.flat()) {
@@ -76,7 +76,7 @@ function fuzzyTermsOf(args: readonly Value[]): readonly FuzzyTerm[] | undefined 
   return terms;
 }
 
-/** A test of one text for any or all of some terms. */
+/** Whether a text contains any or all of some terms. */
 function contains(maxTerms: number, decisive: boolean): BuiltIn {
   const call = (text: Value, ...args: Value[]): Value => {
     const terms = fuzzyTermsOf(args);
@@ -95,7 +95,7 @@ function contains(maxTerms: number, decisive: boolean): BuiltIn {
   return { ...pure(2, 1 + maxTerms, call), unitsPerCharacter: 4 };
 }
 
-/** What BM25 weighs the terms of one text by: of all documents, how many there are, their words, and who has which term. */
+/** The statistics of all documents that BM25 needs: their number, their words, and how many have each term. */
 export interface TextStatistics {
   readonly documents: number;
   readonly words: number;
@@ -103,11 +103,11 @@ export interface TextStatistics {
   readonly documentsWith: readonly number[];
 }
 
-/** The constants that BM25 is mostly used with. */
+/** The usual constants of BM25. */
 const K1 = 1.2;
 const B = 0.75;
 
-/** BM25: how well a text of some words fits terms that occur in it so often. */
+/** The BM25 score of a text with `length` words, in which the terms occur so often. */
 export function bm25(length: number, counts: readonly number[], of: TextStatistics): number {
   const averageLength = of.words / of.documents;
   let score = 0;
@@ -120,7 +120,7 @@ export function bm25(length: number, counts: readonly number[], of: TextStatisti
   return score;
 }
 
-/** `_FullTextScore(text, terms, documents, words, documentsWith)`, by statistics that the client has put in. */
+/** `_FullTextScore(text, terms, documents, words, documentsWith)`, with the statistics that the client has inserted. */
 function scoreBy(text: Value, given: Value, documents: Value, words: Value, documentsWith: Value): Value {
   const terms = Array.isArray(given) ? termsOf(given) : undefined;
   const having = Array.isArray(documentsWith) ? documentsWith.filter((count) => typeof count === 'number') : [];
@@ -134,12 +134,12 @@ function scoreBy(text: Value, given: Value, documents: Value, words: Value, docu
   return finite(bm25(found.length, counts, { documents, words, documentsWith: having }));
 }
 
-/** Without an index and without stemming: the words are compared as they stand, in each document that is looked at. */
+/** Full-text functions without an index and without stemming: each document's words are compared as they are. */
 export const fullTextFunctions: BuiltIns = {
   FULLTEXTCONTAINS: contains(1, false),
   FULLTEXTCONTAINSALL: contains(Number.POSITIVE_INFINITY, false),
   FULLTEXTCONTAINSANY: contains(Number.POSITIVE_INFINITY, true),
-  // What the plans of ranked searches ask of each range; Cosmos DB calls them the same.
+  // Used in the plans of ranked searches, in queries for each range. Cosmos DB uses the same names.
   _FULLTEXTSCORE: pure(5, 5, scoreBy),
   _FULLTEXTWORDCOUNT: pure(1, 1, (text) => (typeof text === 'string' ? wordsOf(text).length : 0)),
 };

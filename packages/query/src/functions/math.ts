@@ -20,8 +20,8 @@ function ofNumbers(compute: (x: number, y: number) => number): BuiltIn {
 }
 
 /**
- * Half away from zero, unlike Math.round: ROUND(-2.5) is -3. How many digits there are to be behind the point is not in the
- * documentation of the function, but in Microsoft's editor and in labs of theirs; below zero they count before the point.
+ * Rounds half away from zero, unlike Math.round: ROUND(-2.5) is -3. The second argument is the number of digits after the point; negative
+ * numbers count digits before it. The function's documentation does not mention it, but Microsoft's editor and labs use it.
  */
 function round(value: Value, given: Value = 0): Value {
   const x = numberOf(value);
@@ -29,15 +29,15 @@ function round(value: Value, given: Value = 0): Value {
   if (x === undefined || digits === undefined || !Number.isInteger(digits)) return undefined;
   const scale = 10 ** Math.abs(digits);
   const scaled = digits < 0 ? Math.abs(x) / scale : Math.abs(x) * scale;
-  // There is nothing behind that many digits, which may be beyond a double; or nothing left before them.
+  // A number this large has no digits after that many, and the scaled value may be more than a double can hold.
   if (scaled >= Number.MAX_SAFE_INTEGER) return x;
   const rounded = Math.round(scaled);
-  // Times what is beyond a double, zero is no number.
+  // The scale may be infinite, and zero times infinity is NaN.
   if (x === 0 || rounded === 0) return 0;
   return finite(Math.sign(x) * (digits < 0 ? rounded * scale : rounded / scale));
 }
 
-/** Integer functions compute in 64 bits and wrap around; a number that isn't whole makes them undefined. */
+/** Integer functions compute in 64 bits and wrap around. They are undefined if a number is not an integer. */
 function ofIntegers(compute: (x: bigint, y: bigint) => bigint | undefined): BuiltIn {
   return pure(2, 2, (first, second) => {
     const x = exactIntegerOf(first);

@@ -6,7 +6,7 @@ import { globe } from './globe.ts';
 import { plane } from './plane.ts';
 import { type Ring, type Segment, segmentsOfLine, type Surface } from './surface.ts';
 
-/** A geometry taken apart: what lies inside its polygons, its lines, and its single points. */
+/** The parts of a geometry: its polygons, its lines and its single points. */
 interface Shape<Point> {
   readonly points: readonly Point[];
   readonly lines: readonly (readonly Point[])[];
@@ -27,7 +27,7 @@ function readAll<T>(value: Value, read: (item: Json) => T | undefined): T[] | un
   return result;
 }
 
-/** The numbers that a position begins with. */
+/** The first two numbers of a position. */
 function numbersOf(position: Value): readonly [x: number, y: number] | undefined {
   const [x, y] = Array.isArray(position) ? position : [];
   return typeof x === 'number' && typeof y === 'number' ? [x, y] : undefined;
@@ -61,7 +61,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
     return rings !== undefined && rings.length > 0 ? rings : undefined;
   }
 
-  /** Reads GeoJSON; otherwise says what is wrong with it. */
+  /** Reads GeoJSON. If it is invalid, returns a message. */
   function readShape(value: Value): Shape<Point> | string {
     if (!isObject(value)) return 'Input is not a GeoJSON object.';
     const { type, coordinates } = value;
@@ -135,7 +135,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
     return segmentsOf(a).some((first) => segments.some((second) => surface.areCrossing(first, second)));
   }
 
-  /** Every position inside, and no edge that leaves and comes back: edges may touch the boundary but not cross it. */
+  /** Whether every position is inside, and no edge crosses the boundary: edges may touch it, but not leave and come back. */
   function isWithin(inner: Shape<Point>, outer: Shape<Point>): boolean {
     if (!positionsOf(inner).every((point) => isPartOf(point, outer))) return false;
     const own = segmentsOf(inner);
@@ -145,7 +145,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
       (segment) =>
         isPartOf(surface.middle(segment), outer) && !edges.some((edge) => surface.areCrossing(segment, edge)),
     );
-    // Of what surrounds a hole, or all that lies outside, the edge alone says nothing.
+    // The edges alone don't show whether the inner shape surrounds a hole, or everything outside.
     return (
       isInside &&
       !inner.polygons.some((polygon) =>
@@ -174,7 +174,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
       for (const point of positionsOf(one)) {
         for (const position of other.points) take(surface.distance(point, position));
         for (const { segment, middle, reach } of around) {
-          // Most are further away whatever lies where on them, and to tell how far takes a hundred times as long.
+          // Most segments are certainly further away, and computing their exact distance takes a hundred times as long.
           if (surface.straight(point, middle) - reach > within) continue;
           take(surface.distanceToSegment(point, segment));
         }
@@ -186,7 +186,7 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
   const area = ({ polygons }: Shape<Point>): number =>
     polygons.reduce((sum, polygon) => sum + surface.area(polygon), 0);
 
-  /** Shapes of constants are read once, and those of documents as long as they are kept. */
+  /** Makes a function of shapes. The shape of a constant is read once, and that of a document's value is cached with it. */
   function ofShapes(count: 1 | 2, compute: (a: Shape<Point>, b: Shape<Point>) => Value): BuiltIn {
     const create = () => {
       const known = new WeakMap<object, Shape<Point> | string>();
@@ -227,5 +227,5 @@ function spatialFunctionsOn<Point>(surface: Surface<Point>): BuiltIns {
 /** For containers of the type "Geography": distances in metres and areas in square metres on the globe. */
 export const spatialFunctions: BuiltIns = spatialFunctionsOn(globe);
 
-/** For containers of the type "Geometry": in whatever unit the positions are. */
+/** For containers of the type "Geometry": distances and areas in the unit of the positions. */
 export const planarFunctions: BuiltIns = spatialFunctionsOn(plane);

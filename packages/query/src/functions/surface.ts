@@ -1,25 +1,25 @@
 export type Segment<Point> = readonly [Point, Point];
 
-/** Closed: its last point is its first again. */
+/** A closed ring: its last point is the same as its first. */
 export type Ring<Point> = readonly Point[];
 
-/** What shapes lie on. What is asked of it is the same for the plane and for the globe. */
+/** The surface on which shapes are: the plane or the globe. */
 export interface Surface<Point> {
-  /** Why there is no point at a position, in Cosmos DB's words. */
+  /** Cosmos DB's message for a position at which there is no point. */
   readonly faultOf: (x: number, y: number) => string;
-  /** The point at a GeoJSON position; undefined where there is none. */
+  /** The point at a GeoJSON position; undefined if there is none. */
   pointAt(x: number, y: number): Point | undefined;
   isSame(a: Point, b: Point): boolean;
   isOnSegment(point: Point, segment: Segment<Point>): boolean;
   /** Whether two segments cross inside both of them. */
   areCrossing(first: Segment<Point>, second: Segment<Point>): boolean;
   middle(segment: Segment<Point>): Point;
-  /** Whether a point that is on none of its rings lies in a polygon: an outer ring and its holes. */
+  /** Whether a point is in a polygon, an outer ring with holes. The point must not be on one of the rings. */
   isInPolygon(point: Point, rings: readonly Ring<Point>[]): boolean;
   distance(a: Point, b: Point): number;
-  /** The length of the straight way between two points, which need not be on the surface: it is quickly told. */
+  /** The length of the straight line between two points, which may leave the surface. It is fast to compute. */
   straight(a: Point, b: Point): number;
-  /** How long that is at most, between points that are no further from each other than a distance. */
+  /** The greatest length of a straight line between points whose distance on the surface is at most `distance`. */
   straightWithin(distance: number): number;
   distanceToSegment(point: Point, segment: Segment<Point>): number;
   area(rings: readonly Ring<Point>[]): number;

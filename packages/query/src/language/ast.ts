@@ -24,7 +24,7 @@ export type BinaryOperator =
   | '>='
   | '??';
 
-/** What a subquery in an expression gives: its one row, whether it has rows, all of them, … */
+/** The result of a subquery in an expression: its one row, whether it has rows, all rows, … */
 export type SubqueryForm = 'scalar' | 'exists' | 'array' | 'all' | 'first' | 'last';
 
 export type Expression =
@@ -58,7 +58,7 @@ export type Expression =
       readonly at: SourceLocation;
     }
   | {
-      /** Flat, so that a long generated chain of conditions doesn't become a deep tree. */
+      /** All operands in one list, so that a long generated chain of conditions does not become a deep tree. */
       readonly kind: 'logical';
       readonly operator: 'AND' | 'OR';
       readonly operands: readonly Expression[];
@@ -116,7 +116,7 @@ export type Selection =
   | { readonly kind: 'value'; readonly expression: Expression }
   | { readonly kind: 'list'; readonly items: readonly SelectItem[] };
 
-/** What a source reads: a path from an alias (or from the container), or a query of its own. */
+/** The input of a source: a path from an alias or from the container, or a subquery. */
 export type Collection =
   | {
       readonly kind: 'path';
@@ -143,7 +143,7 @@ export interface OrderByItem {
   readonly direction: 'ASC' | 'DESC' | undefined;
 }
 
-/** A parsed query. Nothing is resolved yet: names, functions and parameters are planQuery's. */
+/** A parsed query. Names, functions and parameters are not resolved yet; planQuery does that. */
 export interface Query {
   readonly distinct: boolean;
   readonly top: RowCount | undefined;
@@ -153,7 +153,7 @@ export interface Query {
   readonly where: Expression | undefined;
   readonly groupBy: readonly Expression[];
   readonly orderBy: readonly OrderByItem[];
-  /** Where `ORDER BY RANK` stands, when it does. */
+  /** The location of `ORDER BY RANK`, if there is one. */
   readonly orderByRank: SourceLocation | undefined;
   readonly offset: RowCount | undefined;
   readonly limit: RowCount | undefined;

@@ -2,9 +2,9 @@ import { isAggregate } from '../functions/aggregates.ts';
 import type { Expression } from './ast.ts';
 
 /**
- * `c.a.b` as a policy writes it, `/a/b`; undefined for anything else.
+ * A path such as `c.a.b` in the form of policies, `/a/b`; undefined for other expressions.
  *
- * @param valueOf what a parameter is, where `c[@name]` is to be such a path, too
+ * @param valueOf returns the value of a parameter. If it is given, `c[@name]` is such a path too
  */
 export function policyPath(expression: Expression, valueOf?: (parameter: string) => unknown): string | undefined {
   if (expression.kind === 'identifier') return '';
@@ -15,7 +15,7 @@ export function policyPath(expression: Expression, valueOf?: (parameter: string)
   return outer === undefined || name === undefined ? undefined : `${outer}/${String(name)}`;
 }
 
-/** Whether an expression reads a part of what an alias stands for, which is no larger than that. */
+/** Whether an expression reads a part of an alias's value, which is no larger than the value. */
 export const isPart = (expression: Expression): boolean => policyPath(expression) !== undefined;
 
 /** Whether an expression calls an aggregate of its own query, not of a subquery. */

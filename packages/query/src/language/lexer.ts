@@ -6,17 +6,17 @@ export type TokenKind = 'word' | 'string' | 'number' | 'parameter' | 'symbol' | 
 
 export interface Token extends SourceLocation {
   readonly kind: TokenKind;
-  /** The text as written; for a parameter with its `@`. */
+  /** The text as written; of a parameter with its `@`. */
   readonly text: string;
-  /** The text in upper case when the token is a word, to compare with keywords; otherwise the text. */
+  /** For a word, the text in upper case, to compare it with keywords; otherwise the text. */
   readonly upper: string;
-  /** What a string or number literal stands for. */
+  /** The value of a string or number literal. */
   readonly value: string | number | bigint;
 }
 
 const SYMBOLS = new Set(['>>>', '<<', '>>', '<=', '>=', '!=', '<>', '||', '??', ...'=<>+-*/%&|^~?:.,()[]{}']);
 const LONGEST_SYMBOL = 3;
-/** Those with which no longer one begins. */
+/** Symbols that are not the beginning of a longer one. */
 const LONE_SYMBOLS = new Set('=+-*/%&^~:.,()[]{}');
 const ASCII_WORD = /[A-Za-z_][A-Za-z0-9_]*/y;
 const WORD = /[\p{L}_][\p{L}\p{Nd}_]*/uy;
@@ -24,7 +24,7 @@ const PARAMETER = /@[\p{L}\p{Nd}_]+/uy;
 const NUMBER = /0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?/y;
 const INTEGER = /^(?:0[xX].*|\d+)$/;
 const SPACE = /\s+/y;
-/** Of a string in an error. */
+/** How many characters of a string an error shows. */
 const MAX_SHOWN = 100;
 const LINE_END = /[\r\n]|$/g;
 const ESCAPES: Readonly<Record<string, string>> = {
@@ -46,15 +46,15 @@ function matchAt(pattern: RegExp, text: string, index: number): string | undefin
 
 function wordAt(text: string, index: number): string | undefined {
   const word = matchAt(ASCII_WORD, text, index);
-  // Asking for letters of every script takes long.
+  // The expression for letters of all scripts is slow, so it is only used if the word may have such letters.
   if (word === undefined ? isAscii(text, index) : isAscii(text, index + word.length)) return word;
   return matchAt(WORD, text, index);
 }
 
-/** Also at the end. */
+/** True also at the end of the text. */
 const isAscii = (text: string, index: number): boolean => !(text.charCodeAt(index) > 127);
 
-/** The longest there: `>>>` isn't read as `>>` and `>`. */
+/** The longest symbol at an index: `>>>` is not read as `>>` and `>`. */
 function symbolAt(text: string, index: number): string | undefined {
   const first = text[index]!;
   if (LONE_SYMBOLS.has(first)) return first;
@@ -69,14 +69,14 @@ function incorrectSyntax(text: string, start: number, end: number): never {
   throw queryError('syntax', `Syntax error, incorrect syntax near '${text.slice(start, end)}'.`, { start, end });
 }
 
-/** Of a character that no token begins with. */
+/** Throws the error for a character with which no token begins. */
 function invalidToken(text: string, start: number): never {
   const character = String.fromCodePoint(text.codePointAt(start)!);
   const at = { start, end: start + character.length };
   throw queryError('invalidToken', `Syntax error, invalid token '${character}'.`, at);
 }
 
-/** Of a string that has no end. */
+/** Throws the error for a string without an end. */
 function openString(text: string, start: number): never {
   const literal = text.slice(start, start + MAX_SHOWN);
   const at = { start, end: text.length };
@@ -116,7 +116,7 @@ function readString(text: string, start: number): { value: string; end: number }
   }
 }
 
-/** Splits a query into tokens, the last of which is of kind `end`. Throws a QueryError at a text that has none. */
+/** Splits a query into tokens. The last one has the kind `end`. Throws a QueryError at a text that is no token. */
 export function tokenize(text: string): Token[] {
   const tokens: Token[] = [];
   let index = 0;
@@ -128,7 +128,7 @@ export function tokenize(text: string): Token[] {
   };
   while (index < text.length) {
     const first = text[index]!;
-    // What a query has most of comes first: it may be long.
+    // The most frequent characters are checked first, since queries may be long.
     if (first === ' ') {
       index += 1;
       continue;

@@ -45,7 +45,7 @@ const CLASSES: Readonly<Record<string, CharacterTest>> = {
   s: isSpace,
   S: not(isSpace),
 };
-/** Tests whether a code is in one of the ranges: each a pair of its least and its greatest. */
+/** A test whether a code is in one of the ranges. Each is a pair of its least and its greatest code. */
 const within =
   (...ranges: readonly (readonly [number, number])[]): CharacterTest =>
   (code) =>
@@ -54,7 +54,7 @@ const UPPER = [65, 90] as const;
 const LOWER = [97, 122] as const;
 const DIGITS = [48, 57] as const;
 
-/** POSIX' classes, which stand in a set as `[:alpha:]`. They are of ASCII alone, as in PCRE. */
+/** The classes of POSIX, which are written in a set as `[:alpha:]`. They only contain ASCII characters, as in PCRE. */
 const POSIX_CLASSES: ReadonlyMap<string, CharacterTest> = new Map([
   ['alnum', within(UPPER, LOWER, DIGITS)],
   ['alpha', within(UPPER, LOWER)],
@@ -78,7 +78,7 @@ export function refused(pattern: string, why: string): never {
   throw queryError('invalidValue', `The regular expression '${pattern.slice(0, 100)}' can't be used: ${why}.`);
 }
 
-/** A test that is asked once for each of the most frequent characters. */
+/** Caches a test's results for the most frequent characters. */
 function remembered(test: CharacterTest): CharacterTest {
   const known = new Uint8Array(128);
   return (code) => {
@@ -102,10 +102,10 @@ function foldCase(test: CharacterTest): CharacterTest {
   });
 }
 
-/** Thrown where a text is no regular expression, and not one that is merely too much for this engine. */
+/** Thrown if a text is no regular expression. Not thrown for one that this engine only does not support. */
 export class NoPattern extends Error {}
 
-/** Reads a pattern; its groups that capture are numbered from 1, in the order of their opening parentheses. */
+/** Parses a pattern. Capturing groups are numbered from 1, in the order of their opening parentheses. */
 export class RegexParser {
   readonly #pattern: string;
   readonly #flags: Flags;
@@ -202,7 +202,7 @@ export class RegexParser {
       case '(':
         return this.#group();
       case '[':
-        // A class on its own, which is meant to stand in a set: `[[:alpha:]]`.
+        // `[:alpha:]` outside of a set is an error; it must be written `[[:alpha:]]`.
         if (this.#posixAt(this.#index - 1) !== null) this.#fail();
         return this.#character(this.#set());
       case '.':
@@ -242,7 +242,7 @@ export class RegexParser {
     return captures ? { kind: 'group', number, inner } : inner;
   }
 
-  /** Reads what follows the opening parenthesis of a group. */
+  /** Reads the type of a group, after its opening parenthesis. Returns whether the group captures. */
   #groupCaptures(): boolean {
     if (!this.#accept('?')) return true;
     const named = /P?<[A-Za-z_]\w*>/y;
@@ -277,7 +277,7 @@ export class RegexParser {
     return this.#character(typeof test === 'number' ? this.#exactly(test) : test);
   }
 
-  /** What a backslash stands for: a class, or the code of one character. */
+  /** Reads the character after a backslash: the result is a class, or the code of one character. */
   #escapedTest(): CharacterTest | number {
     const character = this.#pattern[this.#index];
     if (character === undefined) return this.#fail();
@@ -323,7 +323,7 @@ export class RegexParser {
     return negated ? not(folded) : folded;
   }
 
-  /** Reads `[:name:]` or `[:^name:]`, if that comes next. What is enclosed like it, but is no class, is no pattern in PCRE either. */
+  /** Reads `[:name:]` or `[:^name:]`, if that comes next. An unknown name is an error, as in PCRE. */
   #posixClass(): CharacterTest | undefined {
     const match = this.#posixAt(this.#index);
     if (match === null) return undefined;

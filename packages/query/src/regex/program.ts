@@ -7,7 +7,7 @@ export type Instruction =
   | { readonly kind: 'assert'; readonly assertion: Assertion }
   | { readonly kind: 'split'; first: number; second: number }
   | { readonly kind: 'jump'; target: number }
-  /** Notes where the wanted group begins or ends. */
+  /** Records the begin or the end of the wanted group. */
   | { readonly kind: 'open' | 'close' }
   | { readonly kind: 'match' };
 
@@ -50,10 +50,10 @@ class Assembler {
   }
 
   /**
-   * Two ways to go on: with what is emitted next, and elsewhere.
+   * Emits a split into two ways to continue: with the next emitted instruction, and at another place.
    *
-   * @param isNextFirst which of them is preferred
-   * @returns sets the other place, once it is known
+   * @param isNextFirst whether the next instruction is preferred
+   * @returns a function that must be called with the other place, once it is known
    */
   #split(isNextFirst: boolean): (otherPlace: number) => void {
     const split = { kind: 'split' as const, first: 0, second: 0 };
@@ -94,7 +94,7 @@ class Assembler {
     for (let count = 0; count < min; count += 1) {
       const { length } = this.instructions;
       this.emit(inner);
-      // What comes to nothing comes to nothing again, and no limit on instructions would ever stop it.
+      // If the repeated part emits no instruction, further repetitions don't either, and the limit on instructions would never stop this.
       if (this.instructions.length === length) return;
     }
     if (max === Number.POSITIVE_INFINITY) {
@@ -115,10 +115,10 @@ class Assembler {
 }
 
 /**
- * The program that looks for a pattern.
+ * Makes the program that searches for a pattern.
  *
- * @param wantedGroup number of the group whose place is to be noted; 0 for none
- * @throws QueryError for a pattern that is too large
+ * @param wantedGroup the number of the group whose place is recorded; 0 for none
+ * @throws QueryError if the pattern is too large
  */
 export function assemble(pattern: string, tree: Tree, wantedGroup: number): readonly Instruction[] {
   const assembler = new Assembler(pattern, wantedGroup);

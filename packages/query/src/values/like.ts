@@ -1,7 +1,7 @@
 import { queryError } from '../errors.ts';
 import { containsText } from './text-search.ts';
 
-/** Comparisons for one text; a pattern that takes more comes from a document and is no pattern. */
+/** The largest number of comparisons for one text. A pattern that needs more comes from a document, and is not meant as a pattern. */
 const MAX_COMPARISONS = 10_000_000;
 
 type Step =
@@ -10,14 +10,14 @@ type Step =
   | { readonly kind: 'character'; readonly character: string }
   | { readonly kind: 'set'; readonly negated: boolean; readonly ranges: readonly Range[] };
 
-/** From one character to another. */
+/** A range of characters: the first and the last one. */
 type Range = readonly [string, string];
 
-/** Reads `[abc]`, `[a-z]` or `[^…]` from just behind its bracket, where the last one that closes any is at `lastClose`. */
+/** Reads `[abc]`, `[a-z]` or `[^…]` after its opening bracket. `lastClose` is the index of the last closing bracket in the pattern. */
 function readSet(pattern: string, start: number, lastClose: number): { step: Step; end: number } | undefined {
   const negated = pattern[start] === '^';
   let index = negated ? start + 1 : start;
-  // Asked first: a pattern of many brackets that are never closed would be searched to its end for each.
+  // Checked first: otherwise a pattern with many brackets that are never closed would be searched to its end for each of them.
   if (index + 1 > lastClose) return undefined;
   const close = pattern.indexOf(']', index + 1);
   const ranges: Range[] = [];
@@ -35,7 +35,7 @@ function readSet(pattern: string, start: number, lastClose: number): { step: Ste
   return { step: { kind: 'set', negated, ranges: inOrder(ranges) }, end: close + 1 };
 }
 
-/** The same characters by ranges that are in order and apart, so that one is found by halves. */
+/** The same characters as ranges that are sorted and don't overlap, for binary search. */
 function inOrder(ranges: readonly Range[]): readonly Range[] {
   const merged: [string, string][] = [];
   for (const [from, to] of ranges.filter(([first, last]) => first <= last).toSorted(([a], [b]) => (a < b ? -1 : 1))) {
@@ -97,8 +97,8 @@ function matchesOne(step: Step, character: string): boolean {
 }
 
 /**
- * Compiles the pattern of LIKE: `%`, `_`, `[…]`, `[^…]` and an escape character. A mismatch goes back to the last
- * `%` only, so a match takes at most pattern × text steps whatever the pattern is.
+ * Compiles the pattern of LIKE: `%`, `_`, `[…]`, `[^…]` and an escape character. After a mismatch, matching continues at the last `%` only,
+ * so a match takes at most pattern × text steps for any pattern.
  */
 export function compileLike(pattern: string, escape?: string): (text: string) => boolean {
   const steps = readPattern(pattern, escape);

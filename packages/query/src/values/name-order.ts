@@ -1,8 +1,8 @@
 /**
- * The names of an object as they were written. JavaScript puts those that are whole numbers up to 4294967294 before all
- * others, from the least; to Newtonsoft.Json the `$type` of a dictionary with such keys is then a key like them.
+ * The names of an object in the order in which they were written. JavaScript puts names that are whole numbers up to 4294967294 before all
+ * others, in ascending order. If a dictionary has such keys, Newtonsoft.Json would then read its `$type` as an ordinary key.
  *
- * Kept in the object, under a symbol: what copies its properties copies that as well, and nothing else sees it.
+ * The names are stored in the object under a symbol: code that copies its properties copies them too, and no other code sees them.
  */
 const WRITTEN = Symbol('names as they were written');
 
@@ -13,7 +13,7 @@ interface Kept {
 const WHOLE_NUMBER = /^(?:0|[1-9]\d{0,9})$/;
 export const isWholeNumberName = (name: string): boolean => WHOLE_NUMBER.test(name);
 
-/** Has an object remember the order of its names, where it would be another. */
+/** Stores the order of an object's names, if JavaScript's order differs. */
 export function keepNames(object: object, written: Iterable<string>): void {
   const names = new Set(written);
   const present = Object.keys(object);
@@ -25,7 +25,7 @@ export function keepNames(object: object, written: Iterable<string>): void {
   if (place < names.size) (object as Kept)[WRITTEN] = names;
 }
 
-/** The names of an object as they were written; those that it got since come after these. */
+/** The names of an object in the order in which they were written, followed by names that were added since. */
 export function namesOf(object: object): readonly string[] {
   const names = Object.keys(object);
   const written = (object as Kept)[WRITTEN];

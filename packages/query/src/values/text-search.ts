@@ -1,7 +1,7 @@
 /*
- * Texts in texts. What the engine has for that takes as long as both lengths multiplied where the text is made for it:
- * "aaa…" and "baaa…", of a megabyte each, are minutes. Beyond so many comparisons the search is that of Knuth, Morris and
- * Pratt, which takes as long as both lengths together.
+ * Searches texts in texts. The time of JavaScript's own functions is, in the worst case, the product of both lengths: "aaa…" and "baaa…",
+ * of a megabyte each, take minutes. If more comparisons than this are possible, the algorithm of Knuth, Morris and Pratt is used, whose
+ * time is the sum of both lengths.
  */
 const FEW_COMPARISONS = 128 * 1024 * 1024;
 
@@ -17,7 +17,7 @@ const backwards = (text: string): Reading => ({
   at: (index) => text.charCodeAt(text.length - 1 - index),
 });
 
-/** For each beginning of what is sought the length of the longest beginning that it ends with, other than itself. */
+/** For each prefix of the sought text: the length of its longest proper prefix that is also its suffix. */
 function bordersOf({ length, at }: Reading): Int32Array {
   const borders = new Int32Array(length);
   let border = 0;
@@ -43,14 +43,14 @@ function find(text: Reading, sought: Reading, borders: Int32Array, from: number)
 const isQuick = (text: string, sought: string, times = 1): boolean =>
   sought.length < 2 || text.length * sought.length * times <= FEW_COMPARISONS;
 
-/** As `indexOf` of strings. */
+/** Like `indexOf` of strings. */
 export function placeOf(text: string, sought: string, from = 0): number {
   if (isQuick(text, sought)) return text.indexOf(sought, from);
   const reading = forwards(sought);
   return find(forwards(text), reading, bordersOf(reading), from);
 }
 
-/** As `lastIndexOf` of strings. */
+/** Like `lastIndexOf` of strings. */
 export function lastPlaceOf(text: string, sought: string): number {
   if (isQuick(text, sought)) return text.lastIndexOf(sought);
   const reading = backwards(sought);
@@ -59,9 +59,9 @@ export function lastPlaceOf(text: string, sought: string): number {
 }
 
 /**
- * As `includes` of strings.
+ * Like `includes` of strings.
  *
- * @param times how often the text is looked through for as much in one piece of work
+ * @param times how many such searches one piece of work makes
  */
 export function containsText(text: string, sought: string, times = 1): boolean {
   if (isQuick(text, sought, times)) return text.includes(sought);
@@ -69,7 +69,7 @@ export function containsText(text: string, sought: string, times = 1): boolean {
   return find(forwards(text), reading, bordersOf(reading), 0) !== -1;
 }
 
-/** As `split` of strings, of which the separator is not empty. */
+/** Like `split` of strings. The separator must not be empty. */
 export function splitText(text: string, separator: string): string[] {
   if (isQuick(text, separator)) return text.split(separator);
   const reading = forwards(separator);
