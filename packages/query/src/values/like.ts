@@ -97,8 +97,8 @@ function matchesOne(step: Step, character: string): boolean {
 }
 
 /**
- * Compiles the pattern of LIKE: `%`, `_`, `[…]`, `[^…]` and an escape character. After a mismatch, matching continues at the last `%` only,
- * so a match takes at most pattern × text steps for any pattern.
+ * Compiles the pattern of LIKE: `%`, `_`, `[…]`, `[^…]` and an escape character. After a mismatch, matching continues at the last `%`
+ * only, so a match takes at most pattern × text steps for any pattern.
  */
 export function compileLike(pattern: string, escape?: string): (text: string) => boolean {
   const steps = readPattern(pattern, escape);
