@@ -1,7 +1,7 @@
 /*
- * Searches texts in texts. The time of JavaScript's own functions is, in the worst case, the product of both lengths: "aaa…" and "baaa…",
- * of a megabyte each, take minutes. If more comparisons than this are possible, the algorithm of Knuth, Morris and Pratt is used, whose
- * time is the sum of both lengths.
+ * Searches texts in texts. In the worst case, the time of JavaScript's own functions is the product of both lengths: "aaa…" and
+ * "baaa…", of a megabyte each, take minutes. If more comparisons than this are possible, the algorithm of Knuth, Morris and Pratt is
+ * used, whose time is the sum of both lengths.
  */
 const FEW_COMPARISONS = 128 * 1024 * 1024;
 
