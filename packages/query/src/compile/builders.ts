@@ -4,7 +4,7 @@ import type { Node } from '../run/node.ts';
 import { isWholeNumberName, keepNames } from '../values/name-order.ts';
 import { isObject, type Json, type JsonObject, setProperty, type Value } from '../values/values.ts';
 
-/** Leaves out what is undefined. */
+/** Compiles an object. Undefined properties are left out. */
 export function objectBuilder(properties: readonly { name: string; value: Node }[]): Compiled {
   const names = properties.map(({ name }) => name);
   const hasOrder = names.some(isWholeNumberName);
@@ -20,7 +20,7 @@ export function objectBuilder(properties: readonly { name: string; value: Node }
   };
 }
 
-/** The same of properties of which several call functions, each with whether it does: their calls are gathered together. */
+/** Compiles an object of which several properties call functions. `calls` says which do; their calls are gathered together. */
 export function callingObjectBuilder(
   properties: readonly { readonly name: string; readonly value: Node; readonly calls: boolean }[],
 ): Compiled {
@@ -34,7 +34,7 @@ export function callingObjectBuilder(
   );
 }
 
-/** Leaves out what is undefined. */
+/** Makes an array. Undefined elements are left out. */
 export function buildArray(items: readonly Node[], frame: Frame): Json[] {
   const result: Json[] = [];
   for (const item of items) {
@@ -44,7 +44,7 @@ export function buildArray(items: readonly Node[], frame: Frame): Json[] {
   return result;
 }
 
-/** JSON has no NaN and no infinities: in rows their names stand for them, as with Cosmos DB. */
+/** Replaces NaN and infinities, which JSON lacks, by their names, as Cosmos DB does in rows. */
 export function withoutNonFinite(value: Value): Value {
   if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
   if (Array.isArray(value)) return value.map((item) => withoutNonFinite(item) as Json);

@@ -34,13 +34,13 @@ const MIRRORED: Readonly<Record<string, BinaryOperator>> = {
   '>=': '<=',
 };
 
-/** Scalars that `===` tells apart: a large integer may be equal to a bigint. */
+/** Whether a value is a scalar that `===` compares correctly. A large integer is not: it may be equal to a bigint. */
 export function isPlainScalar(value: Value): value is null | boolean | number | string {
   if (typeof value === 'number') return !Number.isInteger(value) || Number.isSafeInteger(value);
   return value === null || typeof value === 'boolean' || typeof value === 'string';
 }
 
-/** A comparison with a constant on its right, by far the most frequent operation, without a general comparison. */
+/** A fast path for a comparison with a constant on the right, by far the most frequent operation. */
 function compareWithConstant(operator: string, run: Compiled, other: Value): Compiled | undefined {
   if (!isPlainScalar(other) || !isShort(other, FOLDED_CHARACTERS)) return undefined;
   if (operator === '=' || operator === '!=') {
@@ -136,7 +136,7 @@ export function compileBinary(operator: BinaryOperator, left: Node, right: Node)
 }
 
 export function compileLogical(operator: 'AND' | 'OR', operands: readonly Compiled[]): Compiled {
-  // AND is false as soon as one operand is, OR true; anything that isn't a boolean counts as undefined.
+  // AND is false as soon as one operand is false, OR is true as soon as one is true. Values that aren't booleans count as undefined.
   const decisive = operator === 'OR';
   return (frame) => {
     let unknown = false;
@@ -149,7 +149,7 @@ export function compileLogical(operator: 'AND' | 'OR', operands: readonly Compil
   };
 }
 
-/** Tests one after the other until one comes out as what decides, or all have not. */
+/** Runs tests one after the other, until one has the decisive result. */
 export function decided(tests: readonly CompiledTest[], decisive: boolean): CompiledTest {
   return (frame) => {
     for (let index = 0; index < tests.length; index += 1) {

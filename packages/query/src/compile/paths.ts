@@ -2,8 +2,8 @@ import type { Compiled } from '../run/frame.ts';
 import { isObject, type JsonObject, type Value } from '../values/values.ts';
 
 /**
- * True for names that arrays, or all objects, have without holding them as JSON. All other names can be read without
- * asking first whether they are the object's own.
+ * True for names that may be properties of an object without being in its JSON, because arrays or all objects have them. Other names
+ * can be read without checking whether they are own properties.
  */
 function needsOwnCheck(key: string): boolean {
   return key in Array.prototype || /^\d+$/.test(key);

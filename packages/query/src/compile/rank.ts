@@ -6,14 +6,14 @@ import type { RankComponent, RankStep } from '../run/ranking.ts';
 import { checkArguments } from './call.ts';
 import type { Scope } from './scope.ts';
 
-/** What the compiler of the query does for its rank. */
+/** The functions of the query's compiler that are needed for its rank. */
 interface ScoreCompiler {
   expression: (expression: Expression, scope: Scope) => Node;
-  /** True where the larger score is the better one. */
+  /** Whether a larger score is better. */
   isSimilarity: (expression: Expression, scope: Scope) => boolean;
 }
 
-/** ORDER BY RANK takes one score, or RRF of several and, as its last argument, their weights. */
+/** Compiles ORDER BY RANK. It has one score, or RRF of several scores, whose last argument may be their weights. */
 export function compileRank(query: Query, at: SourceLocation, scope: Scope, compiler: ScoreCompiler): RankStep {
   const [item, ...others] = query.orderBy;
   if (item === undefined || others.length > 0 || item.direction !== undefined) {

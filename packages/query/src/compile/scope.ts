@@ -6,7 +6,7 @@ import type { AggregateStep } from '../run/program.ts';
 export class Scope {
   readonly parent: Scope | undefined;
   readonly slots = new Map<string, number>();
-  /** Set while the projection of a grouped query is compiled, when only keys and aggregates may be read. */
+  /** Set while the projection of a grouped query is compiled, which may only read keys and aggregates. */
   grouping: GroupingScope | undefined;
 
   constructor(parent: Scope | undefined) {
@@ -15,21 +15,21 @@ export class Scope {
 }
 
 export interface GroupingScope {
-  /** By the text of each. */
+  /** The index of each GROUP BY expression by its text. */
   readonly keys: ReadonlyMap<string, number>;
   /** Lengths of these texts. */
   readonly lengths: ReadonlySet<number>;
   readonly aggregates: AggregateStep[];
 }
 
-/** The place of a GROUP BY expression equal to this one, in the nearest grouped query around. */
+/** The index of a GROUP BY expression that is equal to this one, in the nearest enclosing grouped query. */
 export function groupKeyOf(expression: Expression, scope: Scope): number | undefined {
   if (expression.kind === 'literal' || expression.kind === 'parameter') return undefined;
   let text: string | undefined;
   for (let current: Scope | undefined = scope; current !== undefined; current = current.parent) {
     if (current.grouping === undefined || current.grouping.keys.size === 0) continue;
     text ??= printExpression(expression);
-    // A text that is long and put together of others takes its time to be looked up.
+    // Looking up a long concatenated text takes time, so its length is checked first.
     const index = current.grouping.lengths.has(text.length) ? current.grouping.keys.get(text) : undefined;
     if (index !== undefined) return index;
   }

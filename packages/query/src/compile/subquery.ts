@@ -6,7 +6,7 @@ import type { Program } from '../run/program.ts';
 import { BYTES_PER_CHARACTER, bytesOf } from '../values/memory.ts';
 import type { Json, Value } from '../values/values.ts';
 
-/** ALL(…) holds when NOT of its filter is true for no row: one for which the filter is undefined fails nothing. */
+/** For ALL(…), which is true if NOT of its filter is true for no row. So a row whose filter is undefined does not make it false. */
 export function withNegatedFilter(query: Query, at: SourceLocation): Query {
   const operand: Expression = query.where ?? { kind: 'literal', value: true, at };
   return { ...query, where: { kind: 'unary', operator: 'NOT', operand, at } };

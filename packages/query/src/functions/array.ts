@@ -183,7 +183,7 @@ export const arrayFunctions: BuiltIns = {
   OBJECTTOARRAY: pure(1, 3, objectToArray),
   SETDIFFERENCE: ofSets((a, b) => [...a].filter(([key]) => !b.has(key)).map(([, item]) => item)),
   SETEQUAL: ofSets((a, b) => a.size === b.size && [...a.keys()].every((key) => b.has(key))),
-  // In the order of the second array, as Cosmos DB gives it.
+  // The result has the order of the second array, as in Cosmos DB.
   SETINTERSECT: ofSets((a, b) => [...b].filter(([key]) => a.has(key)).map(([, item]) => item)),
   SETUNION: ofArrays((a, b) => boundedArray([...asSet(a, b).values()])),
 };

@@ -18,8 +18,8 @@ const ago = (nowMs: number, unit: Value, count: Value): Value =>
   typeof count === 'number' ? addToDateTime(unit, -count, dateTime(nowMs)) : undefined;
 
 /**
- * The functions of the current time. It is the caller's, and the same for a whole evaluation, so the static variants,
- * which promise just that, are the same functions.
+ * The functions of the current time. The caller gives the time, which is the same for a whole evaluation. The static variants promise
+ * just that, so they are the same functions.
  */
 export const clockFunctions: ReadonlyMap<string, ClockFunction> = new Map([
   ['AGO', { minArguments: 2, maxArguments: 2, call: ago }],

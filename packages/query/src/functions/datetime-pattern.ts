@@ -9,7 +9,7 @@ const MONTHS = 'January February March April May June July August September Octo
 const DAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday'.split(' ');
 
 /**
- * A moment as a pattern of .NET's custom date and time formats has it, in English and in UTC.
+ * Formats a moment by a pattern of .NET's custom date and time formats, in English and in UTC.
  *
  * @see https://learn.microsoft.com/azure/cosmos-db/nosql/query/datetimeformat
  */

@@ -10,10 +10,10 @@ import { stringFunctions } from './string.ts';
 import { typeFunctions } from './type.ts';
 import { vectorFunctions } from './vector.ts';
 
-/** Those that go by the plane in containers of the type "Geometry". */
+/** The functions that compute on the plane, for containers of the type "Geometry". */
 export const planarBuiltIns: ReadonlyMap<string, BuiltIn> = new Map(Object.entries(planarFunctions));
 
-/** Names that the .NET client, or Microsoft's own editor of queries, has for functions which the documentation names otherwise. */
+/** Other names of functions than those in the documentation, used by the .NET client or by Microsoft's query editor. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   CONTAINSALLCI: 'CONTAINS_ALL_CI',
   CONTAINSALLCS: 'CONTAINS_ALL_CS',

@@ -3,11 +3,11 @@ import type { Value } from '../values/values.ts';
 import { pure } from './builtin.ts';
 import type { BuiltIns } from './builtin.ts';
 
-/** Bytes of an item's `_rid`: those of its container, then its own number, the lowest byte first. */
+/** Length in bytes of an item's `_rid`: the `_rid` of its container, followed by the item's number, the lowest byte first. */
 const RID_BYTES = 16;
 const CONTAINER_BYTES = 8;
 
-/** The number of an item in its physical partition, which its resource id ends with; undefined for what is no item. */
+/** The number of an item in its physical partition, with which its `_rid` ends; undefined for a value that is no item. */
 function documentId(item: Value): Value {
   const rid = isObject(item) ? item['_rid'] : undefined;
   if (typeof rid !== 'string' || rid.length > 2 * RID_BYTES) return undefined;

@@ -2,7 +2,7 @@ import { type Ring, type Segment, segmentsOfLine, type Surface } from './surface
 
 type Point = readonly [number, number];
 
-/** Twice the area of a triangle, positive when it turns left. */
+/** Twice the area of a triangle. It is positive if the triangle turns left. */
 const turn = (a: Point, b: Point, c: Point): number => (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
 
 const isSame = (a: Point, b: Point): boolean => a[0] === b[0] && a[1] === b[1];
@@ -18,7 +18,7 @@ function distanceToSegment(point: Point, [a, b]: Segment<Point>): number {
   return distance(point, [a[0] + share * x, a[1] + share * y]);
 }
 
-/** By how often a ray to the right crosses the rings, so that holes count as outside, whatever their direction. */
+/** Counts how often a ray to the right crosses the rings. So holes are outside, whatever their direction is. */
 function isInPolygon(point: Point, rings: readonly Ring<Point>[]): boolean {
   let inside = false;
   for (const [a, b] of rings.flatMap(segmentsOfLine)) {
@@ -35,7 +35,7 @@ function ringArea(ring: Ring<Point>): number {
   return Math.abs(twice) / 2;
 }
 
-/** The plane, in whatever unit the positions are: containers of the type "Geometry". */
+/** The plane, for containers of the type "Geometry". It has no unit of its own. */
 export const plane: Surface<Point> = {
   faultOf: () => 'A position needs two numbers.',
   pointAt: (x, y) => [x, y],
@@ -51,7 +51,7 @@ export const plane: Surface<Point> = {
   isInPolygon,
   distance,
   straight: distance,
-  // Distances themselves are as quickly told here.
+  // On the plane, exact distances are just as fast to compute.
   straightWithin: () => Number.POSITIVE_INFINITY,
   distanceToSegment,
   area: ([outer, ...holes]) => ringArea(outer!) - holes.reduce((sum, hole) => sum + ringArea(hole), 0),

@@ -8,10 +8,10 @@ function check(test: (value: Value) => boolean) {
   return pure(1, 1, test);
 }
 
-/** Integers are those of 64 bits, of which the largest is this as a number: 2^63 - 1 is rounded up. */
+/** Integers are those of 64 bits. As a double, the largest one, 2^63 - 1, is rounded up to this. */
 const INTEGER_BOUND = 2 ** 63;
 
-/** Checks of type. They answer false, not undefined, for what is undefined. */
+/** Checks of type. For undefined they return false, not undefined. */
 export const typeFunctions: BuiltIns = {
   IS_ARRAY: check(Array.isArray),
   IS_BOOL: check((value) => typeof value === 'boolean'),

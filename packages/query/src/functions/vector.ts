@@ -21,8 +21,8 @@ function euclidean(a: readonly number[], b: readonly number[]): number {
 }
 
 /**
- * VectorDistance(a, b[, bruteForce[, { distanceFunction, … }]]): the similarity for cosine, which is the default, and
- * dot product, the distance for euclidean. Always exact, so the third argument changes nothing.
+ * VectorDistance(a, b[, bruteForce[, { distanceFunction, … }]]): the similarity for cosine, which is the default, and for dot product;
+ * the distance for euclidean. The result is always exact, so the third argument has no effect.
  */
 function distance(first: Value, second: Value, bruteForce: Value, options: Value): Value {
   const a = asVector(first);

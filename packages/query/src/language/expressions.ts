@@ -1,14 +1,14 @@
 import type { SourceLocation } from '../errors.ts';
 import type { Expression } from './ast.ts';
 
-/** Parts of queries that are made here, and so stand nowhere in a text. */
+/** The location of parts of queries that are made here, and so have no place in a text. */
 export const NOWHERE: SourceLocation = { start: 0, end: 0 };
 
 export const ZERO: Expression = { kind: 'literal', value: 0, at: NOWHERE };
 export const UNDEFINED: Expression = { kind: 'literal', value: undefined, at: NOWHERE };
 export const NULL: Expression = { kind: 'literal', value: null, at: NOWHERE };
 
-/** A name, or text that is to stand as it is. */
+/** A name, or a text that is printed unchanged. */
 export const verbatim = (name: string): Expression => ({ kind: 'identifier', name, at: NOWHERE });
 export const call = (name: string, ...args: readonly Expression[]): Expression => ({
   kind: 'call',

@@ -3,10 +3,10 @@ import type { Expression, Query } from './ast.ts';
 
 const PLAIN_NAME = /^[A-Za-z_]\w*$/;
 
-/** Of each expression that was printed: it is a part of those around it, which may be hundreds. */
+/** Caches the text of each expression, since it is part of the texts of all expressions around it, which may be hundreds. */
 const printed = new WeakMap<Expression, string>();
 
-/** An expression as text that any reader of the language takes, the same for `c.a` and `c["a"]`. */
+/** Prints an expression in a form that every parser of the language accepts. The text is the same for `c.a` and `c["a"]`. */
 export function printExpression(expression: Expression): string {
   let text = printed.get(expression);
   if (text === undefined) {
@@ -25,7 +25,7 @@ function print(expression: Expression): string {
       return expression.name;
     case 'member': {
       const whole = printExpression(expression.object);
-      // `1.a` can't be read, and `-1["a"]` is read as another expression.
+      // `1.a` can't be parsed, and `-1["a"]` would be parsed as another expression.
       const object = expression.object.kind === 'literal' ? `(${whole})` : whole;
       const { key } = expression;
       const plain = key.kind === 'literal' && typeof key.value === 'string' && PLAIN_NAME.test(key.value);
@@ -70,7 +70,7 @@ function printAlias(alias: string): string {
   return PLAIN_NAME.test(alias) ? alias : JSON.stringify(alias);
 }
 
-/** A query as text; `orderBy`, `offset` and `limit` included. */
+/** Prints a query, including `orderBy`, `offset` and `limit`. */
 export function printQuery(query: Query): string {
   const count = (value: Query['top']): string =>
     value === undefined ? '' : value.kind === 'literal' ? String(value.value) : value.name;

@@ -7,7 +7,7 @@ export const GCM_OVERHEAD_BYTES = IV_BYTES + TAG_BYTES;
 
 const pool = new RandomPool();
 
-/** AES-256-GCM with a random 96-bit IV. Layout: IV, tag, ciphertext. */
+/** Seals with AES-256-GCM and a random 96-bit IV. The result is IV, tag and ciphertext, after `prefixBytes` of unused space. */
 export function gcmSeal(key: KeyObject, associated: Buffer, plain: Uint8Array | string, prefixBytes = 0): Buffer {
   const iv = pool.take(IV_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, iv);
@@ -21,7 +21,7 @@ export function gcmSeal(key: KeyObject, associated: Buffer, plain: Uint8Array | 
   return sealed;
 }
 
-/** Opens what {@link gcmSeal} made; undefined when key, associated data or bytes differ. */
+/** Opens the result of {@link gcmSeal}; undefined if the key, the associated data or the bytes differ. */
 export function gcmOpen(key: KeyObject, associated: Buffer, sealed: Uint8Array): Buffer | undefined {
   if (sealed.length < GCM_OVERHEAD_BYTES) return undefined;
   const decipher = createDecipheriv('aes-256-gcm', key, sealed.subarray(0, IV_BYTES));

@@ -220,7 +220,7 @@ export class DataFolder {
   }
 
   /**
-   * Makes sure that log and vault are both there, so that no new one is made beside the old other one.
+   * Makes sure that log and vault are both there, so that the store makes no new one to replace a missing one.
    *
    * @throws {UnusableFile} if the vault or the log is missing
    */
