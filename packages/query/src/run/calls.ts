@@ -22,7 +22,7 @@ export interface UserFunctions {
 
 /** The largest number of calls that one document, or one group, may need. */
 const MOST_CALLS_OF_ONE = 10_000;
-/** The largest number of calls in a run of a query. */
+/** The largest number of calls for one page of a query. */
 const MOST_CALLS = 5_000_000;
 /** Limit for the bytes of arguments and results of one document, which are held until it has been evaluated. */
 const MOST_BYTES_OF_ONE = 64 * 1024 * 1024;
