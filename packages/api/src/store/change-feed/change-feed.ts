@@ -25,40 +25,40 @@ import { rowBornAt } from '../items/scans.ts';
 import type { Moment, StoreParts } from '../parts.ts';
 import { ChangesLeft } from './changes-left.ts';
 
-/** Events looked through at a time, between which other requests pass. */
+/** How many events are scanned at a time. Other requests get a turn between two scans. */
 const SCAN_SIZE = 2_000;
-/** Events looked through, and time taken in milliseconds, for one page before it answers with what it has. */
+/** The most events, and milliseconds, that one page may take. After that, the page is returned with the changes found so far. */
 const MAX_EXAMINED = 200_000;
 const MAX_PAGE_MS = 2_000;
-/** Changes that are made ready at once: their documents may have to be fetched from other machines. */
+/** How many changes are prepared concurrently. Their documents may have to be fetched from other machines. */
 const AT_ONCE = 16;
-/** Lives whose beginning is remembered. */
+/** The number of lives whose first position is cached. */
 const BIRTHS = 20_000;
 
 const SLACK_MS = LOG_TIME_SLACK_SECONDS * 1000;
-/** A start in whole seconds may mean any instant of its second. */
+/** Start times are in whole seconds, so a start time may mean any instant of its second. */
 const SECOND_MS = 1_000;
 
-/** What clients look for when they come too late, or ask for more than was ever kept. */
+/** Clients recognize by this text that they read too late, or ask for changes that were never retained. */
 const OUTSIDE_RETENTION = 'You must read the change feed from within the retention period.';
 
 interface Look extends ChangeFeedPage {
-  /** Before the first change nothing stands up to here. */
+  /** The scan has found no change up to and including this position; the first change, if there is one, comes after it. */
   readonly quietUpTo: number;
 }
 
 /**
- * Change feeds, read from the log itself: a page is a look through the events behind a position, and its
- * continuation the position that the look has come to. So a feed neither misses nor repeats anything, however much is
- * written or purged meanwhile, and goes on after a restart.
+ * Change feeds, read from the log itself. A page is a scan of the events after a position, and its continuation is the
+ * position that the scan has reached. So a feed neither misses nor repeats a change, however much is written or purged
+ * meanwhile, and it continues after a restart.
  */
 export class ChangeFeeds {
   readonly #parts: StoreParts;
   readonly #documents: Documents;
   readonly #left: ChangesLeft;
-  /** Where lives began, for those that have no row any more. */
+  /** The first position of each life, by stream, for lives that have no row any more. */
   readonly #births = new GenerationCache<string, number>(BIRTHS);
-  /** By the definition, from which alone they follow: other commands on a container leave that object as it is. */
+  /** Cached by the definition, which alone determines the value. Commands that don't change the definition keep the same object. */
   readonly #kept = new WeakMap<ContainerDefinition, KeptVersions>();
 
   constructor(parts: StoreParts, documents: Documents) {
@@ -70,7 +70,7 @@ export class ChangeFeeds {
   async read(container: ContainerState, request: ChangeFeedRequest): Promise<ChangeFeedPage> {
     await this.#reached(request);
     const moment = await this.#parts.moment(container);
-    // Up to here the read model has seen everything; it may have seen more by the time that a row is looked up.
+    // The read model has applied all events up to this position. It may have applied more by the time a row is looked up.
     const upTo = this.#parts.projector.position;
     const after = await this.#start(moment, request, upTo);
     if (request.start.kind === 'now') return { changes: [], position: upTo, reachedEnd: true, examined: 0 };
@@ -85,7 +85,7 @@ export class ChangeFeeds {
     return { ...page, left: Math.max(0, left - page.changes.length) };
   }
 
-  /** Waits for what the request has seen before. A continuation beyond the log's end is from another log. */
+  /** Waits until the read model has all that the client has seen before. A continuation beyond the log's end is of another log. */
   async #reached({ atLeast, start }: ChangeFeedRequest): Promise<void> {
     await this.#parts.seen(atLeast);
     if (start.kind !== 'after' || start.position <= this.#parts.projector.position) return;
@@ -101,10 +101,10 @@ export class ChangeFeeds {
     { mode, start }: Pick<ChangeFeedRequest, 'mode' | 'start'>,
     upTo: number,
   ): Promise<number> {
-    // A container's number is the position of its creation: there is nothing of it before.
+    // A container's number is the position of its creation, so it has no events before that.
     const first = within.number;
     const kept = mode === 'all-versions' ? await this.#keptVersions(within.state) : undefined;
-    // What is older than this may be gone. Latest versions are all there, for clients that begin at the year 1 too.
+    // Older versions may be purged. Latest versions are always there, even for clients that start at the year 1.
     const keptFromMs = kept === undefined ? Number.NEGATIVE_INFINITY : startOf(kept, nowMs);
     switch (start.kind) {
       case 'now':
@@ -121,8 +121,8 @@ export class ChangeFeeds {
         const position = Math.max(first, start.position);
         if (kept === undefined) return position;
         if (position < kept.sincePosition) throw outsideRetention();
-        // The end of a life that was purged since is still in the log: so the next event tells how old the start can
-        // be.
+        // The event that ends a life stays in the log after a purge. So the time of the next event limits how old the start
+        // can be.
         const [next] = await this.#parts.ports.log.readAll(position, 1, { withBodies: false });
         if (next !== undefined && next.position <= upTo && next.occurredAtMs + SLACK_MS < keptFromMs) {
           throw outsideRetention();
@@ -164,14 +164,14 @@ export class ChangeFeeds {
       examined,
       quietUpTo: quietUpTo ?? position,
     });
-    // Of a page that is full: it takes what was written together with that, too.
+    // The last change of a full page. The page also takes the changes that were written together with it.
     let last: RecordedEvent | undefined;
-    // A full page takes at least this many events; where most are of other containers, more and more are looked at in
-    // one go.
+    // A full page takes at least this many events. The number doubles with each scan, since most events may be of other
+    // containers.
     let scanned = Math.min(SCAN_SIZE, Math.max(AT_ONCE, maxItemCount + 1));
     while (position < upTo && examined < MAX_EXAMINED && monotonicMs() < untilMs) {
       signal?.throwIfAborted();
-      // A truncated write is of a life that was purged, so it is no item's latest.
+      // A truncated write belongs to a purged life, so it is not the latest version of any item.
       const part = await log.scan(position, scanned, prefix, { mayBeTruncated: request.mode === 'latest' });
       examined += scanned;
       scanned = Math.min(SCAN_SIZE, scanned * 2);
@@ -187,7 +187,7 @@ export class ChangeFeeds {
         );
         for (const [index, change] of made.entries()) {
           if (change instanceof PartUnreadable) {
-            // What comes before it is the reader's. He is told when he asks for what comes next.
+            // The reader gets the changes before the unreadable one, and the error with the request for the next page.
             if (changes.length > 0) return look(false);
             throw change;
           }
@@ -200,7 +200,7 @@ export class ChangeFeeds {
           if (changes.length >= maxItemCount) last = group[index]!;
         }
       }
-      // The read models may have more by another node, of which this one's log has not heard: that is for the next page.
+      // The read model may contain another node's events that this node's log does not have yet. The next page shows them.
       if (part.position <= position && part.events.length === 0) return look(true);
       position = Math.min(upTo, Math.max(position, part.position));
       await turn();
@@ -216,7 +216,7 @@ export class ChangeFeeds {
     if (notBeforeMs !== undefined && recorded.occurredAtMs < notBeforeMs) return undefined;
     let event: ItemEvent;
     try {
-      // Of purges, only those on demand can be the end of a life.
+      // Only a purge on demand can end a life. All other purges come after the end.
       if (recorded.type === 'ItemPurged' && recorded.data['cause'] !== 'erasure') return undefined;
       event = readItemEvent(recorded);
     } catch (error) {
@@ -229,9 +229,9 @@ export class ChangeFeeds {
   }
 
   /**
-   * What there is to show of an event that can't be read, by what is known of its life without it.
+   * The change to show for an event that can't be read. It is derived from the other events and the row of the same life.
    *
-   * @throws the error where that does not say
+   * @throws the given error if they do not determine the change
    */
   async #unreadable(
     moment: Moment,
@@ -248,16 +248,16 @@ export class ChangeFeeds {
     const isEnd = (event: RecordedEvent | undefined) => event !== undefined && !isItemWrite(event);
     if (mode === 'latest') {
       if (row !== undefined) return this.#latest(moment, recorded, row);
-      // A life that is known from its beginning, or by its end, and has no row: it is not there any more.
+      // The life's first position or its end is known, and it has no row: so the item does not exist any more.
       if (birth !== undefined || isEnd(before) || isEnd(last)) return undefined;
       throw error;
     }
-    // After the end of a life nothing comes but its purge, which shows nothing.
+    // The only event after the end of a life is its purge, which is not shown.
     if (isEnd(before)) return undefined;
     throw error;
   }
 
-  /** Where the life of an event began, by its stream alone. */
+  /** The first position of an event's life. Only the stream is read, not the event's data. */
   async #birthIn({ stream, revision, position }: RecordedEvent): Promise<number | undefined> {
     if (revision === 0) return position;
     const [first] = await this.#parts.ports.log.readStream(stream, { toRevision: 0, withBodies: false });
@@ -265,8 +265,8 @@ export class ChangeFeeds {
   }
 
   /**
-   * The write, if it is its item's last and the item is visible. An item whose write was replaced comes later, with its
-   * last write.
+   * The write, if it is the latest of its item and the item is visible. An item that was written again later appears in the
+   * feed at its latest write.
    */
   async #latest(
     { within, marks }: Moment,
@@ -307,10 +307,10 @@ export class ChangeFeeds {
           previous = await this.#show(moment, last, written.data, await this.#birth(moment, last, written.data));
         }
         if (previous === undefined) await this.#assertErasedOnDemand(moment, recorded);
-        // The document itself, where it still can be read, says more than a pseudonym.
+        // The event may contain a pseudonym. The document, if it can still be read, has the real id and partition key.
         const { id, partitionKey } = previous ?? event.data;
         const expired = event.type === 'ItemExpired';
-        // An item that left with its partition key left at that time, however much later its own end is recorded.
+        // An item that was deleted with its partition key was deleted at that time, even if its own delete is recorded much later.
         const atMs = (event.type === 'ItemDeleted' ? event.data.withPartitionKey?.atMs : undefined) ?? occurredAtMs;
         return {
           kind: 'deleted',
@@ -324,7 +324,7 @@ export class ChangeFeeds {
         };
       }
       case 'ItemPurged': {
-        // For a life that was live until its erasure this is the delete; any other has shown its end before.
+        // If the life was live until its erasure, the purge is its delete. Otherwise the feed has shown its end before.
         const end = await this.#parts.ports.log.readBefore(recorded);
         if (end !== undefined && !isItemWrite(end)) return undefined;
         const { id, partitionKey } = event.data;
@@ -334,8 +334,8 @@ export class ChangeFeeds {
   }
 
   /**
-   * True for a write of a node that did not know yet that its item had left with its partition key: it changed nothing, and was
-   * not acknowledged as one of that life.
+   * True for a write by a node that did not know yet that the item had been deleted with its partition key. Such a write
+   * changed nothing, and was not acknowledged as a write of that life.
    */
   async #wasInVain({ within }: Moment, { stream, revision, position }: RecordedEvent): Promise<boolean> {
     const { log, nodes } = this.#parts.ports;
@@ -347,8 +347,9 @@ export class ChangeFeeds {
   }
 
   /**
-   * Content that is gone was erased on demand, which no feed stands against: there is nothing left to show. Unless its
-   * time was over, maybe since the page began: the reader would miss it without being told.
+   * Checks that missing content was erased on demand. A change feed does not prevent such an erasure, so the change is left
+   * out. But if the retention period of the change is over, maybe since the page began, the reader is told: otherwise it
+   * would miss the change without notice.
    */
   async #assertErasedOnDemand({ within }: Moment, { occurredAtMs }: RecordedEvent): Promise<void> {
     const { catalog, ports } = this.#parts;
@@ -372,7 +373,7 @@ export class ChangeFeeds {
     const row = await this.#parts.rows.find(within.number, data.partitionKey, data.id);
     if (row !== undefined && row.life === parseItemStream(stream)?.life) return row.birth;
     const { log } = this.#parts.ports;
-    // All of a life may be much; of one that was truncated meanwhile little is left.
+    // Only the first event is read, since a life may have many. If the first was truncated meanwhile, few events are left.
     const [begun] = await log.readStream(stream, { toRevision: 0, withBodies: false });
     const first = begun ?? (await log.readStream(stream, { withBodies: false }))[0];
     invariant(first !== undefined, `a stream with an event has a first one: ${stream}`);
@@ -381,13 +382,13 @@ export class ChangeFeeds {
   }
 }
 
-/** From when on all is kept at an instant, in milliseconds. */
+/** The start of the retention period at an instant, in milliseconds: all versions since then are kept. */
 const startOf = ({ sinceMs, retentionSeconds }: KeptVersions, nowMs: number): number =>
   Math.max(sinceMs, nowMs - retentionSeconds * 1000);
 
 /**
- * Whether two events that follow each other were recorded together, as those of a batch or a script are, or by a request that
- * wrote them one by one in the same millisecond, as bulk does. What expires together was not written together.
+ * Whether two successive events are of one request: of a batch or a script, whose events are recorded together, or of a
+ * bulk request, which wrote them one by one in the same millisecond. Items that expire together are not of one request.
  */
 const areOfOneRequest = (one: RecordedEvent, next: RecordedEvent): boolean =>
   one.correlationId === next.correlationId &&
@@ -403,9 +404,10 @@ function readIfWhole(event: RecordedEvent): ItemEvent | undefined {
 }
 
 /**
- * What a reader is told who has come to a change that can't be shown: his next page would begin with it, now and for ever.
+ * The error for a reader that has reached a change that can't be shown. It says how to skip the change, since each further
+ * page would begin with it.
  *
- * @throws whatever says nothing of damage
+ * @throws the given error if it is not about damaged data
  */
 function damaged({ position }: RecordedEvent, error: unknown): PartUnreadable {
   if (!isDamage(error)) throw error;

@@ -11,31 +11,32 @@ import { unlessDamaged } from '@epitaph/core/upcast.ts';
 import type { ChangeFeedRequest } from '../api/change-feed-api.ts';
 import type { Moment } from '../parts.ts';
 
-/** Events looked through at a time, and for one answer at most. */
+/** How many events are scanned at a time, and at most for one count. */
 const SCAN_SIZE = 2_000;
 const MAX_EXAMINED = 20_000;
-/** Changes of one feed that are counted one by one. */
+/** The most changes of one feed that are counted exactly. */
 const MAX_COUNTED = 5_000;
-/** Changes that are remembered of all feeds together. */
+/** The size of the cache for all feeds together, in changes. */
 const MAX_REMEMBERED = 100_000;
-/** What a feed counts for beside its changes. */
+/** The size of a feed in the cache in addition to its changes. */
 const FEED = 100;
 
-/** What stands in the log between two positions, as a feed has it. */
+/** A feed's changes between two positions of the log. */
 interface Counted {
   readonly from: number;
-  /** Up to here there is nothing. */
+  /** There is no change up to and including this position. */
   readonly quietUpTo: number;
   readonly upTo: number;
-  /** By what comes once in the feed: an item, or a version. With the position of each. */
+  /** The position of each change, by the key that occurs once in the feed: the item's stream, or the position of a version. */
   readonly changes: ReadonlyMap<string, number>;
 }
 
 type Feed = Pick<ChangeFeedRequest, 'mode' | 'scope' | 'notBeforeMs' | 'signal'>;
 
 /**
- * How much of a feed is left behind a position, for those who watch over its readers. They ask again and again from the same
- * place, and a reader of single changes from one place after the other: each part of the log is looked through once.
+ * Counts the changes of a feed after a position, for programs that monitor its readers (lag estimators). They ask again and
+ * again from the same position, and a reader of single changes asks from one position after the other. So the counts are
+ * cached, and each part of the log is scanned once.
  */
 export class ChangesLeft {
   readonly #log: EventLog;
@@ -45,12 +46,12 @@ export class ChangesLeft {
     this.#log = log;
   }
 
-  /** Where a look for what comes after a position can begin: up to there it has been in vain before. */
+  /** The position at which a scan for changes after `after` can begin. Earlier scans have found nothing up to it. */
   start(moment: Moment, feed: Feed, after: number): number {
     return this.#known(nameOf(moment, feed), after).quietUpTo;
   }
 
-  /** A look has found nothing after a position, up to and including another. */
+  /** Notes that a scan has found no change after `after`, up to and including `upTo`. */
   foundNothing(moment: Moment, feed: Feed, after: number, upTo: number): void {
     const name = nameOf(moment, feed);
     const known = this.#known(name, after);
@@ -59,7 +60,10 @@ export class ChangesLeft {
     this.#counted.set(name, { from: known.from, quietUpTo: upTo, upTo: Math.max(upTo, known.upTo), changes });
   }
 
-  /** The changes after a position, up to and including another. What is too much to be looked through counts by its events. */
+  /**
+   * The number of changes after `after`, up to and including `upTo`. Beyond the limits of one count, it is estimated from the
+   * number of events, which may be of other containers.
+   */
   async count(moment: Moment, feed: Feed, after: number, upTo: number): Promise<number> {
     const name = nameOf(moment, feed);
     const known = this.#known(name, after);
@@ -114,7 +118,7 @@ function note(
     else changes.delete(stream);
   } catch (error) {
     unlessDamaged(error);
-    // Its reader will be told, as of a change.
+    // An unreadable event counts as a change, since the reader will get an error at its position.
     changes.set(String(position), position);
   }
 }

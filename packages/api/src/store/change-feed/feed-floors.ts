@@ -10,19 +10,19 @@ export interface FeedFloorsOptions {
   readonly log: EventLog;
   readonly vault: KeyVault;
   readonly catalog: () => Catalog;
-  /** True where other nodes change containers, too. */
+  /** True if other nodes change containers, too. */
   readonly othersRaise: boolean;
-  /** Makes sure that the catalog has all that is on record by now. */
+  /** Waits until the catalog has applied all events that are recorded by now. */
   readonly confirmCatalog: () => Promise<void>;
-  /** Told when lives that a floor kept may go now. */
+  /** Called when a floor was lowered, so lives that it kept may be purged now. */
   readonly onLowered: () => void;
   readonly retries: Retries;
 }
 
 /**
- * Keeps the vault's change-feed floors equal to what the containers' policies say. A floor is raised before a policy is
- * on record and lowered after its change is; what a crash leaves is set right by the next start, and what a fault
- * leaves is set right in the background.
+ * Keeps the vault's change-feed floors equal to the retention that the containers' policies ask for. A floor is raised
+ * before the policy is recorded, and lowered after the change of the policy is recorded. After a crash the next start
+ * corrects the floors; after a fault they are corrected in the background.
  */
 export class FeedFloors {
   readonly #log: EventLog;
@@ -43,20 +43,20 @@ export class FeedFloors {
     this.#retries = retries;
   }
 
-  /** Makes sure that a container's floor is at least what a definition asks for. */
+  /** Raises a container's floor, if needed, to the retention that a definition asks for. */
   async raise(containerRid: string, definition: ContainerDefinition): Promise<void> {
     const wanted = feedFloorSeconds(definition);
     if (wanted <= currentOf(containerRid, await this.#vault.floors())) return;
-    // Another node may have raised it further since it was looked at.
+    // Another node may have raised it further since the floors were read.
     await this.#vault.setFloor(containerRid, 'change-feed', wanted, { mayLower: false });
   }
 
   /**
-   * Sets a container's floor to what its policy says by now. A container that is gone has no feed, and no floor. What
-   * another node has raised meanwhile may have been overwritten here, so its policy is looked at again.
+   * Sets a container's floor to the retention that its current policy asks for. A deleted container has no feed, and so no
+   * floor. This may overwrite a floor that another node has raised meanwhile, so the policy is checked again afterwards.
    */
   async settle(containerRid: string, { isRecorded }: { readonly isRecorded: boolean }): Promise<void> {
-    // What was sent before, and was not recorded because of a fault, comes too late from here on.
+    // From now on, an earlier append whose outcome is unknown because of a fault can't be recorded any more.
     if (isRecorded) this.#retries.close(keyOf(containerRid));
     await this.#settle(containerRid, () => this.#wanted(containerRid));
   }
@@ -71,9 +71,10 @@ export class FeedFloors {
   }
 
   /**
-   * The same after a fault in recording a policy, and for a container that was never made.
+   * Settles a container's floor in the background, after a fault in recording a policy. Also for a container whose creation
+   * was not recorded.
    *
-   * @param isSafeNow false where the floor was raised for what may be put on record yet
+   * @param isSafeNow false if the floor was raised for a policy that may still be recorded
    */
   settleAfterFault(containerRid: string, when: { readonly isSafeNow: boolean }): void {
     const settle = async (): Promise<void> => {
@@ -83,14 +84,14 @@ export class FeedFloors {
     this.#retries.settle(keyOf(containerRid), settle, when);
   }
 
-  /** The same after a fault in deleting a database. */
+  /** Settles all floors in the background, after a fault in deleting a database. */
   settleAllAfterFault(): void {
     this.#retries.settle('feed floors', () => this.settleAll(), { isSafeNow: true });
   }
 
   /**
-   * The floor that a container's policy asks for now; undefined for a container that never was, whose floor is left as
-   * it is.
+   * The floor that a container's policy asks for now, in seconds. Undefined for a container that was never created, whose
+   * floor is left as it is.
    */
   #wanted(containerRid: string): number | undefined {
     const container = this.#catalog().containerByRid(containerRid);
@@ -100,18 +101,18 @@ export class FeedFloors {
   }
 
   /**
-   * Sets the floors of all containers, and lifts those of containers that never came to be. Where there are other
-   * nodes, a floor that is too high may be for a policy that one of them is about to record, so it stays until its
-   * container changes or goes: it keeps more than it must, which does no harm. It stays, too, where the log says nothing of
-   * what the read models have: these may be damaged, and what is erased over that is gone.
+   * Sets the floors of all containers, and removes those of containers that were never created. If there are other nodes, a
+   * floor that is too high may be for a policy that one of them is about to record. So it stays until its container is
+   * changed or deleted: keeping more than necessary does no harm. A floor is also not lowered if the log does not confirm
+   * what the read models say: they may be damaged, and an erasure can't be undone.
    */
   async settleAll(): Promise<void> {
-    // Asked for once: there are as many as containers.
+    // Read once, since there are as many floors as containers.
     const floors = await this.#vault.floors();
     for (const { state } of this.#catalog().allContainers()) {
       const mayLower = !this.#othersRaise || this.#catalog().goneAtMs(state) !== null;
       if (mayLower) await this.#setAsRecorded(state.rid, this.#wanted(state.rid), floors);
-      // Another node may have lowered it, of which this one has not heard.
+      // Another node may have lowered it, for a change of the policy that this node has not applied yet.
       else if (feedFloorSeconds(state.definition) > currentOf(state.rid, floors)) {
         await this.#settle(state.rid, () => this.#wanted(state.rid));
       }
@@ -128,11 +129,15 @@ export class FeedFloors {
     await this.#set(containerRid, seconds, floors);
   }
 
-  /** @returns true where there was nothing to set; otherwise another node may have changed it meanwhile, and it is left alone then */
+  /**
+   * Sets a container's floor, unless another node has changed it since `floors` were read.
+   *
+   * @returns true if there was nothing to set
+   */
   async #set(containerRid: string, seconds: number | undefined, floors: Floors): Promise<boolean> {
     const current = currentOf(containerRid, floors);
     if (seconds === undefined || seconds === current) return true;
-    // What needs it may yet come on record.
+    // A policy that needs the higher floor may still be recorded.
     if (seconds < current && this.#retries.isOpen(keyOf(containerRid))) return true;
     await this.#vault.setFloor(containerRid, 'change-feed', seconds, { from: current });
     if (seconds < current) this.#onLowered();
