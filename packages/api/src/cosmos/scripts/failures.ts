@@ -4,16 +4,16 @@ import { badRequest, overloaded, WireError, wrappedErrors } from '../errors.ts';
 type Failed = Exclude<ScriptOutcome | FunctionsOutcome, { readonly kind: 'done' }>;
 
 /**
- * What is to be thrown for a script or function that has not come to its end.
+ * The error to throw for a script or function that did not complete.
  *
- * @param subject what it was, for who has called it
+ * @param subject names the script or function in the message
  */
 export function failureOf(subject: string, outcome: Failed): unknown {
   switch (outcome.kind) {
     case 'threw': {
       const { message, number } = outcome;
       const what = 'name' in outcome ? `'udf.${outcome.name}'` : 'Javascript';
-      // The number that it gave its error is the substatus: clients tell errors apart by it.
+      // The number that the script gave its error becomes the substatus, by which clients tell errors apart.
       const substatus = number !== undefined && number > 0 && number < 2 ** 31 ? number : undefined;
       const told = wrappedErrors(`Encountered exception while executing ${what}. ${message}`);
       return new WireError('badRequest', told, { substatus });

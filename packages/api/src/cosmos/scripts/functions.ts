@@ -3,18 +3,18 @@ import type { QueryRequest } from '../../store/api/queries-api.ts';
 import { type CosmosRequest, scriptRunner } from '../request.ts';
 import { failureOf } from './failures.ts';
 
-/** Whether a query may call user-defined functions. */
+/** Whether a query may call user-defined functions, judged by its text alone. */
 const callsFunctions = (sql: string): boolean => /\budf\s*\./i.test(sql);
 
 const NONE: ReadonlySet<string> = new Set();
 
-/** Names of the user-defined functions that a query over a container may call. */
+/** The names of the user-defined functions that a query over a container may call. */
 export const functionNames = ({ store }: Pick<CosmosRequest, 'store'>, container: ContainerState, sql: string) =>
   callsFunctions(sql) ? new Set(store.listScripts(container, 'user-defined-function').map(({ name }) => name)) : NONE;
 
 /**
- * The user-defined functions that a query may call, as they are stored now, and what calls them; undefined for one that calls
- * none. Where no scripts are run, a call is refused, and not a query that has the word otherwise.
+ * The user-defined functions that a query may call, as they are stored now; undefined for a query that calls none. If the
+ * store runs no scripts, only the call of a function is refused, so a query that contains `udf.` otherwise still works.
  */
 export function functionsFor(
   request: Pick<CosmosRequest, 'store' | 'scripts'>,

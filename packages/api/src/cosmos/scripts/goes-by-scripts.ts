@@ -2,7 +2,7 @@ import { isQuery, isQueryPlan, type CosmosRequest } from '../request.ts';
 import { isScripts } from './scripts.ts';
 import { namesTriggers } from './triggers.ts';
 
-/** Whether what a request comes to depends on scripts of its container, as far as can be told before it is read. */
+/** Whether a request may depend on the scripts of its container, as far as can be told before its body is parsed. */
 export function goesByScripts(
   { segments, headers }: Pick<CosmosRequest, 'segments' | 'headers'>,
   body: Buffer | undefined,

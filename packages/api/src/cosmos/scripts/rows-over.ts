@@ -17,28 +17,28 @@ import type { QueryBody } from '../feed.ts';
 import type { CosmosRequest } from '../request.ts';
 import { functionsFor } from './functions.ts';
 
-/** Characters of what a query finds. */
+/** The most characters that the rows of a query may take. */
 const MAX_CHARACTERS = 16 * 1024 * 1024;
-/** What a row counts as besides its characters. */
+/** The size of a row in addition to its characters. */
 const ROW_CHARACTERS = 16;
-/** Milliseconds that the query may work on a document: nobody else has a turn meanwhile. */
+/** The most milliseconds that the query may work on one document. It blocks all other requests meanwhile. */
 const MAX_DOCUMENT_MS = 50;
 
-/** All rows of a query over what a script wrote, as JSON. */
+/** All rows of a query over a script's own writes, as JSON. */
 export interface Found {
   readonly rows: readonly string[];
   readonly characters: number;
   readonly charge: number;
 }
 
-/** All queries that scripts evaluate so, of which each gives way to everybody else. */
+/** Paces the evaluation of all these queries, so that other requests get their turn. */
 const pace = new Pace();
 
 /**
- * The rows of a query over documents that are on record only in part, so that no index has them.
+ * Evaluates a query over documents of which some are not recorded yet. No index contains these, so all documents are read.
  *
- * @param signal aborted when nobody wants them any more
- * @throws QueryError for what is no query; WireError where it finds too much
+ * @param signal aborted when the rows are no longer needed
+ * @throws QueryError for an invalid query; WireError if its rows are too large
  */
 export async function rowsOver(
   documents: AsyncIterable<readonly Json[]>,

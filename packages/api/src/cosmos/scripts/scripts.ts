@@ -25,10 +25,10 @@ import {
 } from '../request.ts';
 import { runStoredProcedure } from './stored-procedure.ts';
 
-/** Bytes of a script's text at most: all of them are held in memory. */
+/** The most bytes of a script's text. The texts of all scripts are held in memory. */
 const MAX_SCRIPT_BYTES = 256 * 1024;
 
-/** By the segment of a target, the kind and what a list of it is called in an answer. */
+/** By the path segment, the kind of script, and the property that contains the list of them in a response. */
 const kinds = {
   sprocs: { kind: 'stored-procedure', list: 'StoredProcedures' },
   triggers: { kind: 'trigger', list: 'Triggers' },
@@ -74,7 +74,7 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
   const container = owner(containerOf, request);
   const name = nameOf(request, container, kind);
   if (method === 'POST') {
-    // Whoever may only read could otherwise call it a query.
+    // A query header must not pass here: it would allow callers that may only read to run a stored procedure.
     if (kind !== 'stored-procedure' || isFeed(request)) throw methodNotAllowed();
     return runStoredProcedure(request, container, store.scriptToRun(container, kind, name));
   }
@@ -98,14 +98,14 @@ export async function answerScript(request: CosmosRequest): Promise<Answer> {
   }
 }
 
-/** The answer for a script as one of what is in a container: clients take a script's own link from what it says of that. */
+/** Adds the container's headers to a response about a script. Clients make the script's link from them. */
 function told(request: CosmosRequest, container: ContainerState, position: number, answer: Answer): Answer {
   const { store } = request;
   const ofContainer = containerHeaders(databaseOf(request).name, container, position);
   return { ...answer, headers: { ...answer.headers, ...ofContainer, ...quotaHeaders(store, container) } };
 }
 
-/** The name of the script that a target means, by name or rid. */
+/** The name of the script in the request path, which contains the script's name or rid. */
 function nameOf({ store, segments }: CosmosRequest, container: ContainerState, kind: ScriptKind): string {
   const name = segments[5]!;
   const byRid = segments[3] === container.rid ? store.listScripts(container, kind) : [];
@@ -125,7 +125,7 @@ function showScript(container: ContainerState, segment: Segment, script: ScriptS
   };
 }
 
-/** As the service has it, any text is one: what it comes to is seen when it is run. */
+/** Reads a script from a request. Any text is accepted, as by Cosmos DB: errors in it show when it is run. */
 function readScript(
   request: CosmosRequest,
   kind: ScriptKind,
@@ -141,12 +141,13 @@ function readScript(
 }
 
 /**
- * JSON in whose strings control characters are escaped: the PowerShell module CosmosDB sends the lines of a script as they are, and the
- * service takes them.
+ * Escapes control characters in the strings of a JSON text. The PowerShell module CosmosDB sends the line breaks of a script
+ * unescaped, and Cosmos DB accepts them.
  */
 function withBreaksEscaped(json: Buffer): Buffer {
   if (isBinaryJson(json)) return json;
-  // As bytes, of which these are the same in UTF-8. A string without an end is one, too: else each quote in it would be tried for its begin.
+  // Latin-1 keeps the bytes of the UTF-8 text, and all characters looked for are single bytes in UTF-8. The pattern also matches
+  // a string without an end. Otherwise each quote in such a string would be tried as the start of one.
   const escaped = json.toString('latin1').replaceAll(/"[^"\\]*(?:\\[^]?[^"\\]*)*"?/g, (string) =>
     // oxlint-disable-next-line no-control-regex -- They are what is looked for.
     string.replaceAll(/[\u0000-\u001f]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`),

@@ -7,10 +7,10 @@ import { badRequest } from '../errors.ts';
 import { headerFlag, jsonOf, partitionKeyHeader, type Answer, type CosmosRequest } from '../request.ts';
 import { inTransaction } from './transaction.ts';
 
-/** Characters of what a script has logged, of which an answer's headers have room for: escaped, they may take thrice as much. */
+/** The most characters of a script's log that fit into the response's headers. Escaping may triple the length of an ASCII character. */
 const MAX_LOG_CHARACTERS = 2_048;
 
-/** `POST …/sprocs/{sproc}`: runs it in one partition key. All that it has written is recorded together, or nothing. */
+/** `POST …/sprocs/{sproc}`: runs the script in one partition key. All its writes are recorded together, or none. */
 export async function runStoredProcedure(
   request: CosmosRequest,
   container: ContainerState,
@@ -36,7 +36,7 @@ export async function runStoredProcedure(
   };
 }
 
-/** JSON text of the arguments: the body is an array of them, or what `apply` takes for one: an object, or `null` for none. */
+/** The arguments as JSON text. The body is an array of them, or what `apply` accepts instead: an object, or `null` for none. */
 function argumentsOf({ body, limits }: CosmosRequest): string {
   if (body === undefined || body.length === 0) return '[]';
   const args = jsonOf(body, limits);

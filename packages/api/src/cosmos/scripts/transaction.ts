@@ -23,22 +23,22 @@ import { functionsFor } from './functions.ts';
 import { type Found, rowsOver } from './rows-over.ts';
 import { UniqueValues } from './unique-values.ts';
 
-/** How often a script is run again that others came in the way of, before its client is told to try again. */
+/** How often a script is run, if other writers conflict with it, before its client is told to retry. */
 const MAX_ATTEMPTS = 5;
-/** Bytes of the documents that a script writes, and characters of what is kept of queries over them. */
+/** The most bytes of documents that a script may write, and the most characters of query results that are kept for it. */
 const MAX_BYTES = 16 * 1024 * 1024;
-/** Documents that are looked at at once by a query that sees what the script wrote. */
+/** The page size with which a query over the script's own writes reads the documents. */
 const DOCUMENTS_AT_ONCE = 100;
-/** Rows that a script gets at once, unless it asks for less; as Cosmos DB's server-side API has it. */
+/** The rows of a page for a script that asks for no page size. It is the default of Cosmos DB's server-side API. */
 const PAGE_ROWS = 100;
 
-/** One after the other in a partition key: those side by side would only overtake each other. */
+/** Runs the scripts of a partition key one after the other. If they ran concurrently, they would only conflict with each other. */
 const order = new KeyedMutex();
 
-/** Births of items that are not recorded yet: no log comes to such a position. */
+/** The first of the stand-in births, for items that are not recorded yet. No log reaches such a position. */
 const FIRST_STAND_IN = 2 ** 50;
 
-/** Of what a script has heard when it wrote: where it comes up later, another writer came in between. */
+/** Refusals that a script gets at once when it writes. If one of them comes only at recording, another writer came in between. */
 const HEARD: ReadonlySet<ErrorCode> = new Set([
   'already-exists',
   'precondition-failed',
@@ -46,21 +46,21 @@ const HEARD: ReadonlySet<ErrorCode> = new Set([
   'unique-key-taken',
 ]);
 
-/** What a script left, once it is recorded. */
+/** A script's result, and its writes as recorded. */
 export interface Recorded<Result> {
   readonly result: Result;
   readonly results: readonly BatchResult[];
   readonly position: number;
   readonly charge: number;
-  /** A text that the script made, with the etags and rids that the items have now in place of those that stood in for them. */
+  /** Replaces the stand-in etags and rids in a text of the script by those that the recorded items have. */
   readonly asRecorded: (text: string) => string;
 }
 
 /**
- * Does some work in one partition key, and records all that was written at once. Where another writer has changed an item
- * since the work saw it, nothing is recorded, and the work done again.
+ * Does some work in one partition key, and records all its writes at once. If another writer has changed an item since the
+ * work saw it, nothing is recorded, and the work is done again.
  *
- * @throws WireError 449 where others come in the way again and again; Refusal for what can't be recorded
+ * @throws WireError 449 if other writers conflict with each attempt; Refusal for writes that can't be recorded
  */
 export function inTransaction<Result>(
   request: CosmosRequest,
@@ -93,38 +93,38 @@ export function inTransaction<Result>(
   });
 }
 
-/** What scripts had cost when they ended in an error. */
+/** By error, the request charge of the script that ended with it. */
 export const spentUntil = new WeakMap<Error, number>();
 
 /** Another writer has changed an item after the script saw it. */
 class Overtaken extends Error {}
 
-/** An item as a script sees it. What of it is not recorded yet has another etag and rid later. */
+/** An item as a script sees it. If it is not recorded yet, its etag and rid are stand-ins. */
 type Seen = ShownItem;
 
-/** What scripts do in one partition key until it is recorded: they see what they have written, and nobody else does. */
+/** The writes of scripts in one partition key, until they are recorded. Only the scripts themselves see them. */
 export class Transaction implements ScriptHost {
   readonly #request: CosmosRequest;
   readonly #container: ContainerState;
   readonly #partitionKey: string;
-  /** By id, what was written here: the item as it is now, undefined for one that was deleted. */
+  /** By id, each item that the scripts have written, as it is now; undefined for a deleted one. */
   readonly #written = new Map<string, Seen | undefined>();
-  /** By id, the etag of what was first seen of an item that is recorded; undefined for none. */
+  /** By id, the recorded etag of each item when the scripts first looked; undefined if there was no such item. */
   readonly #firstSeen = new Map<string, string | undefined>();
-  /** By birth, the id of each item that was seen: so it is known what a link means, also where the item is gone since. */
+  /** By birth, the id of each item that was seen. So a link by rid can be resolved even if the item was deleted since. */
   readonly #ids = new Map<number, string>();
   readonly #operations: BatchOperation[] = [];
   /** Undefined for a container without unique keys. */
   readonly #uniqueValues: UniqueValues | undefined;
-  /** For each operation, what the script was shown of what it wrote. */
+  /** For each operation, the item as it was shown to the script; undefined for a delete. */
   readonly #shown: (Seen | undefined)[] = [];
-  /** What queries over what was written have found, of which the script has yet to ask for the rest. */
+  /** Results of queries over the script's own writes, while there are more pages to read. */
   readonly #found = new Map<string, Found>();
   #foundCharacters = 0;
   readonly #ended = new AbortController();
-  /** Aborted when nobody waits any more for what scripts have asked for. */
+  /** Aborted when the request or the transaction ends: nobody waits for the scripts' operations then. */
   readonly #signal: AbortSignal;
-  /** Id of the event that stored the script which runs. */
+  /** The id of the event that stored the running script. */
   #causationId: string | undefined;
   #bytes = 0;
   #nextBirth = FIRST_STAND_IN + randomInt(2 ** 40);
@@ -143,7 +143,7 @@ export class Transaction implements ScriptHost {
     this.#signal = AbortSignal.any([request.signal(), this.#ended.signal]);
   }
 
-  /** Ends what may be under way for a script that is over. */
+  /** Aborts operations that are still running for a script that has ended. */
   end(): void {
     this.#ended.abort();
   }
@@ -152,12 +152,16 @@ export class Transaction implements ScriptHost {
     return this.#charge;
   }
 
-  /** Runs a script to its end. What it asks for is on record as coming of it. @throws WireError for one that failed */
+  /**
+   * Runs a script to its end. Its writes are recorded with the event that stored the script as their cause.
+   *
+   * @throws WireError if the script failed
+   */
   async run(
     { name, body: source, etag }: ScriptState,
     given: Omit<Script, 'name' | 'source' | 'collection'>,
   ): Promise<Extract<ScriptOutcome, { kind: 'done' }>> {
-    // The request may have come by rids.
+    // The link is made of names, since the request may have used rids.
     const alt = `dbs/${databaseOf(this.#request).name}/colls/${this.#container.name}`;
     const links = { self: containerSelf(this.#container), alt };
     this.#causationId = unquoted(etag);
@@ -171,7 +175,7 @@ export class Transaction implements ScriptHost {
     throw failureOf(`The script '${name}'`, outcome);
   }
 
-  /** Carries out what the script asks for. Expected refusals are for the script to hear; nothing else is. */
+  /** Carries out an operation of the script. The script is told expected refusals; any other error ends it. */
   async operate(operation: ScriptOperation): Promise<ScriptAnswer> {
     this.#request.signal().throwIfAborted();
     try {
@@ -183,7 +187,11 @@ export class Transaction implements ScriptHost {
     }
   }
 
-  /** Writes an item as the operation of a request, on whose behalf scripts run before and after. */
+  /**
+   * Writes an item, for a script or as a request's own operation, between its triggers.
+   *
+   * @throws Refusal or WireError if the item can't be written
+   */
   async write(operation: 'create' | 'upsert' | 'replace', item: ItemToWrite, ifMatch?: string): Promise<Seen> {
     this.#checkItem(item);
     const before = await this.find(item.id);
@@ -206,7 +214,8 @@ export class Transaction implements ScriptHost {
     const guard = this.#guard(item.id);
     this.#operations.push({
       kind: 'write',
-      // An upsert has been decided by what was seen; whoever comes in between has it decided again.
+      // Whether an upsert creates or replaces was decided by what the script saw. If another writer came in between, the
+      // operation is refused, and the script is run again.
       operation: before === undefined ? 'create' : 'replace',
       item,
       precondition: guard,
@@ -219,7 +228,7 @@ export class Transaction implements ScriptHost {
     return seen;
   }
 
-  /** Under another id it is another item, as it is for requests, and costs what a replace does. */
+  /** Replaces an item. With another id it becomes another item, as it does for requests, and is charged as a replace. */
   async replace(id: string, item: ItemToWrite, ifMatch?: string): Promise<Seen> {
     if (item.id === id) return this.write('replace', item, ifMatch);
     this.#checkItem(item);
@@ -252,7 +261,7 @@ export class Transaction implements ScriptHost {
     this.#written.set(id, undefined);
   }
 
-  /** @returns undefined where another writer came in between, and nothing is recorded */
+  /** @returns undefined if another writer came in between, so that nothing was recorded */
   async record(): Promise<Omit<Recorded<unknown>, 'result' | 'charge'> | undefined> {
     const { store, caller } = this.#request;
     if (this.#operations.length === 0) {
@@ -275,7 +284,7 @@ export class Transaction implements ScriptHost {
     return { results, position, asRecorded };
   }
 
-  /** How many operations there are so far. */
+  /** The number of write operations so far. */
   get place(): number {
     return this.#operations.length;
   }
@@ -315,12 +324,12 @@ export class Transaction implements ScriptHost {
     const document = parseExactText(Buffer.from(body), this.#request.limits.jsonDepth);
     if (!isJsonObject(document)) throw badRequest('The document is not a JSON object.');
     const { id } = document;
-    // As the service has it, which takes an empty one for none.
+    // An empty id counts as none, as it does in Cosmos DB.
     const isMade = makesId && !id;
     return itemOf(this.#container.definition, isMade ? { ...document, id: randomUUID() } : document);
   }
 
-  /** The id of the item of a link, which is of names, or of rids as a `_self` is. */
+  /** Resolves a link to the id of an item. The link consists of names, or of rids as a `_self` does. */
   async #idOf(link: string): Promise<string> {
     const segments = link.split('/').filter((segment) => segment !== '');
     const [dbs, , colls, collection, docs, name] = segments;
@@ -335,7 +344,7 @@ export class Transaction implements ScriptHost {
     if (birth === undefined) return name!;
     const id = this.#ids.get(birth);
     if (id !== undefined) {
-      // Of one that the script has deleted, and made again.
+      // The script has deleted the item of the link. If it has created one with the same id since, that is another item.
       if (this.#written.has(id) && this.#written.get(id)?.birth !== birth) throw new Refusal('item-not-found');
       return id;
     }
@@ -345,7 +354,7 @@ export class Transaction implements ScriptHost {
     return found.id;
   }
 
-  /** An item as the script sees it; undefined where it sees none. */
+  /** The item as the script sees it; undefined if there is none. */
   async find(id: string): Promise<Seen | undefined> {
     if (this.#written.has(id)) return this.#written.get(id);
     const found = await this.#request.store
@@ -355,14 +364,14 @@ export class Transaction implements ScriptHost {
     return found;
   }
 
-  /** @throws Refusal for an item that the script sees none of */
+  /** @throws Refusal if the script sees no such item */
   async findExisting(id: string): Promise<Seen> {
     const found = await this.find(id);
     if (found === undefined) throw new Refusal('item-not-found');
     return found;
   }
 
-  /** @throws WireError for an item that can't be written here */
+  /** @throws WireError for an item of another partition key, or one that is too large; Refusal for an invalid ttl */
   #checkItem(item: ItemToWrite): void {
     if (item.partitionKey !== this.#partitionKey) throw otherKeyInScript();
     const { defaultTtl } = currentPolicy(this.#container, this.#request.store.nowMs());
@@ -371,7 +380,11 @@ export class Transaction implements ScriptHost {
     if (bytes > this.#request.limits.itemBytes || this.#bytes + bytes > MAX_BYTES) throw tooLarge();
   }
 
-  /** @throws Overtaken for an item that is not as the script saw it before */
+  /**
+   * Remembers the etag with which the scripts first saw an item.
+   *
+   * @throws Overtaken if the item has changed since the script first saw it
+   */
   #remember(id: string, found: Pick<Seen, 'etag' | 'birth'> | undefined): void {
     const etag = found?.etag;
     if (found !== undefined) this.#ids.set(found.birth, id);
@@ -379,7 +392,7 @@ export class Transaction implements ScriptHost {
     else if (this.#firstSeen.get(id) !== etag) throw new Overtaken();
   }
 
-  /** What the first operation on an item is guarded with: later ones follow it. */
+  /** The precondition for the first operation on an item. Later operations on it need none, since all are recorded at once. */
   #guard(id: string): BatchOperation['precondition'] {
     const etag = this.#firstSeen.get(id);
     return etag === undefined || this.#written.has(id) ? undefined : { ifMatch: etag };
@@ -391,8 +404,8 @@ export class Transaction implements ScriptHost {
   }
 
   /**
-   * A page of what a query finds. Those that follow see the items as the first one did: as they are recorded, or, once the
-   * script has written, as it has left them by then.
+   * A page of a query. If the script has written before the first page, the query sees the script's own writes up to then.
+   * Otherwise it sees the recorded items. The further pages see the same as the first.
    */
   async #query(
     { sql, parameters }: Pick<QueryBody, 'sql' | 'parameters'>,
@@ -428,7 +441,7 @@ export class Transaction implements ScriptHost {
     return { kind: 'done', body, ...next };
   }
 
-  /** A row that is an item as it is recorded. */
+  /** Remembers the etag of an item in the same way, from a query row that is the recorded item. */
   #rememberRow(row: unknown): void {
     if (!isJsonObject(row)) return;
     const { id, _etag: etag, _rid: rid } = row;
@@ -445,7 +458,7 @@ export class Transaction implements ScriptHost {
     return { kind: 'done', body, continuation: `${query}:${to}` };
   }
 
-  /** Where that is too much together, the queries that were begun first can't go on. */
+  /** Keeps a query's rows for its further pages. If all kept rows are too large together, the oldest queries can't be continued. */
   #keep(query: string, found: Found): void {
     if (this.#found.has(query)) return;
     this.#found.set(query, found);
@@ -457,7 +470,7 @@ export class Transaction implements ScriptHost {
     }
   }
 
-  /** The items of the partition key as the script has left them, some at a time. */
+  /** The items of the partition key with the script's own writes, in pages. */
   async *#documents(): AsyncGenerator<readonly Json[]> {
     const { store } = this.#request;
     const scope = { partitionKey: this.#partitionKey, maxItemCount: DOCUMENTS_AT_ONCE, atLeast: 'head' } as const;
@@ -490,16 +503,16 @@ export class Transaction implements ScriptHost {
   }
 }
 
-/** What etags and rids look like, in the text of an answer. */
+/** Matches etags and rids in the text of a response. */
 const STAND_INS = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Za-z0-9+-]{22}==/g;
 
-/** What a script is told of a refusal; undefined for what is no answer to it, but ends it. */
+/** The answer that tells a script about an error; undefined for an error that ends the script instead. */
 function failedFor(error: unknown): ScriptAnswer | undefined {
   const described = describeError(error);
   if (described === undefined) return undefined;
   const { status } = described.shape;
   const isOfItem = error instanceof Refusal && error.code === 'item-not-found';
-  // Any other 404 is of the container or the session, and would be taken for the item's.
+  // Any other 404 is about the container or the session. The script would take it to mean the item.
   if (status >= 500 || (status === 404 && !isOfItem) || (error as Error).name === 'AbortError') return undefined;
   return { kind: 'failed', status, message: described.message };
 }
@@ -511,13 +524,13 @@ function unlessMissing(error: unknown): undefined {
   throw error;
 }
 
-/** In the service's words. */
+/** The text is that of Cosmos DB. */
 const otherKeyInScript = (): WireError =>
   badRequest(
     'Requests originating from scripts cannot reference partition keys other than the one for which client request was submitted.',
   );
 
-/** Whether the rows of a query are the items themselves. */
+/** Whether the rows of a query are whole items. */
 function givesItems(sql: string, limits: CosmosRequest['limits']): boolean {
   const { selection, from } = parseQuery(sql, { maxLength: limits.queryCharacters });
   if (selection.kind === 'star') return true;

@@ -16,50 +16,50 @@ const HEADERS = {
   post: 'x-ms-documentdb-post-trigger-include',
 } as const;
 
-/** Triggers that a request may name of each type: each is a run of its own. */
+/** The most triggers of each type that a request may name. Each of them is run separately. */
 const MAX_TRIGGERS = 10;
 
 type Operation = 'create' | 'upsert' | 'replace' | 'delete';
 
-/** What a request asks to do with an item, with triggers. */
+/** A request's operation on an item for which triggers are run. */
 export type Triggered =
   | { readonly operation: 'create' | 'upsert'; readonly item: ItemToWrite; readonly ifMatch?: string | undefined }
   | {
       readonly operation: 'replace';
-      /** Which is to be replaced; the item may have another. */
+      /** The id of the item to replace. The new item may have another id. */
       readonly id: string;
       readonly item: ItemToWrite;
       readonly ifMatch?: string | undefined;
     }
   | ({ readonly operation: 'delete'; readonly ifMatch?: string | undefined } & ItemName);
 
-/** What an operation with triggers came to. */
+/** The outcome of an operation with triggers. */
 export interface Outcome {
   /** The item as it was written, or as it was before it was deleted. */
   readonly item: ShownItem;
   readonly created: boolean;
-  /** What a trigger has put in place of the answer's body. */
+  /** The body that a trigger has set for the response; undefined if none has. */
   readonly body: string | undefined;
   readonly position: number;
   readonly charge: number;
 }
 
-/** Whether a request names triggers. */
 export const namesTriggers = ({ headers }: Pick<CosmosRequest, 'headers'>): boolean =>
   Object.values(HEADERS).some((header) => (headerText(headers, header) ?? '') !== '');
 
 /**
- * A request that names triggers counts on them: carried out without, it would be another than was asked for.
+ * Refuses triggers for an operation that does not support them. A client that names triggers relies on them, so the
+ * operation must not be carried out without them.
  *
- * @throws WireError 400 for one that none are run for
+ * @throws WireError 400 if the request names triggers
  */
 export function refuseTriggers(request: Pick<CosmosRequest, 'headers'>, what: string): void {
   if (namesTriggers(request)) throw badRequest(`Triggers are not run for ${what}.`);
 }
 
 /**
- * Does what is asked for, and what the triggers do that the request names: those before, the operation, those after. All of
- * it is recorded together, or nothing.
+ * Runs the pre-triggers that the request names, then the operation, then the post-triggers. All their writes are recorded
+ * together, or none.
  */
 export async function withTriggers(
   request: CosmosRequest,
@@ -77,7 +77,7 @@ export async function withTriggers(
 }
 
 interface Ran {
-  /** Which of the transaction's operations the request's own is, the last of them where it is several. */
+  /** The index of the request's own operation among those of the transaction; of its last one, if it consists of several. */
   readonly place: number;
   readonly seen: ShownItem;
   readonly body: string | undefined;
@@ -94,7 +94,7 @@ async function run(
   const isOfExisting = asked.operation === 'replace' || asked.operation === 'delete';
   const before = isOfExisting ? await transaction.findExisting(asked.id) : undefined;
   let item = asked.operation === 'delete' ? undefined : asked.item;
-  // Triggers go by its `_self` to find what is to be replaced, and by all of it for what is to be deleted.
+  // Triggers find the item to be replaced by the `_self` in the body. For a delete, the body is the whole item.
   const requestNow = () => ({
     operationType,
     body: before === undefined ? item!.json : withSystemProperties(container, { ...before, ...item }),
@@ -143,7 +143,11 @@ function outcomeOf({ result, results, position, charge, asRecorded }: Recorded<R
   };
 }
 
-/** The triggers that a request names, in its order. @throws WireError 400 for one that is not there, or is for something else */
+/**
+ * The triggers that a request names, in the request's order.
+ *
+ * @throws WireError 400 for a trigger that does not exist, or that is of another type or for another operation
+ */
 function triggersOf(
   { store, headers }: CosmosRequest,
   container: ContainerState,
@@ -176,7 +180,7 @@ function find(store: CosmosRequest['store'], container: ContainerState, name: st
   }
 }
 
-/** Whether a trigger is for an operation. An upsert is what it finds: a create or a replace. */
+/** Whether a trigger is for an operation. An upsert creates or replaces, so triggers for these are run for it, too. */
 function isFor(triggerOperation: string, operation: Operation): boolean {
   switch (triggerOperation.toLowerCase()) {
     case 'all':

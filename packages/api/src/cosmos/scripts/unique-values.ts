@@ -4,18 +4,18 @@ import { uniqueValuesOf } from '@epitaph/core/unique-key/values.ts';
 import { parseJson } from '@epitaph/query';
 import type { BatchOperation, BatchOutcome, Document, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
 
-/** The values of a container's unique keys as a script has left them in its partition key, none of which is recorded yet. */
+/** The unique-key values of a partition key with a script's own writes, which are not recorded yet. */
 export class UniqueValues {
   readonly #definition: ContainerDefinition;
   readonly #decide: (operations: readonly BatchOperation[]) => Promise<BatchOutcome>;
-  /** By value, the item that the script has given it to. */
+  /** By value, the id of the item that the script has written with it. */
   readonly #holders = new Map<string, string>();
-  /** By item that the script has written, its values. */
+  /** By id, the values of each item that the script has written. */
   readonly #values = new Map<string, readonly string[]>();
-  /** By value, the item that has it on record, of those that the script has changed. */
+  /** By value, the id of the item that has it on record. Only for items that the script has changed. */
   readonly #formerHolders = new Map<string, string>();
 
-  /** @param decide what would become of operations by what is on record */
+  /** @param decide decides operations against the recorded items, without recording anything */
   constructor(
     definition: ContainerDefinition,
     decide: (operations: readonly BatchOperation[]) => Promise<BatchOutcome>,
@@ -25,14 +25,16 @@ export class UniqueValues {
   }
 
   /**
-   * @param replaced the item in whose place it comes: itself, or one of another id
-   * @throws Refusal unique-key-taken where another item has a value of what is to be written
+   * Checks that no other item has a unique-key value of the item to write.
+   *
+   * @param replaced the id of the item that it replaces: its own, or another
+   * @throws Refusal unique-key-taken if another item has one of its values
    */
   async assertFree(item: ItemToWrite, replaced = item.id): Promise<void> {
     const holdersAmong = (holders: ReadonlyMap<string, string>): string[] =>
       uniqueValuesOf(this.#definition, item.document).flatMap((value) => holders.get(value) ?? []);
     if (holdersAmong(this.#holders).some((id) => id !== replaced)) throw new Refusal('unique-key-taken');
-    // What these have on record is theirs no more.
+    // The script has changed these items, so their recorded values are free now. They are deleted in the trial below.
     const gone = new Set(holdersAmong(this.#formerHolders));
     if (!this.#values.has(replaced)) gone.add(replaced);
     gone.delete(item.id);
@@ -45,10 +47,10 @@ export class UniqueValues {
   }
 
   /**
-   * The script has changed an item.
+   * Notes that the script has changed an item.
    *
-   * @param recorded the item on record, where this is its first change
-   * @param now what it has been made; undefined for one that is deleted
+   * @param recorded the recorded item, if this is its first change
+   * @param now the new document; undefined for a delete
    */
   changed(id: string, recorded: Pick<ShownItem, 'json'> | undefined, now: Document | undefined): void {
     if (recorded !== undefined) {
