@@ -1,18 +1,18 @@
-/** What an operation may carry, in UTF-16 units of its JSON text. The store counts bytes, which are no fewer. */
+/** The most UTF-16 code units of an operation's JSON text. The store limits its bytes, of which there are at least as many. */
 export const MAX_BODY = 2 * 1024 * 1024;
-/** Of a response, which is not a document. */
+/** The most UTF-16 code units of a response's body. It is not a document, so it may be larger. */
 export const MAX_RESPONSE = 4 * 1024 * 1024;
 export const MAX_LOG = 64 * 1024;
-/** Links, entity tags, and the like. */
+/** For links, entity tags and similar texts. */
 export const MAX_NAME = 8 * 1024;
-/** A query, and a continuation of one. */
+/** For queries and their continuations. */
 export const MAX_QUERY = 512 * 1024;
 export const MAX_PAGE = 10_000;
-/** Of an error, with its stack. */
+/** For the message of an error, with its stack trace. */
 export const MAX_MESSAGE = 8 * 1024;
-/** Operations that one run may ask for. Then it is told to come to an end. */
+/** The most operations that one run may request. After that, further requests are refused, so that the script ends. */
 export const MAX_OPERATIONS = 10_000;
-/** What all calls of functions in one evaluation may give, in JSON. */
+/** The most UTF-16 code units of the results of all function calls in one evaluation, as JSON. */
 export const MAX_RESULTS = 16 * 1024 * 1024;
-/** What an engine may say at once: a response and a request as JSON in JSON, and the log; or results of functions. */
+/** The largest message of an engine: a response and a request as JSON in JSON, and the log; or the results of functions. */
 export const MAX_SAID = 32 * 1024 * 1024;

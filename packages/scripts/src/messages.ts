@@ -1,48 +1,48 @@
 import { MAX_BODY, MAX_LOG, MAX_MESSAGE, MAX_NAME, MAX_PAGE, MAX_QUERY, MAX_RESPONSE } from './limits.ts';
 import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOutcome } from './script.ts';
 
-/** What a thread is started with. */
+/** The options of a thread. */
 export interface ThreadOptions {
-  /** What its engines are made for. */
+  /** What its engines run. */
   readonly kind: 'scripts' | 'functions';
   readonly memoryBytes: number;
-  /** The engine's, compiled. */
+  /** The compiled module of the engine. */
   readonly code: object;
 }
 
-/** What a thread is to do. It does one at a time. */
+/** A job for a thread, which executes one at a time. */
 export interface Job {
   readonly timeMs: number;
-  /** What `Date` says in the engine at first. Without it, what it is on this machine. */
+  /** The time of `Date` in the engine when the job begins. By default it is the machine's time. */
   readonly nowMs?: number;
   readonly task:
     | { readonly kind: 'script'; readonly script: Script }
     | {
         readonly kind: 'functions';
         readonly sources: readonly (readonly [name: string, source: string])[];
-        /** JSON text: of each call the function's place in the sources, and the arguments. */
+        /** JSON text: for each call, the index of the function in `sources`, the arguments, and the indexes of undefined arguments. */
         readonly calls: string;
         readonly count: number;
       };
 }
 
-/** To a thread. An answer is to the operation that it asked for last. */
+/** A message to a thread. An answer belongs to the operation that the thread has requested last. */
 export type ToThread = Job | { readonly answer: ScriptAnswer };
 
-/** From a thread, as the thread says. The store believes none of it: {@link readSaid}. */
+/** A message from a thread. The store does not trust it, and checks it with {@link readSaid}. */
 export type Said =
-  /** Its time begins: thread and engine are there. */
+  /** The thread and its engine have started, so the job's time begins. */
   | { readonly kind: 'begun' }
   | { readonly kind: 'operation'; readonly operation: ScriptOperation }
   | { readonly kind: 'script'; readonly outcome: ScriptOutcome }
   | { readonly kind: 'functions'; readonly outcome: FunctionsOutcome };
 
 /**
- * What a thread has said, made anew of what is expected and nothing else. The engine has clients' code in it: should that have got hold of
- * the engine, and of the thread, it still can't say more than a script may.
+ * Checks a message of a thread, and copies only the expected fields of it. The engine runs clients' code. Even if such code took control of
+ * the engine and the thread, it still could not request more than a script may.
  *
  * @param results how many results of functions are expected
- * @returns undefined for what no thread says that is in order
+ * @returns undefined for a message that an intact thread never sends
  */
 export function readSaid(value: unknown, results: number): Said | undefined {
   const said = fieldsOf(value);

@@ -5,20 +5,20 @@ import { type Job, readOperation, readScriptOutcome, type Said, type ThreadOptio
 import { basics, functionWorld, scriptWorld } from './prelude.ts';
 import type { FunctionsOutcome, Script, ScriptAnswer, ScriptOperation, ScriptOutcome } from './script.ts';
 
-/** As traces of Cosmos DB call it. */
+/** The file name that Cosmos DB's stack traces have for a script. */
 const SCRIPT_FILE = 'script.js';
-/** The prelude takes its own lines out of traces by this. */
+/** The prelude removes its own lines from stack traces by this name. */
 const PRELUDE_FILE = 'prelude.js';
 
 type Ask = (operation: ScriptOperation) => Promise<ScriptAnswer>;
 
-/** Where it waits in the engine. No script comes to see it there. */
+/** Takes the prelude out of the global object of the engine, so that no script can see it there. */
 const TAKE_PRELUDE = '(function () { const { prelude } = globalThis; delete globalThis.prelude; return prelude; })()';
 
-/** What an engine whose time was up gets to say what it has in its log. */
+/** How long an engine may take to return its log after its time limit, in milliseconds. */
 const LAST_WORDS_MS = 50;
 
-/** Does what a thread is told to, in a world that nothing else is done in. */
+/** Executes a job. The world must be new, and must not be used for another job. */
 export async function perform({ task, timeMs, nowMs }: Job, world: World, ask: Ask): Promise<Said> {
   world.engine.allow(timeMs);
   if (nowMs !== undefined) world.setTime(nowMs);
@@ -30,7 +30,7 @@ export async function perform({ task, timeMs, nowMs }: Job, world: World, ask: A
   }
 }
 
-/** What a script or a function has come to that has not come to its end. */
+/** The error that ended a script or a function. */
 interface Thrown {
   readonly kind: 'threw';
   readonly message: string;
@@ -39,13 +39,13 @@ interface Thrown {
 
 const NOT_TOLD: Thrown = { kind: 'threw', message: 'Exception = an error that cannot be told' };
 
-/** The number of the error where a text does not come to a function. Source: `SubStatusCodes.ScriptCompileError` of the .NET client. */
+/** The error's number if a text does not define a function. Source: `SubStatusCodes.ScriptCompileError` of the .NET client. */
 const SCRIPT_COMPILE_ERROR = 0xffff;
 
-/** QuickJS on a declaration without one. */
+/** QuickJS's message for a function declaration without a name. */
 const NAME_EXPECTED = 'function name expected';
 
-/** Functions in the engine that take texts and give texts. What they are given is theirs: nobody else has it afterwards. */
+/** Calls a function in the engine that takes and returns texts. It disposes the arguments' handles, so the caller can't use them again. */
 type Members = (member: string, ...args: QuickJSHandle[]) => string;
 
 /** An engine with its prelude. */
@@ -62,9 +62,9 @@ export class World {
   }
 
   /**
-   * Makes one world after another. To read the prelude takes longer than all the rest, so that is done in the first alone.
+   * Makes one world after another. Parsing the prelude takes longer than all other steps, so only the first world does it.
    *
-   * @returns makes one, of the memory of a former one where it is given that
+   * @returns a function that makes a world. It reuses the memory of a former world, if it is given one
    */
   static maker({ code, memoryBytes, kind }: ThreadOptions): (former?: World) => Promise<World> {
     const definition = kind === 'scripts' ? scriptWorld : functionWorld;
@@ -84,7 +84,7 @@ export class World {
       const f = this.engine.member(made, member);
       const value = this.engine.call(f, ...args);
       const text = this.engine.text(value);
-      // What has a handle stays in the engine's memory. One that has failed is not used any more.
+      // A value stays in the engine's memory until its handle is disposed. After a failure that doesn't matter: the engine is discarded.
       for (const handle of [f, value, ...args]) handle.dispose();
       return text ?? '';
     };
@@ -95,8 +95,11 @@ export class World {
   }
 
   /**
-   * The function that a text is: an expression, as which a declaration is one, too; what may stand after `var x =`, as Cosmos DB has it,
-   * so that there may be a semicolon and more behind it; or a program that comes to a function, or declares one, the first.
+   * The function that a script's text defines. The text may be:
+   *
+   * - an expression; a function declaration can be read as one, too;
+   * - anything that may follow `var x =`, as in Cosmos DB, so a semicolon and further statements may follow the expression;
+   * - a program whose value is a function, or that declares functions, of which the first is taken.
    */
   functionOf(source: string): QuickJSHandle {
     try {
@@ -115,13 +118,13 @@ export class World {
     this.engine.call(this.engine.member(this.#basics, 'remember'));
     const program = this.#tried(source);
     if (program.value !== undefined) return program.value;
-    // What is wrong in a function without a name, which is none as a program.
+    // A function without a name is no valid program. The error of the initializer says what is really wrong in it.
     if (program.error !== undefined && this.#messageOf(program.error) === NAME_EXPECTED) throw initializer.error!;
     if (program.error !== undefined) throw program.error;
     return this.engine.call(this.engine.member(this.#basics, 'declared'));
   }
 
-  /** The function that a program comes to, or what it has thrown. */
+  /** The function that is the program's value, or the error that it has thrown. Neither, if the value is no function. */
   #tried(program: string): { readonly value?: QuickJSHandle; readonly error?: ScriptError } {
     try {
       const value = this.engine.run(program, SCRIPT_FILE);
@@ -136,7 +139,7 @@ export class World {
     return this.engine.text(this.engine.member(thrown, 'message'));
   }
 
-  /** What an error comes to that has left the engine, or was made by it. */
+  /** The outcome for an error that was thrown in the engine or by it. */
   failureOf(error: unknown): Thrown | { readonly kind: 'out-of-time' | 'out-of-memory' } {
     if (error instanceof ScriptError) {
       try {
@@ -180,7 +183,7 @@ async function runScript(world: World, script: Script, timeMs: number, ask: Ask)
   }
 }
 
-/** The log of a script that was cut short. */
+/** The log of a script that was stopped at its time limit. */
 function lastWords(engine: Engine, api: Members | undefined): string {
   try {
     engine.allow(LAST_WORDS_MS);
@@ -231,7 +234,7 @@ function isJson(...texts: readonly string[]): boolean {
   return texts.every((text) => parsed(text) !== undefined);
 }
 
-/** Nobody else looks whether these are JSON before they are taken for it. */
+/** Whether the texts of an operation are valid JSON. This is checked nowhere else before they are used as JSON. */
 function hasJson(operation: ScriptOperation): boolean {
   if ('body' in operation) return isJson(operation.body);
   return operation.kind !== 'query' || Array.isArray(parsed(operation.parameters));

@@ -2,15 +2,18 @@ import { ThreadPool, type Turn } from './thread-pool.ts';
 import type { FunctionCall, FunctionsOutcome, Script, ScriptHost, ScriptOutcome } from './script.ts';
 
 export interface ScriptRunnerOptions {
-  /** Threads at most for scripts, and as many for functions; started when needed, and let go of after some idle time. Default 2. */
+  /** The most threads for scripts, and as many for functions. They are started on demand, and end after some idle time. Default 2. */
   readonly threads?: number;
-  /** Bytes that an engine may take. Default 64 MB. */
+  /** The most memory of an engine, in bytes. Default 64 MiB. */
   readonly memoryBytes?: number;
-  /** Milliseconds that a script may work and wait, all in all. Default 5,000. Waiting for a free thread does not count. */
+  /** The time limit of a script in milliseconds, including its waits for operations, but not the wait for a thread. Default 5,000. */
   readonly timeMs?: number;
-  /** Runs that wait for a thread at most; more are refused as `busy`, unless none of theirs waits. Default 1,000. */
+  /**
+   * The most runs that wait for a thread. Further runs are refused as `busy`, unless no other run with the same
+   * {@link Turn.of} waits. Default 1,000.
+   */
   readonly waiting?: number;
-  /** The time that scripts and functions are told, in milliseconds. Default the machine's. */
+  /** The current time for scripts and functions, in milliseconds since 1970. By default it is the machine's time. */
   readonly now?: () => number;
 }
 
@@ -20,12 +23,12 @@ const DEFAULT_TIME_MS = 5_000;
 const DEFAULT_WAITING = 1_000;
 
 /**
- * Runs clients' scripts, each in an engine of its own (QuickJS in WebAssembly), on threads of their own. A thread that does not come to an
- * end in time is ended from outside, and so is one that says what it should not.
+ * Runs clients' scripts on separate threads, each script in an engine of its own (QuickJS in WebAssembly). A thread that exceeds its time
+ * limit, or that sends an invalid message, is terminated.
  */
 export class ScriptRunner {
   readonly #scripts: ThreadPool;
-  /** Apart, as a script may wait for a query that calls functions. */
+  /** Separate from the scripts' threads, which may all be taken by scripts that wait for a query that calls functions. */
   readonly #functions: ThreadPool;
 
   constructor(options: ScriptRunnerOptions = {}) {
@@ -37,8 +40,8 @@ export class ScriptRunner {
   }
 
   /**
-   * Runs one script to its end; what it asks of the collection goes to `host`. Whatever comes of it is an
-   * outcome. When it resolves, the host is doing nothing for it any more.
+   * Runs one script to its end. The script's operations on the collection are executed by `host`. Failures of the script are outcomes, too.
+   * When the promise resolves, the host is not working on any of the script's operations any more.
    */
   async run(script: Script, host: ScriptHost, turn: Turn): Promise<ScriptOutcome> {
     const end = await this.#scripts.perform({ kind: 'script', script }, turn, host);
@@ -57,9 +60,10 @@ export class ScriptRunner {
   }
 
   /**
-   * Calls user-defined functions, in the order of the calls and all in one engine, which is theirs alone. The first that throws ends it.
+   * Calls user-defined functions one after the other, in the given order, in one engine that is used for nothing else. The first call that
+   * throws ends the evaluation.
    *
-   * @param functions the source of each by its name; those that are not called are not looked at
+   * @param functions the source of each function by its name. Functions that are not called are ignored
    */
   async evaluate(
     functions: ReadonlyMap<string, string>,
@@ -90,18 +94,18 @@ export class ScriptRunner {
     }
   }
 
-  /** Refuses scripts that wait and that come, as `busy`. Those that run go on, and may have functions called. */
+  /** Refuses waiting and new scripts as `busy`. Running scripts continue, and their queries may still call functions. */
   refuse(): void {
     this.#scripts.refuse();
   }
 
-  /** Ends what runs, as `busy`, and all threads. */
+  /** Ends all running scripts and functions as `busy`, and terminates all threads. */
   async close(): Promise<void> {
     await Promise.all([this.#scripts.close(), this.#functions.close()]);
   }
 }
 
-/** JSON of a call: the place of the function, the arguments, and which of them are undefined, which JSON has no word for. */
+/** A call as JSON: the index of the function, the arguments, and the indexes of undefined arguments, which JSON can't express. */
 function callText(place: number, args: readonly (string | undefined)[]): string {
   const missing = args.flatMap((argument, index) => (argument === undefined ? [index] : []));
   return `[${place},[${args.map((argument) => argument ?? 'null').join(',')}],[${missing.join(',')}]]`;

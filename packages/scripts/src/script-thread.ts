@@ -10,7 +10,7 @@ const say = (said: Said): void => port.postMessage(said);
 
 const makeWorld = World.maker(workerData as ThreadOptions);
 
-/** For the next job, made before it comes. */
+/** The world for the next job. It is made in advance, so that the job need not wait for it. */
 let world = makeWorld();
 
 async function work(job: Job): Promise<void> {

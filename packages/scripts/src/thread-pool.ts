@@ -3,17 +3,17 @@ import { Worker } from 'node:worker_threads';
 import { type Job, readSaid, type Said, type ThreadOptions, type ToThread } from './messages.ts';
 import type { ScriptAnswer, ScriptHost, ScriptOperation } from './script.ts';
 
-/** What a thread has beyond its time to say by itself that it is over, before it is ended. */
+/** How long after its time limit a thread may still report the end by itself, before it is terminated. */
 const GRACE_MS = 250;
-/** What a thread and its engine may take to be there, which is 50 ms on a machine that is not busy. */
+/** How long a thread and its engine may take to start. It takes 50 ms on an idle machine. */
 const START_MS = 60_000;
-/** After which a thread that nobody needs is let go of. */
+/** How long a thread may be idle before it is terminated. */
 const IDLE_MS = 30_000;
-/** Of a thread's own objects, the engine's memory not counted: several times what an engine may say at once. */
+/** The heap of a thread, without the engine's memory: several times the size of the largest message of an engine. */
 const HEAP_MIB = 256;
 const YOUNG_GENERATION_MIB = 16;
 
-/** More operations than an engine asks for by itself. */
+/** The most operations that a task may request. It is more than an intact engine requests. */
 const MOST_OPERATIONS = 20_000;
 
 export interface PoolOptions extends Omit<ThreadOptions, 'code'> {
@@ -23,15 +23,15 @@ export interface PoolOptions extends Omit<ThreadOptions, 'code'> {
   readonly now: (() => number) | undefined;
 }
 
-/** For whom something is done. */
+/** On whose behalf a task runs. */
 export interface Turn {
-  /** Those who have the same take turns with all others: nobody waits for all that one of them has asked for. */
+  /** Tasks wait in one queue for each value of `of`, and the queues take turns. So a long queue doesn't hold up the others. */
   readonly of: string;
-  /** Aborted when nobody wants it any more: it is `stopped` then, and its thread is for others. */
+  /** Aborted when the task's result is no longer needed. The task ends as `stopped`, and others get its thread. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What came of a task. `failed`: by a fault of the engine or its thread. */
+/** How a task ended. `failed`: by a fault of the engine or its thread. */
 export type End =
   | Exclude<Said, { readonly kind: 'begun' | 'operation' }>
   | { readonly kind: 'out-of-time' | 'out-of-memory' | 'busy'; readonly workedMs: number }
@@ -40,12 +40,12 @@ export type End =
 
 type Task = Job['task'];
 
-/** What is used of it here: the types of Node.js have it not. */
+/** The part of WebAssembly's API that is used here. The types of Node.js lack it. */
 declare const WebAssembly: { readonly Module: new (bytes: Uint8Array) => object };
 
 let compiled: object | undefined;
 
-/** The engine's code, once for all threads: made as it is first called, so that this takes 3 ms. */
+/** The engine's compiled module, shared by all threads. It is compiled at the first call, which takes 3 ms. */
 function engineCode(): object {
   const file = import.meta.resolve('@jitl/quickjs-wasmfile-release-sync/wasm');
   compiled ??= new WebAssembly.Module(readFileSync(new URL(file)));
@@ -55,19 +55,19 @@ function engineCode(): object {
 const BUSY: End = { kind: 'busy', workedMs: 0 };
 const stopped = (error: unknown): End => ({ kind: 'stopped', error, workedMs: 0 });
 
-/** Who waits for a thread. */
+/** A task that waits for a thread. */
 interface Waiting {
   readonly take: (thread: Thread | End) => void;
 }
 
-/** Threads with engines. Each does one task at a time; tasks beyond that wait. */
+/** Threads with engines. Each thread executes one task at a time. Tasks wait while all threads are busy. */
 export class ThreadPool {
   readonly #options: PoolOptions;
   readonly #idle: Thread[] = [];
   readonly #busy = new Set<Thread>();
-  /** Threads that there are, those included that are on their way out. */
+  /** The number of threads, including those that are terminating. */
   #threads = 0;
-  /** Who waits, by whose turn it is; whose is next, is first. */
+  /** The waiting tasks, by {@link Turn.of}. The queue whose turn is next comes first. */
   readonly #waiting = new Map<string, Set<Waiting>>();
   #isClosed = false;
 
@@ -75,7 +75,7 @@ export class ThreadPool {
     this.#options = options;
   }
 
-  /** Whatever comes of it is an end. */
+  /** Executes a task. It never rejects: any failure is an end, too. */
   async perform(task: Task, { of, signal }: Turn, host?: ScriptHost): Promise<End> {
     const thread = await this.#take(of, signal);
     if (!(thread instanceof Thread)) return thread;
@@ -91,7 +91,7 @@ export class ThreadPool {
     }
   }
 
-  /** Refuses what waits and what comes. What runs goes on. */
+  /** Refuses waiting and new tasks. Running tasks continue. */
   refuse(): void {
     this.#isClosed = true;
     for (let next = this.#next(); next !== undefined; next = this.#next()) next.take(BUSY);
@@ -126,7 +126,7 @@ export class ThreadPool {
     }
   }
 
-  /** @returns false where too many wait, this one's among them */
+  /** @returns false if too many tasks wait, and at least one of them is in the same queue */
   #wait(of: string, waiting: Waiting): boolean {
     const own = this.#waiting.get(of);
     if (own === undefined) {
@@ -145,7 +145,7 @@ export class ThreadPool {
     if (own?.size === 0) this.#waiting.delete(of);
   }
 
-  /** Takes out who is next. */
+  /** Removes the next waiting task, and moves its queue to the end. */
   #next(): Waiting | undefined {
     for (const [of, own] of this.#waiting) {
       const [next] = own;
@@ -164,7 +164,7 @@ export class ThreadPool {
     );
   }
 
-  /** At once, and not when whoever waits for it comes to it: all that are busy are ended with the pool. */
+  /** Counts a thread as busy at once, before the task that waits for it resumes: {@link close} terminates all busy threads. */
   #use(thread: Thread): Thread {
     this.#busy.add(thread);
     return thread;
@@ -172,7 +172,7 @@ export class ThreadPool {
 
   async #release(thread: Thread): Promise<void> {
     if (thread.isEnding) {
-      // Not beside the next one: so many threads, and no more.
+      // The next thread is started after this one has ended, so that there are never more threads than configured.
       await thread.end();
       this.#busy.delete(thread);
       this.#threads--;
@@ -199,7 +199,7 @@ class Thread {
 
   constructor(options: ThreadOptions) {
     this.#worker = new Worker(new URL('./script-thread.ts', import.meta.url), {
-      // Nothing of the store's options and secrets, which its environment may hold.
+      // The thread gets none of the store's options and secrets, which the environment may contain.
       workerData: options,
       env: {},
       argv: [],
@@ -216,7 +216,7 @@ class Thread {
     this.#worker.on('exit', () => this.stop({ kind: 'failed', message: 'the thread ended', workedMs: 0 }));
   }
 
-  /** Whether it can't be used any more. */
+  /** True if the thread can't be used any more. */
   get isEnding(): boolean {
     return this.#ended !== undefined;
   }
@@ -243,7 +243,7 @@ class Thread {
       if (end.kind === 'busy') return end;
       const workedMs = startedAt === undefined ? 0 : performance.now() - startedAt - task.operatedMs;
       if ('workedMs' in end) return { ...end, workedMs };
-      // The thread measures more exactly, without its waits. But it is not believed that it has worked longer than it had.
+      // The thread measures more exactly, without its waits. But it is not trusted: it can't have worked longer than measured here.
       const bounded = <Outcome extends { readonly workedMs: number }>(outcome: Outcome): Outcome => ({
         ...outcome,
         workedMs: Math.min(outcome.workedMs, workedMs),
@@ -261,7 +261,7 @@ class Thread {
     this.#worker.postMessage(message);
   }
 
-  /** Ends the thread, whatever it is at; its task, if there is one, has come to this end. */
+  /** Terminates the thread at once. Its task, if there is one, gets this end. */
   stop(end: End = { kind: 'failed', message: 'the engine is broken', workedMs: 0 }): void {
     void this.end();
     this.#task?.finish(end);
@@ -272,23 +272,23 @@ class Thread {
     await this.#ended;
   }
 
-  /** Holds no process open until it is used again, and ends if that takes long. */
+  /** Lets the process exit while the thread is idle, and terminates the thread if it is idle for long. */
   idle(): void {
     this.#worker.unref();
     this.#idleTimer = setTimeout(() => void this.end(), IDLE_MS).unref();
   }
 }
 
-/** What a task wants of the thread that it is done on. */
+/** What a task needs of the thread that executes it. */
 interface TaskThread {
-  /** Told once, when the task's time begins. */
+  /** Called once, when the task's time begins. */
   begun(): void;
   answer(answer: ScriptAnswer): void;
-  /** Ends the thread, as it has said what it should not. */
+  /** Terminates the thread, because it has sent an invalid message. */
   stop(): void;
 }
 
-/** What a thread is at, as the store sees it: operations are carried out one at a time, and it has one end. */
+/** A thread's current task, on the store's side. Its operations are executed one at a time, and it ends once. */
 class RunningTask {
   readonly end: Promise<End>;
   readonly #task: Task;
@@ -298,7 +298,7 @@ class RunningTask {
   #hasBegun = false;
   #operations = 0;
   #isOperating = false;
-  /** Milliseconds that the host has worked for it. */
+  /** How long the host has worked on the task's operations, in milliseconds. */
   operatedMs = 0;
   #finished: End | undefined;
 
@@ -325,7 +325,7 @@ class RunningTask {
   finish(end: End): void {
     if (this.#finished !== undefined) return;
     this.#finished = end;
-    // Nobody may take it for over as long as something is done for it.
+    // The end is reported only after the running operation is done: then the host does nothing for the task any more.
     if (!this.#isOperating) this.#resolve(end);
   }
 
