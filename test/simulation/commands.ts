@@ -23,43 +23,43 @@ export type ItemCommand =
     }
   | { readonly kind: 'delete'; readonly container: string; readonly item: string; readonly ifMatch?: string };
 
-/** One thing that a script asks for. What it writes may be in another partition than its own, which is refused. */
+/** One operation of a script. It may write to another partition than the script's own, which is refused. */
 export type ScriptStep =
   | { readonly kind: 'create' | 'upsert'; readonly document: Document }
-  /** By a document of another id it becomes another item. */
+  /** If the document has another id, the item becomes another item. */
   | (OfItem & { readonly kind: 'replace'; readonly document: Document; readonly guard?: ScriptGuard })
   | (OfItem & { readonly kind: 'delete'; readonly guard?: ScriptGuard })
   | (OfItem & { readonly kind: 'read' })
   | { readonly kind: 'list'; readonly pageSize: number }
-  /** Of all items whose `v` is at least so much. */
+  /** Finds all items whose `v` is at least `least`. */
   | { readonly kind: 'query'; readonly least: number; readonly pageSize: number };
 
 interface OfItem {
   readonly item: string;
-  /** By the `_self` that the item has when the script is called, if it is there then. */
+  /** True to name the item by the `_self` that it has when the script is called, if it exists then. */
   readonly bySelf: boolean;
 }
 
-/** The etag that it gives with a write: what it was last shown of the item, if anything, or one that the item never had. */
+/** The etag that a script gives with a write: the item's etag that it was last shown, if any, or one that the item never had. */
 export type ScriptGuard = 'shown' | 'unknown';
 
-/** What a step came to: a status of failure, or the `v` of what it found, sorted. */
+/** The result of a step: the status of a failure, or the `v` of each item it found, sorted. */
 export type Told = number | readonly unknown[];
 
-/** What somebody wants held, before it is known what that comes to. */
+/** The scope of a requested hold, before it is resolved to lives. */
 export type WantedScope =
   | { readonly kind: 'container' }
   | { readonly kind: 'partition-key'; readonly partition: string }
   | { readonly kind: 'items'; readonly items: readonly string[] }
-  /** All visible items whose `v` is at least so much. */
+  /** All visible items whose `v` is at least the given value. */
   | {
       readonly kind: 'query';
       readonly least: number;
-      /** Where something else went on beside it: the lives that it had found before that. */
+      /** If another command ran concurrently: the lives that the hold had found before that command. */
       readonly found?: readonly string[];
     };
 
-/** What is asked for those who answer for the data. Of a container that is gone as well, but for recoveries. */
+/** A command about retention or erasure. Except for recoveries, it may also be about a deleted container. */
 export type RetentionCommand =
   | {
       readonly kind: 'place-hold';
@@ -75,28 +75,28 @@ export type RetentionCommand =
   | { readonly kind: 'recover'; readonly container: string; readonly item: string; readonly life?: number }
   | { readonly kind: 'recover-policy'; readonly container: string; readonly version: number };
 
-/** A stored procedure is called. Its writes are recorded together, or none. */
+/** A call of a stored procedure. All its writes are recorded together, or none. */
 export interface ScriptCommand {
   readonly kind: 'script';
   readonly container: string;
   readonly partition: string;
   readonly steps: readonly ScriptStep[];
-  /** It ends in an error when all is done. */
+  /** True if the script throws an error after its last step. */
   readonly fails: boolean;
-  /** Where something else went on beside it: what it had found before that. */
+  /** If another command ran concurrently: the items that the script had found before that command. */
   readonly earlier?: EarlierItems;
 }
 
-/** One thing that a client or operator asks for. Plain data, so that a run can be told and repeated. */
+/** One request of a client or operator. It is plain data, so that a run can be printed and repeated. */
 export type Command =
   | ItemCommand
   | RetentionCommand
-  /** All of its steps or none; they are about items of one partition of the container. */
+  /** Executes all of its steps or none. They concern items of one partition of the container. */
   | { readonly kind: 'batch'; readonly container: string; readonly steps: readonly ItemCommand[] }
   | ScriptCommand
   | { readonly kind: 'delete-partition'; readonly container: string; readonly partition: string }
   | { readonly kind: 'policy'; readonly container: string; readonly policy: Policy }
-  /** Through the management call: at an instant to come, or past the brake. */
+  /** A TTL change through the management API: scheduled for a future instant, or overriding the brake. */
   | {
       readonly kind: 'policy-from';
       readonly container: string;
@@ -111,44 +111,44 @@ export type Command =
       readonly kind: 'create-container';
       readonly container: string;
       readonly policy: Policy;
-      /** It keeps what its items have at the clear paths in clear. */
+      /** True if the container keeps its items' values at the clear paths in clear. */
       readonly clear?: boolean;
     }
   | { readonly kind: 'delete-container'; readonly container: string }
   | StoreCommand;
 
-/** What an operator asks of the whole store. It changes nothing that a client sees. */
+/** An operator's command on the whole store. It changes nothing that a client sees. */
 export type StoreCommand =
   | { readonly kind: 'purge' }
   | { readonly kind: 'rebuild' }
   | { readonly kind: 'backup'; readonly keptSeconds: number };
 
-/** What came of a command: `ok` with the etag it made, or the code of the refusal. */
+/** The outcome of a command: `ok` with the etag that it created, or the code of the refusal. */
 export interface Outcome {
   readonly code: string;
   readonly etag?: string;
-  /** Of a batch or a script: what each write made; absent for a delete. */
+  /** For a batch or a script: the etag that each write created; undefined for a delete. */
   readonly etags?: readonly (string | undefined)[];
-  /** Of a script: what it heard of each step. */
+  /** For a script: the result of each step. */
   readonly told?: readonly Told[];
-  /** Of a script: what its writes are to be on record as coming of. */
+  /** For a script: the cause that its writes must be recorded with. */
   readonly cause?: string;
   readonly rid?: string;
   readonly created?: boolean;
-  /** Of a recovery by policy: the etags of the lives that it began, by item. */
+  /** For a recovery by policy: the etags of the lives that it began, by item. */
   readonly recovered?: Readonly<Record<string, string>>;
-  /** Of a hold: how many lives it came too late for. */
+  /** For a hold: how many lives it came too late for. */
   readonly tooLateFor?: number;
-  /** Of a reading: what was read. */
+  /** For a read: the JSON that was read. */
   readonly json?: string;
-  /** When it took effect, for what may be put off to an instant that nobody was answered for. */
+  /** When the command took effect, if it may be postponed to an instant for which the store has not answered any request. */
   readonly atMs?: number;
-  /** Of a TTL change: the container's newest policy after it. */
+  /** For a TTL change: the version of the container's newest policy afterwards. */
   readonly policyVersion?: number;
   readonly backup?: TakenBackup;
 }
 
-/** An item's name in the model, `partition/id`, taken apart. */
+/** Splits an item's name in the model, `partition/id`. */
 export function nameOf(item: string): {
   readonly id: string;
   readonly partition: string;
@@ -159,12 +159,12 @@ export function nameOf(item: string): {
   return { id: item.slice(slash + 1), partition, partitionKey: JSON.stringify([partition]) };
 }
 
-/** True for what concerns no container by its name. */
+/** True for commands that name no container. */
 export function isStoreCommand(command: Command): command is StoreCommand {
   return command.kind === 'purge' || command.kind === 'rebuild' || command.kind === 'backup';
 }
 
-/** True for what concerns keeping and erasing; a fault in the midst of it is answered by asking again. */
+/** True for commands about retention and erasure. After a fault during such a command, it is given again. */
 export function isRetentionCommand(command: Command): command is RetentionCommand {
   return RETENTION_KINDS.has(command.kind);
 }

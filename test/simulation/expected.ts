@@ -38,12 +38,12 @@ import { planOf, type ScriptPlan, standingItems } from './script-plan.ts';
 /** The name under which containers have a unique key, at `/u`. */
 export const WITH_UNIQUE_KEY = 'c2';
 
-/** The container that has a name now. */
+/** The existing container with a name. */
 export function liveContainer(model: Model, name: string): ModelContainer | undefined {
   return model.containers.findLast((container) => container.name === name && container.deletedAtMs === null);
 }
 
-/** The container that a command is about: content may be kept for longer than its container is there. */
+/** The container that a command is about. For most retention commands it may be a deleted one, since its content may still be kept. */
 function containerFor(
   model: Model,
   command: Extract<Command, { readonly container: string }>,
@@ -53,18 +53,18 @@ function containerFor(
   return model.containers.findLast(({ name }) => name === command.container);
 }
 
-/** Those that write anew, so that their container must be there. */
+/** Commands that write items, so their container must exist. */
 const RECOVERIES: ReadonlySet<string> = new Set<RetentionCommand['kind']>(['recover', 'recover-policy']);
 
 /**
- * What a command must come to at an instant, by the semantics alone. When that is what `actual` says, the model is
- * changed by it; otherwise the expected code is returned and the model is as it was.
+ * Compares the outcome of a command at an instant with the one that the semantics require. If they agree, the command is
+ * applied to the model. Otherwise the expected code is returned, and the model is not changed.
  */
 export function expectOutcome(model: Model, command: Command, nowMs: number, actual: Outcome): string | undefined {
   let atMs = nowMs;
   const expected = codeOf(model, command, nowMs);
   if (expected !== actual.code) {
-    // A change that was put off by a millisecond is judged by what is there then.
+    // A change that was postponed by a millisecond is judged by the state at that instant.
     if (!POSTPONED.has(command.kind) || codeOf(model, command, ++atMs) !== actual.code) return expected;
   }
   if (actual.code !== 'ok') return undefined;
@@ -80,7 +80,7 @@ function scriptPlan(model: Model, command: ScriptCommand, nowMs: number): Script
   return planOf(liveContainer(model, command.container)!, command, nowMs);
 }
 
-/** The codes with which a command may be answered that is to change nothing. */
+/** The codes with which a command that must change nothing may be answered. */
 export function expectRefusal(model: Model, command: RetentionCommand, nowMs: number): string[] {
   const code = codeOf(model, command, nowMs);
   const isThere =
@@ -181,7 +181,7 @@ function codeOfPolicy(
   if (scheduledPolicy(container, nowMs) !== undefined) return 'ttl-change-scheduled';
   const { brake } = container;
   if (brake === null || (command.kind === 'policy-from' && command.confirmed)) return 'ok';
-  // What is there when it takes effect by the policies that there are, and what of that it would make expire.
+  // Counts the items that are visible when the policy takes effect, judged by the existing policies, and those that it would expire.
   const started = container.policies.filter(({ atMs }) => atMs < fromMs);
   const proposed = { policies: [...started, { atMs: fromMs, policy }] };
   let [items, of] = [0, 0];
@@ -189,7 +189,7 @@ function codeOfPolicy(
     const life = lifeAt(container, item, nowMs);
     if (life === undefined) continue;
     const ending = endingAt(container, life, nowMs);
-    // What would end just when it takes effect is its to keep or to take.
+    // An item that would expire at the very instant when the policy takes effect is judged by the new policy.
     const isThere = ending === undefined || (ending.kind === 'expired' && ending.atMs === fromMs);
     const write = life.writes.at(-1)!;
     if (!isThere || runOut(container, write, fromMs - 1) !== undefined) continue;
@@ -200,7 +200,7 @@ function codeOfPolicy(
   return items > maxItems || (of > 0 && items / of > maxShare) ? 'ttl-change-braked' : 'ok';
 }
 
-/** The newest policy but for one that waits for its time. */
+/** The newest policy, except for one that is scheduled for a future instant. */
 function currentPolicy(container: ModelContainer, nowMs: number): ModelPolicy {
   return container.policies.findLast(({ atMs, scheduled }) => atMs <= nowMs || !scheduled)!;
 }
@@ -260,7 +260,7 @@ function codeOfReading(life: ModelLife | undefined): string {
   return life.erased === 'yes' ? 'content-erased' : 'ok';
 }
 
-/** The life of an item that a command means: one that is over, the last such where it does not say which. */
+/** The ended life of an item that a command means. If the command names no life, it is the last one that has ended. */
 function endedLife(
   container: ModelContainer,
   { item, life }: { readonly item: string; readonly life?: number },
@@ -272,7 +272,7 @@ function endedLife(
   return life === undefined ? over.findLast((one) => one !== undefined) : over[life];
 }
 
-/** The same of one whose content is to be shown: where it is not said which, it is the last that has content. */
+/** The same for a command that reads content. If the command names no life, it is the last ended one whose content is not erased. */
 function readLife(
   container: ModelContainer,
   command: { readonly item: string; readonly life?: number },
@@ -284,7 +284,7 @@ function readLife(
   return lives.findLast((life) => life.erased !== 'yes' && endingAt(container, life, nowMs) !== undefined) ?? last;
 }
 
-/** What a hold covers, once and for all. */
+/** Resolves the scope of a hold. For a query, it is fixed to the lives that match at this instant. */
 function resolved(container: ModelContainer, scope: WantedScope, nowMs: number): ModelScope {
   if (scope.kind === 'items') return { kind: 'items', items: [...new Set(scope.items)].toSorted() };
   if (scope.kind !== 'query') return scope;
@@ -298,8 +298,8 @@ function resolved(container: ModelContainer, scope: WantedScope, nowMs: number):
 }
 
 /**
- * The same command, decided after something else by what it had found before. A hold comes too late for some of that; a script
- * may have found it in any of its steps up to one.
+ * Variants of a command that takes effect after a concurrent one, but had read the items before that. For a hold, some of
+ * the items may be erased by then. For a script, any number of its first steps may have read them.
  */
 export function withFound(model: Model, command: Command, nowMs: number): Command[] {
   const container = 'container' in command ? liveContainer(model, command.container) : undefined;
@@ -315,7 +315,7 @@ export function withFound(model: Model, command: Command, nowMs: number): Comman
 
 const sameScope = (left: ModelScope, right: ModelScope): boolean => JSON.stringify(left) === JSON.stringify(right);
 
-/** How many lives a hold comes too late for. */
+/** How many lives that a hold covers are erased already. */
 export function tooLateFor(container: ModelContainer, holdId: string): number {
   const { scope } = container.holds.find(({ id }) => id === holdId)!;
   let count = 0;
@@ -327,7 +327,7 @@ export function tooLateFor(container: ModelContainer, holdId: string): number {
   return count;
 }
 
-/** True when the container has a unique key and another visible item of the partition has the document's value. */
+/** True if the container has a unique key, and another visible item of the partition has the document's value. */
 function isTaken(
   container: ModelContainer,
   item: string,
@@ -342,7 +342,7 @@ function isTaken(
   });
 }
 
-/** Lives that the start of one policy took, and that can be brought back, by item. */
+/** By item, the lives that expired by the start of a policy and that can be recovered. */
 function takenBy(container: ModelContainer, version: number, nowMs: number): Map<string, number> {
   const found = new Map<string, number>();
   for (const [item, lives] of container.items) {
@@ -358,7 +358,7 @@ function takenBy(container: ModelContainer, version: number, nowMs: number): Map
   return found;
 }
 
-/** The document that stands after a write or patch. */
+/** The document after a write or patch. */
 export function documentAfter(
   model: Model,
   command: Extract<ItemCommand, { kind: 'write' | 'patch' }>,
@@ -394,7 +394,7 @@ function apply(model: Model, command: Command, nowMs: number, outcome: Outcome):
     case 'policy':
     case 'policy-from': {
       const { policy } = command;
-      // One that was put off may be a change only since the policy that it found by then.
+      // The current policy may have changed while the command was postponed, so the command is compared with the policy at that instant.
       const isNew = outcome.policyVersion !== undefined && outcome.policyVersion > container.policyVersions;
       if (currentPolicy(container, isNew ? atMs : nowMs).policy === policy) return;
       const scheduled = command.kind === 'policy-from' && command.fromMs > nowMs;
@@ -476,7 +476,7 @@ function apply(model: Model, command: Command, nowMs: number, outcome: Outcome):
   }
 }
 
-/** Writes an item, or deletes it where nothing is given. */
+/** Writes an item, or deletes it if no document is given. */
 function applyWrite(
   container: ModelContainer,
   item: string,
@@ -503,17 +503,17 @@ function bringBack(lives: ModelLife[], from: number, atMs: number, etag: string)
 }
 
 /**
- * The models that may be right after commands of which some were acknowledged and the outcome of the others is unknown:
- * any of those may have happened, in any order.
+ * The models that are possible after commands of which some were acknowledged, and the outcome of the others is unknown. Any
+ * of the others may have taken effect, in any order.
  */
 export function alternatives(
   model: Model,
   commands: readonly Command[],
   acknowledged: readonly Command[],
   nowMs: number,
-  /** When the store went on: an erasure that was cut short is carried out then. */
+  /** When the store continued. An interrupted erasure is carried out then. */
   resumedAtMs = nowMs,
-  /** Lives whose keys were gone when it went on, by their names: what is gone is kept by nothing. */
+  /** The names of lives whose keys were destroyed when the store continued. Nothing can keep these. */
   goneByThen: ReadonlySet<string> = new Set(),
 ): Model[] {
   const purges = commands.some((command) => command.kind === 'purge');
@@ -521,24 +521,24 @@ export function alternatives(
   const changes = (command: Command) => !isStoreCommand(command);
   for (const order of orders(commands.filter(changes))) {
     if (!acknowledged.filter(changes).every((command) => order.includes(command))) continue;
-    // A change of a container is put off by a millisecond when somebody was answered for this one.
+    // A change of a container is postponed by a millisecond if a request was answered for the current one.
     const instants = order.some(({ kind }) => POSTPONED.has(kind)) ? [nowMs, nowMs + 1] : [nowMs];
     if (order.some(({ kind }) => kind === 'erase') && !instants.includes(resumedAtMs)) instants.push(resumedAtMs);
     for (const atMs of instants) {
       const changed = structuredClone(model);
-      // A purge beside them may have met what there was before any of them, too.
+      // A concurrent purge may also have seen the state before all of these commands.
       const erased = purges ? erasable(changed, nowMs) : [];
       for (const command of order) {
-        // Of a floor that had not passed when it was requested it may be free when it is carried out; and what is put off
-        // may find a policy in force that was scheduled before.
+        // A floor that prevented an erasure when it was requested may have passed when it is carried out. A postponed change may
+        // find a policy in force that was only scheduled before.
         const decidedAtMs = command.kind === 'erase' ? [atMs] : POSTPONED.has(command.kind) ? [nowMs, atMs] : [nowMs];
         if (command.kind === 'erase' && atMs === resumedAtMs) markGone(changed, goneByThen);
         if (decidedAtMs.some((ms) => codeOf(changed, command, ms) === 'ok')) {
           const kept = command.kind === 'erase' && !acknowledged.includes(command) ? keptLives(changed, command) : [];
-          // One that was put off may be a change only by then.
+          // A postponed command may change something only at the later instant.
           const put = atMs > nowMs ? { policyVersion: Number.POSITIVE_INFINITY } : {};
           apply(changed, command, nowMs, { code: 'ok', atMs, ...put });
-          // Of a life that had ended before, nothing but its content tells whether the request came to be.
+          // For a life that had ended before, only its content shows whether the erasure was recorded.
           for (const life of kept) if (life.erasedAtMs === null) life.erased = 'maybe';
         }
         if (purges) erased.push(...erasable(changed, nowMs));
@@ -557,12 +557,12 @@ function markGone(model: Model, names: ReadonlySet<string>): void {
   }
 }
 
-/** The lives that an erasure is about whose content is there. */
+/** The lives that an erasure is about and whose content is not erased yet. */
 function keptLives(model: Model, command: Extract<Command, { readonly kind: 'erase' }>): ModelLife[] {
   return (containerFor(model, command)?.items.get(command.item) ?? []).filter(({ erased }) => erased !== 'yes');
 }
 
-/** Changes of a container that are decided a millisecond later when somebody was answered for this one. */
+/** Changes of a container that are postponed by a millisecond if a request was answered for the current one. */
 const POSTPONED: ReadonlySet<string> = new Set<Command['kind']>([
   'policy',
   'policy-from',

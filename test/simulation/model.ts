@@ -1,6 +1,6 @@
 /**
- * What the store must do, said once more and as plainly as possible: lists of all writes and all policies, searched
- * from end to end. Nothing of the store's own rules is imported here.
+ * A second, independent definition of what the store must do, as simple as possible: lists of all writes and all policies,
+ * which are searched from end to end. It imports none of the store's own rules.
  */
 
 /** A container's `defaultTtl`: null is off. */
@@ -13,7 +13,7 @@ export interface PolicyFact {
 
 export interface ModelPolicy extends PolicyFact {
   readonly version: number;
-  /** It was asked for ahead of its time. */
+  /** True if the policy was requested before the instant at which it begins. */
   readonly scheduled: boolean;
 }
 
@@ -21,24 +21,24 @@ export interface WriteFact {
   readonly atMs: number;
   readonly document: Readonly<Record<string, unknown>>;
   readonly etag: string;
-  /** What it is on record as coming of, other than a request: empty where that is a script, and its event is not known. */
+  /** The recorded cause of the write, if it was not a request. Empty for a script whose event is not known. */
   readonly cause?: string;
 }
 
 export interface ModelLife {
   readonly writes: WriteFact[];
-  /** The life whose content it began with, if it is one that was brought back. */
+  /** For a life that began with a recovery: the number of the life whose content was recovered. */
   readonly recoveredFrom: number | null;
   deletedAtMs: number | null;
-  /** As of a write, of the delete. */
+  /** The recorded cause of the delete; see {@link WriteFact.cause}. */
   deleteCause?: string;
-  /** When an erasure on request ended it, if it was visible until then. */
+  /** When an erasure on request ended the life, if it was visible until then. */
   erasedAtMs: number | null;
   /** Whether the content is gone. `maybe` after a purge whose outcome is unknown. */
   erased: 'no' | 'maybe' | 'yes';
 }
 
-/** What a hold covers; items as in {@link ModelContainer.items}, a life as `item number`. */
+/** The scope of a hold. Items are named as in {@link ModelContainer.items}, and a life as `item number`. */
 export type ModelScope =
   | { readonly kind: 'container' }
   | { readonly kind: 'partition-key'; readonly partition: string }
@@ -49,7 +49,7 @@ export interface ModelHold {
   readonly id: string;
   readonly scope: ModelScope;
   released: boolean;
-  /** A restore has put it on record again: who had placed it, and why, is lost. */
+  /** True if a restore has recorded the hold again. Who placed it, and why, is lost. */
   readonly restored?: true;
 }
 
@@ -63,21 +63,21 @@ export interface ModelContainer {
   readonly name: string;
   readonly rid: string;
   readonly createdAtMs: number;
-  /** In order of time. One that waits for its time may be the last. */
+  /** In the order in which they begin. The last may be scheduled for a future instant. */
   readonly policies: ModelPolicy[];
-  /** How many there ever were, withdrawn ones too. */
+  /** The number of all policies so far, including withdrawn ones. */
   policyVersions: number;
   brake: ModelBrake | null;
   readonly holds: ModelHold[];
   floorSeconds: number;
   windowSeconds: number;
-  /** No two visible items of a partition have the same `u`. */
+  /** True if no two visible items of a partition may have the same `u`. */
   readonly hasUniqueKey: boolean;
-  /** The store keeps what its items have at the clear paths in clear, for queries. */
+  /** True if the store keeps the items' values at the clear paths in clear, for queries. */
   readonly hasClearPaths: boolean;
   graceSeconds: number;
   deletedAtMs: number | null;
-  /** By `partition key / id`; each with its lives, oldest first. */
+  /** The lives of each item, oldest first, by `partition key / id`. */
   readonly items: Map<string, ModelLife[]>;
 }
 
@@ -88,7 +88,7 @@ export interface Model {
 export interface Ending {
   readonly kind: 'expired' | 'deleted' | 'container-deleted' | 'erasure';
   readonly atMs: number;
-  /** The policy's start made it expire, not its own countdown. */
+  /** True if the start of a policy made the item expire, and not its countdown. */
   readonly byPolicyStart: boolean;
 }
 
@@ -132,7 +132,7 @@ export function isValidTtl(ttl: unknown): ttl is number {
   return typeof ttl === 'number' && Number.isInteger(ttl) && (ttl === -1 || (ttl >= 1 && ttl <= 2_147_483_647));
 }
 
-/** What a document has of the unique key, as text; nothing counts as null. */
+/** A document's value of the unique key, as text. A missing value counts as null. */
 export function uniqueValue(document: Readonly<Record<string, unknown>>): string {
   return JSON.stringify(document['u'] ?? null);
 }
@@ -151,8 +151,8 @@ function runOutAt(container: { readonly policies: readonly PolicyFact[] }, write
 }
 
 /**
- * The first instant up to `nowMs` at which a write had run out. Nothing changes but when a policy begins or a
- * countdown under one of the policies ends, so these are the only instants to look at.
+ * The first instant up to `nowMs` at which a write had run out. That can only be when a policy begins, or when a countdown
+ * under one of the policies ends, so only these instants are checked.
  */
 export function runOut(
   container: { readonly policies: readonly PolicyFact[] },
@@ -172,7 +172,7 @@ export function runOut(
   return { kind: 'expired', atMs: first, byPolicyStart: (seconds + left) * 1000 < first };
 }
 
-/** How a life had ended by an instant, knowing what was on record then; undefined while it is visible. */
+/** How a life had ended by an instant, judged by what was recorded then; undefined if it was still visible. */
 export function endingAt(container: ModelContainer, life: ModelLife, atMs: number): Ending | undefined {
   const write = life.writes.findLast((candidate) => candidate.atMs <= atMs)!;
   const endings: Ending[] = [];
@@ -192,12 +192,12 @@ export function endingAt(container: ModelContainer, life: ModelLife, atMs: numbe
   return endings.toSorted((left, right) => left.atMs - right.atMs || rank[left.kind] - rank[right.kind])[0];
 }
 
-/** The life that an item had last begun by an instant. */
+/** The latest life of an item that had begun by an instant. */
 export function lifeAt(container: ModelContainer, item: string, atMs: number): ModelLife | undefined {
   return container.items.get(item)?.findLast((life) => life.writes[0]!.atMs <= atMs);
 }
 
-/** The life of an item that everybody sees at an instant. */
+/** The life of an item that is visible at an instant. */
 export function visibleLife(container: ModelContainer, item: string, atMs: number): ModelLife | undefined {
   const life = lifeAt(container, item, atMs);
   return life !== undefined && endingAt(container, life, atMs) === undefined ? life : undefined;
@@ -210,14 +210,14 @@ export function deadline(container: ModelContainer, life: ModelLife, nowMs: numb
   return left === undefined ? undefined : (Math.floor(write.atMs / 1000) + left) * 1000;
 }
 
-/** True while a life that has ended may still be brought back by what its container promises: nothing erases it then. */
+/** True while the container guarantees that an ended life can still be recovered. Nothing erases the life until then. */
 export function isInGrace(container: ModelContainer, ending: Ending, nowMs: number): boolean {
   if (container.deletedAtMs !== null && container.deletedAtMs <= nowMs) return false;
   const seconds = Math.max(container.windowSeconds, ending.byPolicyStart ? container.graceSeconds : 0);
   return ending.atMs + seconds * 1000 > nowMs;
 }
 
-/** True when a hold or the floor keeps the content of a life, whoever wants it erased. */
+/** True if a hold or the floor protects the content of a life from any erasure. */
 export function isKept(container: ModelContainer, item: string, number: number, nowMs: number): boolean {
   const lastWriteMs = Math.floor(container.items.get(item)![number]!.writes.at(-1)!.atMs / 1000) * 1000;
   if (lastWriteMs + container.floorSeconds * 1000 > nowMs) return true;
@@ -237,7 +237,7 @@ export function isCovered(scope: ModelScope, item: string, number: number): bool
   }
 }
 
-/** True when a purge at that instant erases a life: it has ended, and nothing keeps it. */
+/** True if a purge at that instant erases a life: it has ended, and nothing keeps it. */
 export function isErasable(container: ModelContainer, item: string, number: number, nowMs: number): boolean {
   const ending = endingAt(container, container.items.get(item)![number]!, nowMs);
   return ending !== undefined && !isInGrace(container, ending, nowMs) && !isKept(container, item, number, nowMs);
@@ -252,7 +252,7 @@ export function erasable(model: Model, nowMs: number): ModelLife[] {
   );
 }
 
-/** What a purge that got through has erased. */
+/** Marks the lives that a completed purge has erased. */
 export function applyPurge(model: Model, nowMs: number): void {
   for (const life of erasable(model, nowMs)) life.erased = 'yes';
 }
@@ -272,13 +272,13 @@ export function lifeName({ rid }: ModelContainer, item: string, number: number, 
   return `${rid} ${item} ${number} ${atMs} ${String(document['v'])}`;
 }
 
-/** What a store shows that goes on from a backup: as it was then, but for what was erased since, which stays gone. */
+/** Applies a restore to the model of the backup. Lives that were erased since the backup stay erased. */
 export function applyRestore(model: Model, erasedSince: ReadonlySet<string>, nowMs: number): void {
   for (const container of model.containers) {
     for (const [item, lives] of container.items) {
       for (const [number, life] of lives.entries()) {
         if (!erasedSince.has(lifeName(container, item, number, life))) continue;
-        // Its end was lost with what came after the backup; what is known is that it has ended.
+        // The event that ended the life came after the backup, and is lost. It is only known that the life has ended.
         if (endingAt(container, life, nowMs) === undefined) life.deletedAtMs = nowMs;
         life.erased = 'yes';
       }

@@ -4,9 +4,9 @@ import type { ReadModelStore } from '@epitaph/projections/read-model-store.ts';
 import type { SqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import type { Random } from './random.ts';
 
-/** Turns of the event loop in which nobody came to wait, after which everybody does. */
+/** After so many turns of the event loop without a new waiting step, all works are considered to be waiting. */
 const CALM_TURNS = 4;
-/** At so many of its first steps the work that is at it becomes the last. */
+/** At so many of the first {@link CHANGED_STEPS} steps, the running work is moved to the end of the order. */
 const CHANGES = 3;
 const CHANGED_STEPS = 30;
 
@@ -16,9 +16,9 @@ interface Waiting {
 }
 
 /**
- * Lets several works go on by one step at a time, in an order that a seed says. Mostly it is the same work's turn for as long as
- * it has steps, and only at a few places another's: nearly all that goes wrong by order does so by few changes of it, which a
- * choice at each step hits less often.
+ * Executes several works step by step, in an order that is derived from a seed. Mostly the same work continues as long as
+ * it has steps, and only at a few steps another one does. Nearly all concurrency bugs need only a few such changes, and a
+ * random choice at each step would find them less often.
  */
 export class Order {
   readonly #random: Random;
@@ -35,7 +35,7 @@ export class Order {
     this.#changes = new Set(Array.from({ length: CHANGES }, () => random.int(1, CHANGED_STEPS)));
   }
 
-  /** The same work, but it waits for its turn before it begins, and before anybody sees what came of it. */
+  /** Wraps a work so that it waits for its turn before it begins, and again before its result is returned. */
   stepwise<Args extends readonly unknown[], Result>(work: (...args: Args) => Promise<Result>, name?: string) {
     return async (...args: Args): Promise<Result> => {
       await this.#turnOf(name);
@@ -47,7 +47,7 @@ export class Order {
     };
   }
 
-  /** Has what changes log, vault and read models take its turns. */
+  /** Makes the operations that change the log, the vault and the read models wait for their turns. */
   rule({ log, vault, readModels }: SqliteStorage): void {
     log.append = this.stepwise(log.append.bind(log));
     log.truncateStream = this.stepwise(log.truncateStream.bind(log));
@@ -68,7 +68,7 @@ export class Order {
     readModels.swapTo = this.stepwise(readModels.swapTo.bind(readModels));
   }
 
-  /** Resolves when all works have ended. They begin in this order, too. */
+  /** Runs the works, and resolves when all have ended. The order also decides which begins first. */
   async run(works: readonly (() => Promise<unknown>)[]): Promise<void> {
     this.#isOn = true;
     const underWay = new Set<string>();

@@ -2,18 +2,18 @@ import { nameOf, type ScriptStep, type Told } from './commands.ts';
 import type { Document } from './documents.ts';
 import { isValidTtl, type ModelContainer, policyInForce, uniqueValue, visibleLife } from './model.ts';
 
-/** What a script comes to, if nothing that it writes is changed by others meanwhile. */
+/** The expected outcome of a script, if no other writer changes the items that it writes meanwhile. */
 export interface ScriptPlan {
   readonly told: readonly Told[];
-  /** Without a document it is a delete. */
+  /** A write without a document is a delete. */
   readonly writes: readonly { readonly item: string; readonly document?: Document }[];
-  /** By item that it writes, the etag that it found; undefined for none. */
+  /** For each item that the script writes, the etag that it found; undefined if the item did not exist. */
   readonly found: ReadonlyMap<string, string | undefined>;
-  /** It saw an item in two versions of which it wrote none: then it is not recorded, but run again. */
+  /** True if the script saw two versions of an item and wrote neither of them. Then it is not recorded, but run again. */
   readonly isTorn: boolean;
 }
 
-/** Items of a partition as they stood when a script was called, and how many of its steps saw them so. */
+/** The items of a partition when a script was called, and how many of its steps saw them in that state. */
 export interface EarlierItems {
   readonly items: StandingItems;
   readonly steps: number;
@@ -23,7 +23,7 @@ type StandingItems = ReadonlyMap<string, Seen & { readonly etag: string }>;
 
 interface Seen {
   readonly document: Document;
-  /** Tells its life from others of the item: the etag with which it began, or a step's index. */
+  /** Identifies the life among those of the item: the etag with which it began, or the index of a step. */
   readonly birth: string | number;
 }
 
@@ -38,7 +38,7 @@ export function standingItems(container: ModelContainer, partition: string, nowM
   return standing;
 }
 
-/** Does a script's steps over the documents that are there. */
+/** Executes a script's steps on the model's documents. */
 export function planOf(
   container: ModelContainer,
   {
@@ -58,7 +58,7 @@ export function planOf(
   const firstSeen = new Map<string, string | undefined>();
   let isTorn = false;
   const seen = (item: string) => (written.has(item) ? written.get(item) : standing.get(item));
-  /** The same of who is to see the item so until the end. */
+  /** Like `seen`, but the script relies on what it sees: if the item changes later, the script is torn. */
   const look = (item: string) => {
     const etag = standing.get(item)?.etag;
     if (!written.has(item)) {
@@ -107,7 +107,7 @@ export function planOf(
       if (step.kind === 'create' && before !== undefined) return 409;
       return put(item!, document!, before?.birth ?? index);
     }
-    // What is at a link of rids that was deleted is another item, though it has the name.
+    // A link by rid to a deleted item does not lead to a new item with the same name.
     const linked = step.bySelf ? atCall.get(step.item) : undefined;
     if (linked !== undefined && seen(step.item)?.birth !== linked.birth) return 404;
     if (isRefused) return 400;

@@ -23,10 +23,10 @@ const UNKNOWN_ETAG = '"00000000-0000-4000-8000-000000000000"';
 const WORKED = { log: '', workedMs: 1 };
 
 /**
- * Has a script do its steps: a stored procedure of the container, which is called as by a request. A step that fails is told
- * and gone over, as by a script that handles errors.
+ * Runs a script's steps in a stored procedure of the container, which is called as by a request. A failed step is noted, and
+ * the next step follows, as in a script that handles errors.
  *
- * @throws Refusal, and what the log throws
+ * @throws Refusal, and any error of the log
  */
 export async function runScript(
   store: StoreApi,
@@ -84,7 +84,7 @@ function unlessMissing(error: unknown): undefined {
   throw error;
 }
 
-/** Made when it is first called. */
+/** The container's stored procedure. It is created at the first call. */
 async function procedureOf(store: StoreApi, caller: Caller, container: ContainerState) {
   try {
     return store.script(container, 'stored-procedure', PROCEDURE);
@@ -96,7 +96,7 @@ async function procedureOf(store: StoreApi, caller: Caller, container: Container
   return (await store.writeScript(caller, container, 'upsert', stored)).resource;
 }
 
-/** Does steps in the place of an engine, whose threads would not take their turns as a seed says. Others have theirs between them. */
+/** Executes the steps in place of an engine, whose threads could not be scheduled by a seed. Other works may run between two steps. */
 async function runSteps(script: Script, host: ScriptHost): Promise<ScriptOutcome> {
   const [steps, fails] = JSON.parse(script.args!) as [LinkedStep[], boolean];
   const told: Told[] = [];
@@ -117,13 +117,13 @@ async function runSteps(script: Script, host: ScriptHost): Promise<ScriptOutcome
 interface Running {
   readonly script: Script;
   readonly host: ScriptHost;
-  /** By item, the etag that the script was last shown of it. */
+  /** By item, the etag that the script was last shown. */
   readonly shown: Map<string, string>;
-  /** Of what it has written; of a delete there is none. */
+  /** The etag of each write; undefined for a delete. */
   readonly etags: (string | undefined)[];
 }
 
-/** @returns what a script would hear of it: a status, or the `v` of what it found */
+/** @returns the result for the script: a status, or the `v` of each item it found */
 async function perform({ step, doc }: LinkedStep, { script, host, shown, etags }: Running): Promise<Told> {
   const { self, alt } = script.collection;
   const link = `${'item' in step && nameOf(step.item).id === doc ? alt : self}/docs/${doc}`;

@@ -29,17 +29,17 @@ export interface RunReport {
   readonly crashes: number;
   readonly faults: number;
   readonly restores: number;
-  /** What was done. */
+  /** The executed commands and events of the run, in order. */
   readonly trail: readonly string[];
 }
 
-/** A run that went wrong: its seed, and what had been done. */
+/** The failure of a run, with its seed and its last commands. */
 export class FailedRun extends Error {
   override readonly name = 'FailedRun';
 }
 
 /**
- * One run: random commands against store and model. Everything in it comes from the seed, so it can be repeated.
+ * Executes random commands on the store and on the model. All randomness comes from the seed, so a run can be repeated.
  *
  * @throws {FailedRun} with the seed, the last commands and the cause
  */
@@ -50,7 +50,7 @@ export function simulate(seed: number, length = 60): Promise<RunReport> {
 async function simulated(seed: number, length: number): Promise<RunReport> {
   const random = new Random(seed);
   const trail: string[] = [];
-  // One in three runs on the guarded clock, whose machine's clocks leap.
+  // One run in three uses the guarded clock, on a machine whose clocks jump.
   const world = await World.open(random, random.chance(1 / 3) ? fakeMachine(START_MS) : START_MS);
   const run = new Run(random, world, trail);
   try {
@@ -152,12 +152,12 @@ class Run {
           : random.weighted({ item: 6, others: 3 }) === 'item'
             ? this.#itemCommand()
             : this.#besideItem();
-        // Most often about the same item.
+        // Most often, both commands are about the same item.
         const same =
           'item' in first && 'item' in second && random.chance(0.8)
             ? { ...second, container: first.container, item: first.item, ...sameDocument(first.item, second) }
             : second;
-        // How many lives a policy's recovery brought back is counted by what is there, which another would add to.
+        // After a recovery by policy, the recovered lives are counted in the store. A second recovery would add to the count.
         const recoveries = [first, same].filter(({ kind }) => kind === 'recover' || kind === 'recover-policy');
         return recoveries.length === 2 ? this.#do(first) : this.#do(first, same);
       }
@@ -198,14 +198,14 @@ class Run {
     return { kind: 'backup', keptSeconds: this.#random.pick([60, 3_600, 30 * 86_400, 4_000 * 86_400]) };
   }
 
-  /** What clients and operators do meanwhile. */
+  /** Commands that run concurrently with a backup. */
   #besideBackup(): Command[] {
     const what = this.#random.weighted({ nothing: 5, item: 4, two: 2, purge: 3, retention: 3, others: 2 });
     if (what === 'nothing') return [];
     if (what === 'purge') return [{ kind: 'purge' }];
     if (what === 'item') return [this.#itemCommand()];
     if (what === 'two') return [this.#itemCommand(), this.#itemCommand()];
-    // How many lives a hold came too late for is asked only where nothing else goes on.
+    // The number of lives that a hold came too late for is checked only if nothing runs concurrently.
     const command = what === 'retention' ? this.#retention() : this.#besideItem();
     return command.kind === 'place-hold' ? [] : [command];
   }
@@ -236,7 +236,7 @@ class Run {
     await this.#world.run(...commands);
   }
 
-  /** Something that changes the store, whatever it is. */
+  /** Some commands that change the store. */
   async #anyCommands(): Promise<Command[]> {
     const what = this.#random.weighted({
       item: 5,
@@ -290,7 +290,7 @@ class Run {
     await this.#world.check();
   }
 
-  /** A change of policy, which somebody may regret. */
+  /** Changes a policy, and sometimes recovers what the change made expire. */
   async #changePolicy(command: Command): Promise<void> {
     await this.#do(command);
     if ((command.kind !== 'policy' && command.kind !== 'policy-from') || !this.#random.chance(0.4)) return;
@@ -349,7 +349,7 @@ class Run {
       for (const { atMs } of policies) if (atMs > nowMs) deadlines.push(atMs);
     }
     let by: number;
-    // To the edge of a deadline, where off-by-ones live.
+    // Goes to the edge of a deadline, where off-by-one errors show.
     if (deadlines.length > 0 && random.chance(0.45)) {
       by = Math.max(
         0,
@@ -449,7 +449,7 @@ class Run {
     }
   }
 
-  /** Any item, but most often one whose last life is such. */
+  /** Any item, but most often one whose last life satisfies the condition. */
   #itemWhere(within: ModelContainer | undefined, isSuch: (life: ModelLife) => boolean): string {
     const found = [...(within?.items ?? [])].filter(([, lives]) => isSuch(lives.at(-1)!)).map(([item]) => item);
     return found.length > 0 && this.#random.chance(0.85) ? this.#random.pick(found) : this.#random.pick(ITEMS);
@@ -479,7 +479,7 @@ class Run {
     return { kind: 'batch', container, steps };
   }
 
-  /** @param about the item that most of it is about */
+  /** @param about the item that most of the steps are about */
   #script(
     container = this.#random.pick(CONTAINERS),
     partition = this.#random.pick(PARTITIONS),
@@ -504,7 +504,7 @@ class Run {
     const guard = random.pick([undefined, undefined, 'shown', 'shown', 'unknown'] as const);
     const guarded = guard === undefined ? {} : { guard };
     if (what === 'delete') return { kind: what, ...ofItem, ...guarded };
-    // Now and then it becomes another item, or would leave the partition.
+    // Sometimes the document is another item's, which may be in another partition.
     const written = random.chance(0.2) ? (random.chance(0.1) ? random.pick(ITEMS) : oneOf()) : item;
     const document = {
       ...documentOf(written, random.chance(0.4) ? this.#ttl() : undefined),
@@ -575,7 +575,7 @@ class Run {
     };
   }
 
-  /** A value of the unique key, where there is one; few enough that they meet. */
+  /** A value of the unique key, if the container has one. There are few values, so that they often conflict. */
   #unique(container: string, chance: number): { readonly u?: unknown } {
     if (container !== WITH_UNIQUE_KEY || !this.#random.chance(chance)) return {};
     return { u: this.#random.pick([1, 2, 3, '1', null]) };
@@ -599,7 +599,7 @@ function documentOf(item: string, ttl: unknown): Readonly<Record<string, unknown
   return { id, pk, ...(ttl === undefined ? {} : { ttl }) };
 }
 
-/** A write's document names its item, so a write that is moved to another item needs another one. */
+/** A write's document contains the item's name. So if a write is moved to another item, its document must change. */
 function sameDocument(item: string, command: Command): { document?: Readonly<Record<string, unknown>> } {
   if (command.kind !== 'write') return {};
   const [pk, id] = item.split('/');

@@ -1,18 +1,19 @@
 import { systemClocks } from '@epitaph/core/clock.ts';
 import { Random } from './random.ts';
 
-/** Milliseconds after which long work gives way to others. */
+/** How long a piece of work may run before it lets others run, in milliseconds. */
 const LONG_MS = 10;
 const SHORT_MS = 0.01;
 /** Longer than any work. */
 const APART_MS = 1e9;
 
-/** When the next work begins: after all that others have left behind which goes by time, so that it is as for the first. */
+/** The time at which the next work begins. It is later than all timestamps that earlier works have left, so that they don't matter. */
 let beginsMs = APART_MS;
 
 /**
- * Does work whose turns come as a seed says: which of several things that wait goes on first, and after which of its steps
- * long work gives way. By the machine's own time they would come otherwise each time, and mostly in the same few ways.
+ * Executes some work with a scheduling that is derived from a seed: which of several waiting works continues first, and after
+ * which of its steps a long work lets others run. With the machine's own time, the scheduling would differ in each run, and
+ * still be one of the same few most of the time.
  */
 export async function withTurnsOf<Result>(seed: number, work: () => Promise<Result>): Promise<Result> {
   const random = new Random(seed);

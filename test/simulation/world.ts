@@ -61,7 +61,7 @@ const definitionOf = (container: string, isClear: boolean) => ({
   ...DEFINITION,
   ...(container === WITH_UNIQUE_KEY ? { uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/u'] }] } } : {}),
   epitaph: {
-    // The other container has neither.
+    // Only the container with a unique key has pseudonymous ids.
     ...(container === WITH_UNIQUE_KEY ? { pseudonymousIds: true as const } : {}),
     ...(isClear ? { clearPaths: CLEAR_PATHS } : {}),
   },
@@ -88,22 +88,22 @@ export function fakeMachine(startMs: number): FakeMachine {
   return machine;
 }
 
-/** A backup, and what was known of the store when it was begun. */
+/** A backup, with the model of the store when the backup began. */
 interface ShelvedBackup {
   readonly taken: TakenBackup;
   readonly before: Model;
-  /** What went off together with it: of that it may have any part. */
+  /** The commands that ran concurrently. The backup may contain any part of their effects. */
   readonly underWay: readonly Command[];
   readonly nowMs: number;
   readonly tooLate: ReadonlyMap<string, number>;
-  /** How many restores there had been. */
+  /** The number of restores before the backup. */
   readonly course: number;
 }
 
-/** Of the openings of a store, one after the other. Nothing is in time here: it is put there when somebody asks for it. */
+/** The read-model lag of a store's openings, in turn. There is no time limit, so changes are applied only when someone reads. */
 const READ_MODEL_LAGS = [{ changes: 256, forMs: undefined }, undefined, { changes: 3, forMs: undefined }];
 
-/** A store and the model of what it must hold, kept together: every command goes to both, and both must agree. */
+/** A store, and the model of its expected state. Every command is executed on both, and both must agree. */
 export class World {
   model: Model = { containers: [] };
   readonly #random: Random;
@@ -113,21 +113,21 @@ export class World {
   #openings = 0;
   #onStep: ((step: string) => void) | undefined;
   #lastNowMs = 0;
-  /** A purge was cut short: a life may be erased and not on record as that. */
+  /** True after a purge was interrupted: a life may be erased although its erasure is not recorded. */
   #unfinished = false;
   #tooLate = new Map<string, number>();
-  /** Backups lie apart from the folder, which a crash or a restore replaces by another. */
+  /** The folder of the backups. It is separate from the data folder, which a crash or a restore replaces by another. */
   readonly #shelf = newFolder('shelf');
   #begun = 0;
   readonly #backups: ShelvedBackup[] = [];
   #course = 0;
-  /** The lives that were erased in courses of things which a restore has given up. */
+  /** Lives that were erased in a history that a restore has discarded. */
   readonly #erasedElsewhere = new Set<string>();
-  /** Those whose keys were destroyed when a purge was cut short: the ledger has them or not, and nobody was told. */
+  /** The same for lives whose keys were destroyed by an interrupted purge. The ledger may contain them or not. */
   readonly #begunElsewhere = new Set<string>();
-  /** When the last of the lives ended that were erased before a restore: none goes back to before that. */
+  /** The latest end of a life that was erased before a restore. No restored store's time is before that. */
   #lastErasureMs = 0;
-  /** Lives that a reader has seen gone. No policy, restart or crash may bring one back. */
+  /** Lives that a reader has seen as gone. No policy, restart or crash may bring one back. */
   readonly #seenGone = new Set<string>();
 
   constructor(random: Random, time: number | FakeMachine) {
@@ -156,7 +156,7 @@ export class World {
     return clock instanceof GuardedClock && clock.jump() !== undefined;
   }
 
-  /** The time that the store uses; asserts that it never goes back, over restarts and crashes too. */
+  /** The store's time. Asserts that it never goes back, even after restarts and crashes. */
   now(): number {
     const nowMs = this.#embedded.store.nowMs();
     if (nowMs < this.#lastNowMs) throw new Divergence(`time went back from ${this.#lastNowMs} to ${nowMs}`);
@@ -164,7 +164,7 @@ export class World {
     return nowMs;
   }
 
-  /** Turns time forward, on whichever clock there is. */
+  /** Advances the time, on either kind of clock. */
   async advance(milliseconds: number): Promise<void> {
     if (typeof this.#time === 'number') await this.#embedded.store.advanceClock(milliseconds);
     else {
@@ -174,7 +174,7 @@ export class World {
     this.now();
   }
 
-  /** The wall clock leaps and the monotonic one does not. Beyond the tolerance time must be held and not follow. */
+  /** Makes the wall clock jump, but not the monotonic one. Beyond the tolerance, the store's clock must be held and not follow. */
   jump(milliseconds: number): void {
     if (typeof this.#time === 'number') return;
     const wasHeld = this.held;
@@ -191,7 +191,7 @@ export class World {
     this.now();
   }
 
-  /** Closes the store in good order and opens it again; the wall clock may be set meanwhile. */
+  /** Closes the store regularly and opens it again. The wall clock may be changed meanwhile. */
   async restart(setWallByMs = 0): Promise<void> {
     await this.#embedded.store.close();
     if (typeof this.#time !== 'number') {
@@ -199,7 +199,7 @@ export class World {
       this.#time.monotonic = this.#random.int(0, 1_000_000);
     }
     await this.#open();
-    // The mark is kept a lease ahead, and drift within the tolerance is none.
+    // The recorded time mark may be a lease ahead, and drift within the tolerance is ignored.
     if (typeof this.#time !== 'number' && this.#time.wall + 6_000 < this.#lastNowMs && !this.held) {
       throw new Divergence('the clock was set back while the store was down, and time is not held');
     }
@@ -215,12 +215,12 @@ export class World {
     }
   }
 
-  /** How many backups there are to go back to; none on a machine's clock, which the command for that reads itself. */
+  /** The number of backups that can be restored. It is 0 with a machine's clock, since the restore command reads the real one. */
   get restorable(): number {
     return typeof this.#time === 'number' ? this.#backups.length : 0;
   }
 
-  /** Commands that go off together; they must come to what some order of them comes to. */
+  /** Runs commands concurrently. Their outcomes must be those of some sequential order of them. */
   async run(...commands: Command[]): Promise<Outcome[]> {
     const nowMs = this.now();
     const before = this.model;
@@ -236,7 +236,7 @@ export class World {
     return outcomes;
   }
 
-  /** Commands during which the log fails once. What is unknown afterwards is found by reading. */
+  /** Runs commands during which the log fails once. Unknown outcomes are found out afterwards by reading the store. */
   async runWithFault(write: number, when: 'before' | 'after', ...commands: Command[]): Promise<void> {
     const nowMs = this.now();
     const before = structuredClone(this.model);
@@ -257,12 +257,12 @@ export class World {
     this.#unfinished = true;
     const acknowledged = commands.filter((_, index) => wasDone(settled[index]!));
     const refused = commands.filter((_, index) => wasRefused(settled[index]!));
-    // Until it is asked for again, the vault may keep what is not on record, or the other way round.
+    // Until a failed retention command is repeated, vault and log may disagree on what is kept.
     const again = commands.filter(
       (command, index) => settled[index]!.status === 'rejected' && isRetentionCommand(command),
     );
     for (const [index, command] of again.entries()) {
-      // Another object: both may have happened.
+      // The repetition is another object, since both may have taken effect.
       again[index] = { ...command };
       const { code } = await this.#perform(command);
       (code === 'ok' ? acknowledged : refused).push(again[index]);
@@ -270,7 +270,7 @@ export class World {
     await this.#resolve(before, [...commands, ...again], acknowledged, refused, nowMs);
   }
 
-  /** Kills the process at the n-th step that these commands take, if they take so many, and opens what is left. */
+  /** Runs commands, simulates a kill of the process at their n-th step, if there are so many, and opens the folder that is left. */
   async runAndCrash(atStep: number, ...commands: Command[]): Promise<{ readonly crashed: boolean }> {
     const nowMs = this.now();
     const before = structuredClone(this.model);
@@ -297,11 +297,11 @@ export class World {
       await this.#account(commands, outcomes, nowMs);
       return { crashed: false };
     }
-    // What the store did after that instant happened in a folder that nobody will see again.
+    // The store's writes after that instant are in the old folder, which is removed.
     await this.#embedded.store.close();
     removeFolder(this.#folder);
     this.#folder = next;
-    // A machine that has crashed may come up on a clock that is set back.
+    // After a crash, the machine's clock may be set back.
     if (typeof this.#time !== 'number' && this.#random.chance(0.3)) {
       this.#time.wall -= 3_600_000;
       this.#time.monotonic = 0;
@@ -314,7 +314,7 @@ export class World {
     return { crashed: true };
   }
 
-  /** Adopts a folder that a crash has left, with what was known when it happened. */
+  /** Opens a folder that a crash has left, with the model from before the commands that were running. */
   static async adopt(
     random: Random,
     time: number,
@@ -358,7 +358,7 @@ export class World {
     const reasons: string[] = [];
     const fitting: Model[] = [];
     const besidePurge = commands.length > 1 && commands.some(({ kind }) => kind === 'purge');
-    // A hold by a query or a script may have looked before what goes on beside it, and be carried out after that.
+    // A hold by a query, or a script, may have read its items before a concurrent command and take effect after it.
     const readings = commands
       .map((command) => [command, ...(commands.length === 1 ? [] : withFound(this.model, command, nowMs))])
       .reduce<Command[][]>((all, some) => all.flatMap((one) => some.map((command) => [...one, command])), [[]]);
@@ -371,7 +371,7 @@ export class World {
           ? []
           : [`${told(commands[index]!)} came to ${outcomes[index]!.code}${heard(outcomes[index]!)}, not ${expected}`];
       });
-      // Of these "ok" does not tell what was there before and what came after.
+      // The outcome "ok" of these commands does not tell their order, so the store's state is compared, too.
       if (wrong.length === 0 && commands.length > 1 && commands.some(({ kind }) => AMBIGUOUS.has(kind))) {
         const difference = await this.#differsFrom(changed, commands, besidePurge || this.#unfinished);
         if (difference !== undefined) wrong.push(difference);
@@ -382,7 +382,7 @@ export class World {
     }
     const [first] = fitting;
     if (first === undefined) throw new Divergence(`at ${nowMs}: ${reasons.join('; or ')}`);
-    // Whether a purge that ran beside others met what they ended, kept or put on record depends on who was first.
+    // Whether a concurrent purge saw what the other commands ended, kept or recorded depends on the order.
     if (besidePurge) {
       for (const [{ rid }, item, number, life] of livesOf(first)) {
         const [before, ...others] = [this.model, ...fitting].map(
@@ -396,14 +396,14 @@ export class World {
     const [command] = commands;
     if (commands.length === 1 && command?.kind === 'place-hold' && outcomes[0]!.code === 'ok' && !this.#unfinished) {
       const container = this.model.containers.findLast(({ name }) => name === command.container)!;
-      // What it comes to is counted once; the same hold again is the same hold.
+      // The number is determined when the hold is first placed. Placing the same hold again returns the same number.
       const expected = this.#tooLate.get(`${container.rid} ${command.hold}`) ?? tooLateFor(container, command.hold);
       this.#tooLate.set(`${container.rid} ${command.hold}`, expected);
       expectSame(`what ${told(command)} came too late for`, outcomes[0]!.tooLateFor, expected);
     }
   }
 
-  /** While time is held nothing may be stamped or erased; what is refused in any case may be refused as ever. */
+  /** While the clock is held, nothing may be recorded or erased. Commands that are refused anyway may be refused as usual. */
   #accountHeld(commands: readonly Command[], outcomes: readonly Outcome[], nowMs: number): void {
     for (const [index, command] of commands.entries()) {
       const { code } = outcomes[index]!;
@@ -415,7 +415,7 @@ export class World {
         : isRetentionCommand(command)
           ? ['clock-held', ...expectRefusal(this.model, command, nowMs)]
           : [missing ? 'container-not-found' : 'clock-held'];
-      // What records nothing comes to its end.
+      // A script that records nothing completes.
       if (command.kind === 'script' && !missing && writesNothing(this.model, command, nowMs)) {
         allowed.push(command.fails ? 'script-failed' : 'ok');
       }
@@ -425,7 +425,7 @@ export class World {
     }
   }
 
-  /** Looks which lives are erased of those of which that is not known. */
+  /** Finds out which of the lives marked `maybe` are erased. */
   async #settleUnknown(): Promise<void> {
     for (const [container, item, number, life] of livesOf(this.model)) {
       if (life.erased === 'maybe') life.erased = (await this.#isErased(container, item, number)) ? 'yes' : 'no';
@@ -440,7 +440,7 @@ export class World {
     return first?.body === undefined || vault.findKey(Number(first.data['key']), stream).status !== 'there';
   }
 
-  /** Whether anybody was told that a life is erased. */
+  /** Whether the erasure of a life is recorded. */
   async #isOnRecord({ rid }: ModelContainer, item: string, number: number): Promise<boolean> {
     const { store } = this.#embedded;
     const { id, partitionKey } = nameOf(item);
@@ -448,14 +448,14 @@ export class World {
     return recorded.some(({ life, type }) => life === number && type === 'ItemPurged');
   }
 
-  /** The same for one of several: what goes on beside a script may come in the midst of it. */
+  /** Executes one of several concurrent commands. Beside a script, it starts later, so that it may run between the script's steps. */
   async #performAmong(commands: readonly Command[], command: Command): Promise<Outcome> {
     const isLater = command.kind !== 'script' && commands.some(({ kind }) => kind === 'script');
     for (let turns = isLater ? this.#random.int(0, 12) : 0; turns > 0; turns--) await turn();
     return this.#perform(command);
   }
 
-  /** Does one command and says what came of it. A fault of the log passes through. */
+  /** Executes one command and returns its outcome. A fault of the log is thrown. */
   async #perform(command: Command): Promise<Outcome> {
     const { store } = this.#embedded;
     const caller = this.#caller();
@@ -595,7 +595,7 @@ export class World {
     }
   }
 
-  /** The container of that name, or the last that was. */
+  /** The container with the command's name; except for recoveries, a deleted one if there is no other. */
   #containerFor({ kind, container: name }: RetentionCommand): ContainerState {
     const { store } = this.#embedded;
     const [gone] = store.deletedContainers(DATABASE, name);
@@ -612,7 +612,7 @@ export class World {
     return `"${first?.eventId ?? ''}"`;
   }
 
-  /** Etags of the lives of a container that began by a recovery, by item and life. */
+  /** The etags of those lives of a container that began with a recovery, by item and life. */
   async #recoveredLives(container: ContainerState): Promise<Map<string, string>> {
     const found = new Map<string, string>();
     for (const item of this.model.containers.find(({ rid }) => rid === container.rid)?.items.keys() ?? []) {
@@ -624,7 +624,10 @@ export class World {
     return found;
   }
 
-  /** What is in clear of an item goes when its erasure is on record; of a rebuild it is gone when its key is. */
+  /**
+   * True if a difference may be due to clear values after an interrupted purge. The read model has them until the erasure is
+   * recorded, but a rebuilt one has them only as long as the key exists.
+   */
   #mayHaveRemnants(part: DifferingPart): boolean {
     if (!this.#unfinished || part.part !== 'container') return false;
     return this.model.containers.some(({ rid, hasClearPaths }) => rid === part.rid && hasClearPaths);
@@ -647,7 +650,7 @@ export class World {
     }
   }
 
-  /** Waits until what is in the log is seen by readers. */
+  /** Waits until the read models have applied the whole log. */
   async #projected(): Promise<void> {
     for (;;) {
       const [projection] = await this.#embedded.store.projections();
@@ -657,7 +660,7 @@ export class World {
     }
   }
 
-  /** Finds out by the store's history which of the commands whose outcome is unknown have happened. */
+  /** Finds out, from the store's history, which of the commands with an unknown outcome have taken effect. */
   async #resolve(
     before: Model,
     commands: readonly Command[],
@@ -675,7 +678,7 @@ export class World {
     await this.#choose(possible, commands);
   }
 
-  /** Takes the first of some models that fits what is on record. */
+  /** Continues with the first of the possible models that agrees with the store's records. */
   async #choose(possible: readonly Model[], commands: readonly Command[]): Promise<void> {
     const reasons: string[] = [];
     for (const model of possible) {
@@ -690,7 +693,7 @@ export class World {
     throw new Divergence(`after ${commands.map(told).join(' and ')} nothing fits: ${[...new Set(reasons)].join('; ')}`);
   }
 
-  /** The first difference between what is on record and a model, in what some commands concern; fills in its etags. */
+  /** The first difference between the store's records and a model, in what the commands concern. Sets etags in the model. */
   async #differsFrom(
     model: Model,
     commands: readonly Command[],
@@ -759,7 +762,7 @@ export class World {
     return undefined;
   }
 
-  /** Compares everything that can be seen with the model. */
+  /** Compares everything that the store shows with the model. */
   async check(): Promise<void> {
     const nowMs = this.now();
     for (const container of this.model.containers) {
@@ -783,7 +786,7 @@ export class World {
     }
   }
 
-  /** What a policy would do now, item by item. */
+  /** Compares the previews of some policies with the effect on each item of the model. */
   async #checkPreviews(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
     for (const defaultTtl of [null, -1, 1, 60, 86_400]) {
       const preview = await this.#embedded.store.previewTtl(state, { defaultTtl });
@@ -807,7 +810,10 @@ export class World {
     }
   }
 
-  /** How many items there were when the last came or left; and every expiry is on record or known to be not yet. */
+  /**
+   * Checks the number of items around the last instant at which it changed, and that every expiry is either recorded or
+   * counted as unrecorded.
+   */
   async #checkCounts(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
     const { store } = this.#embedded;
     const spans = [...container.items.values()].flat().map((life) => {
@@ -826,7 +832,7 @@ export class World {
     expectSame(`at ${nowMs} the expiries of ${container.name}`, expiries, expected);
   }
 
-  /** What its container took with it is listed from then on, however far the purge has got. */
+  /** Checks that the items that left with their container are listed from then on, no matter how far the purge has got. */
   async #checkTaken(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
     const expected: string[] = [];
     for (const [item, lives] of container.items) {
@@ -846,7 +852,7 @@ export class World {
     cause?: Disappearance['cause'],
   ): Promise<{ readonly left: string; readonly purged: boolean }[]> {
     const { store, storage } = this.#embedded;
-    /** By the names that lists show. */
+    /** The items, by the names that lists show. */
     const items = new Map<string, string>();
     if (container.name === WITH_UNIQUE_KEY) {
       for (const item of container.items.keys()) {
@@ -872,7 +878,7 @@ export class World {
     }
   }
 
-  /** The vault must keep exactly what is on record. */
+  /** The first difference between the vault and the model: the vault must have exactly the recorded holds and floor. */
   #vaultDiffers({ name, rid, holds, floorSeconds }: ModelContainer): string | undefined {
     const { vault } = this.#embedded.storage;
     const standing = holds.filter(({ released }) => !released).map(({ id }) => `${rid} ${id}`);
@@ -972,7 +978,7 @@ export class World {
     }
   }
 
-  /** The feed of latest versions, read in pages from the beginning: each visible item once, in order of last writes. */
+  /** Checks the feed of latest versions, in pages from the beginning: each visible item once, in the order of latest writes. */
   async #checkFeed(container: ModelContainer, state: ContainerState, nowMs: number): Promise<void> {
     const where = `${container.name} at ${nowMs}`;
     const maxItemCount = this.#random.int(1, 4);
@@ -1000,7 +1006,7 @@ export class World {
       const recorded = await this.#embedded.store.history(state, id, partitionKey);
       const wrong = historyDiffers(recorded, lives, this.#unfinished);
       if (wrong !== undefined) throw new Divergence(`the history of ${item} in ${container.name}: ${wrong}`);
-      // Any instant, and the ones round which things change.
+      // Some instant, and the instants around a change.
       const instants = [nowMs, this.#random.int(container.createdAtMs - 1, nowMs)];
       const life = this.#random.pick(lives);
       const ending = endingAt(container, life, nowMs);
@@ -1035,7 +1041,7 @@ export class World {
     }
   }
 
-  /** After its purge a life is nowhere named as the one that took a unique key's value. */
+  /** Checks that a purged life is no longer recorded as the holder of a unique-key value. */
   async #checkReleased(
     container: ModelContainer,
     life: ModelLife,
@@ -1055,11 +1061,11 @@ export class World {
     }
   }
 
-  /** What is in clear after a purge that got through: of items that are there alone. */
+  /** Checks, after a completed purge, that only existing items have values in clear. */
   async #checkClear(nowMs: number): Promise<void> {
     const { store, storage } = this.#embedded;
     const visible = new Map<number, number>();
-    // What left with its container keeps its row until it is erased, and that has no birth which anybody is told.
+    // An item that left with its container keeps its row until it is erased. Its birth is not shown anywhere, so rows are counted.
     const taken: number[] = [];
     for (const container of this.model.containers.filter(({ hasClearPaths }) => hasClearPaths)) {
       if (container.deletedAtMs === null) {
@@ -1084,7 +1090,7 @@ export class World {
     expectSame('what is in clear of others', [...found.values()].toSorted(byNumber), taken.toSorted(byNumber));
   }
 
-  /** Of what is erased no file has anything in clear, and of the rest only those with values in clear. */
+  /** Checks that no file contains values of erased lives in clear, and that only the items read model contains those of other lives. */
   #checkFiles(): void {
     const mayBeThere = new Set<unknown>();
     for (const [{ hasClearPaths }, , , { erased, writes }] of livesOf(this.model)) {
@@ -1099,10 +1105,10 @@ export class World {
   }
 
   /**
-   * Goes back to a backup in a new folder, and on from there.
+   * Restores a backup into a new folder, and continues with it.
    *
-   * @param options.crashAtStep where a process is killed that does this; the same is then asked of another
-   * @param options.withLaterKeys takes the copy of the keys from the last backup that followed in the same course of things
+   * @param options.crashAtStep the step at which the restoring process is killed. Then another process restores again
+   * @param options.withLaterKeys takes the copy of the keys from the last backup before the next restore
    */
   async restore(
     index: number,
@@ -1135,7 +1141,7 @@ export class World {
         ...more,
       });
     const target = newFolder('world');
-    // The manual clock's time is known to a restore from the ledger alone.
+    // With a manual clock, a restore knows the time only from the ledger.
     const isReal = this.#embedded.clock instanceof GuardedClock;
     const knownMs = isReal
       ? endedAtMs
@@ -1163,7 +1169,7 @@ export class World {
       folder = wreck;
       removeFolder(target);
       const again: unknown = await restored(wreck, { allowLapsed: true }).catch((error: unknown) => error);
-      // After its very last step it was done.
+      // If it was killed after its last step, the restore was complete.
       const wasDone = again instanceof UnusableFile && again.message.includes('is not empty');
       if (again instanceof Error && !wasDone) throw again;
     } else removeFolder(wreck);
@@ -1208,7 +1214,7 @@ export class World {
     await this.#choose(possible, underWay);
   }
 
-  /** Holds and floors that a copy of the keys has and a model, of an older copy of the log, has not: they stand again. */
+  /** Adds holds and floors that are in the copy of the keys, but not in the older copy of the log. A restore records them again. */
   #standingAgain(model: Model, { holds, floors }: ReturnType<typeof keptBy>): Model {
     for (const container of model.containers) {
       if (this.#embedded.store.containerByRid(container.rid) === undefined) continue;
@@ -1221,7 +1227,7 @@ export class World {
     return model;
   }
 
-  /** What must be true after a purge that got through, at the same instant. */
+  /** Checks what must be true after a completed purge, at the same instant. */
   async checkPurged(): Promise<void> {
     const { store, storage } = this.#embedded;
     const nowMs = this.now();
@@ -1298,7 +1304,7 @@ function requestedScope(scope: WantedScope): HoldRequest['scope'] {
   }
 }
 
-/** A command on an item as an operation of a batch. */
+/** Translates a command on an item to an operation of a batch. */
 function operationOf(command: ItemCommand): Exclude<BatchOperation, { readonly kind: 'read' }> {
   const { id, partitionKey } = nameOf(command.item);
   switch (command.kind) {
@@ -1319,7 +1325,7 @@ function operationOf(command: ItemCommand): Exclude<BatchOperation, { readonly k
   }
 }
 
-/** Commands whose outcome does not tell which of two that went off together was first. */
+/** Commands whose outcome does not tell which of two concurrent ones was first. */
 const AMBIGUOUS: ReadonlySet<string> = new Set<Command['kind']>([
   'delete',
   'script',
@@ -1385,7 +1391,7 @@ function ofPolicy({ timeline }: ContainerState): Outcome {
 
 function policiesDiffer(expected: ModelContainer, actual: ContainerState): string | undefined {
   const recorded = actual.timeline.map(({ fromMs, defaultTtl, version }) => [fromMs, defaultTtl, version]);
-  // One that was replaced within its own millisecond was never in force.
+  // A policy that was replaced within the same millisecond was never in force.
   const wanted = expected.policies
     .filter((fact, index) => expected.policies[index + 1]?.atMs !== fact.atMs)
     .map(({ atMs, policy, version }) => [atMs, policy, version]);
@@ -1396,7 +1402,7 @@ function policiesDiffer(expected: ModelContainer, actual: ContainerState): strin
   return actual.policyGraceSeconds === expected.graceSeconds ? undefined : `the grace of ${expected.name} differs`;
 }
 
-/** The holds and floors in a copy of the keys, with what the holds cover by what was known when it was made. */
+/** The holds and floors in a copy of the keys. The scopes of the holds are those of the models at the time of the copy. */
 function keptBy({ taken, before, underWay, nowMs }: ShelvedBackup) {
   const models = alternatives(before, underWay, [], nowMs);
   const copy = new DatabaseSync(join(taken.folder, 'vault', 'vault.db'), { readOnly: true });
@@ -1441,7 +1447,10 @@ function retentionDiffers(
   return erasures.length === 0 ? undefined : `what became of ${erasures.length} erasures in ${name} is not on record`;
 }
 
-/** Every write of every life once, in order, by etag where it is known; at most one end, and nothing after a purge. */
+/**
+ * The first difference between a history and the model: every write of every life occurs once, in order, with its etag if
+ * that is known. A life ends at most once, and nothing follows its purge.
+ */
 function historyDiffers(
   recorded: readonly HistoryEntry[],
   lives: readonly ModelLife[],
@@ -1458,7 +1467,7 @@ function historyDiffers(
       const entry = writes[index]!;
       if (entry.occurredAtMs !== write.atMs) return `write ${index} of life ${number} was at ${entry.occurredAtMs}`;
       const etag = recordedEtag(entry);
-      // A ledger does not keep what a write came of.
+      // The ledger does not contain the causes of writes.
       if (entry.fromLedger !== true && !isCausedBy(entry, write.cause)) {
         return `write ${index} of life ${number} is on record as coming of ${entry.causationId ?? 'a request'}`;
       }
@@ -1475,7 +1484,7 @@ function historyDiffers(
       return `life ${number} was purged at ${purge?.occurredAtMs}, not ${life.erasedAtMs}`;
     }
     const count = (type: string) => types.filter((one) => one === type).length;
-    // Of a delete by partition key the container's own record is shown until each life has one.
+    // For a delete by partition key, the container's event is shown until the life has its own.
     const deletes = count('ItemDeleted') + count('PartitionKeyDeleted');
     if (deletes !== (life.deletedAtMs === null ? 0 : 1)) return `${deletes} deletes in life ${number}`;
     const left = entries.find(({ type }) => type === 'ItemDeleted' || type === 'PartitionKeyDeleted');
@@ -1493,16 +1502,16 @@ function historyDiffers(
   return undefined;
 }
 
-/** Whether an entry is on record as coming of a script's event, of any where that is empty, or of the request alone. */
+/** Whether an entry has the expected cause: the given event, any event if `cause` is empty, or none but the request if it is undefined. */
 const isCausedBy = ({ causationId }: HistoryEntry, cause: string | undefined): boolean =>
   cause === '' ? causationId !== undefined : causationId === cause;
 
-/** When a life left by a delete, of its own or of its partition key. */
+/** When a life was deleted, by a delete of its own or of its partition key. */
 function leftAtMs({ occurredAtMs, data }: HistoryEntry): number {
   return (data['withPartitionKey'] as { readonly atMs: number } | undefined)?.atMs ?? occurredAtMs;
 }
 
-/** The etag of a write, which the record of a purge has where the write itself is gone. */
+/** The etag of a write. If the write itself is gone, it is taken from the data of the purge's record. */
 function recordedEtag({ eventId, data }: HistoryEntry): string {
   return eventId === undefined ? String(data['etag']) : `"${eventId}"`;
 }
