@@ -3,9 +3,9 @@
  * cached, and with the decoded document cached. Against a bare SELECT by primary key with JSON.parse of as many
  * documents. Our answers are JSON text, as HTTP sends it; the rows "parsed" parse them too.
  *
- * Between slices, which aren't timed, the decoded cache is emptied by reading more than it holds: documents of 2 MB.
- * That drives the sealed documents out of SQLite's page cache, too, which the peer's table stays in: they are read
- * into it again, by the log, which decodes nothing. `SqliteKeyVault.forgetUnwrapped` empties the cache of the keys.
+ * Between slices, which isn't timed, the cache of decoded documents is emptied by reading more than it holds: documents of
+ * 2 MB. That also evicts the sealed documents from SQLite's page cache, in which the peer's table stays. So they are read
+ * into it again through the log, which decodes nothing. `SqliteKeyVault.forgetUnwrapped` empties the cache of the keys.
  * Within a slice no document is read twice.
  */
 import { join } from 'node:path';
@@ -16,10 +16,10 @@ import { DocumentMaker } from './support/documents.ts';
 import { addContainer, caller, openStore, seed } from './support/epitaph.ts';
 import { timed } from './support/timing.ts';
 
-/** Fewer than half of the keys that the vault caches and of the bytes that the decoded cache holds: what is sure to stay. */
+/** Less than half of what the vault's key cache and the cache of decoded documents hold, so that all items surely stay cached. */
 const ITEMS = 20_000;
 const SLICE = 10_000;
-/** A prime, so that steps of it visit every item before one comes again. */
+/** A prime, so that steps of this size visit every item before any is visited again. */
 const STRIDE = 7_919;
 const LARGE_ITEMS = 36;
 const LARGE_BYTES = 2_000_000;
@@ -64,7 +64,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
     return read(count, parse);
   };
   const keysCached = async (count: number, parse: boolean) => {
-    // The keys of all items, and then no document.
+    // Reading all items caches their keys. Then the cache of decoded documents is emptied.
     for (const { id, partitionKey } of names) seen += (await store.readItem(container, id, partitionKey)).ts;
     await emptyDecoded();
     return read(count, parse);

@@ -3,8 +3,8 @@
  * a server of canned answers (the client's own ceiling) and `@vercel/cosmosdb-server`. Server and client are a
  * process each.
  *
- * That server closes each connection after its answer, and a client that connects anew for each request is busy with
- * that. So it is measured twice: as its command line starts it, and with the option that only its code knows of.
+ * `@vercel/cosmosdb-server` closes each connection after its response, so a client spends most of its time on connecting.
+ * So it is measured twice: as its command line starts it, and with an option that is documented only in its code.
  */
 import { type Bench, closeAll, type Row, rowOf, takeTurns } from './support/bench.ts';
 import { startClient } from './support/cosmos-client.ts';
@@ -12,8 +12,8 @@ import { startEpitaphServer, startPeerServer } from './support/servers.ts';
 
 const SLICE = 1_024;
 /**
- * Slices until the code of all sides is compiled: before, ours is at a disadvantage for there is more of it. After 12 V8's
- * threads still take 20 µs of each create, after 24 and more 10.
+ * The number of slices until the code of all sides is compiled. Before that, ours is at a disadvantage, since there is more
+ * of it. After 12 slices V8's threads still take 20 µs of each create; after 24 and more, 10 µs.
  */
 const WARM_UP = 24;
 const WORKS = ['create', 'read', 'upsert'] as const;

@@ -15,10 +15,10 @@ import { concurrently, timed } from './support/timing.ts';
 const CONNECTIONS = 64;
 const ITEMS = 5_000;
 const SLICE = 4_096;
-/** Slices until the code of both sides is compiled, as in P3. */
+/** The number of slices until the code of both sides is compiled, as in P3. */
 const WARM_UP = 12;
 
-/** Sends requests made beforehand, one at a time on each connection, and reads answers by their length alone. */
+/** Sends prepared requests, one at a time on each connection, and uses only the length of the responses. */
 export async function plainClient({ endpoint, seeded }: ContenderOptions): Promise<Contender> {
   const { hostname, port } = new URL(String(endpoint));
   const documents = new DocumentMaker();

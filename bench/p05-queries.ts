@@ -14,7 +14,7 @@ const WORKS = [
   { work: 'orderBy', name: 'TOP 50 of an ORDER BY' },
   { work: 'sum', name: 'SUM' },
 ] as const;
-/** Queries of a slice: the peer does some twenty a second. */
+/** The number of queries of a slice. The peer executes about 20 per second. */
 const OUR_SLICE = 50;
 const PEER_SLICE = 2;
 

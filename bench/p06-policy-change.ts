@@ -1,7 +1,7 @@
 /**
  * P6: changing a container's TTL, and the preview of a policy under which every item would be gone, in a small
- * container and in a large one. Holds on some items and on a partition key stand, which the preview counts. Neither must
- * depend on the number of items.
+ * container and in a large one. There are holds on some items and on a partition key, which the preview counts. The time of
+ * neither may depend on the number of items.
  */
 import { type Bench, closeAll, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';
@@ -28,12 +28,12 @@ export async function epitaph({ folder, items }: ContenderOptions): Promise<Cont
   let changes = 0;
   return {
     works: {
-      /** Milliseconds of one change, the median of some. */
+      /** The median time of a change, in milliseconds. */
       change: async (count) => {
         const times: number[] = [];
         for (let done = 0; done < count; done++) {
           const { milliseconds } = await timed(async () => {
-            // Long enough that nothing falls due.
+            // The TTL is so long that nothing expires.
             await changeTtl(store, container, SEEDED_TTL_SECONDS + (++changes % 2));
             return 1;
           });

@@ -18,7 +18,7 @@ const SWEEP_BATCH = 500;
 const READERS = 32;
 const WRITERS = 8;
 const SERVED_ITEMS = 10_000;
-/** Overdue items of one slice of latencies: more than the purge gets through in it. */
+/** The number of overdue items for one slice of latencies. It is more than the purge can process meanwhile. */
 const BACKLOG = 10_000;
 
 export async function epitaph({ folder }: ContenderOptions): Promise<Contender> {
@@ -46,7 +46,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
     const client = async (times: number[], request: (number: number) => Promise<unknown>) => {
       while (performance.now() < until && goesOn()) {
         const startedMs = performance.now();
-        // A request comes by way of the event loop: what holds the loop delays it.
+        // A request arrives through the event loop, so anything that blocks the loop delays it.
         await turn();
         await request(Math.floor(random() * SERVED_ITEMS));
         times.push(performance.now() - startedMs);
@@ -86,9 +86,9 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
           return count;
         });
       },
-      /** Latencies for so many milliseconds without a purge. */
+      /** Measures latencies for some milliseconds without a purge. */
       alone: (milliseconds) => latencies(milliseconds, () => true),
-      /** The same while a purge has work; what is left of it is done afterwards. */
+      /** The same while a purge is running. The rest of the purge is done afterwards. */
       besidePurge: async (milliseconds) => {
         await makeOverdue(BACKLOG);
         let running = true;
@@ -101,7 +101,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
         const elapsedMs = performance.now() - startedMs;
         stop.abort();
         const { expired, purged } = await purge;
-        // A half of the work is recording the expiry, the other the erasure.
+        // Recording the expiry is half of the work, and the erasure is the other half.
         const purgedPerSecond = ((expired + purged) / 2 / elapsedMs) * 1000;
         await store.runPurge();
         return { ...figures, purgedPerSecond };
@@ -111,7 +111,7 @@ export async function epitaph({ folder }: ContenderOptions): Promise<Contender> 
   };
 }
 
-/** Documents with their deadline, and a sweep as one would write it. */
+/** A table of documents with their deadlines, and a simple sweep. */
 export async function bareSweep({ folder }: ContenderOptions): Promise<Contender> {
   const database = new DatabaseSync(join(String(folder), 'documents.db'));
   database.exec(`PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;

@@ -1,6 +1,6 @@
 /**
- * P9: the most memory that a process ever had resident while it rebuilt the read models, or purged everything, with
- * few items and with many. Each is a process of its own; the peak is the system's own figure (ru_maxrss).
+ * P9: the peak resident memory of a process that rebuilds the read models, or that purges everything, with few items and
+ * with many. Each is measured in a process of its own. The peak is the one that the system reports (ru_maxrss).
  */
 import { type Bench, type BenchContext, type Row, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';

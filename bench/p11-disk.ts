@@ -1,6 +1,6 @@
 /**
- * P11: bytes on disk of a live item of 1 KB, all told, and of a purged one: log, vault and read models after
- * compaction (a VACUUM copy of each file), less what an empty store takes.
+ * P11: the bytes on disk of a live item of 1 KB, and of a purged one: in the log, the vault and the read models together,
+ * after compaction (a VACUUM copy of each file), minus the size of an empty store.
  */
 import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ const FILES = ['log.db', 'vault.db', 'items.v1.db'];
 const ITEMS = 50_000;
 const TTL_SECONDS = 100;
 
-/** Each work opens the store, does its part, closes it, and answers the bytes of each file. */
+/** Each work opens the store, does its part, closes it, and returns the bytes of each file. */
 export async function epitaph({ folder }: ContenderOptions): Promise<Contender> {
   const path = String(folder);
   const withStore = async (work: (opened: Awaited<ReturnType<typeof openStore>>) => Promise<unknown>) => {

@@ -22,13 +22,13 @@ const PURGE_SLICE = 1_024;
 const TTL_SECONDS = 1;
 const ITEMS = 5_000;
 
-/** As docs/servers.md has PostgreSQL set for the vault. */
+/** PostgreSQL's settings for the vault, as in docs/servers.md. */
 const POSTGRES = {
   settings: ['wal_recycle=off', 'wal_keep_size=0', 'log_parameter_max_length=0', 'log_parameter_max_length_on_error=0'],
   initdb: ['--wal-segsize=1'],
 };
 
-/** Events as the store makes them, but for the sealing: the same bytes for both sides, made before they are timed. */
+/** Events like those of the store, but not sealed. Both sides append the same bytes, which are made before the timing starts. */
 function makeEvents(count: number) {
   const body = randomBytes(EVENT_BYTES);
   return Array.from({ length: count }, () => ({
@@ -82,7 +82,7 @@ export async function bareClient({ connectionString }: ContenderOptions): Promis
   };
 }
 
-/** The store as one of several nodes. There is no manual clock there, so what is to be purged is waited for. */
+/** The store as one of several nodes. That has no manual clock, so the bench waits until the items have expired. */
 export async function sharedStore({ connectionString, postgres, folder }: ContenderOptions): Promise<Contender> {
   const store = await openEmbeddedStore({
     folder: String(folder),
@@ -114,7 +114,7 @@ export async function sharedStore({ connectionString, postgres, folder }: Conten
         ),
       purge: async (count) => {
         await seed(store, short, 0, count);
-        // `_ts` and deadlines are whole seconds.
+        // One second is added, since `_ts` and deadlines are whole seconds.
         await new Promise((resolve) => setTimeout(resolve, (TTL_SECONDS + 1) * 1000));
         return timed(async () => (await store.runPurge()).purged);
       },
@@ -153,7 +153,7 @@ async function sharedRows(context: BenchContext, connectionString: string): Prom
   return rows;
 }
 
-/** A row for what could not be measured here. */
+/** A row for a work that could not be measured on this machine. */
 function unavailable(work: string, { reason }: Unavailable): Row {
   const note = `not available: ${reason}`;
   return { bench: 'P12', work, unit: '/s', ours: null, peer: null, ratio: null, target: null, reached: null, note };
@@ -176,7 +176,7 @@ export const bench: Bench = {
     if (server instanceof Unavailable) return [unavailable(`appends of 1 KB, ${CONCURRENCY} at a time`, server)];
     context.atEnd(() => server.stop());
     const { connectionString } = server;
-    // First: a new database would go through the events of the appends, and of other stores, whose keys it lacks.
+    // This comes first. Later, a new database would have to read the events of the appends, and of other stores, without their keys.
     const shared = (await holdsEvents(connectionString))
       ? [
           unavailable(

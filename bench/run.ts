@@ -1,8 +1,8 @@
 /**
  * Runs benches and prints their table; `--help` says how it is called.
  *
- * Each side of a comparison is a process of its own, and the sides take turns in short slices, so that what disturbs
- * the machine disturbs all of them. Ratios are of medians over the rounds.
+ * Each side of a comparison is a process of its own. The sides take turns in short slices, so that other load on the machine
+ * affects all of them. Ratios are ratios of the medians over the rounds.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -185,7 +185,7 @@ async function main(): Promise<void> {
     rounds: context.rounds,
     seconds: context.seconds,
     full: context.full,
-    // Other work on the machine shows here: a quiet one begins near 0.
+    // Shows other work on the machine: on an idle one it is near 0.
     loadBefore,
     rows,
   };

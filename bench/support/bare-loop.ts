@@ -24,8 +24,8 @@ type Row = Record<string, SQLInputValue>;
 type Overrides = Readonly<Record<string, SQLInputValue>>;
 
 /**
- * What the disk and SQLite alone take: the rows that an upsert writes, into the same tables, committed in groups of
- * 64 by a plain loop on one thread. No decider, no cryptography, no promise.
+ * The time that the disk and SQLite alone take. A plain loop on one thread writes the rows of an upsert into the same
+ * tables, and commits them in groups of 64, without decider, cryptography or promises.
  *
  * The rows are those that the store itself has written for such documents: a sample of each kind is read from a
  * small store made first, and written again and again under new positions and names. So they stay the same rows when

@@ -13,10 +13,10 @@ import { DATA_FOLDER } from './folders.ts';
 import type { Contender, ContenderOptions } from './contender.ts';
 import { concurrently } from './timing.ts';
 
-/** Where the manual clock begins; any time will do. */
+/** The start time of the manual clock. Its value does not matter. */
 const START_MS = 1_700_000_000_000;
 const DATABASE = 'bench';
-/** The default TTL of seeded folders: nothing falls due, unless the clock is moved on by as much. */
+/** The default TTL of seeded folders. Nothing expires unless the clock is advanced by this time. */
 export const SEEDED_TTL_SECONDS = 315_360_000;
 
 const DEFINITION: ContainerDefinition = {
@@ -31,7 +31,7 @@ export interface OpenStore {
   readonly container: ContainerState;
 }
 
-/** Every request has an id of its own; making one is the edge's work and not the store's. */
+/** All requests use the same caller. In production each has its own id, but the HTTP server makes it, not the store. */
 export const caller: Caller = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 
 /** The embedded store as it is by default: threads, durable; composed here as in api/compose.ts, to have its ports too. */
@@ -72,7 +72,7 @@ export async function changeTtl(store: Store, container: ContainerState, default
   await store.replaceContainer(caller, DATABASE, container.name, DEFINITION, defaultTtl);
 }
 
-/** Writes documents from one number up to another, many at a time. */
+/** Writes the documents with the numbers of a range, many concurrently. */
 export async function seed(
   store: Store,
   container: ContainerState,
@@ -120,7 +120,7 @@ async function seededOriginal(items: number): Promise<string> {
   return original;
 }
 
-/** Changes when what is stored does, so that no folder of an older format is measured. */
+/** A digest that changes with the storage format, so that no seeded folder of an older format is measured. */
 function formatDigest(): string {
   const sources = [
     '@epitaph/storage/sqlite/schema.ts',

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { MeasuredWindow } from './timing.ts';
 
-/** What is read here of a V8 CPU profile; times are microseconds of the monotonic clock. */
+/** The part of a V8 CPU profile that is read here. Times are microseconds of the monotonic clock. */
 interface CpuProfile {
   readonly nodes: readonly ProfileNode[];
   readonly startTime: number;
@@ -19,9 +19,9 @@ interface ProfileNode {
 export interface ThreadProfile {
   readonly thread: string;
   readonly work: string;
-  /** Part of the measured time in which the thread was at work, from 0 to 1. */
+  /** The share of the measured time in which the thread was busy, from 0 to 1. */
   readonly busy: number;
-  /** Microseconds of measured time for each operation, over all threads alike. */
+  /** The measured time per operation in microseconds. It is the same for all threads. */
   readonly operationUs: number;
   /** Functions by the time spent in themselves, as parts of the measured time. */
   readonly self: readonly { readonly name: string; readonly share: number }[];
@@ -30,8 +30,8 @@ export interface ThreadProfile {
 }
 
 /**
- * Reads the profiles that a process left in a folder, one a thread, and answers for each kind of work that was
- * measured where each thread's time went meanwhile.
+ * Reads the profiles that a process has written to a folder, one for each thread. Returns, for each kind of measured work,
+ * on which functions each thread spent its time.
  */
 export function readProfiles(folder: string, windows: readonly MeasuredWindow[]): ThreadProfile[] {
   const threads = readdirSync(folder)
@@ -64,7 +64,7 @@ function threadProfile(profile: CpuProfile, work: string, windows: readonly Meas
     at += profile.timeDeltas[index]!;
     while (window < windows.length && windows[window]!.endUs < at) window += 1;
     if (window === windows.length || windows[window]!.startUs > at) return;
-    // A sample stands for the time until the next one, within what was measured.
+    // A sample counts for the time until the next one, as far as that is in the measured window.
     const lasting = Math.max(0, Math.min(profile.timeDeltas[index + 1] ?? 0, windows[window]!.endUs - at));
     all += lasting;
     const node = nodes.get(sample)!;

@@ -1,7 +1,7 @@
-/** What a contender measured: named numbers, so that they pass between processes as they are. */
+/** A contender's measurements: named numbers, which can be sent between processes. */
 export type Figures = Readonly<Record<string, number>>;
 
-/** A stretch of time that was measured, in microseconds of the monotonic clock, which CPU profiles use too. */
+/** A measured period, in microseconds of the monotonic clock, which CPU profiles use too. */
 export interface MeasuredWindow {
   readonly work: string;
   readonly operations: number;
@@ -9,17 +9,17 @@ export interface MeasuredWindow {
   readonly endUs: number;
 }
 
-/** Every stretch measured in this process. A profile is read within these alone: seeding is not in it. */
+/** All measured periods of this process. Profiles are evaluated only within these, so without the seeding. */
 export const measuredWindows: MeasuredWindow[] = [];
 
 let currentWork = '';
 
-/** Names the work that what is timed from now on belongs to. */
+/** Names the work to which the following measurements belong. */
 export function beginWork(work: string): void {
   currentWork = work;
 }
 
-/** Times some work that answers how many operations it did. */
+/** Measures the time of some work that returns its number of operations. */
 export async function timed(
   work: () => Promise<number> | number,
 ): Promise<{ operations: number; milliseconds: number }> {
@@ -34,7 +34,7 @@ function monotonicUs(): number {
   return Number(process.hrtime.bigint() / 1000n);
 }
 
-/** Does a number of operations, so many at a time: each of `concurrency` loops takes the next one when it is free. */
+/** Executes a number of operations, `concurrency` at a time: each of so many loops takes the next one when it is free. */
 export async function concurrently(
   count: number,
   concurrency: number,
@@ -48,7 +48,7 @@ export async function concurrently(
   return count;
 }
 
-/** A turn of the event loop, as a request that comes from a socket takes one. */
+/** Waits for one turn of the event loop, as a request from a socket does. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
