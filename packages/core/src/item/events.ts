@@ -27,7 +27,7 @@ const itemUpsertedSchema = z.object({
   key: z.int(),
   /** Size of the document in bytes, as JSON before sealing. */
   bytes: z.int(),
-  /** The streams of the document's values of its container's unique keys, if the container has any. */
+  /** The streams of the values that the document has for its container's unique keys. Absent if the container has none. */
   uniqueKeys: z.array(z.string()).optional(),
 });
 export type ItemUpserted = z.infer<typeof itemUpsertedSchema>;

@@ -221,7 +221,7 @@ export class Transaction implements ScriptHost {
       precondition: guard,
       causationId: this.#causationId,
     });
-    this.#uniqueValues?.changed(item.id, this.#written.has(item.id) ? undefined : before, item.document);
+    this.#uniqueValues?.changed(item.id, before, item.document);
     this.#shown.push(seen);
     this.#written.set(item.id, seen);
     this.#ids.set(seen.birth, item.id);
@@ -249,7 +249,7 @@ export class Transaction implements ScriptHost {
   }
 
   #remove(id: string, before: Seen): void {
-    this.#uniqueValues?.changed(id, this.#written.has(id) ? undefined : before, undefined);
+    this.#uniqueValues?.changed(id, before, undefined);
     this.#operations.push({
       kind: 'delete',
       id,

@@ -49,15 +49,17 @@ export class UniqueValues {
   /**
    * Notes that the script has changed an item.
    *
-   * @param recorded the recorded item, if this is its first change
+   * @param before the item that the change was made to; undefined if there was none
    * @param now the new document; undefined for a delete
    */
-  changed(id: string, recorded: Pick<ShownItem, 'json'> | undefined, now: Document | undefined): void {
-    if (recorded !== undefined) {
-      const before = parseJson(recorded.json) as Document;
-      for (const value of uniqueValuesOf(this.#definition, before)) this.#formerHolders.set(value, id);
+  changed(id: string, before: Pick<ShownItem, 'json'> | undefined, now: Document | undefined): void {
+    const own = this.#values.get(id);
+    if (own !== undefined) for (const value of own) this.#holders.delete(value);
+    else if (before !== undefined) {
+      // The script has not changed the item before, so this is the recorded one.
+      const recorded = parseJson(before.json) as Document;
+      for (const value of uniqueValuesOf(this.#definition, recorded)) this.#formerHolders.set(value, id);
     }
-    for (const value of this.#values.get(id) ?? []) this.#holders.delete(value);
     const values = now === undefined ? [] : uniqueValuesOf(this.#definition, now);
     this.#values.set(id, values);
     for (const value of values) this.#holders.set(value, id);
