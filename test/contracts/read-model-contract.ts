@@ -19,6 +19,7 @@ import {
   type EndedRow,
   type ItemRow,
   type ItemScan,
+  type ItemsReader,
   MOST_IDS_SOUGHT,
   type PartDigest,
   type ReadModelChange,
@@ -554,6 +555,53 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await digestsOf(other)).not.toEqual(await digestsOf(store));
       await other.apply([{ kind: 'container', number: 2, state }], 2);
       expect(await digestsOf(other)).toEqual(await digestsOf(store));
+    });
+
+    test('shows in a snapshot of the items what was there when it was taken, however the store goes on', async ({
+      store,
+    }) => {
+      const seed = 20_261_130;
+      const [earlier, later] = [450, 900].map((length) => randomHistory(new Random(seed), length)) as [
+        History,
+        History,
+      ];
+      const random = new Random(seed);
+      await applyInBatches(store, earlier.changes, random, 50);
+      const snapshots = await Promise.all(CONTAINERS.map((container) => store.itemsSnapshot(container)));
+      const rest = later.changes.slice(earlier.changes.length);
+      const shows = async (items: ItemsReader, { model }: History, container: number) => {
+        const marks = marksOf(random)[1]!;
+        const scan = { afterBirth: 0, limit: 1_000, marks };
+        const visible = model.visible(container, marks);
+        expect(await items.allItems(container, 0, 1_000)).toEqual(model.of(container));
+        expect(await items.scanItems(container, scan)).toEqual(visible);
+        expect(await items.countVisible(container, marks)).toBe(visible.length);
+        const times = visible.filter(({ ttl }) => ttl === null).map(({ ts }) => ts);
+        const place = { after: 0, upTo: T0 + 1_000, behind: 0, from: 'newest' } as const;
+        expect(await items.tsAt(container, place)).toBe(times.length === 0 ? undefined : Math.max(...times));
+        for (const partitionKey of PARTITIONS) {
+          const rows = visible.filter((row) => row.partitionKey === partitionKey);
+          expect(await items.scanItems(container, { ...scan, partitionKey })).toEqual(rows);
+          for (const id of ['item 0', 'item 7']) {
+            const row = model.items.get(JSON.stringify({ container, partitionKey, id }));
+            expect(await items.findItem(container, partitionKey, id)).toEqual(row);
+          }
+        }
+        const comparison: Comparison = [0, '<', 7];
+        const clear = [clearCondition(0, '<', [7])];
+        const found = await items.scanItems(container, { ...scan, clear });
+        expect(found).toEqual(expect.arrayContaining(model.comparing(visible, [comparison])));
+      };
+      await applyInBatches(store, rest, random, 50);
+      for (const [index, container] of CONTAINERS.entries()) {
+        await shows(snapshots[index]!, earlier, container);
+        await shows(store, later, container);
+      }
+      // A snapshot may be closed more than once, and the next one is of its own time.
+      for (const snapshot of [...snapshots, ...snapshots]) await snapshot.close();
+      const next = await store.itemsSnapshot(2);
+      await shows(next, later, 2);
+      await next.close();
     });
 
     test('has an item as one that can not be read from such an event to the next, unless the life has left', async ({

@@ -154,8 +154,7 @@ export function writesNothing(model: Model, command: ScriptCommand, nowMs: numbe
 }
 
 function codeOfScript(model: Model, command: ScriptCommand, nowMs: number): string {
-  const { writes, found, isTorn } = scriptPlan(model, command, nowMs);
-  if (isTorn) return 'overtaken';
+  const { writes, found } = scriptPlan(model, command, nowMs);
   if (command.fails) return 'script-failed';
   const changed = structuredClone(model);
   const container = liveContainer(changed, command.container)!;
@@ -299,14 +298,17 @@ function resolved(container: ModelContainer, scope: WantedScope, nowMs: number):
 
 /**
  * Variants of a command that takes effect after a concurrent one, but had read the items before that. For a hold, some of
- * the items may be erased by then. For a script, any number of its first steps may have read them.
+ * the items may be erased by then. A script reads all items as they were at one moment.
  */
 export function withFound(model: Model, command: Command, nowMs: number): Command[] {
   const container = 'container' in command ? liveContainer(model, command.container) : undefined;
   if (container === undefined) return [];
   if (command.kind === 'script') {
     const items = standingItems(container, command.partition, nowMs);
-    return [...command.steps.keys(), command.steps.length].map((steps) => ({ ...command, earlier: { items, steps } }));
+    const checked = container.hasUniqueKey ? [...command.steps.keys(), command.steps.length] : [0];
+    return checked.flatMap((keptUnique) =>
+      [true, false].map((isRead) => ({ ...command, earlier: { items, isRead, keptUnique } })),
+    );
   }
   if (command.kind !== 'place-hold' || command.scope.kind !== 'query') return [];
   const scope = resolved(container, command.scope, nowMs);

@@ -9,14 +9,15 @@ export interface ScriptPlan {
   readonly writes: readonly { readonly item: string; readonly document?: Document }[];
   /** For each item that the script writes, the etag that it found; undefined if the item did not exist. */
   readonly found: ReadonlyMap<string, string | undefined>;
-  /** True if the script saw two versions of an item and wrote neither of them. Then it is not recorded, but run again. */
-  readonly isTorn: boolean;
 }
 
-/** The items of a partition when a script was called, and how many of its steps saw them in that state. */
+/** The items of a partition when a script was called. */
 export interface EarlierItems {
   readonly items: StandingItems;
-  readonly steps: number;
+  /** Whether the script read the items in that state. */
+  readonly isRead: boolean;
+  /** How many of its steps were checked against the unique keys of that state: they are checked when a step is done. */
+  readonly keptUnique: number;
 }
 
 type StandingItems = ReadonlyMap<string, Seen & { readonly etag: string }>;
@@ -50,24 +51,14 @@ export function planOf(
 ): ScriptPlan {
   const now = standingItems(container, partition, nowMs);
   const atCall = earlier?.items ?? now;
-  let standing = now;
+  const standing = earlier?.isRead === true ? atCall : now;
+  let unique = now;
   const written = new Map<string, Seen | undefined>();
   const writes: { item: string; document?: Document }[] = [];
   const found = new Map<string, string | undefined>();
   const hasTtl = policyInForce(container, nowMs) !== null;
-  const firstSeen = new Map<string, string | undefined>();
-  let isTorn = false;
   const seen = (item: string) => (written.has(item) ? written.get(item) : standing.get(item));
-  /** Like `seen`, but the script relies on what it sees: if the item changes later, the script is torn. */
-  const look = (item: string) => {
-    const etag = standing.get(item)?.etag;
-    if (!written.has(item)) {
-      isTorn ||= firstSeen.has(item) && firstSeen.get(item) !== etag;
-      if (!firstSeen.has(item)) firstSeen.set(item, etag);
-    }
-    return seen(item);
-  };
-  const names = () => [...new Set([...standing.keys(), ...written.keys()])];
+  const namesIn = (items: StandingItems) => [...new Set([...items.keys(), ...written.keys()])];
   const write = (item: string, as: Seen | undefined) => {
     if (!written.has(item)) found.set(item, standing.get(item)?.etag);
     written.set(item, as);
@@ -75,8 +66,8 @@ export function planOf(
   };
   const isTaken = (document: Document, item: string) =>
     container.hasUniqueKey &&
-    names().some((other) => {
-      const standingThere = other === item ? undefined : seen(other);
+    namesIn(unique).some((other) => {
+      const standingThere = other === item ? undefined : written.has(other) ? written.get(other) : unique.get(other);
       return standingThere !== undefined && uniqueValue(standingThere.document) === uniqueValue(document);
     });
   const put = (item: string, document: Document, birth: Seen['birth']): Told => {
@@ -85,16 +76,13 @@ export function planOf(
     return [document['v']];
   };
   const many = (least: number) =>
-    names()
+    namesIn(standing)
       .flatMap((item) => seen(item)?.document['v'] ?? [])
       .filter((v) => Number(v) >= least)
       .toSorted((left, right) => Number(left) - Number(right));
   const perform = (step: ScriptStep, index: number): Told => {
-    standing = index < (earlier?.steps ?? 0) ? atCall : now;
-    if (step.kind === 'list') {
-      for (const item of standing.keys()) look(item);
-      return many(0);
-    }
+    unique = index < (earlier?.keptUnique ?? 0) ? atCall : now;
+    if (step.kind === 'list') return many(0);
     if (step.kind === 'query') return many(step.least);
     const document = 'document' in step ? step.document : undefined;
     const item = document === undefined ? undefined : `${String(document['pk'])}/${String(document['id'])}`;
@@ -103,7 +91,7 @@ export function planOf(
     const isRefused = isMisplaced || (hasTtl && ttl !== undefined && !isValidTtl(ttl));
     if (!('item' in step)) {
       if (isRefused) return 400;
-      const before = look(item!);
+      const before = seen(item!);
       if (step.kind === 'create' && before !== undefined) return 409;
       return put(item!, document!, before?.birth ?? index);
     }
@@ -111,16 +99,16 @@ export function planOf(
     const linked = step.bySelf ? atCall.get(step.item) : undefined;
     if (linked !== undefined && seen(step.item)?.birth !== linked.birth) return 404;
     if (isRefused) return 400;
-    const current = look(step.item);
+    const current = seen(step.item);
     if (current === undefined) return 404;
     if (step.kind === 'read') return [current.document['v']];
     if (step.guard === 'unknown') return 412;
     if (item === step.item) return put(item, document!, current.birth);
-    if (item !== undefined && look(item) !== undefined) return 409;
+    if (item !== undefined && seen(item) !== undefined) return 409;
     if (document !== undefined && isTaken(document, step.item)) return 409;
     write(step.item, undefined);
     return item === undefined ? 200 : put(item, document!, index);
   };
   const told = steps.map(perform);
-  return { told, writes, found, isTorn };
+  return { told, writes, found };
 }

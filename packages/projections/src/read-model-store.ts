@@ -230,11 +230,32 @@ export interface ItemScan {
   readonly marks: Watermarks;
 }
 
+/** Looks up and scans the current items. */
+export interface ItemsReader {
+  /** The row of an item, whether or not it has expired. */
+  findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;
+  /** Items that are visible by the watermarks, in order of birth. */
+  scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
+  countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
+  /**
+   * `_ts`, in seconds, of one item, chosen by its place in time among the items without a ttl of their own. Undefined
+   * if there are too few.
+   */
+  tsAt(container: ContainerNumber, place: PlaceInTime): MaybePromise<number | undefined>;
+  /** Items of a container in order of birth, visible or not; up to the last one by default. */
+  allItems(container: ContainerNumber, afterBirth: number, limit: number, upToBirth?: number): MaybePromise<ItemRow[]>;
+}
+
+/** The items of a container at one moment. */
+export interface ItemsSnapshot extends ItemsReader {
+  close(): Promise<void>;
+}
+
 /**
  * The store that projections write and everybody else reads. Changes and checkpoint are written in one transaction.
  * Everything in it can be thrown away and built again from the log.
  */
-export interface ReadModelStore {
+export interface ReadModelStore extends ItemsReader {
   /**
    * The sealed bodies of the current writes of some items of a container, which are given by their births. Only those
    * that the store has; of large ones only the first few. Absent for a store that keeps none, because reading the log
@@ -260,22 +281,10 @@ export interface ReadModelStore {
   /** The entries as they were last applied, in order of their numbers, without deleted ones. */
   catalogEntries(): MaybePromise<CatalogEntry[]>;
 
-  /** The row of an item, whether or not it has expired. */
-  findItem(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<ItemRow | undefined>;
   /** True only if {@link lastLife} is undefined, as far as can be told without reading the stored rows. */
   isUnknown(container: ContainerNumber, partitionKey: string, id: string): boolean;
   /** The highest number of an item's lives that have content, ended or not. Undefined if there are none. */
   lastLife(container: ContainerNumber, partitionKey: string, id: string): MaybePromise<number | undefined>;
-  /** Items that are visible by the watermarks, in order of birth. */
-  scanItems(container: ContainerNumber, scan: ItemScan): MaybePromise<ItemRow[]>;
-  countVisible(container: ContainerNumber, marks: Watermarks): MaybePromise<number>;
-  /**
-   * `_ts`, in seconds, of one item, chosen by its place in time among the items without a ttl of their own. Undefined
-   * if there are too few.
-   */
-  tsAt(container: ContainerNumber, place: PlaceInTime): MaybePromise<number | undefined>;
-  /** Items of a container in order of birth, visible or not; up to the last one by default. */
-  allItems(container: ContainerNumber, afterBirth: number, limit: number, upToBirth?: number): MaybePromise<ItemRow[]>;
   /** Births, in a range, of items that the index of deadlines has at another time than their row says. For examinations. */
   dueOtherwise(container: ContainerNumber, afterBirth: number, upToBirth: number): MaybePromise<number[]>;
   countItems(container: ContainerNumber): MaybePromise<number>;
@@ -362,6 +371,11 @@ export interface ReadModelStore {
   logMarkBefore(atMs: number): MaybePromise<number>;
   lastLogMark(): MaybePromise<LogMark | undefined>;
 
+  /**
+   * A container's items as they are now. Later changes don't appear in it. The caller must close it, and within seconds:
+   * meanwhile the store can't remove the data that it replaces.
+   */
+  itemsSnapshot(container: ContainerNumber): Promise<ItemsSnapshot>;
   /** The present contents, which don't change in the snapshot while the store is written. The caller closes it. */
   snapshot(): Promise<ReadModelSnapshot>;
   close(): Promise<void>;

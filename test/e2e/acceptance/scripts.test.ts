@@ -387,37 +387,117 @@ describe('a stored procedure', () => {
     expect((await container.item('counter', 'ann').read()).resource).toMatchObject({ n: 100 });
   });
 
-  test('is run again where what it has found is gone when it comes to it', async () => {
-    const { store } = world;
-    const body = answering(`
-      c.queryDocuments(c.getSelfLink(), 'SELECT * FROM c', (error, found) => {
-        if (error) throw error;
-        const change = (one) => c.replaceDocument(one._self, one, (error) => { if (error) throw error; });
-        const count = () => c.queryDocuments(c.getSelfLink(), 'SELECT VALUE COUNT(1) FROM c', (error, [n]) => {
-          if (error) throw error;
-          r.setBody([found.length, n]);
-        });
-        const make = () => c.createDocument(c.getSelfLink(), { customer: 'ann' }, count);
-        if (getContext().getRequest().getBody()[0] === 'replaces') found.forEach(change);
-        make();
-      });`);
-    await container.scripts.storedProcedures.create({ id: 'p', body });
-    for (const does of ['replaces', 'counts']) {
-      await put('leaves');
-      const before = (await idsOf()).length;
-      const query = store.queryItems;
-      const leaving = vi.spyOn(store, 'queryItems').mockImplementationOnce(async (...asked) => {
-        const page = await query(...asked);
-        await container.item('leaves', 'ann').delete();
-        return page;
+  describe('reads the items as they were at one moment:', () => {
+    /** Does a step after the store has answered the script's first question of a kind. */
+    async function runWhile(
+      kind: 'readItem' | 'queryItems' | 'listItems',
+      step: () => Promise<unknown>,
+      body: string,
+    ): Promise<unknown> {
+      const { store } = world;
+      const ask = store[kind] as (...asked: unknown[]) => Promise<unknown>;
+      const asked = vi.spyOn(store, kind).mockImplementationOnce(async (...args: unknown[]) => {
+        const answer = await ask(...args);
+        await step();
+        return answer as never;
       });
       try {
-        const { resource } = await container.scripts.storedProcedure('p').execute('ann', [does]);
-        expect(resource).toEqual([before - 1, before]);
+        return (await run(body)).resource;
       } finally {
-        leaving.mockRestore();
+        asked.mockRestore();
       }
     }
+    const READ = `
+      const read = (id, then) => c.readDocument(c.getAltLink() + '/docs/' + id, (error, found) => {
+        then(error ? error.number : found.n);
+      });
+      const query = (text, then, options) => c.queryDocuments(c.getSelfLink(), text, options || {}, (error, found, more) => {
+        if (error) throw error;
+        then(found, more.continuation);
+      });
+      const tell = (...told) => r.setBody(told);`;
+    /** Two items that are always changed together. */
+    const both = (n: number) =>
+      container.items.batch(
+        ['a', 'b'].map((id) => ({ operationType: 'Upsert' as const, resourceBody: { id, customer: 'ann', n } })),
+        'ann',
+      );
+    beforeEach(async () => {
+      await both(1);
+    });
+
+    test('read one by one', async () => {
+      const body = answering(`${READ} read('a', (a) => read('b', (b) => read('a', (again) => tell(a, b, again))));`);
+      // Before the second read the script has no snapshot yet, and so it is run again.
+      expect(await runWhile('readItem', () => both(2), body)).toEqual([2, 2, 2]);
+    });
+
+    test('read after a query, and found by a query after a read', async () => {
+      const sum = "'SELECT VALUE SUM(c.n) FROM c'";
+      const afterQuery = answering(`${READ} query(${sum}, ([sum]) => read('b', (b) => tell(sum, b)));`);
+      expect(await runWhile('queryItems', () => both(2), afterQuery)).toEqual([2, 1]);
+      const afterRead = answering(`${READ} read('a', (a) => query(${sum}, ([sum]) => tell(a, sum)));`);
+      expect(await runWhile('readItem', () => both(3), afterRead)).toEqual([3, 6]);
+      const andWrites = answering(`${READ}
+        read('a', (a) => c.createDocument(c.getSelfLink(), { customer: 'ann', n: 0 }, (error) => {
+          if (error) throw error;
+          query(${sum}, ([sum]) => read('b', (b) => tell(a, sum, b)));
+        }));`);
+      expect(await runWhile('listItems', () => both(4), andWrites)).toEqual([3, 6, 3]);
+    });
+
+    test('page by page, also what is deleted and erased meanwhile', async () => {
+      const pages = answering(`${READ}
+        const found = [];
+        const next = (continuation) => query('SELECT VALUE [c.id, c.n] FROM c', ([one], more) => {
+          found.push(one);
+          if (more) next(more); else tell(...found);
+        }, { pageSize: 1, continuation });
+        next();`);
+      const changed = await runWhile('queryItems', () => both(2), pages);
+      expect(changed).toEqual([
+        ['a', 1],
+        ['b', 1],
+      ]);
+      const deletes = () => container.item('b', 'ann').delete();
+      expect(await runWhile('queryItems', deletes, pages)).toEqual([
+        ['a', 2],
+        ['b', 2],
+      ]);
+      await both(3);
+      // What was in an erased item can't be shown any more. So the script is run again.
+      const erases = async () => {
+        await deletes();
+        await world.purge();
+      };
+      expect(await runWhile('queryItems', erases, pages)).toEqual([['a', 3]]);
+    });
+
+    test('read for a write, which is not made over what has changed since', async () => {
+      const adds = answering(`${READ}
+        query('SELECT VALUE c.n FROM c WHERE c.id = "a"', ([n]) =>
+          c.upsertDocument(c.getSelfLink(), { id: 'a', customer: 'ann', n: n + 10 }, (error) => {
+            if (error) throw error;
+            tell(n);
+          }));`);
+      expect(await runWhile('queryItems', () => both(2), adds)).toEqual([2]);
+      expect((await container.item('a', 'ann').read()).resource).toMatchObject({ n: 12 });
+    });
+
+    test('by links of the items, too, and until the next script', async () => {
+      const bySelf = answering(`${READ}
+        query('SELECT VALUE c._self FROM c', (links) => {
+          const told = [];
+          const next = () => c.readDocument(links[told.length], (error, found) => {
+            told.push(error ? error.number : found.n);
+            if (told.length < links.length) next(); else r.setBody(told);
+          });
+          next();
+        });`);
+      const deletes = () => container.item('b', 'ann').delete();
+      expect(await runWhile('queryItems', deletes, bySelf)).toEqual([1, 1]);
+      expect((await run(bySelf)).resource).toEqual([1]);
+    });
   });
 
   test('hears of a value of a unique key that another item has, whoever gave it to that', async () => {

@@ -163,6 +163,7 @@ export function assignedStore(store: StoreApi, principal: Principal): StoreApi {
     },
     readItem: reading((...asked: Parameters<StoreApi['readItem']>) => store.readItem(...asked)),
     itemByBirth: reading((...asked: Parameters<StoreApi['itemByBirth']>) => store.itemByBirth(...asked)),
+    snapshotItems: reading((container: ContainerState) => store.snapshotItems(container)),
     countItems: reading((...asked: Parameters<StoreApi['countItems']>) => store.countItems(...asked)),
     listItems: reading((...asked: Parameters<StoreApi['listItems']>) => store.listItems(...asked)),
     queryItems: reading((...asked: Parameters<StoreApi['queryItems']>) => store.queryItems(...asked)),

@@ -114,15 +114,20 @@ export function grantedStore(store: StoreApi, grant: Grant): StoreApi {
       toWrite();
       return store.scriptToRun(container, kind, name);
     },
-    readItem: async (container, id, partitionKey, atLeast) => {
+    readItem: async (container, id, partitionKey, from) => {
       onItem(container, id, partitionKey);
-      return store.readItem(container, id, partitionKey, atLeast);
+      return store.readItem(container, id, partitionKey, from);
     },
-    itemByBirth: async (container, birth) => {
+    itemByBirth: async (container, birth, _isWanted, snapshot) => {
       inContainer(container);
       // Rids contain log positions. A holder that counts up could otherwise find out where other items began and which
       // still exist, also from the time that opening them takes.
-      return store.itemByBirth(container, birth, isCovered);
+      return store.itemByBirth(container, birth, isCovered, snapshot);
+    },
+    // Reads from it are checked like all others.
+    snapshotItems: async (container) => {
+      inContainer(container);
+      return store.snapshotItems(container);
     },
     countItems: async (container) => {
       onFeed(container, {});

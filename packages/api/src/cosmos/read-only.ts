@@ -24,6 +24,7 @@ const reads: ReadonlySet<PropertyKey> = new Set<keyof StoreApi>([
   'clientEncryptionKey',
   'readItem',
   'itemByBirth',
+  'snapshotItems',
   'countItems',
   'listItems',
   'queryItems',

@@ -1,12 +1,7 @@
 import { GenerationCache } from '@epitaph/core/generation-cache.ts';
 import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { rowAfter, rowName } from '@epitaph/projections/items/row.ts';
-import type {
-  ContainerNumber,
-  ItemRow,
-  ReadModelChange,
-  ReadModelStore,
-} from '@epitaph/projections/read-model-store.ts';
+import type { ContainerNumber, ItemRow, ItemsReader, ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 import type { Json } from '@epitaph/query';
 import { inThisHeap } from './heap.ts';
 
@@ -50,7 +45,7 @@ interface KeptDocuments {
  * is kept for read models to which other processes write too.
  */
 export class ItemRows {
-  readonly #store: () => ReadModelStore;
+  readonly #store: () => ItemsReader;
   readonly #rows = new GenerationCache<string, ItemRow>(CACHED_ROWS);
   readonly #changing = new Map<string, Changing>();
   readonly #scans = new Map<ContainerNumber, KeptScan>();
@@ -63,10 +58,10 @@ export class ItemRows {
   readonly #collecting = new Set<ContainerNumber>();
   readonly #documents = new Map<ContainerNumber, KeptDocuments>();
   #characters = 0;
-  #of: ReadModelStore | undefined;
+  #of: ItemsReader | undefined;
   readonly #keeps: boolean;
 
-  constructor(store: () => ReadModelStore, { shared }: { readonly shared: boolean }) {
+  constructor(store: () => ItemsReader, { shared }: { readonly shared: boolean }) {
     this.#store = store;
     this.#keeps = !shared;
   }
@@ -223,7 +218,7 @@ export class ItemRows {
    * The store to read from. When a rebuild has replaced the read models, the kept rows belong to the version before and
    * are dropped.
    */
-  #current(): ReadModelStore {
+  #current(): ItemsReader {
     const store = this.#store();
     if (store !== this.#of) {
       this.failed();

@@ -16,7 +16,12 @@ import type { Catalog, CatalogContainer } from '@epitaph/projections/catalog/cat
 import { CatalogCheck } from '@epitaph/projections/purge/catalog-check.ts';
 import { namesLost } from '@epitaph/projections/purge/vault-copies.ts';
 import { type Projection, ProjectionLag } from '@epitaph/projections/projection.ts';
-import type { ContainerNumber, ReadModelStore, ReadModelVersions } from '@epitaph/projections/read-model-store.ts';
+import type {
+  ContainerNumber,
+  ItemsReader,
+  ReadModelStore,
+  ReadModelVersions,
+} from '@epitaph/projections/read-model-store.ts';
 import type { SharedReadModels } from '@epitaph/projections/shared-projector.ts';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 import { CommandOrder } from './command-order.ts';
@@ -58,11 +63,26 @@ export interface SeveralNodes {
 export const nodeRoles = ['project', 'purge'] as const;
 export type NodeRole = (typeof nodeRoles)[number];
 
-/** What a read is answered from: a container, the time, and the watermarks that say what has expired at that time. */
+/**
+ * What a read is answered from: a container, its items, the time, and the watermarks that say what has expired at that
+ * time.
+ */
 export interface Moment {
   readonly within: CatalogContainer;
+  readonly items: Items;
   readonly nowMs: number;
   readonly marks: Watermarks;
+}
+
+/**
+ * Where items are looked up: in the read models, whatever they contain at the time of the look-up, or in a snapshot of
+ * them.
+ */
+export interface Items {
+  readonly readModel: ItemsReader;
+  readonly rows: ItemRows;
+  /** Called for an item whose content has been erased since its row was looked up. */
+  readonly erased?: () => void;
 }
 
 /** A write to a life that is not finished yet, with the times of the write that it replaces. */
@@ -226,7 +246,7 @@ export class StoreParts {
       .find(({ times }) => isExpired(times, marks));
     if (late !== undefined) return late.done.then(() => this.moment(container));
     this.expirySeen(within.number, nowMs);
-    return { within, nowMs, marks };
+    return { within, items: this, nowMs, marks };
   }
 
   /**

@@ -430,6 +430,7 @@ export class Store implements StoreApi {
     this.#finished(this.#catalog.deletePartitionKey(...args));
   readItem: StoreApi['readItem'] = (...args) => this.#observer.operation('read', () => this.#reads.read(...args));
   itemByBirth: StoreApi['itemByBirth'] = (...args) => this.#finished(this.#reads.byBirth(...args));
+  snapshotItems: StoreApi['snapshotItems'] = (container) => this.#reads.snapshot(container);
   countItems: StoreApi['countItems'] = (container) => this.#reads.count(container);
   listItems: StoreApi['listItems'] = (...args) => this.#measured('list', () => this.#reads.list(...args));
   queryItems: StoreApi['queryItems'] = (container, request) =>

@@ -43,7 +43,7 @@ describe('the consistency level of a request', () => {
     const inner = fakeStore();
     const store = Object.assign(Object.create(inner) as typeof inner, {
       readItem: (...args: Parameters<typeof inner.readItem>) => {
-        waited.push(args[3]);
+        waited.push(args[3] as AtLeast | undefined);
         return inner.readItem(...args);
       },
       listItems: (...args: Parameters<typeof inner.listItems>) => {

@@ -216,6 +216,35 @@ export class PostgresDatabase implements Statements {
   }
 
   /**
+   * Begins a transaction that only reads, and in which all statements see the state of its begin. It occupies a connection of the
+   * pool until it is closed.
+   */
+  async snapshot(): Promise<{ readonly statements: Statements; readonly close: () => Promise<void> }> {
+    const begun = Promise.withResolvers<Statements>();
+    const closing = Promise.withResolvers<void>();
+    const done = this.#once(async (sql) => {
+      void sql.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
+      // PostgreSQL takes the snapshot at the first statement that reads.
+      await sql.query('SELECT 1');
+      begun.resolve(sql);
+      await closing.promise;
+    }).catch((error: unknown) => begun.reject(inOurWords(error)));
+    const transaction = await begun.promise;
+    return {
+      statements: {
+        query: <Result extends Row>(text: string, values?: readonly unknown[]) =>
+          transaction.query<Result>(text, values).catch((error: unknown) => {
+            throw inOurWords(error);
+          }),
+      },
+      close: () => {
+        closing.resolve();
+        return done;
+      },
+    };
+  }
+
+  /**
    * Opens a connection outside the pool, for locks and notifications that last as long as the connection. It is tested all the
    * time, also during `prepare`; so no statement on it may take seconds.
    *

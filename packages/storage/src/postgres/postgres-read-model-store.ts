@@ -1,6 +1,5 @@
 import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { DatabaseState } from '@epitaph/core/database/state.ts';
-import { keysBeginningWith } from '@epitaph/core/partition-key/scope.ts';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { secondBounds, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import type { TimeSpan } from '@epitaph/core/history/preview.ts';
@@ -10,24 +9,22 @@ import type {
   CatalogChange,
   CatalogEntry,
   ItemRow,
-  ItemScan,
+  ItemsSnapshot,
   LogMark,
-  PlaceInTime,
   ReadModelChange,
   ReadModelSnapshot,
   ReadModelStore,
-  RowCondition,
   SealedWrite,
 } from '@epitaph/projections/read-model-store.ts';
-import type { ClearCondition, ClearCopy } from '@epitaph/projections/items/clear-values.ts';
-import { BEFORE_CLEAR_COPIES, clearBytes, type ClearIndex, fromClearBytes, scanByClear } from '../clear-scan.ts';
+import type { ClearCopy } from '@epitaph/projections/items/clear-values.ts';
+import { BEFORE_CLEAR_COPIES, clearBytes, fromClearBytes } from '../clear-scan.ts';
 import { LAST_DUE, NEVER_DUE } from '../due.ts';
-import { fromStored, nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
+import { nameDigest, partitionDigest, segmentsOf, toStored } from './batch.ts';
 import type { PostgresDatabase, Row, Statements } from './database.ts';
+import { type LookUps, PostgresItemsReader } from './postgres-items-reader.ts';
 import { PostgresReadModelSnapshot } from './read-model-snapshot.ts';
-import { type ReadModelStatements, readModelStatements, type ScanStatements } from './read-model-statements.ts';
+import { readModelStatements } from './read-model-statements.ts';
 import { ReadModelWriter } from './read-model-writer.ts';
-import { Together } from './together.ts';
 
 /** Limit for the bytes of bodies that are fetched at a time. The last body may exceed it. */
 const MAX_FETCHED_BYTES = 4 * 1024 * 1024;
@@ -38,9 +35,6 @@ const PARTITION_PIECE = 5_000;
 
 /** The server's estimate of the tables' sizes is first checked after so many changes, and then after so many times as many each. */
 const SIZE_LOOKS = { first: 500, apart: 10 };
-
-/** How many rows one statement may scan. This takes a second. */
-const ROWS_AT_ONCE = 1_000_000;
 
 /** Another projector has written meanwhile, so the changes may have been applied already. */
 export class CheckpointMoved extends StorageUnavailable {}
@@ -63,24 +57,13 @@ type CatalogRow = Row & { readonly number: number; readonly kind: string; readon
 const changeOf = ({ number, kind, state }: CatalogRow) =>
   ({ number, kind, state: JSON.parse(state) as unknown }) as Exclude<CatalogChange, { kind: 'container' }>;
 
-/** Look-ups of rows by container and one more value. The result is undefined if there is no such row. */
-type LookUps<Found> = Together<readonly [container: number, by: unknown], Found | undefined>;
-
-const named = <Found extends { readonly partitionKey: string; readonly id: string }>(row: Found): Found => ({
-  ...row,
-  partitionKey: fromStored(row.partitionKey),
-  id: fromStored(row.id),
-});
-
 /** One version of the read models: a schema in a PostgreSQL database. Any number of nodes read it, and one writes it. */
-export class PostgresReadModelStore implements ReadModelStore {
+export class PostgresReadModelStore extends PostgresItemsReader implements ReadModelStore {
   readonly #database: PostgresDatabase;
   readonly #schema: string;
   /** Notifies other nodes, in the same transaction that applies the changes. */
   readonly #announce: Announce | undefined;
-  readonly #sql: ReadModelStatements;
   readonly #writer: ReadModelWriter;
-  readonly #rowsByName: LookUps<ItemRow>;
   readonly #livesByName: LookUps<{ readonly life: number | null }>;
   readonly #bodiesByBirth: LookUps<SealedWrite>;
   /** The number of changes applied by this object, and the number at which the server's estimate of sizes is checked next. */
@@ -88,14 +71,13 @@ export class PostgresReadModelStore implements ReadModelStore {
   #nextSizeLook = SIZE_LOOKS.first;
 
   constructor(database: PostgresDatabase, schema: string, announce?: Announce) {
+    super(database, readModelStatements(schema));
     this.#database = database;
     this.#schema = schema;
     this.#announce = announce;
-    this.#sql = readModelStatements(schema);
-    this.#writer = new ReadModelWriter(this.#sql);
-    this.#rowsByName = this.#lookUps(this.#sql.itemsOf, this.#sql.item);
-    this.#livesByName = this.#lookUps(this.#sql.lastLives, this.#sql.lastLife);
-    this.#bodiesByBirth = this.#lookUps(this.#sql.bodiesOf, this.#sql.bodyOf, BODIES_AT_ONCE);
+    this.#writer = new ReadModelWriter(this.sql);
+    this.#livesByName = this.lookUps(this.sql.lastLives, this.sql.lastLife);
+    this.#bodiesByBirth = this.lookUps(this.sql.bodiesOf, this.sql.bodyOf, BODIES_AT_ONCE);
   }
 
   /** @throws {CheckpointMoved} if the checkpoint is not the one that the caller expects */
@@ -133,7 +115,7 @@ export class PostgresReadModelStore implements ReadModelStore {
         const values = [...key, ...secondBounds(marks), atMs, actor];
         for (let after: number | null = 0; after !== null;) {
           const piece: readonly unknown[] = [...values, after, PARTITION_PIECE];
-          const gone = await sql.query<{ lastBirth: number | null }>(this.#sql.deletePartition, piece);
+          const gone = await sql.query<{ lastBirth: number | null }>(this.sql.deletePartition, piece);
           after = gone[0]!.lastBirth;
         }
       }
@@ -148,7 +130,7 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async #moveCheckpoint(sql: Statements, standing: readonly unknown[]): Promise<void> {
-    const moved = await sql.query(this.#sql.moveCheckpoint, standing);
+    const moved = await sql.query(this.sql.moveCheckpoint, standing);
     if (moved.length === 0) throw new CheckpointMoved('another projector has written to the read models');
   }
 
@@ -157,51 +139,46 @@ export class PostgresReadModelStore implements ReadModelStore {
    * if at all. Until then sessions use query plans made for empty tables, by which a look-up scans all rows of a container.
    */
   async #tellSize(): Promise<void> {
-    const { knownRows } = await this.#row<{ knownRows: number }>(this.#sql.sizeKnown);
-    if (knownRows < this.#applied / 2) await this.#database.query(this.#sql.analyze);
+    const { knownRows } = await this.row<{ knownRows: number }>(this.sql.sizeKnown);
+    if (knownRows < this.#applied / 2) await this.#database.query(this.sql.analyze);
   }
 
   async checkpoint(): Promise<number> {
-    return (await this.#row<{ position: number }>(this.#sql.checkpoint)).position;
+    return (await this.row<{ position: number }>(this.sql.checkpoint)).position;
   }
 
   /** The position of the read models, for nodes that follow. */
   standing(): Promise<{ position: number; catalogChanges: number }> {
-    return this.#row(this.#sql.standing);
+    return this.row(this.sql.standing);
   }
 
   async countPurged(): Promise<number> {
-    return (await this.#row<{ purged: number }>(this.#sql.checkpoint)).purged;
+    return (await this.row<{ purged: number }>(this.sql.checkpoint)).purged;
   }
 
   databases(): Promise<{ number: number; state: DatabaseState }[]> {
-    return this.#states<DatabaseState>(this.#sql.databases);
+    return this.#states<DatabaseState>(this.sql.databases);
   }
 
   /** Reads containers and their entries by one statement, so that both are of the same moment. */
   async containers(): Promise<readonly { readonly number: number; readonly state: ContainerState }[]> {
-    const rows = await this.#database.query<ContainerOrEntry>(this.#sql.containers);
+    const rows = await this.#database.query<ContainerOrEntry>(this.sql.containers);
     return statesOf(rows);
   }
 
   async catalogEntries(): Promise<CatalogEntry[]> {
-    return (await this.#database.query<CatalogRow>(this.#sql.entries)).map(changeOf) as CatalogEntry[];
+    return (await this.#database.query<CatalogRow>(this.sql.entries)).map(changeOf) as CatalogEntry[];
   }
 
   /** See {@link SharedReadModels.catalogSince}. Reads by one statement, so that all rows are of the same moment. */
   async catalogSince(catalogChanges: number): Promise<CatalogChange[]> {
-    const rows = await this.#database.query<CatalogRow & ContainerOrEntry>(this.#sql.catalogSince, [catalogChanges]);
+    const rows = await this.#database.query<CatalogRow & ContainerOrEntry>(this.sql.catalogSince, [catalogChanges]);
     const containers = statesOf(rows.filter(({ kind }) => kind === 'container'));
     const changes: CatalogChange[] = [
       ...rows.filter(({ kind }) => kind !== 'container').map(changeOf),
       ...containers.map((container) => ({ kind: 'container' as const, ...container })),
     ];
     return changes.toSorted((left, right) => left.number - right.number);
-  }
-
-  async findItem(container: number, partitionKey: string, id: string): Promise<ItemRow | undefined> {
-    const row = await this.#rowsByName.answer([container, nameDigest(partitionKey, id)]);
-    return row && named(row);
   }
 
   /** Always false: other nodes make items too, so this process can't know. */
@@ -220,111 +197,21 @@ export class PostgresReadModelStore implements ReadModelStore {
       return body === undefined ? [] : [body];
     }
     const values = [container, births, MAX_FETCHED_BYTES];
-    return this.#database.query(this.#sql.bodies, values) as unknown as Promise<SealedWrite[]>;
-  }
-
-  async scanItems(container: number, scan: ItemScan): Promise<ItemRow[]> {
-    const found = scan.clear === undefined ? undefined : await scanByClear(this.#clearIndex(container), scan);
-    if (found !== undefined) return found;
-    return scan.where === undefined ? this.#scan(container, scan) : this.#scanWhere(container, scan, scan.where);
-  }
-
-  /**
-   * Scans in pieces, so that no statement scans all of a large container, which could exceed the time limit. A piece is a number of
-   * rows, not a range of births: births are positions in the log, and millions of positions may lie between two of them.
-   */
-  async #scanWhere(container: number, scan: ItemScan, where: RowCondition): Promise<ItemRow[]> {
-    const { ids, minTs = 0, maxTs = Number.MAX_SAFE_INTEGER } = where;
-    const found: ItemRow[] = [];
-    for (let { afterBirth } = scan; found.length < scan.limit && afterBirth < Number.MAX_SAFE_INTEGER;) {
-      // For a partition, the index contains its rows alone, so no pieces are needed.
-      const upToBirth = scan.partitionKey === undefined ? await this.#endOfPiece(container, afterBirth) : undefined;
-      const piece = { ...scan, afterBirth, limit: scan.limit - found.length };
-      afterBirth = upToBirth ?? Number.MAX_SAFE_INTEGER;
-      const values = [ids?.map(toStored) ?? null, minTs, maxTs, afterBirth];
-      found.push(...(await this.#scan(container, piece, this.#sql.where, values)));
-    }
-    return found;
-  }
-
-  async #endOfPiece(container: number, afterBirth: number): Promise<number | undefined> {
-    const values = [container, afterBirth, ROWS_AT_ONCE];
-    return (await this.#database.query<{ birth: number }>(this.#sql.birthBeyond, values))[0]?.birth;
-  }
-
-  /** @param condition the values of the statements' additional condition */
-  #scan(
-    container: number,
-    { partitionKey, prefix, afterBirth, limit, marks }: ItemScan,
-    sql: ScanStatements = this.#sql,
-    condition: readonly unknown[] = [],
-  ): Promise<ItemRow[]> {
-    const values: unknown[] = [container, afterBirth, ...secondBounds(marks), limit, ...condition];
-    if (partitionKey !== undefined) {
-      values.push(partitionDigest(partitionKey), toStored(partitionKey));
-      return this.#items(sql.visibleInPartition, values);
-    }
-    if (prefix === undefined) return this.#items(sql.visible, values);
-    return this.#items(sql.visibleUnderPrefix, [...values, toStored(keysBeginningWith(prefix).from)]);
-  }
-
-  #clearIndex(container: number): ClearIndex {
-    const paths = (condition: ClearCondition) => condition.map(({ path }) => path);
-    const froms = (condition: ClearCondition) => condition.map(({ from }) => clearBytes(from));
-    const tos = (condition: ClearCondition) => condition.map(({ to }) => clearBytes(to));
-    return {
-      count: (spans, limit) =>
-        this.#count(this.#sql.countClear, [container, paths(spans), froms(spans), tos(spans), limit]),
-      births: async (spans, after) => {
-        const values = [container, paths(spans), froms(spans), tos(spans), after];
-        return (await this.#database.query<{ birth: number }>(this.#sql.clearInSpans, values)).map(
-          ({ birth }) => birth,
-        );
-      },
-      firstBirths: async (points, after, limit) => {
-        const values = [container, paths(points), froms(points), after, limit];
-        const rows = await this.#database.query<{ index: number; birth: number }>(this.#sql.clearAtPoints, values);
-        return points.map((_, at) => rows.filter(({ index }) => index === at + 1).map(({ birth }) => birth));
-      },
-      countNamed: ({ partitionKey, prefix = '' }, limit) =>
-        partitionKey === undefined
-          ? this.#count(this.#sql.countUnderPrefix, [container, toStored(keysBeginningWith(prefix).from), limit])
-          : this.#count(this.#sql.countInPartition, [container, partitionDigest(partitionKey), limit]),
-      among: (births, scan) => this.#scan(container, scan, this.#sql.among, [births]),
-    };
-  }
-
-  countVisible(container: number, marks: Watermarks): Promise<number> {
-    return this.#count(this.#sql.countVisible, [container, ...secondBounds(marks)]);
-  }
-
-  async tsAt(container: number, { after, upTo, behind, from }: PlaceInTime): Promise<number | undefined> {
-    const statement = from === 'oldest' ? this.#sql.tsFromOldest : this.#sql.tsFromNewest;
-    const [row] = await this.#database.query<{ ts: number }>(statement, [container, after, upTo, behind]);
-    return row?.ts;
-  }
-
-  allItems(
-    container: number,
-    afterBirth: number,
-    limit: number,
-    upToBirth = Number.MAX_SAFE_INTEGER,
-  ): Promise<ItemRow[]> {
-    return this.#items(this.#sql.all, [container, afterBirth, limit, upToBirth]);
+    return this.#database.query(this.sql.bodies, values) as unknown as Promise<SealedWrite[]>;
   }
 
   async dueOtherwise(container: number, afterBirth: number, upToBirth: number): Promise<number[]> {
     const values = [container, afterBirth, upToBirth];
-    const rows = await this.#database.query<{ birth: number }>(this.#sql.dueOtherwise, values);
+    const rows = await this.#database.query<{ birth: number }>(this.sql.dueOtherwise, values);
     return rows.map(({ birth }) => birth);
   }
 
   countItems(container: number): Promise<number> {
-    return this.#count(this.#sql.count, [container]);
+    return this.count(this.sql.count, [container]);
   }
 
   async containersWithContent(): Promise<number[]> {
-    const rows = await this.#database.query<{ container: number }>(this.#sql.withContent);
+    const rows = await this.#database.query<{ container: number }>(this.sql.withContent);
     return rows.map(({ container }) => container);
   }
 
@@ -332,7 +219,7 @@ export class PostgresReadModelStore implements ReadModelStore {
     const { path, value, birth } = after ?? BEFORE_CLEAR_COPIES;
     const values = [container, path, clearBytes(value), birth, limit];
     const rows = await this.#database.query<Omit<ClearCopy, 'value'> & { value: Uint8Array }>(
-      this.#sql.clearCopies,
+      this.sql.clearCopies,
       values,
     );
     return rows.map((row) => ({ ...row, value: fromClearBytes(row.value) }));
@@ -340,17 +227,17 @@ export class PostgresReadModelStore implements ReadModelStore {
 
   async overdueItems(container: number, marks: Watermarks, limit: number): Promise<ItemRow[]> {
     const [ts, due] = secondBounds(marks);
-    const byDefault = await this.#items(this.#sql.overdueByDefault, [container, ts, limit]);
+    const byDefault = await this.items(this.sql.overdueByDefault, [container, ts, limit]);
     if (byDefault.length === limit) return byDefault;
-    return [...byDefault, ...(await this.#items(this.#sql.overdueByOwn, [container, due, limit - byDefault.length]))];
+    return [...byDefault, ...(await this.items(this.sql.overdueByOwn, [container, due, limit - byDefault.length]))];
   }
 
   readonly overdueStatistics: ReadModelStore['overdueStatistics'] = (container, marks) =>
-    this.#row(this.#sql.overdueStatistics, [container, ...secondBounds(marks)]);
+    this.row(this.sql.overdueStatistics, [container, ...secondBounds(marks)]);
 
   async nextDeadlines(container: number, marks: Watermarks): Promise<{ ts: number | null; due: number | null }> {
     const values = [container, ...secondBounds(marks)];
-    const { ts, due } = await this.#row<{ ts: number | null; due: number | null }>(this.#sql.nextDeadlines, values);
+    const { ts, due } = await this.row<{ ts: number | null; due: number | null }>(this.sql.nextDeadlines, values);
     return { ts, due: due === NEVER_DUE ? null : due };
   }
 
@@ -361,22 +248,22 @@ export class PostgresReadModelStore implements ReadModelStore {
     const counts: { items: number; oldestTs: number | null }[] = [];
     for (const { by, after, upTo, writtenAfter = -1 } of spans) {
       const values = [container, after, Math.min(upTo, LAST_DUE), writtenAfter];
-      counts.push(await this.#row(by === 'default' ? this.#sql.countByTs : this.#sql.countByDue, values));
+      counts.push(await this.row(by === 'default' ? this.sql.countByTs : this.sql.countByDue, values));
     }
     return counts;
   }
 
   itemsByTimes(container: number, { by, after, upTo, writtenAfter = -1 }: TimeSpan, limit: number): Promise<ItemRow[]> {
     const values = [container, after, Math.min(upTo, LAST_DUE), writtenAfter, limit];
-    return this.#items(by === 'default' ? this.#sql.itemsByTs : this.#sql.itemsByDue, values);
+    return this.items(by === 'default' ? this.sql.itemsByTs : this.sql.itemsByDue, values);
   }
 
   countOddTtls(container: number, marks: Watermarks): Promise<{ never: number; unreadable: number }> {
-    return this.#row(this.#sql.countOddTtls, [container, NEVER_DUE, secondBounds(marks)[0]]);
+    return this.row(this.sql.countOddTtls, [container, NEVER_DUE, secondBounds(marks)[0]]);
   }
 
   readonly endedLives: ReadModelStore['endedLives'] = (container, { byPolicyStart, endedAtOrBeforeMs, after, limit }) =>
-    this.#named(this.#sql.ended, [
+    this.named(this.sql.ended, [
       container,
       byPolicyStart,
       endedAtOrBeforeMs,
@@ -386,14 +273,14 @@ export class PostgresReadModelStore implements ReadModelStore {
     ]);
 
   readonly unrecordedEnds: ReadModelStore['unrecordedEnds'] = (container, limit) =>
-    this.#named(this.#sql.unrecorded, [container, limit]);
+    this.named(this.sql.unrecorded, [container, limit]);
 
   countEnded(container: number, byPolicyStart: boolean, endedAtOrBeforeMs: number): Promise<number> {
-    return this.#count(this.#sql.countEnded, [container, byPolicyStart, endedAtOrBeforeMs]);
+    return this.count(this.sql.countEnded, [container, byPolicyStart, endedAtOrBeforeMs]);
   }
 
   readonly disappearances: ReadModelStore['disappearances'] = (container, { fromMs, toMs, cause, after, limit }) =>
-    this.#named(this.#sql.disappearances, [
+    this.named(this.sql.disappearances, [
       container,
       fromMs,
       toMs,
@@ -404,28 +291,21 @@ export class PostgresReadModelStore implements ReadModelStore {
     ]);
 
   readonly erasures: ReadModelStore['erasures'] = (container, { fromMs, toMs, after, limit }) =>
-    this.#named(this.#sql.erasures, [
-      container,
-      fromMs,
-      toMs,
-      after?.purgedAtMs ?? fromMs,
-      after?.position ?? -1,
-      limit,
-    ]);
+    this.named(this.sql.erasures, [container, fromMs, toMs, after?.purgedAtMs ?? fromMs, after?.position ?? -1, limit]);
 
   countErased(container: number, partitionKey?: string): Promise<number> {
     return partitionKey === undefined
-      ? this.#count(this.#sql.countErased, [container])
-      : this.#count(this.#sql.countErasedInPartition, [container, toStored(partitionKey)]);
+      ? this.count(this.sql.countErased, [container])
+      : this.count(this.sql.countErasedInPartition, [container, toStored(partitionKey)]);
   }
 
   async openPurgeRuns(): Promise<{ stream: string; state: PurgeRunState }[]> {
-    const rows = await this.#database.query<{ stream: string; state: string }>(this.#sql.openRuns);
+    const rows = await this.#database.query<{ stream: string; state: string }>(this.sql.openRuns);
     return rows.map(({ stream, state }) => ({ stream, state: JSON.parse(state) as PurgeRunState }));
   }
 
   purgeRuns(afterPosition: number, limit: number): Promise<{ stream: string; position: number }[]> {
-    return this.#database.query(this.#sql.runs, [afterPosition, limit]);
+    return this.#database.query(this.sql.runs, [afterPosition, limit]);
   }
 
   async logMarkBefore(atMs: number): Promise<number> {
@@ -437,8 +317,13 @@ export class PostgresReadModelStore implements ReadModelStore {
   }
 
   async #lastLogMark(before: number): Promise<LogMark | undefined> {
-    const [mark] = await this.#database.query<{ position: number; atMs: number }>(this.#sql.lastLogMark, [before]);
+    const [mark] = await this.#database.query<{ position: number; atMs: number }>(this.sql.lastLogMark, [before]);
     return mark;
+  }
+
+  async itemsSnapshot(): Promise<ItemsSnapshot> {
+    const { statements, close } = await this.#database.snapshot();
+    return Object.assign(new PostgresItemsReader(statements, this.sql), { close });
   }
 
   async snapshot(): Promise<ReadModelSnapshot> {
@@ -447,50 +332,13 @@ export class PostgresReadModelStore implements ReadModelStore {
       await sql.query('SET idle_in_transaction_session_timeout = 0');
       await sql.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
       // PostgreSQL takes the snapshot at the first statement.
-      await sql.query(this.#sql.checkpoint);
+      await sql.query(this.sql.checkpoint);
     });
     return new PostgresReadModelSnapshot(connection, this.#schema);
   }
 
   /** Closes nothing: the connections belong to the database, which others use. */
   async close(): Promise<void> {}
-
-  #items(sql: string, values: readonly unknown[]): Promise<ItemRow[]> {
-    return this.#named(sql, values);
-  }
-
-  async #named<Found extends { readonly partitionKey: string; readonly id: string }>(
-    sql: string,
-    values: readonly unknown[],
-  ): Promise<Found[]> {
-    const rows = await this.#database.query(sql, values);
-    return rows.map((row) => named(row as unknown as Found));
-  }
-
-  /**
-   * @param many the statement for several look-ups, whose parameters are arrays. Each row has the number of its look-up in `index`,
-   *   from 1 on
-   * @param one the statement for one look-up
-   */
-  #lookUps<Found>(many: string, one: string, atOnce?: number): LookUps<Found> {
-    return new Together(async (names: readonly (readonly [number, unknown])[]) => {
-      if (names.length === 1) return [(await this.#database.query(one, names[0]))[0] as Found | undefined];
-      const columns = [names.map(([container]) => container), names.map(([, by]) => by)];
-      const rows = await this.#database.query<{ readonly index: number }>(many, columns);
-      const found = new Map<number, Found>();
-      for (const { index, ...row } of rows) found.set(index - 1, row as Found);
-      return names.map((_, index) => found.get(index));
-    }, atOnce);
-  }
-
-  /** The row of a statement that always returns one row. */
-  async #row<Found>(sql: string, values?: readonly unknown[]): Promise<Found> {
-    return (await this.#database.query(sql, values))[0] as Found;
-  }
-
-  async #count(sql: string, values: readonly unknown[]): Promise<number> {
-    return (await this.#row<{ count: number }>(sql, values)).count;
-  }
 
   async #states<State>(sql: string): Promise<{ number: number; state: State }[]> {
     const rows = await this.#database.query<{ number: number; state: string }>(sql);

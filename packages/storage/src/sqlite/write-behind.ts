@@ -3,6 +3,7 @@ import { type ItemWritten, rowAfter, rowName } from '@epitaph/projections/items/
 import type {
   ContainerNumber,
   ItemRow,
+  ItemsSnapshot,
   ReadModelChange,
   ReadModelSnapshot,
   ReadModelStore,
@@ -207,6 +208,10 @@ export class WriteBehindReadModelStore implements ReadModelStore {
   readonly purgeRuns: ReadModelStore['purgeRuns'] = (...args) => this.#read((store) => store.purgeRuns(...args));
   readonly logMarkBefore: ReadModelStore['logMarkBefore'] = (atMs) => this.#read((store) => store.logMarkBefore(atMs));
   readonly lastLogMark: ReadModelStore['lastLogMark'] = () => this.#read((store) => store.lastLogMark());
+
+  async itemsSnapshot(container: ContainerNumber): Promise<ItemsSnapshot> {
+    return this.#read((store) => store.itemsSnapshot(container), container);
+  }
 
   async snapshot(): Promise<ReadModelSnapshot> {
     return this.#read((store) => store.snapshot());

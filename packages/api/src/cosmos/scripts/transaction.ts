@@ -10,6 +10,7 @@ import { type Json, parseJson, parseQuery } from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
 import { charge, chargeOfWrite, rounded, workOfText } from '../../request-units/charge.ts';
 import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
+import type { ItemSnapshot } from '../../store/api/common.ts';
 import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../store/items/system-properties.ts';
 import { birthOfItemRid, itemRid } from '../../store/rids.ts';
 import { decodeContinuation, encodeContinuation } from '../continuation.ts';
@@ -27,6 +28,8 @@ import { UniqueValues } from './unique-values.ts';
 const MAX_ATTEMPTS = 5;
 /** The most bytes of documents that a script may write, and the most characters of query results that are kept for it. */
 const MAX_BYTES = 16 * 1024 * 1024;
+/** How many items are read together when a snapshot is compared with what a script has seen before. */
+const READ_AT_ONCE = 100;
 /** The page size with which a query over the script's own writes reads the documents. */
 const DOCUMENTS_AT_ONCE = 100;
 /** The rows of a page for a script that asks for no page size. It is the default of Cosmos DB's server-side API. */
@@ -124,8 +127,13 @@ export class Transaction implements ScriptHost {
   readonly #ended = new AbortController();
   /** Aborted when the request or the transaction ends: nobody waits for the scripts' operations then. */
   readonly #signal: AbortSignal;
-  /** The id of the event that stored the running script. */
+  /** The id of the event that stored the running script; undefined while none is running. */
   #causationId: string | undefined;
+  /** What the running script reads from. It is opened for its second look-up: one alone needs none. */
+  #snapshot: Promise<ItemSnapshot> | undefined;
+  #hasLookedUp = false;
+  /** What the running script's first look-up found, if it was for an item. */
+  #first: { readonly id: string; readonly found: Seen | undefined } | undefined;
   #bytes = 0;
   #nextBirth = FIRST_STAND_IN + randomInt(2 ** 40);
   #charge = 0;
@@ -165,11 +173,15 @@ export class Transaction implements ScriptHost {
     const alt = `dbs/${databaseOf(this.#request).name}/colls/${this.#container.name}`;
     const links = { self: containerSelf(this.#container), alt };
     this.#causationId = unquoted(etag);
-    const outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this, {
-      of: this.#container.rid,
-      signal: this.#request.signal(),
-    });
-    this.#causationId = undefined;
+    let outcome: ScriptOutcome;
+    try {
+      outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this, {
+        of: this.#container.rid,
+        signal: this.#request.signal(),
+      });
+    } finally {
+      await this.#scriptEnded();
+    }
     this.#charge += charge.script(outcome.workedMs);
     if (outcome.kind === 'done') return outcome;
     throw failureOf(`The script '${name}'`, outcome);
@@ -348,7 +360,7 @@ export class Transaction implements ScriptHost {
       if (this.#written.has(id) && this.#written.get(id)?.birth !== birth) throw new Refusal('item-not-found');
       return id;
     }
-    const found = await this.#request.store.itemByBirth(this.#container, birth);
+    const found = await this.#request.store.itemByBirth(this.#container, birth, undefined, await this.#openSnapshot());
     if (found === undefined) throw new Refusal('item-not-found');
     if (found.partitionKey !== this.#partitionKey) throw otherKeyInScript();
     return found.id;
@@ -357,11 +369,62 @@ export class Transaction implements ScriptHost {
   /** The item as the script sees it; undefined if there is none. */
   async find(id: string): Promise<Seen | undefined> {
     if (this.#written.has(id)) return this.#written.get(id);
+    if (this.#first?.id === id) return this.#first.found;
+    // Between the scripts of an operation, what it looks up itself needs no snapshot either.
+    if (this.#causationId === undefined) return this.#recorded(id);
+    if (this.#hasLookedUp) return this.#recorded(id, await this.#openSnapshot());
+    this.#hasLookedUp = true;
+    const found = await this.#recorded(id);
+    this.#first = { id, found };
+    return found;
+  }
+
+  /** The recorded item. If no snapshot is given, it is read as it is now. */
+  async #recorded(id: string, snapshot?: ItemSnapshot): Promise<Seen | undefined> {
     const found = await this.#request.store
-      .readItem(this.#container, id, this.#partitionKey, 'head')
+      .readItem(this.#container, id, this.#partitionKey, snapshot ?? 'head')
       .catch(unlessMissing);
+    assertWhole(snapshot);
     this.#remember(id, found);
     return found;
+  }
+
+  /**
+   * From now on, and until it ends, the running script reads the items as they are at this moment.
+   *
+   * @throws Overtaken if an item that was seen before has changed
+   */
+  #openSnapshot(): Promise<ItemSnapshot> {
+    // An operation of a script that has ended may still be on its way.
+    if (this.#causationId === undefined) throw new Overtaken();
+    this.#hasLookedUp = true;
+    this.#snapshot ??= this.#request.store.snapshotItems(this.#container).then(async (snapshot) => {
+      try {
+        const seen = [...this.#firstSeen.keys()];
+        for (let from = 0; from < seen.length; from += READ_AT_ONCE) {
+          await Promise.all(seen.slice(from, from + READ_AT_ONCE).map((id) => this.#recorded(id, snapshot)));
+        }
+        return snapshot;
+      } catch (error) {
+        await snapshot.close();
+        throw error;
+      }
+    });
+    return this.#snapshot;
+  }
+
+  /** A script has ended. The next one of the same operation reads from a snapshot of its own, since it may have to wait for its turn. */
+  async #scriptEnded(): Promise<void> {
+    const snapshot = this.#snapshot;
+    this.#causationId = undefined;
+    this.#snapshot = undefined;
+    this.#hasLookedUp = false;
+    this.#first = undefined;
+    // If it could not be opened, the script was told so.
+    await snapshot?.then(
+      (open) => open.close(),
+      () => {},
+    );
   }
 
   /** @throws Refusal if the script sees no such item */
@@ -422,6 +485,7 @@ export class Transaction implements ScriptHost {
       return this.#pageOf(randomUUID(), found, 0, rows);
     }
     const { store, limits } = this.#request;
+    const snapshot = await this.#openSnapshot();
     const where = { of: this.#container.rid, key: this.#partitionKey };
     const page = await store.queryItems(this.#container, {
       sql,
@@ -431,9 +495,10 @@ export class Transaction implements ScriptHost {
       isAwaited: true,
       userFunctions: functionsFor(this.#request, this.#container, sql),
       ...decodeContinuation(continuation, where),
-      atLeast: 'head',
+      snapshot,
       signal: this.#signal,
     });
+    assertWhole(snapshot);
     if (givesItems(sql, limits)) for (const row of page.rows) this.#rememberRow(row);
     const body = `[${page.texts.join(',')}]`;
     this.#charge += charge.query(page.examined, Buffer.byteLength(body), page.extraWork + workOfText(sql));
@@ -473,12 +538,14 @@ export class Transaction implements ScriptHost {
   /** The items of the partition key with the script's own writes, in pages. */
   async *#documents(): AsyncGenerator<readonly Json[]> {
     const { store } = this.#request;
-    const scope = { partitionKey: this.#partitionKey, maxItemCount: DOCUMENTS_AT_ONCE, atLeast: 'head' } as const;
+    const snapshot = await this.#openSnapshot();
+    const scope = { partitionKey: this.#partitionKey, maxItemCount: DOCUMENTS_AT_ONCE, snapshot };
     const listed = new Set<string>();
     const begun = new Set<string>();
     let page: Awaited<ReturnType<typeof store.listItems>> | undefined;
     do {
       page = await store.listItems(this.#container, { ...scope, continuation: page?.continuation });
+      assertWhole(snapshot);
       const seen: Seen[] = [];
       for (const item of page.items) {
         listed.add(item.id);
@@ -515,6 +582,11 @@ function failedFor(error: unknown): ScriptAnswer | undefined {
   // Any other 404 is about the container or the session. The script would take it to mean the item.
   if (status >= 500 || (status === 404 && !isOfItem) || (error as Error).name === 'AbortError') return undefined;
   return { kind: 'failed', status, message: described.message };
+}
+
+/** @throws Overtaken if an item is missing because it was deleted and erased after the snapshot was taken */
+function assertWhole(snapshot: ItemSnapshot | undefined): void {
+  if (snapshot?.isWhole === false) throw new Overtaken();
 }
 
 const unquoted = (etag: string): string => etag.slice(1, -1);

@@ -25,3 +25,11 @@ export interface Written<T> {
  * that several nodes share, that includes what every node has written.
  */
 export type AtLeast = number | 'head';
+
+/** A container's items at one moment, for reads that must agree with each other. */
+export interface ItemSnapshot {
+  /** False once a read has left an item out because its content has been erased since that moment. */
+  readonly isWhole: boolean;
+  /** Must be called within seconds: meanwhile the store can't remove the data that it replaces. */
+  close(): Promise<void>;
+}

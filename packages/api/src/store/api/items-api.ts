@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { Refusal } from '@epitaph/core/errors.ts';
 import type { ItemName } from '@epitaph/core/item/pseudonym.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
-import type { AtLeast, Caller, Precondition, UpsertPrecondition, Written } from './common.ts';
+import type { AtLeast, Caller, ItemSnapshot, Precondition, UpsertPrecondition, Written } from './common.ts';
 import type { Continuation } from './queries-api.ts';
 
 /** A document as clients send it, without system properties. */
@@ -83,6 +83,8 @@ export interface ItemsPage extends Scope {
   readonly continuation?: Continuation | undefined;
   /** The read waits for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
+  /** What to read from, instead of the items as they are now. */
+  readonly snapshot?: ItemSnapshot | undefined;
 }
 
 /** Items. `partitionKey` is canonical JSON of an array of components. */
@@ -130,18 +132,30 @@ export interface ItemsApi {
     container: ContainerState,
     partitionKey: string,
   ): Promise<{ readonly position: number }>;
-  /** @throws Refusal item-not-found, session-not-available */
-  readItem(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem>;
+  /**
+   * @param from what the read waits for, or a snapshot to read from
+   * @throws Refusal item-not-found, session-not-available
+   */
+  readItem(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    from?: AtLeast | ItemSnapshot,
+  ): Promise<FoundItem>;
   /**
    * The visible item whose life began at a position.
    *
    * @param isWanted called with the recorded names before anything of the item is opened
+   * @param snapshot what to read from, instead of the items as they are now
    */
   itemByBirth(
     container: ContainerState,
     birth: number,
     isWanted?: (name: ItemName) => boolean,
+    snapshot?: ItemSnapshot,
   ): Promise<ShownItem | undefined>;
+  /** The items as they are now, with everything that is recorded. */
+  snapshotItems(container: ContainerState): Promise<ItemSnapshot>;
   /** The number of visible items. For large containers it may be a moment old. */
   countItems(container: ContainerState): Promise<number>;
   /** Visible items in order of birth. */

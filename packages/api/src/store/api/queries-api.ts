@@ -2,7 +2,7 @@ import type { ContainerState } from '@epitaph/core/container/state.ts';
 import type { KeyRange } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import type { Scope } from '@epitaph/core/partition-key/scope.ts';
 import type { Neighbours, Pushdown, UserFunctions } from '@epitaph/query';
-import type { AtLeast } from './common.ts';
+import type { AtLeast, ItemSnapshot } from './common.ts';
 
 /**
  * Where a query or feed goes on. It is opaque to clients and stays valid over restarts. `after` is for answers in
@@ -99,6 +99,8 @@ export interface QueryRequest extends Scope {
   readonly rowRid?: ((birth: number, inside: number) => string) | undefined;
   /** The query waits for this first (session token, consistency level). */
   readonly atLeast?: AtLeast | undefined;
+  /** What to read from, instead of the items as they are now. */
+  readonly snapshot?: ItemSnapshot | undefined;
   readonly signal?: AbortSignal | undefined;
   /**
    * The user-defined functions that the query may call: their names, and what runs them. An error that this throws ends

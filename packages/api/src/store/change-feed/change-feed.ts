@@ -242,7 +242,7 @@ export class ChangeFeeds {
     const { log } = this.#parts.ports;
     const [before, last] = [await log.readBefore(recorded), await log.readLast(recorded.stream)];
     const birth = await this.#birthIn(recorded);
-    const row = birth === undefined ? undefined : await rowBornAt(this.#parts, moment.within.number, birth);
+    const row = birth === undefined ? undefined : await rowBornAt(moment.items, moment.within.number, birth);
     const named = row ?? (before && readIfWhole(before)?.data) ?? (last && readIfWhole(last)?.data);
     if (named !== undefined && !isInScope(moment.within.state.definition, scope, named.partitionKey)) return undefined;
     const isEnd = (event: RecordedEvent | undefined) => event !== undefined && !isItemWrite(event);

@@ -5,15 +5,17 @@ import { etagOf, isItemWrite } from '@epitaph/core/item/events.ts';
 import { eventsLost, lifeTail, writeBy, writeOf } from '@epitaph/core/item/read-life.ts';
 import { itemStream } from '@epitaph/core/item/stream-name.ts';
 import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
+import type { MaybePromise } from '@epitaph/core/maybe-promise.ts';
 import { isWhole } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import type { ContainerNumber } from '@epitaph/projections/read-model-store.ts';
 import type { HistoryApi } from '../api/history-api.ts';
-import type { AtLeast } from '../api/common.ts';
+import type { AtLeast, ItemSnapshot } from '../api/common.ts';
 import type { FoundItem, ItemsApi, ShownItem } from '../api/items-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
-import type { StoreParts } from '../parts.ts';
+import type { Moment, StoreParts } from '../parts.ts';
 import type { Documents } from './documents.ts';
+import { momentOf, snapshotOf } from './item-snapshot.ts';
 import { assertNotNameless, namelessIn, namelessUnreadable } from './nameless.ts';
 import { rowBornAt, scanScope } from './scans.ts';
 
@@ -35,21 +37,30 @@ export class ItemReads {
    * Nothing is awaited that is available synchronously, here and on the rest of a request's path: awaits are a tenth of
    * the time of a read.
    */
-  async read(container: ContainerState, id: string, partitionKey: string, atLeast?: AtLeast): Promise<FoundItem> {
+  async read(
+    container: ContainerState,
+    id: string,
+    partitionKey: string,
+    from?: AtLeast | ItemSnapshot,
+  ): Promise<FoundItem> {
+    const [atLeast, snapshot] = typeof from === 'object' ? [undefined, from] : [from, undefined];
     const seen = this.#parts.seen(atLeast);
     if (seen !== undefined) await seen;
     const named = this.#parts.recordedName(container, { id, partitionKey });
     const name = named instanceof Promise ? await named : named;
-    const taken = this.#parts.moment(container);
+    const taken = this.#moment(container, snapshot);
     const moment = taken instanceof Promise ? await taken : taken;
-    const { within, marks } = moment;
-    const found = this.#parts.rows.find(within.number, name.partitionKey, name.id);
+    const { within, items, marks } = moment;
+    const found = items.rows.find(within.number, name.partitionKey, name.id);
     const row = found instanceof Promise ? await found : found;
     if (row === undefined) await assertNotNameless(this.#parts, moment, name);
     if (row === undefined || isExpired(row, marks)) throw new Refusal('item-not-found');
     const showing = this.#documents.show(within.state, row);
     const shown = showing instanceof Promise ? await showing : showing;
-    if (shown === undefined) throw new Refusal('item-not-found');
+    if (shown === undefined) {
+      items.erased?.();
+      throw new Refusal('item-not-found');
+    }
     return shown;
   }
 
@@ -100,12 +111,22 @@ export class ItemReads {
     return undefined;
   }
 
-  readonly byBirth: ItemsApi['itemByBirth'] = async (container, birth, isWanted = () => true) => {
-    const { within, marks } = await this.#parts.moment(container);
-    const row = await rowBornAt(this.#parts, within.number, birth);
+  readonly byBirth: ItemsApi['itemByBirth'] = async (container, birth, isWanted = () => true, snapshot) => {
+    const { within, items, marks } = await this.#moment(container, snapshot);
+    const row = await rowBornAt(items, within.number, birth);
     if (row === undefined || isExpired(row, marks) || !isWanted(row)) return undefined;
-    return this.#documents.show(within.state, row);
+    const shown = await this.#documents.show(within.state, row);
+    if (shown === undefined) items.erased?.();
+    return shown;
   };
+
+  #moment(container: ContainerState, snapshot: ItemSnapshot | undefined): MaybePromise<Moment> {
+    return snapshot === undefined ? this.#parts.moment(container) : momentOf(snapshot);
+  }
+
+  snapshot(container: ContainerState): Promise<ItemSnapshot> {
+    return snapshotOf(this.#parts, container);
+  }
 
   /**
    * Counting takes time in proportion to the items, so a count is reused for twenty times as long as it took. A client
@@ -126,22 +147,25 @@ export class ItemReads {
 
   readonly list: ItemsApi['listItems'] = async (container, page) => {
     await this.#parts.seen(page.atLeast);
-    const moment = await this.#parts.moment(container);
+    const moment = await this.#moment(container, page.snapshot);
     const { continuation } = page;
     const scope = await this.#parts.recordedScope(container, page);
     if (!isWhole(scope)) {
-      const [nameless] = await namelessIn(this.#parts, moment);
+      const [nameless] = await namelessIn(moment);
       if (nameless !== undefined) throw namelessUnreadable(nameless);
     }
     const start = continuation?.kind === 'after' ? continuation.birth : 0;
     const items: ShownItem[] = [];
     let scannedRows = 0;
     let characters = 0;
-    for await (const piece of scanScope(this.#parts, moment, scope, start, { wanted: page.maxItemCount })) {
+    for await (const piece of scanScope(moment, scope, start, { wanted: page.maxItemCount })) {
       await this.#documents.prefetch(piece.rows);
       for (const [index, row] of piece.rows.entries()) {
         const shown = await this.#documents.show(moment.within.state, row);
-        if (shown === undefined) continue;
+        if (shown === undefined) {
+          moment.items.erased?.();
+          continue;
+        }
         items.push(shown);
         characters += shown.json.length;
         if (items.length < page.maxItemCount && characters < MAX_PAGE_CHARACTERS) continue;

@@ -8,24 +8,21 @@ import type { Moment, StoreParts } from '../parts.ts';
 const LOOKED_AT = 1_000;
 
 /** Items whose names are lost from the log. Each of them may be the one that is asked for by partition key or id. */
-export async function namelessIn(
-  parts: Pick<StoreParts, 'readModel'>,
-  { within: { number, state }, marks }: Moment,
-): Promise<readonly ItemRow[]> {
+export async function namelessIn({ within: { number, state }, items, marks }: Moment): Promise<readonly ItemRow[]> {
   if (state.hasNameless !== true) return [];
   const scan = { partitionKey: NAMELESS_PARTITION, afterBirth: 0, limit: LOOKED_AT, marks };
-  return parts.readModel.scanItems(number, scan);
+  return items.readModel.scanItems(number, scan);
 }
 
 /** @throws {PartUnreadable} when an item that was not found by its name is one of these */
 export async function assertNotNameless(
-  parts: Pick<StoreParts, 'readModel' | 'ports'>,
+  { ports }: Pick<StoreParts, 'ports'>,
   moment: Moment,
   { partitionKey, id }: ItemName,
 ): Promise<void> {
-  const nameless = await namelessIn(parts, moment);
+  const nameless = await namelessIn(moment);
   if (nameless.length === 0) return;
-  const prefix = await parts.ports.naming.itemStreamPrefix(moment.within.state.rid, partitionKey, id);
+  const prefix = await ports.naming.itemStreamPrefix(moment.within.state.rid, partitionKey, id);
   const found = nameless.find((row) => row.id.startsWith(`${prefix}.`));
   if (found !== undefined) throw namelessUnreadable(found);
 }

@@ -2,7 +2,7 @@ import { isInScope, type Scope } from '@epitaph/core/partition-key/scope.ts';
 import { isExpired, type Watermarks } from '@epitaph/core/ttl/watermarks.ts';
 import { turn } from '@epitaph/core/turn.ts';
 import type { ContainerNumber, ItemRow, ItemScan } from '@epitaph/projections/read-model-store.ts';
-import type { Moment, StoreParts } from '../parts.ts';
+import type { Items, Moment } from '../parts.ts';
 import { type KeptScan, MAX_SCANNED_ROWS } from '../item-rows.ts';
 
 /** Rows handed out at a time. Other work gets its turn between two batches. */
@@ -31,7 +31,7 @@ interface ScanManners {
 
 /** The row of the item whose life began at a position, visible or not. */
 export async function rowBornAt(
-  { readModel }: Pick<StoreParts, 'readModel'>,
+  { readModel }: Pick<Items, 'readModel'>,
   container: ContainerNumber,
   birth: number,
 ): Promise<ItemRow | undefined> {
@@ -45,13 +45,12 @@ export async function rowBornAt(
  * @param options.wanted how many items the caller wants, if it knows
  */
 export async function* scanScope(
-  parts: Pick<StoreParts, 'readModel' | 'rows'>,
-  { within, marks }: Moment,
+  { within, items, marks }: Moment,
   scope: Scope & Pick<ItemScan, 'clear' | 'where'>,
   afterBirth: number,
   { wanted = BATCH, ...manners }: ScanManners & { readonly wanted?: number } = {},
 ): AsyncGenerator<Scanned> {
-  const kept = parts.rows;
+  const kept = items.rows;
   const { partitionKey, prefix, range, clear, where } = scope;
   const byIndex = partitionKey !== undefined || prefix !== undefined || clear !== undefined;
   if (!byIndex) {
@@ -71,7 +70,7 @@ export async function* scanScope(
     let size = range === undefined ? Math.min(wanted + 1, LARGEST_FETCH) : BATCH;
     for (let after = afterBirth; ;) {
       signal?.throwIfAborted();
-      const fetched = await parts.readModel.scanItems(within.number, {
+      const fetched = await items.readModel.scanItems(within.number, {
         partitionKey,
         prefix,
         clear,
@@ -109,14 +108,13 @@ export async function* scanScope(
 
 /** As {@link scanScope}, for several scopes without common items. Returns their items merged in order of birth. */
 export async function* scanScopes(
-  parts: Pick<StoreParts, 'readModel' | 'rows'>,
   moment: Moment,
   scopes: readonly (Scope & Pick<ItemScan, 'clear' | 'where'>)[],
   afterBirth: number,
   manners: ScanManners,
 ): AsyncGenerator<Scanned> {
   const heads = scopes.map((scope) => ({
-    scan: scanScope(parts, moment, scope, afterBirth, manners),
+    scan: scanScope(moment, scope, afterBirth, manners),
     rows: [] as readonly ItemRow[],
     at: 0,
   }));

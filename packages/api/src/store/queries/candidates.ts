@@ -3,14 +3,14 @@ import { isInScope, isWhole, type Scope } from '@epitaph/core/partition-key/scop
 import { TURN_MS } from '@epitaph/core/turn.ts';
 import { isExpired } from '@epitaph/core/ttl/watermarks.ts';
 import { isUnreadable } from '@epitaph/projections/items/unreadable-items.ts';
-import type { ContainerNumber, ItemRow } from '@epitaph/projections/read-model-store.ts';
+import type { ItemRow } from '@epitaph/projections/read-model-store.ts';
 import { Chosen, type Json, type OrderedRow, type QueryPlan } from '@epitaph/query';
 import { PartUnreadable } from '../damage.ts';
 import type { Documents } from '../items/documents.ts';
 import { type KeptScan, MAX_KEPT_CHARACTERS } from '../item-rows.ts';
 import { assertNotNameless, namelessIn, namelessUnreadable } from '../items/nameless.ts';
 import { firstAfter, hasExpired, KEPT_BATCH, scanScope, scanScopes } from '../items/scans.ts';
-import type { StoreParts } from '../parts.ts';
+import type { Moment, StoreParts } from '../parts.ts';
 import { clearConditionsOf } from './clear-filters.ts';
 import { itemsIn } from './named-in-filter.ts';
 import type { QueryPlaces } from './query-places.ts';
@@ -150,7 +150,7 @@ export class Candidates {
         if (scope.partitionKey !== undefined && partitionKey !== scope.partitionKey) continue;
         if (!isInScope(definition, scope, partitionKey)) continue;
         const name = await this.#parts.recordedName(within.state, { id, partitionKey });
-        const row = await this.#parts.rows.find(within.number, name.partitionKey, name.id);
+        const row = await run.moment.items.rows.find(within.number, name.partitionKey, name.id);
         if (row === undefined) await assertNotNameless(this.#parts, run.moment, name);
         // An unpaired surrogate, which no item's id contains, becomes the replacement character in UTF-8 and finds the
         // item of that name.
@@ -162,7 +162,7 @@ export class Candidates {
       yield* this.#decoded(run, { rows, isLast: true, through: rows.at(-1)?.birth ?? afterBirth }, asStubs);
       return;
     }
-    const { rows: kept } = this.#parts;
+    const { rows: kept } = run.moment.items;
     const scan = kept.scanned(within.number);
     const documents = kept.documents(within.number);
     if (isWhole(recorded) && scan !== undefined && documents !== undefined) {
@@ -177,9 +177,8 @@ export class Candidates {
     }
     const scanning =
       keys === undefined
-        ? scanScope(this.#parts, run.moment, { ...recorded, clear, where }, afterBirth, { signal, giveWay })
+        ? scanScope(run.moment, { ...recorded, clear, where }, afterBirth, { signal, giveWay })
         : scanScopes(
-            this.#parts,
             run.moment,
             keys.map((key) => ({ ...key, clear, where })),
             afterBirth,
@@ -192,12 +191,12 @@ export class Candidates {
       yield* this.#decoded(run, batch, asStubs);
       lookup = run.clock();
     }
-    if (isWhole(recorded)) this.#keepDocuments(within.number);
+    if (isWhole(recorded)) this.#keepDocuments(run.moment);
   }
 
   /** @throws {PartUnreadable} when there is an item without a name that the query may ask for, or does not exclude */
   async #assertNoneNameless(run: Run): Promise<void> {
-    const nameless = await namelessIn(this.#parts, run.moment);
+    const nameless = await namelessIn(run.moment);
     const found = nameless.find((row) => run.where?.ids !== undefined || !run.rulesOut(Stub.of(row)));
     if (found !== undefined) throw namelessUnreadable(found);
   }
@@ -218,8 +217,7 @@ export class Candidates {
   }
 
   /** Keeps the documents of a kept scan with it once all of them have been decoded. */
-  #keepDocuments(container: ContainerNumber): void {
-    const { rows } = this.#parts;
+  #keepDocuments({ within: { number: container }, items: { rows } }: Moment): void {
     const scan = rows.scanned(container);
     const documents = scan && this.#documents.allParsed(scan.rows, MAX_KEPT_CHARACTERS);
     if (documents !== undefined) rows.keepDocuments(container, scan!, documents);
@@ -268,7 +266,10 @@ export class Candidates {
           throw error;
         }
       }
-      if (document === undefined) continue;
+      if (document === undefined) {
+        run.moment.items.erased?.();
+        continue;
+      }
       rows.push(row);
       documents.push(document);
     }

@@ -31,6 +31,7 @@ import type { RequestUnits } from '../../request-units/request-units.ts';
 import type { QueryPage, QueryRequest } from '../api/queries-api.ts';
 import { MAX_PAGE_CHARACTERS } from '../document-limits.ts';
 import type { Documents } from '../items/documents.ts';
+import { momentOf } from '../items/item-snapshot.ts';
 import type { Moment, StoreParts } from '../parts.ts';
 import { planOptionsOf } from '../plan-options.ts';
 import { type Batch, Candidates } from './candidates.ts';
@@ -120,8 +121,11 @@ export class Queries {
     let running: Run | undefined;
     const make = async (): Promise<QueryPage> => {
       await this.#parts.seen(request.atLeast);
-      const begin = async (isSlow: boolean) =>
-        (running = new Run(request, plan, await this.#parts.moment(container), monotonicMs, isSlow, bounds));
+      const { snapshot } = request;
+      const begin = async (isSlow: boolean) => {
+        const moment = await (snapshot === undefined ? this.#parts.moment(container) : momentOf(snapshot));
+        return (running = new Run(request, plan, moment, monotonicMs, isSlow, bounds));
+      };
       const { run, result: answer } = await this.#places.toItsEnd(request, begin, (begun) => this.#answer(begun));
       const metrics = {
         totalMs: monotonicMs() - startedMs,
@@ -227,8 +231,8 @@ export class Queries {
     return plan.streaming ? this.#stream(run) : this.#whole(run);
   }
 
-  #countAll({ within, marks }: Moment) {
-    return this.#parts.readModel.countVisible(within.number, marks);
+  #countAll({ within, items, marks }: Moment) {
+    return items.readModel.countVisible(within.number, marks);
   }
 
   /** Answers a query whose rows come in document order. Each page goes on after the last row of the page before. */
@@ -326,7 +330,7 @@ export class Queries {
     const { examined, extraWork, memory } = run;
     const { heldBytes } = memory;
     const chooser = this.#chooserOf(run, start);
-    const spans = spansOf(this.#parts, run, start, offset + rows);
+    const spans = spansOf(run, start, offset + rows);
     for (;;) {
       const { value: span, done: isLast } = await spans.next();
       run.narrowTo(span);

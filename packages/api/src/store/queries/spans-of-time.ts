@@ -1,6 +1,5 @@
 import { secondBounds } from '@epitaph/core/ttl/watermarks.ts';
 import type { OrderedStart, Pushdown } from '@epitaph/query';
-import type { StoreParts } from '../parts.ts';
 import { clearConditionsOf } from './clear-filters.ts';
 import type { Run } from './query-run.ts';
 
@@ -20,12 +19,7 @@ type Span = Pushdown['ts'];
  *
  * @param rows the number of rows that the page needs
  */
-export async function* spansOf(
-  { readModel }: StoreParts,
-  run: Run,
-  start: OrderedStart | undefined,
-  rows: number,
-): AsyncGenerator<Span, Span> {
+export async function* spansOf(run: Run, start: OrderedStart | undefined, rows: number): AsyncGenerator<Span, Span> {
   const { plan, pushdown, moment } = run;
   const { number } = moment.within;
   const beginning = start?.keys[0];
@@ -45,7 +39,7 @@ export async function* spansOf(
     // A filter may exclude any item of the span, and so may the range.
     const isEach = pushdown.complete && run.scope.range === undefined;
     for (let items = isEach ? rows : rows * WIDER; items <= MOST_ITEMS; items *= WIDER) {
-      const ts = await readModel.tsAt(number, { ...place, behind: items - 1 });
+      const ts = await moment.items.readModel.tsAt(number, { ...place, behind: items - 1 });
       if (ts === undefined) break;
       yield isDescending ? { min: ts, max } : { min, max: ts };
     }

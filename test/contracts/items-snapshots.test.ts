@@ -1,0 +1,59 @@
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
+import { SqliteItemsSnapshots } from '@epitaph/storage/sqlite/sqlite-items-snapshots.ts';
+import { TestFolder } from './sqlite-folder.ts';
+
+describe('snapshots of the items in SQLite', () => {
+  let folder: TestFolder;
+  let writer: DatabaseSync;
+
+  beforeEach(() => {
+    folder = new TestFolder();
+    const core = new ReadModelWriterCore({ file: folder.file('items.db'), synchronous: 'OFF' });
+    core.close();
+    writer = new DatabaseSync(folder.file('items.db'), { timeout: 0 });
+  });
+  afterEach(async () => {
+    writer.close();
+    await folder.dispose();
+  });
+
+  /** Writes, and tries to empty the journal. */
+  const isEmptied = (): boolean => {
+    writer.exec('UPDATE checkpoint SET position = position + 1');
+    return (writer.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get() as { busy: number }).busy === 0;
+  };
+
+  it('leave a gap, in which the journal can be emptied, when they have overlapped for long', async () => {
+    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), { afterMs: 0, maxWaitMs: 10_000 });
+    const [one, another] = [await snapshots.open(), snapshots.open()];
+    let isOpen = false;
+    void another.then(() => (isOpen = true));
+    expect(isEmptied()).toBe(false);
+    await one.close();
+    expect([isEmptied(), isOpen]).toEqual([true, false]);
+    await (await another).close();
+    // After one that stood alone nobody waits.
+    const next = await snapshots.open();
+    expect(isEmptied()).toBe(false);
+    await next.close();
+    expect(isEmptied()).toBe(true);
+    snapshots.close();
+  });
+
+  it('are opened without a gap where the others are not closed in time, and while they have not overlapped for long', async () => {
+    for (const gaps of [
+      { afterMs: 0, maxWaitMs: 10 },
+      { afterMs: 60_000, maxWaitMs: 60_000 },
+    ]) {
+      const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), gaps);
+      const open = [await snapshots.open(), await snapshots.open(), await snapshots.open()];
+      snapshots.close();
+      // What is open stays so until it is closed.
+      for (const snapshot of open) expect(await snapshot.allItems(1, 0, 10)).toEqual([]);
+      for (const snapshot of open) await snapshot.close();
+      expect(isEmptied()).toBe(true);
+    }
+  });
+});
