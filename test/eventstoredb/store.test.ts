@@ -358,7 +358,7 @@ test('while the event store is gone writes are refused with 503 and a time to co
   expect(await world.fsck()).toEqual([]);
 }, 60_000);
 
-test('a batch over several items is refused in words, and nothing of it is written', async () => {
+test('what would write several items, or delete an item and create it again, is refused in words, and nothing of it is written', async () => {
   const container = await world.container();
   const { message } = await refusalOf(
     container.items.batch(
@@ -371,6 +371,21 @@ test('a batch over several items is refused in words, and nothing of it is writt
   );
   expect(message).toMatch(/event log .* one item only/);
   expect(await sightings(container, ['a', 'b'])).toEqual(seen());
+  // Each life of an item is a stream.
+  await container.items.create({ id: 'a', customer: 'ann', n: 1 });
+  const body = `function (again) {
+    const c = getContext().getCollection();
+    const item = { id: 'a', customer: 'ann', n: 2 };
+    c.upsertDocument(c.getSelfLink(), item);
+    c.deleteDocument(c.getAltLink() + '/docs/a');
+    if (again) c.createDocument(c.getSelfLink(), item);
+  }`;
+  await container.scripts.storedProcedures.create({ id: 'p', body });
+  const again = await refusalOf(container.scripts.storedProcedure('p').execute('ann', [true]));
+  expect(again.message).toMatch(/several streams .* create none again that it has deleted/);
+  expect((await container.item('a', 'ann').read()).resource).toMatchObject({ n: 1 });
+  await container.scripts.storedProcedure('p').execute('ann', [false]);
+  expect(await sightings(container, ['a'])).toEqual(seen());
 });
 
 test('a data folder opens with its own event log alone', async () => {

@@ -254,7 +254,7 @@ export class ItemWrites {
       if (handled.kind === 'spans-streams') {
         throw new Refusal(
           'not-supported',
-          'The event log of this store can not append to several streams at once, so a batch or a script can write one item only, and give none another id.',
+          'The event log of this store can not append to several streams at once, so a batch or a script can write one item only, give none another id, and create none again that it has deleted.',
         );
       }
       const results: BatchResult[] = [];
