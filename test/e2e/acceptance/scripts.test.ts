@@ -131,6 +131,27 @@ describe('a stored procedure', () => {
     expect(old).toMatchObject({ n: 10 });
   });
 
+  test('tells its client the _ts that the items have, even where their second began after it wrote them', async () => {
+    const over = new AbortController();
+    const running = run(
+      answering(`c.createDocument(c.getSelfLink(), { id: 'first', customer: 'ann' }, (error, first) => {
+        (function again() {
+          c.upsertDocument(c.getSelfLink(), { id: 'last', customer: 'ann' }, (error, last) => {
+            if (last._ts === first._ts) again();
+            else r.setBody({ first, text: JSON.stringify([first, last]), other: { ...first, _etag: 'other' } });
+          });
+        })();
+      });`),
+    ).finally(() => over.abort());
+    while (!over.signal.aborted) await world.advance(1_000);
+    const { resource } = await running;
+    const { resource: first } = await container.item('first', 'ann').read();
+    const { resource: last } = await container.item('last', 'ann').read();
+    expect(resource.first).toEqual(first);
+    expect(JSON.parse(resource.text)).toEqual([first, last]);
+    expect(resource.other._ts).toBeLessThan(first!._ts);
+  });
+
   test('leaves nothing of what it wrote where it fails, and says why', async () => {
     await put('there');
     const head = await world.head();

@@ -55,7 +55,7 @@ export interface Recorded<Result> {
   readonly results: readonly BatchResult[];
   readonly position: number;
   readonly charge: number;
-  /** Replaces the stand-in etags and rids in a text of the script by those that the recorded items have. */
+  /** Replaces the stand-in etags and rids in a text of the script by those that the recorded items have, and their `_ts`. */
   readonly asRecorded: (text: string) => string;
 }
 
@@ -286,13 +286,19 @@ export class Transaction implements ScriptHost {
     }
     const { results, position } = outcome;
     const now = new Map<string, string>();
+    // All that is recorded together has the same time.
+    let ts = 0;
     for (const [index, result] of results.entries()) {
       const shown = this.#shown[index];
       if (shown === undefined || result.kind !== 'written') continue;
+      ({ ts } = result.item);
       now.set(unquoted(shown.etag), unquoted(result.item.etag));
       now.set(itemRid(this.#container.rid, shown.birth), itemRid(this.#container.rid, result.item.birth));
     }
-    const asRecorded = (text: string): string => text.replaceAll(STAND_INS, (found) => now.get(found) ?? found);
+    const asRecorded = (text: string): string =>
+      text
+        .replaceAll(SHOWN_TIMES, (found, before: string, etag: string) => (now.has(etag) ? `${before}${ts}` : found))
+        .replaceAll(STAND_INS, (found) => now.get(found) ?? found);
     return { results, position, asRecorded };
   }
 
@@ -572,6 +578,13 @@ export class Transaction implements ScriptHost {
 
 /** Matches etags and rids in the text of a response. */
 const STAND_INS = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Za-z0-9+-]{22}==/g;
+
+/**
+ * Matches the `_ts` of a document in the text of a response, after the document's etag: the script saw the time at which it
+ * wrote. The text may be JSON in a string, as scripts often answer: then there are more backslashes.
+ */
+const SHOWN_TIMES =
+  /(_etag\\*":\\*"\\+"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\+"\\*",\\*"_attachments\\*":\\*"attachments\/\\*",\\*"_ts\\*":)\d+/g;
 
 /** The answer that tells a script about an error; undefined for an error that ends the script instead. */
 function failedFor(error: unknown): ScriptAnswer | undefined {
