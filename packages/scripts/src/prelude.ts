@@ -194,7 +194,8 @@ export function scriptWorld(
 ) {
   interface Answer {
     readonly kind: 'done' | 'failed';
-    readonly status: number;
+    /** Undefined for a page of documents or rows. */
+    readonly status?: number;
     readonly message: string;
     readonly body?: string;
     readonly continuation?: string;
@@ -343,7 +344,8 @@ export function scriptWorld(
     return typeof size === 'number' && size >= 1 ? min(floor(size), limits.MAX_PAGE) : undefined;
   };
 
-  const information = ({ headers, continuation }: Answer, isUnmodified = false): Fields => ({
+  const information = ({ status, headers, continuation }: Answer, isUnmodified = false): Fields => ({
+    ...(status !== undefined && { statusCode: status }),
     currentCollectionSizeInMB: headers?.['x-ms-resource-usage'] ?? '',
     maxCollectionSizeInMB: headers?.['x-ms-resource-quota'] ?? '',
     notModified: isUnmodified,
@@ -804,7 +806,7 @@ export function scriptWorld(
       first = first!.next;
       const told = parse(answerText) as Answer;
       const answer = body === '' ? told : { ...told, body };
-      guarded(() => settle(answer.kind === 'failed' ? failure(answer.status, answer.message) : undefined, answer));
+      guarded(() => settle(answer.kind === 'failed' ? failure(answer.status!, answer.message) : undefined, answer));
     },
     end: (): string => stringify(outcome()),
     log: () => log,

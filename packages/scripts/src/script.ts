@@ -49,6 +49,8 @@ export type ScriptOperation =
 export type ScriptAnswer =
   | {
       readonly kind: 'done';
+      /** The status of HTTP, for an operation on one document. */
+      readonly status?: number;
       /** JSON text: a document, or an array of documents or rows. */
       readonly body?: string;
       readonly continuation?: string;

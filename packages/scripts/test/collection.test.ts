@@ -83,8 +83,8 @@ describe('The collection', () => {
   it('tells a read that the document is as it was', async () => {
     const host = new Recorder(() => ({ kind: 'failed', status: 304, message: 'as it was' }));
     const source = `function f() { __.readDocument(__.getAltLink() + '/docs/1', { ifNoneMatch: 'e' },
-      (e, d, o) => __.response.setBody([e === undefined, d === undefined, o.notModified])); }`;
-    expect(await bodyOf(runner, source, host)).toEqual([true, true, true]);
+      (e, d, o) => __.response.setBody([e === undefined, d === undefined, o.notModified, o.statusCode])); }`;
+    expect(await bodyOf(runner, source, host)).toEqual([true, true, true, 304]);
   });
 
   it('gives what the answer says besides', async () => {

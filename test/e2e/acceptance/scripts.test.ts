@@ -152,6 +152,29 @@ describe('a stored procedure', () => {
     expect(resource.other._ts).toBeLessThan(first!._ts);
   });
 
+  test('hears with which status each of its operations ended', async () => {
+    await put('old');
+    const { resource } = await run(
+      answering(`const heard = [];
+        const self = c.getSelfLink(), link = (id) => c.getAltLink() + '/docs/' + id;
+        const hears = (error, document, options) => {
+          heard.push(error ? error.number : options.statusCode);
+          r.setBody(heard);
+        };
+        for (const id of ['old', 'new', 'new']) c.upsertDocument(self, { id, customer: 'ann' }, hears);
+        for (const id of ['a', 'old']) c.createDocument(self, { id, customer: 'ann' }, hears);
+        c.replaceDocument(link('a'), { id: 'a', customer: 'ann' }, hears);
+        c.readDocument(link('new'), (error, document, options) => {
+          hears(error, document, options);
+          c.readDocument(link('new'), { ifNoneMatch: document._etag }, hears);
+        });
+        c.deleteDocument(link('a'), hears);
+        c.upsertDocument(self, { id: 'a', customer: 'ann' }, hears);
+        c.queryDocuments(self, 'SELECT * FROM c', hears);`),
+    );
+    expect(resource).toEqual([200, 201, 200, 201, 409, 200, 200, 204, 201, null, 304]);
+  });
+
   test('leaves nothing of what it wrote where it fails, and says why', async () => {
     await put('there');
     const head = await world.head();

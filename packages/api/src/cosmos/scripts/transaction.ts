@@ -311,14 +311,17 @@ export class Transaction implements ScriptHost {
     switch (operation.kind) {
       case 'create':
       case 'upsert':
-        return this.#show(await this.write(operation.kind, this.#itemIn(operation.body, operation.makesId)));
+        return this.#show(
+          await this.write(operation.kind, this.#itemIn(operation.body, operation.makesId)),
+          this.#hasCreated() ? 201 : 200,
+        );
       case 'replace': {
         const item = this.#itemIn(operation.body, false);
         return this.#show(await this.replace(await this.#idOf(operation.link), item, operation.ifMatch));
       }
       case 'delete':
         await this.delete(await this.#idOf(operation.link), operation.ifMatch);
-        return { kind: 'done' };
+        return { kind: 'done', status: 204 };
       case 'read': {
         const found = await this.find(await this.#idOf(operation.link));
         this.#charge += found === undefined ? charge.refusedRead : charge.pointRead(Buffer.byteLength(found.json));
@@ -336,7 +339,17 @@ export class Transaction implements ScriptHost {
     }
   }
 
-  #show = (item: Seen): ScriptAnswer => ({ kind: 'done', body: withSystemProperties(this.#container, item) });
+  #show = (item: Seen, status = 200): ScriptAnswer => ({
+    kind: 'done',
+    status,
+    body: withSystemProperties(this.#container, item),
+  });
+
+  /** Whether the last write operation creates its item. */
+  #hasCreated(): boolean {
+    const last = this.#operations.at(-1);
+    return last?.kind === 'write' && last.operation === 'create';
+  }
 
   #itemIn(body: string, makesId: boolean): ItemToWrite {
     const document = parseExactText(Buffer.from(body), this.#request.limits.jsonDepth);
