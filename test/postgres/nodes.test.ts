@@ -1767,6 +1767,41 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
+  it('let a script read the items as they were at one moment, whatever another writes and deletes meanwhile', () =>
+    inCluster(async (cluster) => {
+      const [one, other] = [await cluster.start({ roles: [] }), await cluster.start()];
+      const container = await makeContainer(other.store);
+      await containerOn(one);
+      for (const id of ['a', 'b', 'c']) await write(other, id, { n: 1 });
+      const body = `function () {
+        const c = getContext().getCollection();
+        c.queryDocuments(c.getSelfLink(), 'SELECT VALUE SUM(c.n) FROM c', (error, [sum]) => {
+          const told = [sum];
+          for (const id of ['b', 'c']) {
+            c.readDocument(c.getAltLink() + '/docs/' + id, (error, found) => {
+              told.push(error ? error.number : found.n);
+              getContext().getResponse().setBody(told);
+            });
+          }
+        });
+      }`;
+      const script = { kind: 'stored-procedure', name: 's', content: { body } } as const;
+      await other.store.writeScript(CALLER, container, 'upsert', script);
+      const query = one.store.queryItems;
+      vi.spyOn(one.store, 'queryItems').mockImplementationOnce(async (...asked) => {
+        const page = await query(...asked);
+        for (const id of ['a', 'b']) await write(other, id, { n: 2 });
+        await other.store.deleteItem(CALLER, container, 'c', PARTITION);
+        return page;
+      });
+      await serving(one, async (endpoint) => {
+        const run = async () =>
+          (await raw(endpoint, 'POST', '/dbs/db/colls/coll/sprocs/s', { headers: keyHeader('p'), body: '[]' })).text;
+        expect(await run()).toBe('[3,1,1]');
+        expect(await run()).toBe('[4,2,404]');
+      });
+    }));
+
   it('go by a container that another has deleted and made again a moment ago', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });
