@@ -1,8 +1,11 @@
 import { DatabaseSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ReadModelWriterCore } from '@epitaph/storage/sqlite/read-model-writer-core.ts';
 import { SqliteItemsSnapshots } from '@epitaph/storage/sqlite/sqlite-items-snapshots.ts';
 import { TestFolder } from './sqlite-folder.ts';
+
+const nothing = async () => {};
 
 describe('snapshots of the items in SQLite', () => {
   let folder: TestFolder;
@@ -26,7 +29,7 @@ describe('snapshots of the items in SQLite', () => {
   };
 
   it('leave a gap, in which the journal can be emptied, when they have overlapped for long', async () => {
-    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), { afterMs: 0, maxWaitMs: 10_000 });
+    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, { afterMs: 0, maxWaitMs: 10_000 });
     const [one, another] = [await snapshots.open(), snapshots.open()];
     let isOpen = false;
     void another.then(() => (isOpen = true));
@@ -47,7 +50,7 @@ describe('snapshots of the items in SQLite', () => {
       { afterMs: 0, maxWaitMs: 10 },
       { afterMs: 60_000, maxWaitMs: 60_000 },
     ]) {
-      const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), gaps);
+      const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, gaps);
       const open = [await snapshots.open(), await snapshots.open(), await snapshots.open()];
       snapshots.close();
       // What is open stays so until it is closed.
@@ -55,5 +58,35 @@ describe('snapshots of the items in SQLite', () => {
       for (const snapshot of open) await snapshot.close();
       expect(isEmptied()).toBe(true);
     }
+  });
+
+  it('are not opened while the writer erases, and leave the journal to be emptied where they were open before', async () => {
+    let emptied = 0;
+    const empty = async () => {
+      if (isEmptied()) emptied++;
+    };
+    const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), empty);
+    const open = await snapshots.open();
+    let erased: () => void;
+    const erasing = snapshots.whileErasing(() => new Promise((resolve) => (erased = resolve)));
+    let isOpen = false;
+    const next = snapshots.open().then((opened) => {
+      isOpen = true;
+      return opened;
+    });
+    await sleep(20);
+    expect([isOpen, isEmptied()]).toEqual([false, false]);
+    erased!();
+    await erasing;
+    await open.close();
+    expect([isOpen, emptied]).toEqual([true, 0]);
+    await (await next).close();
+    expect(emptied).toBe(1);
+    await (await snapshots.open()).close();
+    expect(emptied).toBe(1);
+    const failing = snapshots.whileErasing(() => Promise.reject(new Error('the disk is full')));
+    await expect(failing).rejects.toThrow('full');
+    await (await snapshots.open()).close();
+    snapshots.close();
   });
 });

@@ -1,6 +1,6 @@
 import { copyFileSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import type { Store } from '@epitaph/api/store/store.ts';
 import { type ClearValue, clearValue } from '@epitaph/projections/items/clear-values.ts';
@@ -153,6 +153,19 @@ describe('a value at a clear path', () => {
     const expired = all.filter((index) => index % 4 === 1);
     expect(citiesIn(place, expired, [0, 1, LAST])).toBe(0);
     await again.close();
+  });
+
+  it('is in no file once its item is purged and what reads the items at an earlier moment has ended', async () => {
+    const index = LIVES;
+    await write('one', index, 0);
+    const snapshot = await store.snapshotItems(container('one'));
+    const { id, partitionKey } = nameOf(index);
+    await store.deleteItem(CALLER, container('one'), id, partitionKey);
+    await store.runPurge();
+    // The snapshot still shows the row.
+    expect(citiesIn(folder, [index], [0])).toBe(1);
+    await snapshot.close();
+    await vi.waitFor(() => expect(citiesIn(folder, [index], [0])).toBe(0));
   });
 
   it('is in no file once it went, wherever in the file SQLite had it before', async () => {

@@ -23,9 +23,13 @@ import { failureOutcome, type Job, type JobOutcome, type WriterCore } from './wr
 export interface ApplyJob extends Job {
   readonly kind: 'apply';
   readonly changes: readonly (WrittenRow | WrittenContainer | OtherChange)[];
-  readonly checkpoint: number;
+  /** Undefined if the job changes nothing. */
+  readonly checkpoint: number | undefined;
   readonly despiteLoss: boolean;
 }
+
+/** Changes nothing, and so only lets the writer empty its journal, if that is due. */
+export const EMPTY_JOURNAL: ApplyJob = { kind: 'apply', changes: [], checkpoint: undefined, despiteLoss: false };
 
 type OtherChange = Exclude<ReadModelChange, { kind: 'item-written' | 'container' }>;
 
@@ -150,7 +154,7 @@ export class ReadModelWriterCore implements WriterCore {
           if (isRow(change)) this.#write(change, despiteLoss);
           else this.#apply(change);
         }
-        this.#statements.checkpoint.run(checkpoint);
+        if (checkpoint !== undefined) this.#statements.checkpoint.run(checkpoint);
       }
       this.#step('read model: before commit');
       this.#database.exec('COMMIT');

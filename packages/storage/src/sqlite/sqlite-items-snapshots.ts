@@ -23,29 +23,38 @@ interface Gaps {
  * Opens snapshots of the items: read transactions, each on a connection of its own.
  *
  * While there is one, SQLite can't start its journal from the beginning, and remnants of deleted values can't be erased from it. If
- * snapshots overlapped all the time, the journal would grow for ever. So gaps are made between them.
+ * snapshots overlapped all the time, the journal would grow for ever. So gaps are made between them, and none is opened while the
+ * writer erases.
  */
 export class SqliteItemsSnapshots {
   readonly #file: string;
   readonly #kept: Snapshot[] = [];
   readonly #gaps: Gaps;
+  readonly #emptyJournal: () => Promise<void>;
   #open = 0;
   /** Since when there has been at least one, by the monotonic clock. */
   #sinceMs = 0;
   /** Called when the last one has been closed. */
   #lastClosed: (() => void) | undefined;
   #gap: Promise<void> | undefined;
+  /** What the writer erases at the moment. */
+  #erasing: Promise<void> | undefined;
+  /** Whether a snapshot that is still open may have kept the writer from erasing everything. */
+  #isJournalLeft = false;
   #closed = false;
 
-  constructor(file: string, gaps: Gaps = { afterMs: 10_000, maxWaitMs: 2_000 }) {
+  /** @param emptyJournal makes the writer empty its journal */
+  constructor(file: string, emptyJournal: () => Promise<void>, gaps: Gaps = { afterMs: 10_000, maxWaitMs: 2_000 }) {
     this.#file = file;
+    this.#emptyJournal = emptyJournal;
     this.#gaps = gaps;
   }
 
   async open(): Promise<ItemsSnapshot> {
     const { monotonicMs } = systemClocks;
     if (this.#open > 0 && monotonicMs() - this.#sinceMs >= this.#gaps.afterMs) this.#gap ??= this.#makeGap();
-    if (this.#gap !== undefined) await this.#gap;
+    await this.#gap;
+    await this.#erasing;
     const snapshot =
       this.#kept.pop() ??
       new Snapshot(openForReading(this.#file, { cacheKiB: CACHE_KIB }), (closed) => this.#takeBack(closed));
@@ -53,6 +62,21 @@ export class SqliteItemsSnapshots {
     if (this.#open === 0) this.#sinceMs = monotonicMs();
     this.#open += 1;
     return snapshot;
+  }
+
+  /**
+   * Lets the writer erase, and opens no snapshot meanwhile. If one is open already, the journal is emptied when the last one has been
+   * closed. Must be called for one erasure after the other.
+   */
+  async whileErasing(erase: () => Promise<void>): Promise<void> {
+    const erasing = erase();
+    this.#erasing = erasing.catch(() => {});
+    try {
+      await erasing;
+    } finally {
+      this.#erasing = undefined;
+      this.#isJournalLeft ||= this.#open > 0;
+    }
   }
 
   /** Snapshots that are open stay so until they are closed. */
@@ -79,9 +103,14 @@ export class SqliteItemsSnapshots {
 
   #takeBack(snapshot: Snapshot): void {
     this.#open -= 1;
-    if (this.#open === 0) this.#lastClosed?.();
     if (!this.#closed && this.#kept.length < KEPT && snapshot.end()) this.#kept.push(snapshot);
     else snapshot.disconnect();
+    if (this.#open > 0) return;
+    this.#lastClosed?.();
+    if (!this.#isJournalLeft || this.#closed) return;
+    this.#isJournalLeft = false;
+    // If this fails, the writer tries again with its next group.
+    this.whileErasing(this.#emptyJournal).catch(() => {});
   }
 }
 

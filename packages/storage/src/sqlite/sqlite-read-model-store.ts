@@ -27,7 +27,7 @@ import { BEFORE_CLEAR_COPIES, clearBytes, fromClearBytes } from '../clear-scan.t
 import { containersIn } from '../container-scan.ts';
 import { isDueOtherwise, LAST_DUE, NEVER_DUE } from '../due.ts';
 import { NameFilter, type NamesInPieces } from './name-filter.ts';
-import { toApplyJob } from './read-model-writer-core.ts';
+import { EMPTY_JOURNAL, toApplyJob } from './read-model-writer-core.ts';
 import { SqliteReadModelSnapshot } from './read-model-snapshot.ts';
 import { ITEM, SqliteItemsReader } from './sqlite-items-reader.ts';
 import { SqliteItemsSnapshots } from './sqlite-items-snapshots.ts';
@@ -60,6 +60,8 @@ function* namesOf<Row extends LifeName>(read: (last: Row | undefined) => object[
 export class SqliteReadModelStore extends SqliteItemsReader implements ReadModelStore {
   readonly #writer: Writer;
   readonly #snapshots: SqliteItemsSnapshots;
+  /** Whether there are, or were, values in clear. The writer erases their remnants with each purge. */
+  #hasClear: boolean;
   readonly #read: ReturnType<typeof prepare>;
   /** The names of all present items, and of ended lives that have not been purged. */
   readonly #names = new NameFilter(() => this.#readNames());
@@ -67,8 +69,9 @@ export class SqliteReadModelStore extends SqliteItemsReader implements ReadModel
   constructor(writer: Writer, database: DatabaseSync) {
     super(database);
     this.#writer = writer;
-    this.#snapshots = new SqliteItemsSnapshots(database.location()!);
+    this.#snapshots = new SqliteItemsSnapshots(database.location()!, () => writer.submit(EMPTY_JOURNAL));
     this.#read = prepare(database);
+    this.#hasClear = this.#read.anyClear.get() !== undefined;
   }
 
   async apply(
@@ -77,11 +80,16 @@ export class SqliteReadModelStore extends SqliteItemsReader implements ReadModel
     _after?: number,
     despiteLoss = false,
   ): Promise<void> {
+    let isPurge = false;
     for (const change of changes) {
-      if (change.kind === 'item-written') this.#names.add(nameOf(change));
-      else if (change.kind === 'item-ended') this.#names.add(nameOf(change.row));
+      if (change.kind === 'item-written') {
+        this.#names.add(nameOf(change));
+        this.#hasClear ||= change.clear !== undefined && change.clear.length > 0;
+      } else if (change.kind === 'item-ended') this.#names.add(nameOf(change.row));
+      else if (change.kind === 'item-purged') isPurge = true;
     }
-    await this.#writer.submit(toApplyJob(changes, checkpoint, despiteLoss));
+    const write = () => this.#writer.submit<void>(toApplyJob(changes, checkpoint, despiteLoss));
+    await (isPurge && this.#hasClear ? this.#snapshots.whileErasing(write) : write());
   }
 
   checkpoint(): number {
@@ -378,6 +386,7 @@ function prepare(database: DatabaseSync) {
          (SELECT life FROM items WHERE container = ? AND partition_key = ? AND id = ?
           UNION ALL SELECT max(life) FROM ended WHERE container = ? AND partition_key = ? AND id = ?)`,
     ),
+    anyClear: database.prepare('SELECT 1 FROM item_clear LIMIT 1'),
     clearCopies: database.prepare(
       `SELECT birth, path, value FROM item_clear INDEXED BY item_clear_by_value
        WHERE container = ? AND (path, value, birth) > (?, ?, ?) ORDER BY path, value, birth LIMIT ?`,
