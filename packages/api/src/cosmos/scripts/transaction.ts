@@ -10,7 +10,6 @@ import { type Json, parseJson, parseQuery } from '@epitaph/query';
 import type { Script, ScriptAnswer, ScriptHost, ScriptOperation, ScriptOutcome } from '@epitaph/scripts';
 import { charge, chargeOfWrite, rounded, workOfText } from '../../request-units/charge.ts';
 import type { BatchOperation, BatchResult, ItemToWrite, ShownItem } from '../../store/api/items-api.ts';
-import type { ItemSnapshot } from '../../store/api/common.ts';
 import { containerSelf, systemPropertiesOf, withSystemProperties } from '../../store/items/system-properties.ts';
 import { birthOfItemRid, itemRid } from '../../store/rids.ts';
 import { decodeContinuation, encodeContinuation } from '../continuation.ts';
@@ -21,6 +20,7 @@ import { type CosmosRequest, databaseOf, scriptRunner } from '../request.ts';
 import type { QueryBody } from '../feed.ts';
 import { failureOf } from './failures.ts';
 import { functionsFor } from './functions.ts';
+import { otherKeyInScript, Overtaken, RecordedItems } from './recorded-items.ts';
 import { type Found, rowsOver } from './rows-over.ts';
 import { UniqueValues } from './unique-values.ts';
 
@@ -28,10 +28,6 @@ import { UniqueValues } from './unique-values.ts';
 const MAX_ATTEMPTS = 5;
 /** The most bytes of documents that a script may write, and the most characters of query results that are kept for it. */
 const MAX_BYTES = 16 * 1024 * 1024;
-/** How many items are read together when a snapshot is compared with what a script has seen before. */
-const READ_AT_ONCE = 100;
-/** The page size with which a query over the script's own writes reads the documents. */
-const DOCUMENTS_AT_ONCE = 100;
 /** The rows of a page for a script that asks for no page size. It is the default of Cosmos DB's server-side API. */
 const PAGE_ROWS = 100;
 
@@ -99,9 +95,6 @@ export function inTransaction<Result>(
 /** By error, the request charge of the script that ended with it. */
 export const spentUntil = new WeakMap<Error, number>();
 
-/** Another writer has changed an item after the script saw it. */
-class Overtaken extends Error {}
-
 /** An item as a script sees it. If it is not recorded yet, its etag and rid are stand-ins. */
 type Seen = ShownItem;
 
@@ -110,12 +103,11 @@ export class Transaction implements ScriptHost {
   readonly #request: CosmosRequest;
   readonly #container: ContainerState;
   readonly #partitionKey: string;
+  readonly #recorded: RecordedItems;
   /** By id, each item that the scripts have written, as it is now; undefined for a deleted one. */
   readonly #written = new Map<string, Seen | undefined>();
-  /** By id, the recorded etag of each item when the scripts first looked; undefined if there was no such item. */
-  readonly #firstSeen = new Map<string, string | undefined>();
-  /** By birth, the id of each item that was seen. So a link by rid can be resolved even if the item was deleted since. */
-  readonly #ids = new Map<number, string>();
+  /** By birth, which may be a stand-in, the id of each of these items. A link by rid may lead to one that was deleted since. */
+  readonly #created = new Map<number, string>();
   readonly #operations: BatchOperation[] = [];
   /** Undefined for a container without unique keys. */
   readonly #uniqueValues: UniqueValues | undefined;
@@ -129,11 +121,6 @@ export class Transaction implements ScriptHost {
   readonly #signal: AbortSignal;
   /** The id of the event that stored the running script; undefined while none is running. */
   #causationId: string | undefined;
-  /** What the running script reads from. It is opened for its second look-up: one alone needs none. */
-  #snapshot: Promise<ItemSnapshot> | undefined;
-  #hasLookedUp = false;
-  /** What the running script's first look-up found, if it was for an item. */
-  #first: { readonly id: string; readonly found: Seen | undefined } | undefined;
   #bytes = 0;
   #nextBirth = FIRST_STAND_IN + randomInt(2 ** 40);
   #charge = 0;
@@ -143,6 +130,7 @@ export class Transaction implements ScriptHost {
     this.#container = container;
     this.#partitionKey = partitionKey;
     const { store, caller } = request;
+    this.#recorded = new RecordedItems(store, container, partitionKey);
     if (hasUniqueKeys(container.definition)) {
       this.#uniqueValues = new UniqueValues(container.definition, (operations) =>
         store.batchItems(caller, container, operations, { dryRun: true }),
@@ -173,6 +161,7 @@ export class Transaction implements ScriptHost {
     const alt = `dbs/${databaseOf(this.#request).name}/colls/${this.#container.name}`;
     const links = { self: containerSelf(this.#container), alt };
     this.#causationId = unquoted(etag);
+    this.#recorded.scriptBegins();
     let outcome: ScriptOutcome;
     try {
       outcome = await scriptRunner(this.#request).run({ ...given, name, source, collection: links }, this, {
@@ -180,7 +169,8 @@ export class Transaction implements ScriptHost {
         signal: this.#request.signal(),
       });
     } finally {
-      await this.#scriptEnded();
+      this.#causationId = undefined;
+      await this.#recorded.scriptEnded();
     }
     this.#charge += charge.script(outcome.workedMs);
     if (outcome.kind === 'done') return outcome;
@@ -236,7 +226,7 @@ export class Transaction implements ScriptHost {
     this.#uniqueValues?.changed(item.id, before, item.document);
     this.#shown.push(seen);
     this.#written.set(item.id, seen);
-    this.#ids.set(seen.birth, item.id);
+    this.#created.set(seen.birth, item.id);
     return seen;
   }
 
@@ -373,77 +363,15 @@ export class Transaction implements ScriptHost {
     }
     const birth = birthOfItemRid(this.#container.rid, name!);
     if (birth === undefined) return name!;
-    const id = this.#ids.get(birth);
-    if (id !== undefined) {
-      // The script has deleted the item of the link. If it has created one with the same id since, that is another item.
-      if (this.#written.has(id) && this.#written.get(id)?.birth !== birth) throw new Refusal('item-not-found');
-      return id;
-    }
-    const found = await this.#request.store.itemByBirth(this.#container, birth, undefined, await this.#openSnapshot());
-    if (found === undefined) throw new Refusal('item-not-found');
-    if (found.partitionKey !== this.#partitionKey) throw otherKeyInScript();
-    return found.id;
+    const id = this.#created.get(birth) ?? (await this.#recorded.idBornAt(birth));
+    // The script has deleted the item of the link. If it has created one with the same id since, that is another item.
+    if (this.#written.has(id) && this.#written.get(id)?.birth !== birth) throw new Refusal('item-not-found');
+    return id;
   }
 
   /** The item as the script sees it; undefined if there is none. */
   async find(id: string): Promise<Seen | undefined> {
-    if (this.#written.has(id)) return this.#written.get(id);
-    if (this.#first?.id === id) return this.#first.found;
-    // Between the scripts of an operation, what it looks up itself needs no snapshot either.
-    if (this.#causationId === undefined) return this.#recorded(id);
-    if (this.#hasLookedUp) return this.#recorded(id, await this.#openSnapshot());
-    this.#hasLookedUp = true;
-    const found = await this.#recorded(id);
-    this.#first = { id, found };
-    return found;
-  }
-
-  /** The recorded item. If no snapshot is given, it is read as it is now. */
-  async #recorded(id: string, snapshot?: ItemSnapshot): Promise<Seen | undefined> {
-    const found = await this.#request.store
-      .readItem(this.#container, id, this.#partitionKey, snapshot ?? 'head')
-      .catch(unlessMissing);
-    assertWhole(snapshot);
-    this.#remember(id, found);
-    return found;
-  }
-
-  /**
-   * From now on, and until it ends, the running script reads the items as they are at this moment.
-   *
-   * @throws Overtaken if an item that was seen before has changed
-   */
-  #openSnapshot(): Promise<ItemSnapshot> {
-    // An operation of a script that has ended may still be on its way.
-    if (this.#causationId === undefined) throw new Overtaken();
-    this.#hasLookedUp = true;
-    this.#snapshot ??= this.#request.store.snapshotItems(this.#container).then(async (snapshot) => {
-      try {
-        const seen = [...this.#firstSeen.keys()];
-        for (let from = 0; from < seen.length; from += READ_AT_ONCE) {
-          await Promise.all(seen.slice(from, from + READ_AT_ONCE).map((id) => this.#recorded(id, snapshot)));
-        }
-        return snapshot;
-      } catch (error) {
-        await snapshot.close();
-        throw error;
-      }
-    });
-    return this.#snapshot;
-  }
-
-  /** A script has ended. The next one of the same operation reads from a snapshot of its own, since it may have to wait for its turn. */
-  async #scriptEnded(): Promise<void> {
-    const snapshot = this.#snapshot;
-    this.#causationId = undefined;
-    this.#snapshot = undefined;
-    this.#hasLookedUp = false;
-    this.#first = undefined;
-    // If it could not be opened, the script was told so.
-    await snapshot?.then(
-      (open) => open.close(),
-      () => {},
-    );
+    return this.#written.has(id) ? this.#written.get(id) : this.#recorded.find(id);
   }
 
   /** @throws Refusal if the script sees no such item */
@@ -462,21 +390,9 @@ export class Transaction implements ScriptHost {
     if (bytes > this.#request.limits.itemBytes || this.#bytes + bytes > MAX_BYTES) throw tooLarge();
   }
 
-  /**
-   * Remembers the etag with which the scripts first saw an item.
-   *
-   * @throws Overtaken if the item has changed since the script first saw it
-   */
-  #remember(id: string, found: Pick<Seen, 'etag' | 'birth'> | undefined): void {
-    const etag = found?.etag;
-    if (found !== undefined) this.#ids.set(found.birth, id);
-    if (!this.#firstSeen.has(id)) this.#firstSeen.set(id, etag);
-    else if (this.#firstSeen.get(id) !== etag) throw new Overtaken();
-  }
-
   /** The precondition for the first operation on an item. Later operations on it need none, since all are recorded at once. */
   #guard(id: string): BatchOperation['precondition'] {
-    const etag = this.#firstSeen.get(id);
+    const etag = this.#recorded.etagOf(id);
     return etag === undefined || this.#written.has(id) ? undefined : { ifMatch: etag };
   }
 
@@ -503,35 +419,22 @@ export class Transaction implements ScriptHost {
       this.#charge += found.charge;
       return this.#pageOf(randomUUID(), found, 0, rows);
     }
-    const { store, limits } = this.#request;
-    const snapshot = await this.#openSnapshot();
+    const { limits } = this.#request;
     const where = { of: this.#container.rid, key: this.#partitionKey };
-    const page = await store.queryItems(this.#container, {
+    const page = await this.#recorded.query({
       sql,
       parameters,
-      partitionKey: this.#partitionKey,
       maxItemCount: rows,
       isAwaited: true,
       userFunctions: functionsFor(this.#request, this.#container, sql),
       ...decodeContinuation(continuation, where),
-      snapshot,
       signal: this.#signal,
     });
-    assertWhole(snapshot);
-    if (givesItems(sql, limits)) for (const row of page.rows) this.#rememberRow(row);
+    if (givesItems(sql, limits)) this.#recorded.rememberRows(page.rows);
     const body = `[${page.texts.join(',')}]`;
     this.#charge += charge.query(page.examined, Buffer.byteLength(body), page.extraWork + workOfText(sql));
     const next = page.continuation === undefined ? {} : { continuation: encodeContinuation(page, where) };
     return { kind: 'done', body, ...next };
-  }
-
-  /** Remembers the etag of an item in the same way, from a query row that is the recorded item. */
-  #rememberRow(row: unknown): void {
-    if (!isJsonObject(row)) return;
-    const { id, _etag: etag, _rid: rid } = row;
-    if (typeof id !== 'string' || typeof etag !== 'string' || typeof rid !== 'string') return;
-    const birth = birthOfItemRid(this.#container.rid, rid);
-    if (birth !== undefined && !this.#written.has(id)) this.#remember(id, { etag, birth });
   }
 
   #pageOf(query: string, found: Found, from: number, size: number): ScriptAnswer {
@@ -556,28 +459,13 @@ export class Transaction implements ScriptHost {
 
   /** The items of the partition key with the script's own writes, in pages. */
   async *#documents(): AsyncGenerator<readonly Json[]> {
-    const { store } = this.#request;
-    const snapshot = await this.#openSnapshot();
-    const scope = { partitionKey: this.#partitionKey, maxItemCount: DOCUMENTS_AT_ONCE, snapshot };
-    const listed = new Set<string>();
     const begun = new Set<string>();
-    let page: Awaited<ReturnType<typeof store.listItems>> | undefined;
-    do {
-      page = await store.listItems(this.#container, { ...scope, continuation: page?.continuation });
-      assertWhole(snapshot);
-      const seen: Seen[] = [];
-      for (const item of page.items) {
-        listed.add(item.id);
-        if (!this.#written.has(item.id)) this.#remember(item.id, item);
-        const now = this.#written.has(item.id) ? this.#written.get(item.id) : item;
-        if (now === undefined) continue;
-        begun.add(item.id);
-        seen.push(now);
-      }
+    for await (const items of this.#recorded.all()) {
+      const seen = items
+        .map((item) => (this.#written.has(item.id) ? this.#written.get(item.id) : item))
+        .filter((item) => item !== undefined);
+      for (const { id } of seen) begun.add(id);
       yield seen.map((item) => this.#document(item));
-    } while (page.continuation !== undefined);
-    for (const [id, etag] of this.#firstSeen) {
-      if (etag !== undefined && !listed.has(id) && !this.#written.has(id)) throw new Overtaken();
     }
     const others = [...this.#written.values()].filter((item) => item !== undefined && !begun.has(item.id));
     yield others.map((item) => this.#document(item!));
@@ -610,23 +498,7 @@ function failedFor(error: unknown): ScriptAnswer | undefined {
   return { kind: 'failed', status, message: described.message };
 }
 
-/** @throws Overtaken if an item is missing because it was deleted and erased after the snapshot was taken */
-function assertWhole(snapshot: ItemSnapshot | undefined): void {
-  if (snapshot?.isWhole === false) throw new Overtaken();
-}
-
 const unquoted = (etag: string): string => etag.slice(1, -1);
-
-function unlessMissing(error: unknown): undefined {
-  if (error instanceof Refusal && error.code === 'item-not-found') return undefined;
-  throw error;
-}
-
-/** The text is that of Cosmos DB. */
-const otherKeyInScript = (): WireError =>
-  badRequest(
-    'Requests originating from scripts cannot reference partition keys other than the one for which client request was submitted.',
-  );
 
 /** Whether the rows of a query are whole items. */
 function givesItems(sql: string, limits: CosmosRequest['limits']): boolean {
