@@ -238,15 +238,17 @@ class Thread {
     this.#task = task;
     try {
       if (this.isEnding) return BUSY;
+      const sentAt = performance.now();
       this.#send(job);
       const end = await task.end;
       if (end.kind === 'busy') return end;
-      const workedMs = startedAt === undefined ? 0 : performance.now() - startedAt - task.operatedMs;
-      if ('workedMs' in end) return { ...end, workedMs };
-      // The thread measures more exactly, without its waits. But it is not trusted: it can't have worked longer than measured here.
+      const msSince = (at: number) => performance.now() - at - task.operatedMs;
+      if ('workedMs' in end) return { ...end, workedMs: startedAt === undefined ? 0 : msSince(startedAt) };
+      // The thread measures more exactly, without its waits. But it is not trusted: it can't have worked longer than since the job was
+      // sent. When it began is heard only later, if this thread is busy.
       const bounded = <Outcome extends { readonly workedMs: number }>(outcome: Outcome): Outcome => ({
         ...outcome,
-        workedMs: Math.min(outcome.workedMs, workedMs),
+        workedMs: Math.min(outcome.workedMs, msSince(sentAt)),
       });
       return end.kind === 'script'
         ? { ...end, outcome: bounded(end.outcome) }
