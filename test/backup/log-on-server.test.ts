@@ -227,7 +227,7 @@ describe('keys that are put back beside a log that is on a server', () => {
     rmSync(data, { recursive: true });
 
     const restore = { backup: 'backup', ...last, to: 'restored' };
-    expect(await refused(restore)).toMatch(/8 keys of what was written since.*--accept-lost/);
+    expect(await refused(restore)).toMatch(/it lacks 8 keys.*--accept-lost/);
     const answer = await restored(restore, '--accept-lost');
     expect(answer).toMatchObject({ keysDestroyed: 0, keysLost: 8, containersOfLostNames: 3, items: 2, problems: [] });
     expect(await ids('stays', 'late', 'late-erased', 'held')).toEqual(['stays']);
@@ -290,15 +290,15 @@ describe('keys that are put back beside a log that is on a server', () => {
     expect(await refused(restore, '--master-key-file', place.file('wrong.key'))).toContain('does not open');
     expect(await refused(restore, '--log', place.file('backup', 'vault'))).toContain('exclude each other');
     const [lines, hash] = last.head.split(':') as [string, string];
-    expect(await refused({ ...restore, head: `${Number(lines) + 1}:${hash}` })).toContain('is not whole');
+    expect(await refused({ ...restore, head: `${Number(lines) + 1}:${hash}` })).toContain('is incomplete');
     expect(await refused({ ...restore, ledger: place.file('nowhere') })).toContain('There is no purge ledger');
     const other = new Place();
     await (await other.open()).backup(CALLER, { folder: place.file('embedded'), vaultKeptSeconds: 60 });
     await other.dispose();
-    expect(await refused({ ...restore, backup: 'embedded' })).toContain('Give --log, and no --event-store');
+    expect(await refused({ ...restore, backup: 'embedded' })).toContain('Use --log instead of --event-store');
     const withLog = command(restore).map((word) => (word === '--event-store' ? '--log' : word));
     withLog[2] = place.file('embedded', 'log');
-    expect((await epitaph(withLog)).err).toContain('Give --event-store, and no --log');
+    expect((await epitaph(withLog)).err).toContain('Use --event-store instead of --log');
     const noLog = ['restore', ...command(restore).slice(3)];
     const { code, err } = await epitaph(noLog);
     expect([code, err]).toEqual([2, expect.stringContaining('--log is needed')]);
@@ -548,7 +548,7 @@ describe('a crash while keys are put back', () => {
       for (const name of done ? [] : readdirSync(path)) {
         data = join(path, name);
         if (existsSync(join(data, 'epitaph.json'))) {
-          await expect(open({ writers: 'inline' }), at).rejects.toThrow('Give the same epitaph restore command');
+          await expect(open({ writers: 'inline' }), at).rejects.toThrow('Run the same epitaph restore command');
         }
       }
       if (!done) expect((await restore(path)).report.problems, at).toEqual([]);

@@ -193,7 +193,7 @@ describe('changing the master key', () => {
       EPITAPH_MASTER_KEY: current,
       EPITAPH_NEW_MASTER_KEY: other,
     });
-    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('Go on with that one')]);
+    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('Continue with it')]);
     const done = await epitaph(['keys', 'rotate-master', '--data', data], {
       EPITAPH_MASTER_KEY: current,
       EPITAPH_NEW_MASTER_KEY: next,
@@ -214,7 +214,7 @@ describe('changing the master key', () => {
     const rotated = (key: string) =>
       epitaph(['keys', 'rotate-master', '--data', data], { EPITAPH_NEW_MASTER_KEY: key });
     const refused = await rotated(other);
-    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('Finish that one first')]);
+    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('Finish that change first')]);
     expect(await rotated(next)).toMatchObject({ code: 0 });
     expect(readFileSync(keyFile, 'utf8').trim()).toBe(next);
     await opensWhole(next);
@@ -330,7 +330,7 @@ describe('escrow', () => {
       expect(await epitaph(['keys', 'export-master', file, '--data', closed])).toMatchObject({ code: 0 });
       expect(await epitaph(['keys', 'verify-master', file, '--data', closed])).toMatchObject({ code: 0 });
       const refused = await epitaph(['keys', 'verify-master', file, '--data', killed]);
-      expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('has to be written beside it')]);
+      expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('must be written beside it')]);
     } finally {
       disk.unmount();
     }
@@ -375,7 +375,7 @@ describe('changing the master key of a folder whose event log is on a server', (
       const log = double.log;
       for (const [wrong, told] of [
         [new DoubleLog(), 'belongs to another event log'],
-        [earlier, 'put back to an earlier moment'],
+        [earlier, 'older copy, or another log'],
       ] as const) {
         double.log = wrong;
         const { code, err } = await epitaph(command);

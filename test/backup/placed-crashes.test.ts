@@ -91,7 +91,7 @@ describe('a crash while a backup is taken', () => {
       const restoring = restored(path, join(path, 'backup'), ledgerHead, join(path, 'data', 'purge-ledger.ndjson'));
       const isWhole = ['log', 'vault'].every((part) => existsSync(join(path, 'backup', part, 'backup.json')));
       if (isWhole) expect((await restoring).report.problems).toEqual([]);
-      else await expect(restoring).rejects.toThrow('A backup that was cut short has none.');
+      else await expect(restoring).rejects.toThrow('An interrupted backup has none.');
     });
   }, 120_000);
 });
@@ -165,7 +165,7 @@ describe('a crash while a backup is restored', () => {
     const where = at.startsWith('restore') ? ` ${path}` : '';
     await expect(failing).rejects.toMatchObject({
       name: 'UnusableFile',
-      message: `${words}${where}: EIO: i/o error, write. What was begun is removed.`,
+      message: `${words}${where}: EIO: i/o error, write. The unfinished store was removed.`,
     });
     expect(readdirSync(path)).toEqual([]);
     rmSync(path, { recursive: true });
@@ -206,7 +206,7 @@ describe('a crash while a backup is restored', () => {
       for (const name of readdirSync(path)) {
         if (!existsSync(join(path, name, 'epitaph.json'))) continue;
         await expect(place.open({ folder: join(path, name), writers: 'inline' })).rejects.toThrow(
-          'Give the same epitaph restore command',
+          'Run the same epitaph restore command',
         );
       }
       await restored(path, backup, head, ledger);
@@ -237,7 +237,7 @@ describe('a crash while a backup is restored', () => {
     expect(kept).toEqual(expect.arrayContaining(['restore folder: marked', 'restore keys: after']));
     rmSync(join(path, 'restored'), { recursive: true });
     cpSync(data, join(path, 'restored.restoring'), { recursive: true });
-    await expect(restored(path, backup, head, ledger)).rejects.toThrow('is no left-over of a restore');
+    await expect(restored(path, backup, head, ledger)).rejects.toThrow('was not left by a restore');
     expect(existsSync(join(path, 'restored.restoring', 'log.db'))).toBe(true);
     rmSync(join(path, 'restored.restoring'), { recursive: true });
     // Somebody has restored there, or begun a store, since it was looked.

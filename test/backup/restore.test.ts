@@ -174,12 +174,12 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
 
   it('when the ledger was cut short', async () => {
     const short = ledgerWith((lines) => `${lines.slice(0, -1).join('\n')}\n`);
-    expect(await refused({ ledger: short })).toContain('is not whole');
+    expect(await refused({ ledger: short })).toContain('is incomplete');
   });
 
   it('when the last line of the ledger was written by halves', async () => {
     const half = ledgerWith((lines) => lines.join('\n').slice(0, -5));
-    expect(await refused({ ledger: half })).toContain('is not whole');
+    expect(await refused({ ledger: half })).toContain('is incomplete');
   });
 
   it('when a line of the ledger was changed', async () => {
@@ -187,12 +187,12 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
       (lines) =>
         `${lines.map((line, index) => (index === 1 ? line.replace('"keys":[[', '"keys":[[9') : line)).join('\n')}\n`,
     );
-    expect(await refused({ ledger: changed })).toContain('does not follow from the one before');
+    expect(await refused({ ledger: changed })).toContain('does not follow from the line before');
   });
 
   it('when the head is of another ledger', async () => {
     const [lines] = head.split(':');
-    expect(await refused({ 'ledger-head': `${lines}:${'A'.repeat(43)}` })).toContain('does not go through the head');
+    expect(await refused({ 'ledger-head': `${lines}:${'A'.repeat(43)}` })).toContain('does not contain the given head');
     expect(await refused({ 'ledger-head': 'the last one' })).toContain('nor a number of lines and a hash');
   });
 
@@ -213,7 +213,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
   it('when the ledger is older than the backup, however well its own head agrees', async () => {
     const older = ledgerWith((lines) => `${lines[0]}\n`);
     const { out } = await epitaph(['ledger', older]);
-    expect(await refused({ ledger: older, 'ledger-head': out.trim() })).toContain('does not go on from the ledger');
+    expect(await refused({ ledger: older, 'ledger-head': out.trim() })).toContain('does not continue the ledger');
   });
 
   it('when the parts are of different stores', async () => {
@@ -223,7 +223,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
 
   it('when the keys are older than the log', async () => {
     const older = spoilt('vault', (folder) => changeManifest(folder, { logPosition: 1 }));
-    expect(await refused({ vault: older })).toContain('older than that of the log');
+    expect(await refused({ vault: older })).toContain('older than the copy of the log');
   });
 
   it('when the copy of the keys has lapsed, unless it is allowed', async () => {
@@ -522,9 +522,9 @@ describe('a restored store', () => {
     const [own, elsewhere] = [place.file('restored', 'purge-ledger.ndjson'), place.file('elsewhere.ndjson')];
     copyFileSync(ledger, elsewhere);
     const options = { folder: place.file('restored'), purgeLedger: elsewhere };
-    await expect(place.open(options)).rejects.toThrow(`an older copy: the store went on with ${own}`);
+    await expect(place.open(options)).rejects.toThrow(`an older copy: the store has continued with ${own}`);
     rmSync(elsewhere);
-    await expect(place.open(options)).rejects.toThrow(`missing: the store went on with ${own}`);
+    await expect(place.open(options)).rejects.toThrow(`missing: the store has continued with ${own}`);
     copyFileSync(own, elsewhere);
     const store = await place.open(options);
     expect((await store.purgeLedgerHead()).lines).toBe(ledgerLines(own).length - 1);

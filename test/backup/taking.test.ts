@@ -64,7 +64,7 @@ describe('a backup', () => {
   it('is no store, and a start on one of its parts leaves nothing in it', async () => {
     await take('b');
     for (const [part, why] of [
-      ['log', /is the log part of a backup, and no store: restore it/],
+      ['log', /is the log part of a backup, not a store\. Restore it/],
       ['vault', /There is no store in/],
     ] as const) {
       const folder = join(below, 'b', part);

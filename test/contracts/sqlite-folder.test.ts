@@ -164,7 +164,7 @@ describe('a data folder', () => {
     try {
       await other.open({ clock: 'system' });
       await other.close();
-      await expect(other.open({ clock: 'manual' })).rejects.toThrow('belongs to the system clock');
+      await expect(other.open({ clock: 'manual' })).rejects.toThrow('is used with the system clock');
     } finally {
       await other.dispose();
     }
@@ -267,7 +267,7 @@ describe('a data folder', () => {
     await folder.close();
     const newest = readFileSync(ledger, 'utf8');
     writeFileSync(ledger, older);
-    expect((await refusal()).message).toMatch(/is an older copy.*Put the newest in its place/);
+    expect((await refusal()).message).toMatch(/is an older copy.*Replace it by the newest/);
     writeFileSync(ledger, newest);
     await folder.open();
     await folder.close();
@@ -958,7 +958,7 @@ describe('under a store that runs', () => {
     const moved = `${folder.path}-moved`;
     renameSync(folder.path, moved);
     symlinkSync(folder.path, folder.path);
-    expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(/can't be looked into/);
+    expect(() => highWaterMark.save(1_700_000_001_000)).toThrow(/can't be read/);
     rmSync(folder.path);
     const another = await folder.open({ clock: 'system' });
     another.highWaterMark.save(1_600_000_000_000);

@@ -229,7 +229,7 @@ describe('a file that is damaged', () => {
           const { opening: _, ...older } = JSON.parse(readFileSync(facts, 'utf8')) as { opening?: string };
           writeFileSync(facts, JSON.stringify(older));
         });
-        await expect(starting).rejects.toThrow(/items\.v1\.db does not go with the event log.*delete the file/);
+        await expect(starting).rejects.toThrow(/items\.v1\.db does not match the event log.*delete the file/);
         rmSync(items());
         store = await open();
         expect((await store.fsck()).problems).toEqual([]);
@@ -241,7 +241,7 @@ describe('a file that is damaged', () => {
     {
       what: 'has one item twice',
       sql: 'UPDATE events SET data = replace(data, \'"b"\', \'"a"\') WHERE position = 4',
-      says: /the event log is damaged: what it has at 4 does not go with what it has before that\. Restore/,
+      says: /the event log is damaged: the event at 4 contradicts earlier ones\. Restore/,
     },
     {
       what: 'has one change of a policy twice',
@@ -276,7 +276,7 @@ describe('a file that is damaged', () => {
         for (const name of files(folder)) rmSync(join(folder, name));
         for (const name of files(copy)) copyFileSync(join(copy, name), join(folder, name));
       });
-      await expect(starting).rejects.toThrow(/vault\.db is an older copy.*Put the newest in its place/);
+      await expect(starting).rejects.toThrow(/vault\.db is an older copy.*Replace it by the newest/);
       removeFolder(copy);
     };
 

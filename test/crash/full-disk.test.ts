@@ -82,7 +82,7 @@ describe('a disk that is full', () => {
     const { written, error } = await fill(0);
     expect(written.length).toBeGreaterThan(20);
     expect(error).toBeInstanceOf(StorageUnavailable);
-    expect(error.message).toContain('Make room');
+    expect(error.message).toContain('Free some space');
     await readAll(written);
 
     // Whether it was made is not known: there may have been room for its record, and none for the read models.
@@ -180,7 +180,7 @@ describe('a disk that is full', () => {
     await store.deleteItem(CALLER, resource, 'item', '["p"]');
     await store.runPurge();
     fillUp();
-    const refused = { name: 'StorageFault', message: expect.stringContaining('Make room') as unknown };
+    const refused = { name: 'StorageFault', message: expect.stringContaining('Free some space') as unknown };
     await expect(store.certificate(resource, 'item', '["p"]')).rejects.toMatchObject(refused);
     makeRoom();
     expect((await store.certificate(resource, 'item', '["p"]')).facts.length).toBeGreaterThan(0);
@@ -213,7 +213,7 @@ describe('a disk that is full', () => {
     await store.close();
     fillUp();
     await expect(open()).rejects.toThrow(
-      /^There is no space left on the disk of the data folder .*\. Make room, and give the same command again\.$/,
+      /^There is no space left on the disk of the data folder .*\. Free some space, and run the same command again\.$/,
     );
     const master = readMasterKey(readFileSync(join(data(), 'master.key'), 'utf8'));
     expect(() => checkMasterKey(join(data(), 'vault.db'), master)).toThrow(/Its disk is full or fails; check it\.$/);

@@ -67,7 +67,7 @@ describe('a server that comes back with another log, or an older copy', () => {
       const error = await rejectionOf(call());
       expect(error).toBeInstanceOf(StorageUnavailable);
       expect(error).toMatchObject({
-        message: expect.stringMatching(/another one, or an older copy/),
+        message: expect.stringMatching(/another log, or an older copy/),
         isForOperator: true,
       });
     }
@@ -110,7 +110,10 @@ describe('a server that comes back with a log that is longer', () => {
     for (let life = 0; life < 10; life += 1) await append(other, `item-b.a.${life}`);
     const error = await rejectionOf(append(log, 'item-a.b.0'));
     expect(error).toBeInstanceOf(StorageUnavailable);
-    expect(error).toMatchObject({ message: expect.stringMatching(/is another one/), isForOperator: true });
+    expect(error).toMatchObject({
+      message: expect.stringMatching(/is not the one with which this store was started/),
+      isForOperator: true,
+    });
     expect(await other.readLast('item-a.b.0')).toBe(undefined);
     double.stop();
     double.log = whole;
@@ -127,7 +130,7 @@ describe('a server that comes back with a log that is longer', () => {
     expect(await restored.claim({ id: 'new', name: 'new' }, true)).toMatchObject({ id: 'new' });
     proxy.cut();
     expect(await rejectionOf(append(log, 'item-a.b.0'))).toMatchObject({
-      message: expect.stringMatching(/given to other keys/),
+      message: expect.stringMatching(/given it to other keys/),
     });
     expect((await append(restored, 'item-a.b.0')).kind).toBe('appended');
   });
@@ -651,10 +654,13 @@ describe('a server that does not let the store in', () => {
       opened.push(log);
       await appendSome(log, 'item-a.b.0', 1);
       for (const [connectionString, words] of [
-        [`esdb://localhost:${proxy.port}`, /certificate is not trusted \(self-signed certificate.*name its authority/],
+        [
+          `esdb://localhost:${proxy.port}`,
+          /certificate is not trusted \(self-signed certificate.*name the file of its authority/,
+        ],
         [`esdb://127.0.0.1:${proxy.port}?tlsCAFile=${encodeURIComponent(file)}`, /certificate is for another name/],
-        [`esdb://localhost:${proxy.port}?tls=false`, /speaks TLS, and tls=false says/],
-        [`esdb+discover://localhost:${proxy.port}?tls=false`, /speaks TLS, and tls=false says/],
+        [`esdb://localhost:${proxy.port}?tls=false`, /uses TLS, but tls=false says/],
+        [`esdb+discover://localhost:${proxy.port}?tls=false`, /uses TLS, but tls=false says/],
       ] as const) {
         const error = await rejectionOf(openEventStoreLog({ connectionString, patienceMs: IMPATIENT_MS }));
         expect(error).toMatchObject({ name: 'BadConnectionString', message: expect.stringMatching(words) });
@@ -670,7 +676,7 @@ describe('a server that does not let the store in', () => {
     const refused = await opening(`127.0.0.1:${double.port}`);
     expect(refused).toMatchObject({
       name: 'BadConnectionString',
-      message: expect.stringMatching(/speaks no TLS: .*\?tls=false$/),
+      message: expect.stringMatching(/does not use TLS: .*\?tls=false to the connection string$/),
     });
     expect(await opening(`127.0.0.1:1,127.0.0.1:${double.port}`)).toMatchObject({ name: 'StorageUnavailable' });
   });

@@ -94,7 +94,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
     writeFileSync(file, environment['EPITAPH_MASTER_KEY']!);
     const verify = ['keys', 'verify-master', file];
     const words =
-      /^epitaph: PostgreSQL refuses the user what it needs: permission denied for .*\. Grant it; docs\/servers\.md says what\.\n$/;
+      /^epitaph: PostgreSQL refuses a right that the store needs: permission denied for .*\. Grant it to the user; docs\/servers\.md lists the rights\.\n$/;
     const refused = { code: 2, stdout: '', stderr: expect.stringMatching(words) as string };
     // Where there is no vault yet, and where it is another user's.
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
@@ -158,7 +158,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that refuses a node at 
       what: 'a right',
       refuse: 'REVOKE pg_checkpoint FROM restricted',
       admit: 'GRANT pg_checkpoint TO restricted',
-      words: /"msg":"PostgreSQL refuses the user what it needs: .*Grant it/,
+      words: /"msg":"PostgreSQL refuses a right that the store needs: .*Grant it/,
     },
   ])('$what is told as a storage that is away, and it goes on when that is put right', async (fault) => {
     const { user } = fault;
@@ -218,7 +218,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
       command(['keys', 'rotate-master', '--postgres', url], { ...environment, EPITAPH_NEW_MASTER_KEY: next });
     proxy.refuseFrom('TRUNCATE epitaph_vault.root');
     const ended = await rotate();
-    expect(ended).toEqual(unreachable(/^epitaph: This was cut short, .* Start no node before it was called again/));
+    expect(ended).toEqual(
+      unreachable(/^epitaph: This was interrupted, .* Before you start a node, run the same command again/),
+    );
     expect(lines(ended)).toBe(1);
     proxy.mend();
     expect(await rotate()).toMatchObject({ code: 0 });

@@ -61,8 +61,11 @@ const CONCURRENT = { timeout: 90_000, concurrent: true };
 
 describe.skipIf(whyNoPostgres !== undefined)(`a pooler before the server${skipReason}`, CONCURRENT, () => {
   it.each<[Pooling, RegExp]>([
-    ['drops what sessions are to be like', /does not pass on what a session is to be like: .*lock_timeout = '10s'/],
-    ['gives one session to all, by transaction', /gives a session to others after each transaction, with its locks/],
+    ['drops what sessions are to be like', /does not pass on these settings of a session: .*lock_timeout = '10s'/],
+    [
+      'gives one session to all, by transaction',
+      /gives a session, with its locks, to other clients after each transaction/,
+    ],
   ])('that %s is refused when the store is opened', async (pooling, reason) => {
     const url = await server.newDatabase();
     const pooler = await Pooler.to(url, pooling);

@@ -440,7 +440,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await server.run(`UPDATE epitaph_vault.schema_version SET version = ${version}`, world.url);
         const opening = world.open();
         await expect(opening).rejects.toThrow(UnusableServer);
-        await expect(opening).rejects.toThrow(`schema_version says ${version}, and its other tables are of another`);
+        await expect(opening).rejects.toThrow(`schema_version says ${version}, but its other tables are of another`);
       }),
     );
 
@@ -457,7 +457,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     it.each([
       { what: 'without its root', damage: 'DELETE FROM epitaph_vault.root', says: 'its table root is empty' },
       { what: 'without a table', damage: 'DROP TABLE epitaph_vault.root', says: /"epitaph_vault.root" does not exist/ },
-      { what: 'without its tree', damage: 'DELETE FROM epitaph_vault.nodes', says: 'copies of different moments' },
+      { what: 'without its tree', damage: 'DELETE FROM epitaph_vault.nodes', says: 'copied at different moments' },
     ])('$what is refused with one line', ({ damage, says }) =>
       inWorld(async (world) => {
         await world.open();
@@ -476,7 +476,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await vault.findKey(life.keyId, life.stream)).toMatchObject({ status: 'there' });
         await expect(vault.holds()).rejects.toMatchObject({
           isForOperator: true,
-          message: expect.stringMatching(/not whole: relation "epitaph_vault.held_lives" does not exist/),
+          message: expect.stringMatching(/is incomplete: relation "epitaph_vault.held_lives" does not exist/),
         });
       }));
 
@@ -490,7 +490,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await server.run('INSERT INTO epitaph_vault.nodes SELECT * FROM dumped', world.url);
         const opening = world.open();
         await expect(opening).rejects.toThrow(UnusableServer);
-        await expect(opening).rejects.toThrow('copies of different moments, between which keys were destroyed');
+        await expect(opening).rejects.toThrow('copied at different moments, between which keys were destroyed');
       }));
 
     it('with a floor that is longer than any can be has the longest there can be', () =>
@@ -560,7 +560,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           try {
             await expect
               .poll(() => vault.destroyKeys([life]).catch((error: Error) => error.message))
-              .toMatch(/^Nothing can be erased, .*set log_parameter_max_length to 0.* goes on by itself then\.$/);
+              .toMatch(/^Nothing can be erased, .*set log_parameter_max_length to 0.* continues by itself\.$/);
             expect((await vault.findKey(life.keyId, life.stream)).status).toBe('there');
           } finally {
             await set('RESET', 'none');
@@ -597,7 +597,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         /127\.0\.0\.1:1.*nothing listens/,
       ],
       ['there is no such database', () => server.url('not_there'), UnusableServer, /no such database/],
-      ['it is no URL', () => 'localhost', UnusableServer, /not one; it looks like/],
+      ['it is no URL', () => 'localhost', UnusableServer, /invalid; it must look like/],
       ['it is for another program', () => 'mysql://localhost/x', UnusableServer, /must begin with postgresql/],
     ])('is refused with one line where %s', async (_, url, kind, line) => {
       const refused = openDatabase(url());

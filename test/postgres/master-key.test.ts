@@ -72,7 +72,10 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
     };
     await (await items()).items.create({ id: 'a', text: 'from before' });
     const busy = await rotate(old, next);
-    expect([busy.code, busy.stderr]).toEqual([2, expect.stringMatching(/Nodes are at work .* Stop all of them first/)]);
+    expect([busy.code, busy.stderr]).toEqual([
+      2,
+      expect.stringMatching(/Nodes use the key vault .* Stop all of them first/),
+    ]);
     node.child.kill('SIGTERM');
     await node.finished();
 
@@ -167,7 +170,7 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
         }),
       );
       await expect(work).rejects.toThrow(WorkCutShort);
-      await expect(work).rejects.toThrow(/lost in the middle.* Start no node before it was called again/);
+      await expect(work).rejects.toThrow(/lost in the middle.* Before you start a node, run the same command again/);
       expect(await server.run('SELECT 1 FROM epitaph_vault.restoring', url)).toEqual([]);
     });
 
@@ -219,7 +222,9 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
       try {
         const refused = rotatePostgresMasterKey({ url, current, next });
         await expect(refused).rejects.toThrow(UnusableServer);
-        await expect(refused).rejects.toThrow(/^The new master key is in force.*pg_replication_slots.*Call this again/);
+        await expect(refused).rejects.toThrow(
+          /^The new master key is in force.*pg_replication_slots.*Run this command again/,
+        );
       } finally {
         await server.run("SELECT pg_drop_replication_slot('late')");
       }

@@ -148,7 +148,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       await used.finished();
       const given = environment(await server.newDatabase());
       const ended = await epitaph(['serve', '--port', '0', '--data', temporaryFolder()], given);
-      expect(ended).toMatchObject({ code: 2, stderr: expect.stringMatching(/is new, and the event log/) as string });
+      expect(ended).toMatchObject({ code: 2, stderr: expect.stringMatching(/is new, but the event log/) as string });
       expect(ended.stderr.trim().split('\n').length).toBe(1);
     },
   );

@@ -714,7 +714,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           await server.run(damage, url);
           for (const ask of [() => node.look(), () => node.openUnfinished()]) {
             await expect(ask()).rejects.toThrow(UnusableServer);
-            await expect(ask()).rejects.toThrow(/in_use is empty.*Start a node again/);
+            await expect(ask()).rejects.toThrow(/in_use is empty.*Restart a node/);
           }
           const { current } = await PostgresReadModels.open(database);
           expect(current.version).toBe(2);
@@ -740,7 +740,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const [older, same] = [await nodeOf('epitaph'), await nodeOf(NODE_NAME)];
         const refused = PostgresReadModels.open(database);
         await expect(refused).rejects.toThrow(UnusableServer);
-        await expect(refused).rejects.toThrow(/Nodes of an older version \(1\) are at work.*Stop all of them first/);
+        await expect(refused).rejects.toThrow(/Nodes of an older version \(1\) use this.*Stop all of them first/);
         expect(await before.current.store.checkpoint()).toBe(5);
         await older.close();
         const again = await PostgresReadModels.open(database);

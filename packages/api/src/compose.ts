@@ -182,7 +182,7 @@ async function assertSameMoment(
   const position = await readModels.current.store.checkpoint();
   const head = await log.head();
   const refuse = (what: string): never => {
-    throw new UnusableServer(`${what}. Call epitaph restore first; docs/backup-and-restore.md says how.`);
+    throw new UnusableServer(`${what}. Run epitaph restore first; docs/backup-and-restore.md says how.`);
   };
   if (isOlder) {
     refuse('The keys in PostgreSQL are an older copy than the event log: it has keys that were destroyed since');
@@ -193,6 +193,6 @@ async function assertSameMoment(
   // A node stores a new key before it writes anything to the key's life.
   const written = (await lastEvents(log, readModels.current.store)).filter((event) => isItemWrite(event));
   if (await vault.lacks(written.map(({ stream, data }) => ({ keyId: Number(data['key']), stream })))) {
-    refuse('The keys in PostgreSQL are an older copy than the event log: keys of what was written since are not in it');
+    refuse('The keys in PostgreSQL are an older copy than the event log: they lack keys of later writes');
   }
 }

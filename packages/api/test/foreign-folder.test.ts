@@ -90,7 +90,7 @@ describe('A folder that holds no store', () => {
     const refused = start();
     await expect(refused).rejects.toMatchObject({ name: 'UnusableFile' });
     await expect(refused).rejects.toThrow(
-      `There is no store in ${folder} (it has no epitaph.json), and what is in it is not for a new one: ${path.basename(name)}. `,
+      `There is no store in ${folder} (it has no epitaph.json), and it contains files that do not belong to a new one: ${path.basename(name)}. `,
     );
     expect(readdirSync(folder)).toEqual(before);
   });
@@ -113,7 +113,7 @@ describe('A folder that holds a store', () => {
     rmSync(path.join(folder, 'epitaph.json'));
     put('notes.txt');
     rmSync(path.join(folder, 'lock'));
-    await expect(start()).rejects.toThrow(/epitaph\.json is missing: .* holds a log/);
+    await expect(start()).rejects.toThrow(/epitaph\.json is missing: .* contains a log/);
     expect(readFileSync(path.join(folder, 'notes.txt'), 'utf8')).toBe('text');
     expect(readdirSync(folder)).not.toContain('lock');
   });

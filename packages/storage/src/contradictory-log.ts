@@ -5,4 +5,4 @@ import { WHEN_DAMAGED } from '@epitaph/core/upcast.ts';
  * would fail in the same way, so the log itself is damaged.
  */
 export const whenContradictory = (position?: number): string =>
-  `the event log is damaged: what it has${position === undefined ? '' : ` at ${position}`} does not go with what it has before that. ${WHEN_DAMAGED}`;
+  `the event log is damaged: ${position === undefined ? 'an event' : `the event at ${position}`} contradicts earlier ones. ${WHEN_DAMAGED}`;

@@ -27,5 +27,5 @@ export interface OwnedLog {
 export async function refusalOfLog(log: OwnedLog, owner: LogOwner, takeOver: boolean): Promise<string | undefined> {
   const found = await log.claim(owner, takeOver);
   if (found.id === owner.id) return undefined;
-  return `The event log on ${log.name} belongs to the keys of ${found.name}, and not to those of ${owner.name}. Start with the ones that it belongs to. If they are lost, or an older copy of the log was put back, call epitaph restore with the newest keys that there are; docs/backup-and-restore.md says how.`;
+  return `The event log on ${log.name} belongs to the keys of ${found.name}, not to those of ${owner.name}. Start with the keys that it belongs to. If they are lost, or if the log was restored from an older copy, run epitaph restore with the newest keys that you have; docs/backup-and-restore.md says how.`;
 }

@@ -64,7 +64,7 @@ describe('a folder', () => {
       await store.close();
       const { code, text } = await serve('--data', folder, '--clock', 'manual');
       expect(code).not.toBe(0);
-      expect(text).toContain('belongs to the system clock');
+      expect(text).toContain('is used with the system clock');
       await expect(openEmbeddedStore({ folder, clock: 'manual' })).rejects.toThrow('system clock');
       await (await openEmbeddedStore({ folder, clock: 'system' })).close();
     } finally {

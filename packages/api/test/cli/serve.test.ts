@@ -205,7 +205,7 @@ describe('epitaph serve', () => {
     child.kill('SIGUSR2');
     const { code, stderr } = await finished();
     expect(code).toBe(1);
-    expect(stderr).toContain('nothing can be written until the store is started again');
+    expect(stderr).toContain('nothing can be written until the store is restarted');
     const again = await serve(['--data', data]);
     const status = await fetch(`${again.endpoint}/_epitaph/purge`, { headers: BEARER });
     expect(await status.json()).toMatchObject({ state: 'paused' });
@@ -459,7 +459,9 @@ describe('a start that can’t be', () => {
     const refused = await epitaph(['serve', '--port', '0', '--data', data]);
     expect([refused.code, refused.stderr]).toEqual([
       2,
-      expect.stringMatching(/^epitaph: There is no store in .* not for a new one: backups, settings\.json\. .*\.\n$/),
+      expect.stringMatching(
+        /^epitaph: There is no store in .* do not belong to a new one: backups, settings\.json\. .*\.\n$/,
+      ),
     ]);
     expect(readdirSync(data)).toEqual(['backups', 'settings.json']);
     const { child, finished } = await serve(['--data', data, '--config', config]);

@@ -77,7 +77,7 @@ export class BatchAppender {
     notAfterMs?: number,
   ): Promise<AppendAnswer> {
     const bytes = events.reduce((sum, event) => sum + event.getData_asU8().length, 0);
-    if (bytes > MAX_APPEND_BYTES) throw tooLarge(`no server takes more than ${MAX_APPEND_BYTES} bytes`);
+    if (bytes > MAX_APPEND_BYTES) throw tooLarge(`no server accepts more than ${MAX_APPEND_BYTES} bytes`);
     await this.#enter(bytes);
     try {
       return await this.#connection.patiently(async () => {
@@ -258,4 +258,4 @@ const TIMEOUT_OR_CLOCK = {
 const isTimeout = (error: unknown): boolean => error instanceof AppendFault && error.fault === TIMEOUT;
 
 const tooLarge = (most: string): Refusal =>
-  new Refusal('too-large', `The document is larger than the event store takes: ${most}.`);
+  new Refusal('too-large', `The document is larger than the event store accepts: ${most}.`);

@@ -169,7 +169,7 @@ function readMetadata(event: WireEvent): Metadata | undefined {
 /** Converts a position or revision. Positions are offsets in bytes: the limit of 2^53 is a log of eight pebibytes. */
 export function exactNumber(text: string | number): number {
   const value = Number(text);
-  invariant(Number.isSafeInteger(value) && value >= 0, `${text} of the event store is no exact number here`);
+  invariant(Number.isSafeInteger(value) && value >= 0, `the event store's number ${text} is a safe integer`);
   return value;
 }
 

@@ -68,7 +68,7 @@ class LogShrunk extends StorageUnavailable {
 
   constructor(nodes: string, head: number, before: number) {
     super(
-      `The event log on ${nodes} ends at ${head}, and has had events up to ${before}: it is another one, or an older copy. Stop all nodes and put the right one back, or call epitaph restore.`,
+      `The event log on ${nodes} ends at ${head}, but had events up to ${before}. So it is another log, or an older copy. Stop all nodes and put the right log back, or run epitaph restore.`,
     );
   }
 }
@@ -79,7 +79,7 @@ class LogReplaced extends StorageUnavailable {
 
   constructor(nodes: string) {
     super(
-      `The event log on ${nodes} is another one than when this store was started, or was given to other keys by a restore. Stop this store; start it on the log that it belongs to.`,
+      `The event log on ${nodes} is not the one with which this store was started, or a restore has given it to other keys. Stop this store, and start it with the log that it belongs to.`,
     );
   }
 }
@@ -123,7 +123,7 @@ export class EventStoreEventLog implements EventLog, PageReader {
   async #append(appends: readonly StreamAppend[], options: AppendOptions): Promise<AppendResult> {
     assertWellFormed(appends);
     if (appends.length > 1) {
-      throw new Refusal('not-supported', 'On this event log one request can write to one item alone.');
+      throw new Refusal('not-supported', 'On this event log one request can write to only one item.');
     }
     const [append] = appends as [StreamAppend];
     // Encoded before the first await, since the caller may reuse its buffers afterwards.

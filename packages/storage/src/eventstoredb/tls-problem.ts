@@ -31,7 +31,7 @@ function problemWith(
     rejectUnauthorized: !insecure,
   });
   socket.once('secureConnect', () => {
-    resolve(insecure ? 'what answers there speaks TLS, and tls=false says that it does not' : undefined);
+    resolve(insecure ? 'the server there uses TLS, but tls=false says that it does not' : undefined);
   });
   socket.once('error', ({ code, message }: NodeJS.ErrnoException) =>
     resolve(insecure ? undefined : meaning(code, message)),
@@ -45,11 +45,11 @@ function problemWith(
 
 function meaning(code = '', message: string): string | undefined {
   if (/WRONG_VERSION_NUMBER|PACKET_LENGTH/.test(code)) {
-    return 'what answers there speaks no TLS: give its server a certificate, or the string ?tls=false';
+    return 'the server there does not use TLS: give it a certificate, or add ?tls=false to the connection string';
   }
   // A certificate that has expired, or is not valid yet, is not reported: it may be renewed without a change of the store's options.
   if (/SELF_SIGNED|SIGNATURE|ISSUER/.test(code)) {
-    return `its certificate is not trusted (${message}): name its authority with tlsCAFile`;
+    return `its certificate is not trusted (${message}): name the file of its authority as tlsCAFile`;
   }
   return /ALTNAME/.test(code) ? `its certificate is for another name (${message})` : undefined;
 }

@@ -20,7 +20,7 @@ export class VaultNotWhole extends StorageUnavailable {
 
   constructor(what: string) {
     super(
-      `The key vault in PostgreSQL is not whole: ${what}. Put back a copy of all of its tables; docs/servers.md says how one is made.`,
+      `The key vault in PostgreSQL is incomplete: ${what}. Restore a copy of all of its tables; docs/servers.md says how to make one.`,
     );
   }
 }
@@ -415,7 +415,7 @@ export async function openDatabase(url: string): Promise<PostgresDatabase> {
     const [row] = await database.query<{ version: string }>("SELECT current_setting('server_version_num') AS version");
     if (Number(row!.version) < OLDEST_SERVER * 10_000) {
       throw new UnusableServer(
-        `PostgreSQL at ${place} is version ${Math.floor(Number(row!.version) / 10_000)}; ${OLDEST_SERVER} is the oldest that will do.`,
+        `PostgreSQL at ${place} is version ${Math.floor(Number(row!.version) / 10_000)}, but the store needs ${OLDEST_SERVER} or newer.`,
       );
     }
     await assertOwnSessions(database, place);
@@ -445,7 +445,7 @@ async function assertOwnSessions(database: PostgresDatabase, place: string): Pro
     const dropped = settings.filter(({ name, value }) => value !== SESSION[name]);
     if (dropped.length > 0) {
       const wanted = dropped.map(({ name }) => `${name} = '${SESSION[name]}'`).join(', ');
-      throw pooled(place, `does not pass on what a session is to be like: ${wanted}`);
+      throw pooled(place, `does not pass on these settings of a session: ${wanted}`);
     }
     const sessionOf = async (sql: Statements) =>
       (await sql.query<{ session: number }>('SELECT pg_backend_pid() AS session'))[0]!.session;
@@ -453,7 +453,7 @@ async function assertOwnSessions(database: PostgresDatabase, place: string): Pro
     const isShared = await database.transaction(
       async (sql) => (await sessionOf(sql)) === own || (await sessionOf(connection)) !== own,
     );
-    if (isShared) throw pooled(place, 'gives a session to others after each transaction, with its locks');
+    if (isShared) throw pooled(place, 'gives a session, with its locks, to other clients after each transaction');
   } finally {
     await connection.close();
   }
@@ -461,7 +461,7 @@ async function assertOwnSessions(database: PostgresDatabase, place: string): Pro
 
 function pooled(place: string, what: string, cause?: unknown): UnusableServer {
   return new UnusableServer(
-    `What pools connections to PostgreSQL at ${place} ${what}. Connect to the server itself; docs/servers.md says what else will do.`,
+    `The connection pooler at ${place} ${what}. Connect directly to PostgreSQL; docs/servers.md says which poolers work.`,
     { cause },
   );
 }
@@ -525,7 +525,7 @@ export function placeOf(url: string): string {
   try {
     parsed = new URL(url);
   } catch {
-    throw new UnusableServer('The PostgreSQL URL is not one; it looks like postgresql://user@host:5432/database.');
+    throw new UnusableServer('The PostgreSQL URL is invalid; it must look like postgresql://user@host:5432/database.');
   }
   if (parsed.protocol !== 'postgresql:' && parsed.protocol !== 'postgres:') {
     throw new UnusableServer('The PostgreSQL URL must begin with postgresql://.');
@@ -601,7 +601,7 @@ function inOurWords(error: unknown): unknown {
   if (!(error instanceof Error) || error instanceof StorageUnavailable) return error;
   const { code } = error as { code?: string };
   if (code === NOT_GRANTED) {
-    const message = `PostgreSQL refuses the user what it needs: ${error.message}. Grant it; docs/servers.md says what.`;
+    const message = `PostgreSQL refuses a right that the store needs: ${error.message}. Grant it to the user; docs/servers.md lists the rights.`;
     return new AccessRefused(message, { cause: error });
   }
   if (code !== undefined && NOT_LET_IN.test(code)) {

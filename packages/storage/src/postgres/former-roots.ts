@@ -56,7 +56,8 @@ async function settingsThatKeep(sql: Statements): Promise<string[]> {
     settings.log_min_duration_statement !== '-1' ||
     settings.log_min_duration_sample !== '-1' ||
     Number(settings.log_transaction_sample_rate) > 0;
-  const inLog = (setting: string) => found.push(`statements' values may stand in the server's log (set ${setting})`);
+  const inLog = (setting: string) =>
+    found.push(`values of statements may be written to the server's log (set ${setting})`);
   if (isLogged && settings.log_parameter_max_length !== '0') inLog('log_parameter_max_length to 0');
   if (settings.log_parameter_max_length_on_error !== '0') inLog('log_parameter_max_length_on_error to 0');
   // A plan made for particular parameters contains their values.
@@ -89,7 +90,7 @@ export async function assertErasable(sql: Statements): Promise<void> {
   const obstacles = await settingsThatKeep(sql);
   if (obstacles.length === 0) return;
   throw new FormerRootsKept(
-    `Nothing can be erased, for this PostgreSQL server would keep what opens it: ${obstacles.join('; ')}. Change that: a store that runs goes on by itself then.`,
+    `Nothing can be erased, because this PostgreSQL server would keep copies of the keys: ${obstacles.join('; ')}. Change that; a running store then continues by itself.`,
   );
 }
 
@@ -109,7 +110,7 @@ export async function eraseFormerRoots(database: PostgresDatabase): Promise<void
   );
   if (left!.count > 0) {
     throw new FormerRootsKept(
-      `${left!.count} old WAL files are still on the PostgreSQL server, kept by a replication slot, a replica or a backup: destroyed keys could be read from them. Look at pg_replication_slots.`,
+      `${left!.count} old WAL files are still on the PostgreSQL server, kept by a replication slot, a replica or a backup: destroyed keys could be read from them. Check pg_replication_slots.`,
     );
   }
 }

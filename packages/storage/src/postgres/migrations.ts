@@ -60,7 +60,7 @@ async function makeNewer(sql: Statements, { name, what, steps }: Schema, version
     const isOfAnother = version < 0 || (typeof code === 'string' && code.startsWith('42') && code !== '42501');
     if (!isOfAnother) throw error;
     throw new UnusableServer(
-      `The ${what} in PostgreSQL (schema ${name}) is not whole: its table schema_version says ${version}, and its other tables are of another version (${message}). Put back a copy of all of its tables.`,
+      `The ${what} in PostgreSQL (schema ${name}) is incomplete: its table schema_version says ${version}, but its other tables are of another version (${message}). Restore a copy of all of its tables.`,
       { cause: error },
     );
   }
@@ -80,7 +80,7 @@ export async function assertNoOlderNodes(sql: Pick<Statements, 'query'>): Promis
   ]);
   if (others === 0) return;
   throw new UnusableServer(
-    `Nodes of an older version (${others}) are at work on this PostgreSQL database. Stop all of them first: this version brings up to date what they use.`,
+    `Nodes of an older version (${others}) use this PostgreSQL database. Stop all of them first: this version migrates the tables that they use.`,
   );
 }
 
@@ -100,6 +100,6 @@ async function versionOf(sql: Statements, { name, what }: Schema): Promise<numbe
   const [row] = await sql.query<{ version: number }>(`SELECT version FROM ${name}.schema_version`);
   if (row !== undefined) return row.version;
   throw new UnusableServer(
-    `The ${what} in PostgreSQL (schema ${name}) is not whole: its table schema_version is empty. Put back a copy of all of its tables.`,
+    `The ${what} in PostgreSQL (schema ${name}) is incomplete: its table schema_version is empty. Restore a copy of all of its tables.`,
   );
 }

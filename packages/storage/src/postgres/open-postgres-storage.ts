@@ -92,7 +92,7 @@ async function assertSameLog(
   );
   if (known === undefined) {
     throw new UnusableServer(
-      `The PostgreSQL database at ${placeOf(url)} is new, and the event log on ${log.name} has events, whose keys are elsewhere. Start with the database that goes with that log, or with an empty log.`,
+      `The PostgreSQL database at ${placeOf(url)} is new, but the event log on ${log.name} has events, whose keys are in another place. Start with the database that belongs to that log, or with an empty log.`,
     );
   }
   if (known.id !== log.id) {

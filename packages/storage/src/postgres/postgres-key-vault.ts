@@ -68,7 +68,7 @@ export interface PostgresKeyVaultOptions {
 /** A restore, or a change of the master key, has locked the vault for now. */
 class VaultTaken extends StorageUnavailable {}
 
-const REPLACED = 'The server of the key vault was replaced: what is kept is looked at first.';
+const REPLACED = 'The server of the key vault was replaced, so holds and floors are checked first.';
 const SESSIONS = 'SELECT pid, extract(epoch FROM backend_start)::text AS "startedAt" FROM pg_stat_activity';
 
 const secretNameOf = (containerRid: string): string => `container ${containerRid}`;
@@ -163,7 +163,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
     const [restoring] = await database.query('SELECT 1 FROM epitaph_vault.restoring');
     if (restoring !== undefined && options.restoring === undefined) {
       throw new UnusableServer(
-        'The key vault in PostgreSQL was put back from a copy, and what was destroyed since is not applied to the end. Call epitaph restore again.',
+        'The key vault in PostgreSQL was restored from a copy, and not all keys that were destroyed since are destroyed in it. Run epitaph restore again.',
       );
     }
     await vault.#listen();
@@ -343,7 +343,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
       ]);
       if (!lock!.shared) {
         throw new VaultTaken(
-          'The key vault in PostgreSQL is being restored, or its master key changed. Start when that is over.',
+          'The key vault in PostgreSQL is being restored, or its master key is being changed. Start when that has finished.',
         );
       }
       const [session] = await ear.query<{ pid: number; startedAt: string }>(`${SESSIONS} WHERE pid = pg_backend_pid()`);
@@ -581,7 +581,7 @@ export class PostgresKeyVault implements KeyVault, RestoredKeys, CopiedSecrets {
 async function inTime<Answer>(asked: Promise<Answer>): Promise<Answer> {
   const { promise: tooLate, reject } = Promise.withResolvers<never>();
   const stop = after(ASKING_MS, () =>
-    reject(new StorageUnavailable('What is due could not be asked while others wait for the key vault.')),
+    reject(new StorageUnavailable('Finding out what is due took too long, and other nodes wait for the key vault.')),
   );
   return Promise.race([asked, tooLate]).finally(stop);
 }

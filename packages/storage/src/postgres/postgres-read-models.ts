@@ -234,7 +234,7 @@ export class PostgresReadModels implements SharedReadModels {
   }
 
   async #assertLeads(sql: Statements): Promise<void> {
-    if (!(await this.#leads(sql))) throw new StorageUnavailable('another node keeps the read models up by now');
+    if (!(await this.#leads(sql))) throw new StorageUnavailable('another node keeps the read models up to date now');
   }
 
   async #hear(onNews: (news: ReadModelNews) => void): Promise<void> {
@@ -396,7 +396,7 @@ async function versionInUse(sql: Statements): Promise<number> {
   const [used] = await sql.query<{ version: number }>(select).catch(unlessDropped);
   if (used !== undefined) return used.version;
   throw new UnusableServer(
-    'The read models in PostgreSQL are damaged (epitaph_read_models.in_use is empty, or not there: which of them is in use is not known any more). Start a node again: it makes others from the log, and all nodes go on with those.',
+    'The read models in PostgreSQL are damaged (epitaph_read_models.in_use is empty or missing, so it is unknown which of them are in use). Restart a node: it builds new ones from the log, and all nodes then use these.',
   );
 }
 

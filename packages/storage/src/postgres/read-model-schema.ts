@@ -34,18 +34,18 @@ export function readModelTables(schema: string): string {
     CREATE TABLE ${schema}.checkpoint (
       one integer PRIMARY KEY CHECK (one = 1),
       position bigint NOT NULL,
-      -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
+      -- number of all purged lives. It is kept here because counting rows takes longer the more there are
       purged bigint NOT NULL,
-      -- how many changes of databases, containers and catalog entries there were: whoever keeps them in memory looks at this
+      -- number of all changes of databases, containers and catalog entries. It shows nodes whether theirs in memory are current
       catalog_changes bigint NOT NULL
     );
     INSERT INTO ${schema}.checkpoint VALUES (1, 0, 0, 0);
-    -- A row of the catalog says after how many changes it last changed, so that who knows the others reads it alone.
+    -- In rows of the catalog, "changed" is the number of changes at its last change. So a node reads only the rows that it does not know yet.
     CREATE TABLE ${schema}.databases (number bigint PRIMARY KEY, state text NOT NULL, changed bigint NOT NULL);
     CREATE INDEX databases_by_change ON ${schema}.databases (changed);
     CREATE TABLE ${schema}.containers (number bigint PRIMARY KEY, state text NOT NULL, changed bigint NOT NULL);
     CREATE INDEX containers_by_change ON ${schema}.containers (changed);
-    -- What of a container's state grows for years: see container-rows.ts.
+    -- The lists of a container's state that grow for years: see container-rows.ts.
     CREATE TABLE ${schema}.container_entries (
       number bigint NOT NULL,
       list text COLLATE "C" NOT NULL,
@@ -55,7 +55,7 @@ export function readModelTables(schema: string): string {
       PRIMARY KEY (number, list, place)
     );
     CREATE INDEX container_entries_by_change ON ${schema}.container_entries (changed);
-    -- What databases have besides containers: users with their permissions, client encryption keys, and containers: scripts; those that are gone, too.
+    -- What databases have besides containers (users with their permissions, client encryption keys), and the scripts of containers. Deleted ones stay.
     CREATE TABLE ${schema}.catalog_entries (
       number bigint PRIMARY KEY,
       kind text NOT NULL,
@@ -75,29 +75,29 @@ export function readModelTables(schema: string): string {
       ts bigint NOT NULL,
       -- the item's own ttl, null for none
       ttl bigint,
-      -- ts + ttl for a ttl of its own, null without; for -1 a number beyond all times
+      -- ts + ttl; null without an own ttl; for -1 a number after all times
       due bigint,
       key bigint NOT NULL,
       unreadable_ttl boolean NOT NULL,
-      -- digests of the partition key, and of it with the id: an index takes no text as long as these may be
+      -- digests of the partition key, and of partition key and id: these texts may be too long for an index
       partition_digest bytea NOT NULL,
       name_digest bytea NOT NULL,
-      -- the sealed body and what it takes to open it; null where the log has to be asked
+      -- the sealed body, and what is needed to open it; null if it must be read from the log
       stream text,
       revision bigint,
       event_id uuid,
       body bytea,
       PRIMARY KEY (container, birth)
     );
-    -- Sealed bytes can't be compressed; out of line, they stay out of scans that need none.
+    -- Sealed bytes can't be compressed. Stored out of line, they don't slow down scans that don't need them.
     ALTER TABLE ${schema}.items ALTER body SET STORAGE EXTERNAL, ALTER body SET STATISTICS 0;
     CREATE UNIQUE INDEX items_by_name ON ${schema}.items (container, name_digest);
     CREATE INDEX items_by_partition ON ${schema}.items (container, partition_digest, birth);
-    -- Find what is overdue and count what a policy would remove: both are ranges of one of them.
+    -- These find overdue items, and count those that a policy would remove: both are ranges of one of these indexes.
     CREATE INDEX items_by_ts ON ${schema}.items (container, ts) WHERE due IS NULL;
     CREATE INDEX items_by_due ON ${schema}.items (container, due, ts) WHERE due IS NOT NULL;
     CREATE INDEX items_unreadable_ttl ON ${schema}.items (container) WHERE unreadable_ttl;
-    -- What containers have chosen to keep in clear of their items: see clear-values.ts. Goes with the item's row.
+    -- Values of items at the container's clear paths: see clear-values.ts. Deleted with the item's row.
     CREATE TABLE ${schema}.item_clear (
       container bigint NOT NULL,
       birth bigint NOT NULL,
@@ -111,7 +111,7 @@ export function readModelTables(schema: string): string {
       partition_key text NOT NULL,
       id text NOT NULL,
       life bigint NOT NULL,
-      -- null while the life's own stream does not say that it left with its partition key
+      -- null if the life left with its partition key, and its own stream does not record that yet
       stream text,
       position bigint NOT NULL,
       cause text NOT NULL,
@@ -139,17 +139,17 @@ export function readModelTables(schema: string): string {
     );
     CREATE INDEX disappearances_by_time ON ${schema}.disappearances (container, at, position);
     CREATE INDEX erasures_by_time ON ${schema}.disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
-    -- An index takes no text as long as partition keys may be.
+    -- Partition keys may be too long for an index.
     CREATE INDEX erasures_by_partition ON ${schema}.disappearances (container, md5(partition_key)) WHERE purged_at IS NOT NULL;
     CREATE TABLE ${schema}.purge_runs (
-      -- of the run's start in the log
+      -- position in the log of the run's start
       position bigint PRIMARY KEY,
       stream text COLLATE "C" NOT NULL,
       -- null once it is completed
       state text
     );
     CREATE INDEX open_purge_runs ON ${schema}.purge_runs (stream) WHERE state IS NOT NULL;
-    -- Nothing up to the position happened after the time, in milliseconds: see log-marks.ts.
+    -- Nothing up to the position happened after the time (milliseconds): see log-marks.ts.
     CREATE TABLE ${schema}.log_marks (at bigint NOT NULL, position bigint NOT NULL, PRIMARY KEY (at, position));
   `;
 }

@@ -55,7 +55,7 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
       await assertItsLog(database, options.logId);
       if (!options.logReachesHead && (await vault.destructions()) < options.notedDestructions) {
         throw new UnusableServer(
-          'Keys were destroyed after both copies were made, the one of the log and the one of the keys: nothing says which, so they would come back. Take a newer copy of either. Nothing was changed.',
+          'Keys were destroyed after the copy of the log and the copy of the keys were made. Neither says which keys, so these would come back. Use a newer copy of the log or of the keys. Nothing was changed.',
         );
       }
       const head = await log.head();
@@ -64,12 +64,12 @@ export async function prepareRestoredVault(options: RestoredVaultOptions): Promi
       const lost = await lostKeys(nameless, log, (position) => onProgress('looking', position, head));
       if (nameless.containers > 0) {
         throw new UnusableServer(
-          `The copy of the keys has keys of items in ${nameless.containers} containers, and not the secrets that these items are named with, or damaged ones: nobody would find them any more. Put back a copy of all tables of the key vault, of one moment. Nothing was changed.`,
+          `The copy of the keys has keys of items in ${nameless.containers} containers, but the secrets with which these items are named are missing or damaged, so the items could not be found any more. Restore a copy of all tables of the key vault from the same moment. Nothing was changed.`,
         );
       }
       if (lost.length > 0 && !options.acceptLost) {
         throw new UnusableServer(
-          `The copy of the keys is older than the log, or damaged: ${lost.length} keys of what was written are not in it, and that content can't be read again. Restore PostgreSQL to a later moment, or give it up (--accept-lost). Nothing was changed.`,
+          `The copy of the keys is older than the log, or damaged: it lacks ${lost.length} keys, and what was written with them can't be read any more. Restore PostgreSQL to a later moment, or accept the loss (--accept-lost). Nothing was changed.`,
         );
       }
       await database.query('INSERT INTO epitaph_vault.restoring (one) VALUES (1) ON CONFLICT (one) DO NOTHING');

@@ -45,7 +45,7 @@ export async function rotatePostgresMasterKey({ url, current, next }: PostgresRo
       await eraseFormerRoots(database).catch((error: unknown) => {
         if (!(error instanceof FormerRootsKept)) throw error;
         throw new UnusableServer(
-          `The new master key is in force, but the keys that the old one opens are not erased yet. ${error.message} Call this again when nothing keeps them.`,
+          `The new master key is in force, but the keys that the old one opens are not erased yet. ${error.message} Run this command again when nothing keeps them any more.`,
         );
       });
       // Not higher than the generation read above: a node that has just started may have replaced the root since.
@@ -98,7 +98,7 @@ export async function withoutNodes<Result>(
         locks.nodes,
       ]);
       if (!lock!.alone) {
-        throw new UnusableServer(`Nodes are at work on the key vault at ${placeOf(url)}. Stop all of them first.`);
+        throw new UnusableServer(`Nodes use the key vault at ${placeOf(url)}. Stop all of them first.`);
       }
     });
     // If the guard's connection is lost, nodes may start, and what the work has read may be outdated. So the work is abandoned.
@@ -114,7 +114,7 @@ export async function withoutNodes<Result>(
           ? `the key vault at ${placeOf(url)} keeps a former key`
           : `the connection to the key vault at ${placeOf(url)} was lost in the middle`;
       throw new WorkCutShort(
-        `This was cut short, for ${what} (${error.message}). Start no node before it was called again, in the same way, and has come to its end.`,
+        `This was interrupted, because ${what} (${error.message}). Before you start a node, run the same command again until it succeeds.`,
         { cause: error },
       );
     } finally {

@@ -71,7 +71,7 @@ export class StoredKeyTree {
     const { nodes } = await this.open(sql, [[TOP]], 'read');
     if (nodes.size > 0) return;
     throw new VaultNotWhole(
-      'its tables root and nodes are copies of different moments, between which keys were destroyed, or one of them is damaged',
+      'its tables root and nodes were copied at different moments, between which keys were destroyed, or one of them is damaged',
     );
   }
 

@@ -6,23 +6,23 @@ export const vaultSchema: Schema = {
   what: 'key vault',
   steps: [
     `
-    -- One row. It is never updated: the table is emptied and filled in one transaction, which gives it a new file.
+    -- Has one row, which is never updated: the table is emptied and filled in one transaction, which gives it a new file.
     CREATE TABLE epitaph_vault.root (generation bigint NOT NULL, wrapped bytea NOT NULL);
     -- Statistics would keep a sample of the column, which is a copy of the key.
     ALTER TABLE epitaph_vault.root ALTER wrapped SET STATISTICS 0;
-    -- Up to which generation the former keys of the root are in no file any more.
+    -- The former keys of the root up to this generation are in no file any more.
     CREATE TABLE epitaph_vault.erased (generation bigint NOT NULL);
     INSERT INTO epitaph_vault.erased VALUES (1);
     CREATE TABLE epitaph_vault.nodes (
       level smallint NOT NULL,
       number bigint NOT NULL,
-      -- counts up with each new key of the node, and each time keys are put in it
+      -- incremented with each new key of the node, and each time keys are added to it
       version bigint NOT NULL,
       sealed bytea NOT NULL,
       PRIMARY KEY (level, number)
     ) WITH (fillfactor = 70);
     ALTER TABLE epitaph_vault.nodes ALTER sealed SET STORAGE PLAIN, ALTER sealed SET STATISTICS 0;
-    -- Blocks of life keys, each given to one process. A sequence takes nothing back, not even by a rollback.
+    -- Blocks of life keys, each for one process. A sequence gives no number twice, not even after a rollback.
     CREATE SEQUENCE epitaph_vault.blocks;
     CREATE TABLE epitaph_vault.holds (
       hold_id text COLLATE "C" PRIMARY KEY,
@@ -49,13 +49,13 @@ export const vaultSchema: Schema = {
     CREATE TABLE epitaph_vault.log (one integer PRIMARY KEY CHECK (one = 1), id text NOT NULL, name text NOT NULL);
     `,
     `
-    -- Has a row while a vault that was put back from a copy does not go with the log yet.
+    -- Has a row while a vault that was restored from a copy does not match the log yet.
     CREATE TABLE epitaph_vault.restoring (one integer PRIMARY KEY CHECK (one = 1));
     `,
     `
-    -- By what that log knows that it is this vault's.
+    -- The id by which the log names this vault as its owner.
     ALTER TABLE epitaph_vault.log ADD COLUMN owner text NOT NULL DEFAULT gen_random_uuid();
     `,
-    '-- With events of scripts, which older versions cannot read.',
+    '-- Since this version there are events of scripts, which older versions cannot read.',
   ],
 };

@@ -379,7 +379,7 @@ export function readManifest(path: string, part: 'log' | 'vault'): LogManifest |
   const manifest = join(path, MANIFEST_FILE);
   if (!existsSync(manifest)) {
     throw new UnusableFile(
-      `${path} holds no backup of the ${part}: there is no ${MANIFEST_FILE} in it. A backup that was cut short has none.`,
+      `${path} contains no backup of the ${part}: it has no ${MANIFEST_FILE}. An interrupted backup has none.`,
     );
   }
   const found = readJson(manifest) as { readonly format?: unknown; readonly part?: unknown } | undefined;
@@ -390,7 +390,7 @@ export function readManifest(path: string, part: 'log' | 'vault'): LogManifest |
   }
   if (found?.part !== undefined && found.part !== part) {
     throw new UnusableFile(
-      `${path} is the ${String(found.part)} part of a backup, and the ${part} part is wanted there.`,
+      `${path} is the ${String(found.part)} part of a backup, but the ${part} part is needed there.`,
     );
   }
   const read = readManifestOf(part, found, digestOfText);
@@ -429,7 +429,9 @@ async function explained<Result>(path: string, work: () => Promise<Result>): Pro
     return await work();
   } catch (error) {
     if (isDiskFull(error)) {
-      throw new BackupFailed(`There is no space left for the backup in ${path}. Make room, or name another folder.`);
+      throw new BackupFailed(
+        `There is no space left for the backup in ${path}. Free some space, or name another folder.`,
+      );
     }
     const { code, message } = error as { code?: string; message: string };
     const sqliteCode = sqliteCodeOf(error);

@@ -109,7 +109,7 @@ export class DataFolder {
       const found = readFacts(path);
       if (found?.restoring === true && !restoring) {
         throw new UnusableFile(
-          `A restore into ${path} was cut short, and what was erased after the backup may still be readable in it. Give the same epitaph restore command again; it begins anew.`,
+          `A restore into ${path} was interrupted, and what was erased after the backup may still be readable in it. Run the same epitaph restore command again; it begins anew.`,
         );
       }
       assertSameLog(path, found, log);
@@ -123,8 +123,8 @@ export class DataFolder {
       if (facts.clock !== clock) {
         throw new UnusableFile(
           facts.clock === 'manual'
-            ? `The data folder ${path} was used with the manual clock: its times are not real ones, and it never opens on the system clock. Start with --clock manual, or with another folder.`
-            : `The data folder ${path} belongs to the system clock: turning time forward by hand would erase what is in it. Start without --clock manual, or with another folder.`,
+            ? `The data folder ${path} was used with the manual clock. Its times are not real, so it can't be opened with the system clock. Start with --clock manual, or with another folder.`
+            : `The data folder ${path} is used with the system clock. With the manual clock, advancing the time would erase what is in it. Start without --clock manual, or with another folder.`,
         );
       }
       const folder = new DataFolder(path, lock, facts);
@@ -151,7 +151,7 @@ export class DataFolder {
     try {
       if (identityOf(this.file(LOCK_FILE)) === this.#locked) return;
     } catch (error) {
-      fault = `can't be looked into: ${(error as Error).message}`;
+      fault = `can't be read: ${(error as Error).message}`;
     }
     throw new StorageFault({
       fault: `the data folder ${this.path} ${fault}. Put it back as it was, or end this process and start another.`,
@@ -203,17 +203,17 @@ export class DataFolder {
     // After a restore the ledger is in the folder, wherever it was before.
     if ((bytes ?? 0) < ledgerBytes && file !== own && (size(own) ?? 0) >= ledgerBytes) {
       throw new UnusableFile(
-        `The purge ledger ${file} is ${bytes === undefined ? 'missing' : 'an older copy'}: the store went on with ${own}, as after a restore. Move that in its place, and start again; or start without --purge-ledger.`,
+        `The purge ledger ${file} is ${bytes === undefined ? 'missing' : 'an older copy'}: the store has continued with ${own}, as after a restore. Move that file to its place, and start again; or start without --purge-ledger.`,
       );
     }
     if (bytes !== undefined && bytes < ledgerBytes) {
       throw new UnusableFile(
-        `The purge ledger ${file} is an older copy, or another store's: it has ${bytes} bytes, and had ${ledgerBytes} when the store was stopped. Put the newest in its place. If there is none, remove this one and take "ledger" out of ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
+        `The purge ledger ${file} is an older copy, or another store's: it has ${bytes} bytes, but had ${ledgerBytes} when the store was stopped. Replace it by the newest one. If there is none, remove this one, and remove "ledger" from ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
       );
     }
     if (bytes === undefined) {
       throw new UnusableFile(
-        `The purge ledger ${file} is missing. Put it back, or copy it to there, before the store starts. If there is no copy of it any more, take "ledger" out of ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
+        `The purge ledger ${file} is missing. Put it back before the store starts. If there is no copy of it any more, remove "ledger" from ${this.file(FACTS_FILE)}: a new one is begun, and backups taken until now can't be restored.`,
       );
     }
     return file;
@@ -229,12 +229,12 @@ export class DataFolder {
     const wasUsed = this.#facts.ledger === true;
     if (!existsSync(vault) && (wasUsed || existsSync(log))) {
       throw new UnusableFile(
-        `The key vault ${vault} is missing, and without its keys nothing of the log can be read. Put it back with its -wal file, or restore the store from a backup.`,
+        `The key vault ${vault} is missing, and without its keys nothing in the log can be read. Put it back with its -wal file, or restore the store from a backup.`,
       );
     }
     if (wasUsed && this.log === undefined && !existsSync(log)) {
       throw new UnusableFile(
-        `The event log ${log} is missing, and it alone says what the store holds. Put it back with its -wal file, or restore the store from a backup.`,
+        `The event log ${log} is missing, and nothing else says what the store contains. Put it back with its -wal file, or restore the store from a backup.`,
       );
     }
   }
@@ -324,7 +324,7 @@ export class DataFolder {
   masterKey(given: string | undefined): KeyObject {
     if (this.rotatingTo !== undefined) {
       throw new UnusableFile(
-        `The master key of ${this.path} is being changed, and that was cut short. Finish it: epitaph keys rotate-master --data ${this.path}`,
+        `A change of the master key of ${this.path} was interrupted. Finish it: epitaph keys rotate-master --data ${this.path}`,
       );
     }
     const file = this.file(MASTER_KEY_FILE);
@@ -431,7 +431,7 @@ export function assertNotForeign(path: string, besides: readonly string[]): void
     const isLogPart = names.includes(MANIFEST_FILE) && names.includes('log.db') && !names.includes('vault.db');
     if (!isLogPart) return;
     throw new UnusableFile(
-      `${path} is the log part of a backup, and no store: restore it (epitaph restore), and start what that makes. Nothing was changed.`,
+      `${path} is the log part of a backup, not a store. Restore it (epitaph restore), and start the restored store. Nothing was changed.`,
     );
   }
   if (names.includes('log.db')) return void readFacts(path);
@@ -442,7 +442,7 @@ export function assertNotForeign(path: string, besides: readonly string[]): void
   if (foreign.length === 0) return;
   const more = foreign.length > NAMES_SHOWN ? ` and ${foreign.length - NAMES_SHOWN} more` : '';
   throw new UnusableFile(
-    `There is no store in ${path} (it has no ${FACTS_FILE}), and what is in it is not for a new one: ${foreign.slice(0, NAMES_SHOWN).join(', ')}${more}. Name an empty folder, or one that is not there yet (--data); a store that was here is restored from a backup. Nothing was changed.`,
+    `There is no store in ${path} (it has no ${FACTS_FILE}), and it contains files that do not belong to a new one: ${foreign.slice(0, NAMES_SHOWN).join(', ')}${more}. Name an empty folder, or one that does not exist yet (--data). If a store was here, restore it from a backup. Nothing was changed.`,
   );
 }
 
@@ -451,7 +451,7 @@ export function readFacts(path: string): FolderFacts | undefined {
   if (!existsSync(file)) {
     if (existsSync(join(path, 'log.db'))) {
       throw new UnusableFile(
-        `${file} is missing: ${path} holds a log, but not what says how it was made. Restore it from a backup.`,
+        `${file} is missing: ${path} contains a log, but not the file that describes the folder. Restore that file from a backup.`,
       );
     }
     return undefined;
@@ -522,7 +522,7 @@ function takeLock(path: string): DatabaseSync {
     }
     if (isDiskFull(error)) {
       throw new UnusableFile(
-        `There is no space left on the disk of the data folder ${path}. Make room, and give the same command again.`,
+        `There is no space left on the disk of the data folder ${path}. Free some space, and run the same command again.`,
       );
     }
     throw new UnusableFile(

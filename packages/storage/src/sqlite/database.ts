@@ -297,7 +297,7 @@ export function headIn(file: string): number | undefined {
 
 /** A message for read models to which the events of the log can't be applied. */
 export const whenUnfit = (file: string): string =>
-  `${file} does not go with the event log: it is of another copy of the store, or damaged. Stop the store, and delete the file, with its -wal and -shm files: it is built again from the log at the next start.`;
+  `${file} does not match the event log: it is from another copy of the store, or damaged. Stop the store, and delete the file, with its -wal and -shm files: it is built again from the log at the next start.`;
 
 /**
  * Moves everything from a database's journal into its file. Until then overwritten bytes are still in one of the two.

@@ -43,7 +43,7 @@ export function writeDurably(file: string, text: string): void {
     syncFolder(join(file, '..'));
   } catch (error) {
     throw new UnusableFile(
-      `${file} can't be written: ${(error as Error).message}. Make room on its disk, or check its permissions.`,
+      `${file} can't be written: ${(error as Error).message}. Free some space on its disk, or check its permissions.`,
       { cause: error },
     );
   }

@@ -51,7 +51,7 @@ export function checkMasterKey(vaultFile: string, master: KeyObject): void {
   } catch (error) {
     if (isRefusedToOpen(error)) {
       throw new UnusableFile(
-        `${vaultFile} can't be opened: ${(error as Error).message}. Check its permissions${isClosed(vaultFile) ? '' : '; it was not closed, so that something has to be written beside it, as whoever runs the store may'}.`,
+        `${vaultFile} can't be opened: ${(error as Error).message}. Check its permissions${isClosed(vaultFile) ? '' : '. It was not closed properly, so files must be written beside it: run this as the user who runs the store'}.`,
       );
     }
     const isOfDisk = isDiskFull(error) || sqliteCodeOf(error) === sqliteCodes.ioError;
@@ -121,21 +121,23 @@ export async function rotateMasterKey(
     throw new UnusableFile(`${keyFile} is missing. Put it back, or give the master key in EPITAPH_MASTER_KEY.`);
   }
   if (!isOwn && next === undefined) {
-    throw new UnusableFile('A store whose master key is given needs the new one given too, in EPITAPH_NEW_MASTER_KEY.');
+    throw new UnusableFile(
+      'The master key is not in the folder, so the new one must be given too, in EPITAPH_NEW_MASTER_KEY.',
+    );
   }
   const old = readMasterKey(current ?? readFileSync(keyFile, 'utf8'));
   const isResumed = isOwn && existsSync(nextFile);
   const text = isResumed ? readFileSync(nextFile, 'utf8').trim() : (next ?? randomBytes(32).toString('base64'));
   if (isResumed && next !== undefined && next !== text) {
     throw new UnusableFile(
-      `A change to another master key was cut short; its key is in ${nextFile}. Finish that one first, without a new key given.`,
+      `A change to another master key was interrupted; its key is in ${nextFile}. Finish that change first: run the command without giving a new key.`,
     );
   }
   const fresh = readMasterKey(text);
   const file = folder.file('vault.db');
   if (log === undefined && !existsSync(folder.file('log.db'))) {
     throw new UnusableFile(
-      `There is no event log in ${folder.path}, which says whose the keys are. Put it back, or restore the store from a backup.`,
+      `There is no event log in ${folder.path}, and only it says which lives the keys belong to. Put it back, or restore the store from a backup.`,
     );
   }
   assertReachesReadModels(log === undefined ? headIn(folder.file('log.db')) : await log.head(), folder);
@@ -153,7 +155,7 @@ export async function rotateMasterKey(
     if (rotatingTo === undefined && fingerprint(old) === fingerprint(fresh)) throw new UnusableFile(SAME_KEY);
     if (rotatingTo !== undefined && rotatingTo !== fingerprint(fresh)) {
       throw new UnusableFile(
-        `A change to another master key was cut short, and some keys are wrapped under it already. Go on with that one${isOwn ? `: it was in ${nextFile}` : ' as the new one'}.`,
+        `A change to another master key was interrupted, and some keys are already wrapped by that key. Continue with it${isOwn ? `: it was in ${nextFile}` : ' as the new one'}.`,
       );
     }
     // After an interrupted change, the vault may be under either key.
@@ -188,7 +190,7 @@ export async function rotateMasterKey(
   } catch (error) {
     if (!isDiskFull(error)) throw error;
     throw new UnusableFile(
-      `There is no space left on the disk of ${folder.path}. Make room, and give the same command again: until it is done, the store does not start.`,
+      `There is no space left on the disk of ${folder.path}. Free some space, and run the same command again. The store does not start before that has succeeded.`,
     );
   } finally {
     logFile?.close();
@@ -319,7 +321,7 @@ function assertReachesReadModels(head: number | undefined, folder: DataFolder): 
   const projected = folder.projectedPosition();
   if (head === undefined || projected <= head) return;
   throw new UnusableFile(
-    `The event log ends at position ${head}, and the read models in ${folder.path} have it up to ${projected}: it was put back to an earlier moment, or is not the one. Nothing was changed.`,
+    `The event log ends at position ${head}, but the read models in ${folder.path} have its events up to ${projected}. So it is an older copy, or another log. Nothing was changed.`,
   );
 }
 
@@ -343,7 +345,7 @@ function assertNewest(
     const isBack = row !== undefined && unwrapKey(master, keyId, stream, row.wrapped) !== undefined;
     if (keyId > highest || isBack) {
       throw new UnusableFile(
-        `The key vault ${file} is an older copy than the event log. Put the newest in its place with its -wal file, or restore the store from a backup. Nothing was changed.`,
+        `The key vault ${file} is an older copy than the event log. Replace it by the newest one with its -wal file, or restore the store from a backup. Nothing was changed.`,
       );
     }
   }

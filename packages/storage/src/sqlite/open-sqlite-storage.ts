@@ -223,7 +223,7 @@ function assertKeysOf(events: readonly RecordedEvent[], vault: SqliteKeyVault, f
   const isBack = purges.some(({ data, stream }) => vault.findKey(Number(data['key']), stream).status === 'there');
   if (!missing && !isBack) return;
   throw new UnusableFile(
-    `The key vault ${folder.file('vault.db')} is an older copy than the event log: ${missing ? 'keys of what was written since are not in it' : 'keys that were destroyed since are in it'}. Put the newest in its place with its -wal file, or restore the store from a backup.`,
+    `The key vault ${folder.file('vault.db')} is an older copy than the event log: ${missing ? 'it lacks keys of later writes' : 'it has keys that were destroyed since'}. Replace it by the newest one with its -wal file, or restore the store from a backup.`,
   );
 }
 

@@ -178,7 +178,7 @@ export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine>
     const read = readLedgerLine(line);
     if (read === undefined || read.n !== head.lines + 1 || read.previous !== head.hash) {
       throw new UnusableFile(
-        `${file}: line ${head.lines + 2} does not follow from the one before: the purge ledger was changed or is damaged. Use a copy that is whole.`,
+        `${file}: line ${head.lines + 2} does not follow from the line before it: the purge ledger was changed or is damaged. Use an intact copy.`,
       );
     }
     head = { lines: read.n, hash: hashOf(line) };
@@ -193,9 +193,9 @@ export async function* readPurgeLedger(file: string): AsyncGenerator<LedgerLine>
     if (error instanceof UnusableFile) throw error;
     throw new UnusableFile(`The purge ledger ${file} can't be read: ${(error as Error).message}.`);
   }
-  if (pending === undefined) throw new UnusableFile(`${file} is empty, and no purge ledger.`);
+  if (pending === undefined) throw new UnusableFile(`${file} is empty, so it is no purge ledger.`);
   if (endsWithNewline(file)) yield follow(pending);
-  else if (head === undefined) throw new UnusableFile(`${file} has no whole line, and is no purge ledger.`);
+  else if (head === undefined) throw new UnusableFile(`${file} has no complete line, so it is no purge ledger.`);
 }
 
 function endsWithNewline(file: string): boolean {
@@ -267,7 +267,7 @@ function parseFirst(file: string, line: string): LedgerFirstLine {
 function headOf(file: string, line: string): LedgerHead {
   const lines = readLedgerFirstLine(line) === undefined ? readLedgerLine(line)?.n : 0;
   if (lines === undefined) {
-    throw new UnusableFile(`${file}: the purge ledger's last line is damaged. Put a copy back that is whole.`);
+    throw new UnusableFile(`${file}: the purge ledger's last line is damaged. Replace it by an intact copy.`);
   }
   return { lines, hash: hashOf(line) };
 }

@@ -30,7 +30,7 @@ export function assertNotLapsed(
 ): void {
   if (allowLapsed || lapsesAtMs > (hasManualClock(folder) ? recordedMs : nowMs)) return;
   throw new UnusableFile(
-    `The copy of the keys lapsed at ${isoTime(lapsesAtMs)}: it was to be destroyed by then, and certificates say so. --allow-lapsed restores from it all the same.`,
+    `The copy of the keys lapsed at ${isoTime(lapsesAtMs)}: certificates say that it was destroyed by then. To restore from it anyway, use --allow-lapsed.`,
   );
 }
 
@@ -46,17 +46,17 @@ function hasManualClock(folder: string): boolean {
 function assertSameStore(log: LogManifest, vault: VaultManifest): void {
   if (vault.log !== undefined) {
     throw new UnusableFile(
-      'The log of these keys is on a server, and no part of a backup. Give --event-store, and no --log.',
+      'The log of these keys is on a server, not in the backup. Use --event-store instead of --log.',
     );
   }
   if (log.store !== vault.store) {
     throw new UnusableFile(
-      `The two parts are of different stores (${log.store} and ${vault.store}): with the keys of one nothing of the other can be read.`,
+      `The two parts are from different stores (${log.store} and ${vault.store}). The keys of one can't open the other.`,
     );
   }
   if (vault.logPosition < log.logPosition) {
     throw new UnusableFile(
-      'The copy of the keys is older than that of the log: keys of what was written between the two are not in it. Take the vault part of the same backup, or of a later one.',
+      'The copy of the keys is older than the copy of the log: it lacks the keys of what was written in between. Use the vault part of the same backup or of a later one.',
     );
   }
 }
@@ -65,8 +65,8 @@ function assertItsLog({ id, name }: ServerLog, vault: VaultManifest): void {
   if (vault.log === id) return;
   throw new UnusableFile(
     vault.log === undefined
-      ? 'The log of these keys is in the backup, too, and on no server. Give --log, and no --event-store.'
-      : `The keys are of another event log than the one on ${name}: with them nothing of it can be read.`,
+      ? 'The log of these keys is in the backup, not on a server. Use --log instead of --event-store.'
+      : `The keys belong to another event log than the one on ${name}, and can't open it.`,
   );
 }
 
@@ -105,14 +105,14 @@ export async function assertWhole(
   if (expected.get(formatLedgerHead(ledgerHead)) !== true) {
     throw new UnusableFile(
       head !== undefined && head.lines < ledgerHead.lines
-        ? `${ledger} is not whole: it has ${head.lines} lines, and the head that was given says ${ledgerHead.lines}. Restore with the ledger as it was last.`
-        : `${ledger} does not go through the head that was given: it is not that ledger, or was changed.`,
+        ? `${ledger} is incomplete: it has ${head.lines} lines, but the given head says ${ledgerHead.lines}. Restore with the latest ledger.`
+        : `${ledger} does not contain the given head: it is another ledger, or was changed.`,
     );
   }
   for (const [text, seen] of expected) {
     if (!seen) {
       throw new UnusableFile(
-        `${ledger} does not go on from the ledger that the backup was taken with (${text}): it is an older copy, or another one that was begun since.`,
+        `${ledger} does not continue the ledger with which the backup was taken (${text}): it is an older copy, or a new ledger begun since.`,
       );
     }
   }

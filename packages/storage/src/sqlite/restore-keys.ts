@@ -76,7 +76,7 @@ export async function lostOf(
     const lost = await lostKeys(new CopiedKeys(copy), log, (position) => onProgress('looking', position, head));
     if (lost.length === 0 || acceptLost === true) return lost;
     throw new UnusableFile(
-      `The copy of the keys is older than the log: ${lost.length} keys of what was written since are not in it, and that content can't be read again. Take the vault part of a later backup, or give it up (--accept-lost).`,
+      `The copy of the keys is older than the log: it lacks ${lost.length} keys, and what was written with them since can't be read any more. Use the vault part of a later backup, or accept the loss (--accept-lost).`,
     );
   } finally {
     copy.close();

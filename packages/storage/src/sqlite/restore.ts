@@ -197,7 +197,7 @@ function whereTo(path: string): string {
 }
 
 const mountPoint = (to: string): UnusableFile =>
-  new UnusableFile(`${to} is a mount point, in whose place no folder can be put. Restore into a folder below it.`);
+  new UnusableFile(`${to} is a mount point, which a folder can't replace. Restore into a folder below it.`);
 
 /** @throws {UnusableFile} if the folder is not empty, except for one that an interrupted restore has left */
 function assertFree(to: string): void {
@@ -221,7 +221,7 @@ function removeLeftOver(folder: string): void {
   const isBare = readdirSync(folder).every((name) => name.startsWith(FACTS_FILE + '.') || name.startsWith(LOCK_FILE));
   if (!isBare && !isLeftOver(folder)) {
     throw new ForeignFolder(
-      `${folder} is in the way: a restore makes its folder there, and that one is no left-over of a restore. Move it away, or restore into another folder.`,
+      `${folder} is in the way: a restore makes its folder there, and the existing one was not left by a restore. Move it away, or restore into another folder.`,
     );
   }
   // This throws while another restore is working on the folder.
@@ -258,7 +258,7 @@ function explained(error: unknown, to: string): unknown {
     const cause = isFull
       ? 'There is no space left to restore into'
       : 'There is no space left, or the disk fails, under';
-    return new UnusableFile(`${cause} ${dirname(to)}: ${message}. What was begun is removed.`);
+    return new UnusableFile(`${cause} ${dirname(to)}: ${message}. The unfinished store was removed.`);
   }
   if (code === 'EBUSY' || code === 'EXDEV') return mountPoint(to);
   if (code !== undefined && ['EACCES', 'EROFS', 'EPERM', 'ENOTDIR', 'ENOENT'].includes(code)) {

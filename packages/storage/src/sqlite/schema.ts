@@ -8,26 +8,26 @@ export const LOG_SCHEMA = `
     position INTEGER PRIMARY KEY,
     stream TEXT NOT NULL,
     revision INTEGER NOT NULL,
-    -- position of the stream's event before this one, 0 for none: a stream is a chain, which needs no index
+    -- position of the previous event in the stream, 0 for none: a stream is a chain, so it needs no index
     previous INTEGER NOT NULL,
-    -- numbers of words
+    -- numbers from the table words
     type INTEGER NOT NULL,
     version INTEGER NOT NULL,
     at INTEGER NOT NULL,
     id BLOB NOT NULL,
     actor INTEGER NOT NULL,
     correlation BLOB NOT NULL,
-    -- null: the same as correlation
+    -- null if it is the same as correlation
     causation BLOB,
-    -- number of the word that is the list of the data's property names, and the values as a JSON array
+    -- shape: the number of the word with the data's property names; data: the values as a JSON array
     shape INTEGER NOT NULL,
     data TEXT NOT NULL,
     body BLOB
   ) STRICT;
-  -- Texts that most events repeat: types, actors, property names.
+  -- Texts that many events share: types, actors, lists of property names.
   CREATE TABLE words (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT;
-  -- Where each stream ends, as of a position; for later events see the events themselves. Names are hashes, so
-  -- every new one would change another page: they are put in together, now and then, in order.
+  -- The end of each stream as of a position. Later ends are found in the events. Names are hashes, so each new name would
+  -- change another page. So new names are added many at a time, in order.
   CREATE TABLE streams (
     name TEXT PRIMARY KEY,
     revision INTEGER NOT NULL,
@@ -48,8 +48,8 @@ export const SPARE_HEAD_BYTES = 16;
 export const SPARE_SLOTS = [0, 1, 2, 3] as const;
 const SPARE_BATCH_BYTES = SPARE_HEAD_BYTES + SPARE_KEYS * KEY_BYTES + GCM_OVERHEAD_BYTES;
 const SPARE_BATCHES_TABLE = `
-  -- Keys that have no lives yet, many of them in one. Rows are there from the beginning and overwritten in place, with
-  -- zeros where there is no batch.
+  -- Batches of keys that have no lives yet, each in one row. The rows exist from the beginning and are overwritten in
+  -- place; a row without a batch has zeros.
   CREATE TABLE spare_keys (slot INTEGER PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
   INSERT INTO spare_keys VALUES ${SPARE_SLOTS.map((slot) => `(${slot}, zeroblob(${SPARE_BATCH_BYTES}))`).join(', ')};
 `;
@@ -57,8 +57,8 @@ const SPARE_BATCHES_TABLE = `
 const HOLD_INDEXES = `
   CREATE INDEX holds_by_container ON holds (container);
   CREATE INDEX held_lives_by_hold ON held_lives (hold_id);
-  -- What the streams begin with that a hold covers, so that a stream finds its holds among many: it asks for what it
-  -- begins with in each length that there is.
+  -- The prefixes of the streams that a hold covers. The holds on a stream are found by looking up its own prefix of each
+  -- length that exists here, however many holds there are.
   CREATE TABLE held_prefixes (
     length INTEGER NOT NULL,
     prefix TEXT NOT NULL,
@@ -70,8 +70,8 @@ const HOLD_INDEXES = `
 /** The key vault. It is in a file of its own, so that a copy of the log contains nothing that can be read. */
 export const VAULT_SCHEMA_VERSION = 5;
 export const VAULT_SCHEMA = `
-  -- Rows are only appended, zeros for a key that is to be stored later, and a destroyed key is overwritten in place by
-  -- zeros: nothing moves on a page, so nothing is left behind in one.
+  -- Rows are only appended; a key that is stored later has zeros until then. A destroyed key is overwritten in place with
+  -- zeros. So nothing moves within a page, and no copy is left behind.
   CREATE TABLE keys (
     id INTEGER PRIMARY KEY,
     owner BLOB NOT NULL,
@@ -88,9 +88,9 @@ export const VAULT_SCHEMA = `
     hold_id TEXT NOT NULL,
     PRIMARY KEY (stream, hold_id)
   ) STRICT, WITHOUT ROWID;
-  -- an operator's retention, from the last write
+  -- set by operators; counts from a life's last write
   CREATE TABLE floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
-  -- the change feed's, from the life's last event
+  -- set by the change feed; counts from a life's last event
   CREATE TABLE feed_floors (container TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
   CREATE TABLE secrets (name TEXT PRIMARY KEY, wrapped BLOB NOT NULL) STRICT;
   ${HOLD_INDEXES}
@@ -121,15 +121,15 @@ export const READ_MODEL_SCHEMA = `
   CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     position INTEGER NOT NULL,
-    -- how many lives were purged in all, counted here because counting rows takes as long as there are rows
+    -- number of all purged lives. It is kept here because counting rows takes longer the more there are
     purged INTEGER NOT NULL,
-    -- names the last time that the folder was opened, as the folder itself does
+    -- identifies the last opening of the folder; the folder's own file has the same value
     opening TEXT
   ) STRICT;
   INSERT INTO checkpoint VALUES (1, 0, 0, NULL);
   CREATE TABLE databases (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
   CREATE TABLE containers (number INTEGER PRIMARY KEY, rid TEXT NOT NULL UNIQUE, state TEXT NOT NULL) STRICT;
-  -- What of a container's state grows for years: see container-rows.ts.
+  -- The lists of a container's state that grow for years: see container-rows.ts.
   CREATE TABLE container_entries (
     number INTEGER NOT NULL,
     list TEXT NOT NULL,
@@ -137,7 +137,7 @@ export const READ_MODEL_SCHEMA = `
     state TEXT NOT NULL,
     PRIMARY KEY (number, list, place)
   ) STRICT, WITHOUT ROWID;
-  -- What databases have besides containers: users with their permissions, client encryption keys; and containers: scripts.
+  -- What databases have besides containers (users with their permissions, client encryption keys), and the scripts of containers.
   CREATE TABLE catalog_entries (
     number INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
@@ -150,21 +150,21 @@ export const READ_MODEL_SCHEMA = `
     partition_key TEXT NOT NULL,
     id TEXT NOT NULL,
     life INTEGER NOT NULL,
-    -- of the last write: its position in the log, where the sealed body is
+    -- position in the log of the last write, which has the sealed body
     position INTEGER NOT NULL,
     ts INTEGER NOT NULL,
     -- the item's own ttl, null for none
     ttl INTEGER,
-    -- ts + ttl for a ttl of its own, null without; for -1 a number beyond all times
+    -- ts + ttl; null without an own ttl; for -1 a number after all times
     due INTEGER,
     key INTEGER NOT NULL,
     unreadable_ttl INTEGER NOT NULL
   ) STRICT;
   CREATE UNIQUE INDEX items_by_name ON items (container, partition_key, id);
-  -- Covers finding what is overdue and counting what a policy would remove: both are ranges of it.
+  -- Finds overdue items, and counts those that a policy would remove: both are ranges of this index.
   CREATE INDEX items_by_time ON items (container, due, ts);
   CREATE INDEX items_unreadable_ttl ON items (container) WHERE unreadable_ttl = 1;
-  -- What containers have chosen to keep in clear of their items: see clear-values.ts. Goes with the item's row.
+  -- Values of items at the container's clear paths: see clear-values.ts. Deleted with the item's row.
   CREATE TABLE item_clear (
     birth INTEGER NOT NULL,
     path INTEGER NOT NULL,
@@ -178,7 +178,7 @@ export const READ_MODEL_SCHEMA = `
     partition_key TEXT NOT NULL,
     id TEXT NOT NULL,
     life INTEGER NOT NULL,
-    -- null while the life's own stream does not say that it left with its partition key
+    -- null if the life left with its partition key, and its own stream does not record that yet
     stream TEXT,
     position INTEGER NOT NULL,
     cause TEXT NOT NULL,
@@ -207,14 +207,14 @@ export const READ_MODEL_SCHEMA = `
   CREATE INDEX erasures_by_time ON disappearances (container, purged_at, position) WHERE purged_at IS NOT NULL;
   CREATE INDEX erasures_by_partition ON disappearances (container, partition_key) WHERE purged_at IS NOT NULL;
   CREATE TABLE purge_runs (
-    -- of the run's start in the log
+    -- position in the log of the run's start
     position INTEGER PRIMARY KEY,
     stream TEXT NOT NULL,
     -- null once it is completed
     state TEXT
   ) STRICT;
   CREATE INDEX open_purge_runs ON purge_runs (stream) WHERE state IS NOT NULL;
-  -- Nothing up to the position happened after the time, in milliseconds: see log-marks.ts.
+  -- Nothing up to the position happened after the time (milliseconds): see log-marks.ts.
   CREATE TABLE log_marks (at INTEGER NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (at, position)) STRICT, WITHOUT ROWID;
 `;
 

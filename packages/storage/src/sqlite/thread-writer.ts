@@ -87,7 +87,7 @@ export class ThreadWriter extends Writer {
   #die(reason: string): void {
     if (this.#dead !== undefined) return;
     this.#dead = new StorageFault({
-      fault: `a thread that writes to the data folder is lost (${reason}); nothing can be written until the store is started again`,
+      fault: `a thread that writes to the data folder has ended (${reason}); nothing can be written until the store is restarted`,
     });
     this.#waiting?.reject(this.#dead);
     this.#waiting = undefined;

@@ -142,7 +142,7 @@ export class VaultTables {
       this.#vault.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
     }
     throw new Error(
-      'nothing can be erased while another program reads vault.db, for its journal still has the keys that were destroyed. Stop that program: a store that runs goes on by itself then.',
+      'nothing can be erased while another program reads vault.db, because its journal still has the keys that were destroyed. Stop that program; a running store then continues by itself.',
     );
   }
 }

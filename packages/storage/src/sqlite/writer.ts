@@ -224,10 +224,10 @@ function remedyFor(error: unknown, whenDamaged: string): string | undefined {
   const sqliteCode = sqliteCodeOf(error);
   const { code } = error as { code?: string };
   if (isDiskFull(error)) {
-    return 'there is no space left on the disk of the data folder. Make room: a store that runs goes on by itself then.';
+    return 'there is no space left on the disk of the data folder. Free some space; a running store then continues by itself.';
   }
   if (sqliteCode === sqliteCodes.readOnly || code === 'EROFS' || code === 'EACCES') {
-    return "the data folder can't be written to any more. Check its disk and its permissions: a store that runs goes on by itself then.";
+    return "the data folder can't be written to any more. Check its disk and its permissions; a running store then continues by itself.";
   }
   if (sqliteCode === sqliteCodes.ioError) {
     return 'the disk of the data folder fails or is full. Check the disk.';
