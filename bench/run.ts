@@ -37,12 +37,12 @@ const idOf = (file: string): string => `P${Number(file.slice(1, 3))}`;
 const USAGE = `npm run bench -- [P1 P2 …] [options]
 
   --rounds <number>    rounds of each comparison; 5
-  --seconds <number>   about how long a side takes in a round; 2
-  --full               the sizes that the targets speak of: a million items, minutes, gigabytes in bench/.peers
-  --fill               only writes the data that benches begin with, which is kept for further runs
-  --profile            our side alone, under V8's CPU profiler: where each thread's time goes
-  --top <number>       with --profile: how many functions of each; 25
-  --json <file>        where the results go; bench/results/<time>.json
+  --seconds <number>   about how long each side is measured in a round; 2
+  --full               the sizes of the targets: a million items; takes minutes, and gigabytes in bench/.peers
+  --fill               only writes the data that benches start with; it is kept for later runs
+  --profile            only our side, under V8's CPU profiler: where each thread spends its time
+  --top <number>       with --profile: the number of functions for each thread; 25
+  --json <file>        the file for the results; bench/results/<time>.json
   --help               prints this`;
 
 const { values, positionals } = flags();

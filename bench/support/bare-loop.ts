@@ -17,7 +17,7 @@ import { caller, openStore } from './epitaph.ts';
 import { timed } from './timing.ts';
 
 const BATCH = 64;
-/** How many different rows are written over and over, under new names and numbers. */
+/** The number of different rows that are written again and again under new names and numbers. */
 const SAMPLES = 512;
 
 type Row = Record<string, SQLInputValue>;
@@ -29,7 +29,7 @@ type Overrides = Readonly<Record<string, SQLInputValue>>;
  *
  * The rows are those that the store itself has written for such documents: a sample of each kind is read from a
  * small store made first, and written again and again under new positions and names. So they stay the same rows when
- * the schema changes. Each event looks its stream up and writes where it ends, as the plainest log would.
+ * the schema changes. For each event the loop looks up its stream and writes the stream's end, as the simplest log would.
  */
 export async function bareLoop({ folder }: ContenderOptions): Promise<Contender> {
   const sampled = join(String(folder), 'sample');
@@ -179,7 +179,7 @@ function inserter(database: DatabaseSync, table: string, sample: Row) {
   return (row: Row, overrides: Overrides) => statement.run(...names.map((name) => overrides[name] ?? row[name]!));
 }
 
-/** Updates a row to that of a sample, found by its key; an override of a key column says which row. */
+/** Updates a row, found by its key, to that of a sample. An override of a key column selects another row. */
 function updater(database: DatabaseSync, table: string, key: readonly string[], columns: readonly string[]) {
   const changed = columns.filter((name) => !key.includes(name));
   const equals = (name: string) => `"${name}" = ?`;

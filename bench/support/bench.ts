@@ -12,16 +12,16 @@ export interface Row {
   readonly peer: { readonly name: string; readonly value: number | null } | null;
   readonly ratio: Spread | null;
   readonly target: Target | null;
-  /** Null when nothing was measured, or the sizes were not those the target speaks of. */
+  /** Null if nothing was measured, or if the sizes were not those of the target. */
   readonly reached: boolean | null;
-  /** Why there is no figure, or what to know about it. */
+  /** Why there is no figure, or a remark about it. */
   readonly note?: string;
   /** The figures of each round. */
   readonly rounds?: { readonly ours: readonly number[]; readonly peer: readonly number[] };
 }
 
 export interface Target {
-  /** What is compared with the limit: our figure itself, or its ratio to the peer's. */
+  /** What is compared with the limit: our figure, or its ratio to the peer's. */
   readonly of: 'ours' | 'ratio';
   readonly is: 'at-least' | 'at-most';
   readonly limit: number;
@@ -29,25 +29,25 @@ export interface Target {
 
 export interface BenchContext {
   readonly rounds: number;
-  /** How long each side is measured in a round, roughly. */
+  /** Roughly how long each side is measured in a round. */
   readonly seconds: number;
-  /** The sizes that the targets speak of; without it smaller ones that take a minute. */
+  /** Use the sizes of the targets. By default the sizes are smaller, and take a minute. */
   readonly full: boolean;
-  /** Our side alone, under a CPU profiler. */
+  /** Only our side runs, under a CPU profiler. */
   readonly profiling: boolean;
-  /** An empty folder on the disk that the project is on. */
+  /** An empty folder on the project's disk. */
   scratch(name: string): string;
-  /** Our side. Under `--profile` it runs with a CPU profiler. */
+  /** Starts our side; with `--profile`, under a CPU profiler. */
   ours(module: string, factory: string, options?: ContenderOptions): Promise<RunningContender>;
-  /** The other side, or why there is none: not available here, or left out while profiling. */
+  /** Starts the other side, or says why there is none: not available here, or left out while profiling. */
   peer(module: string, factory: string, options?: ContenderOptions): Promise<RunningContender | Unavailable>;
-  /** Called when the run ends, however it ends. */
+  /** Registers what to do when the run ends, even if it fails. */
   atEnd(cleanUp: () => void): void;
-  /** Tells who waits what is going on. */
+  /** Prints a message about the progress. */
   say(text: string): void;
 }
 
-/** A peer that can't run here. Its rows say so: a figure is measured or it isn't there. */
+/** The reason why a peer can't run here. Its rows show it instead of a figure. */
 export class Unavailable {
   readonly reason: string;
   constructor(reason: string) {
@@ -58,29 +58,29 @@ export class Unavailable {
 export interface Bench {
   readonly id: string;
   readonly title: string;
-  /** Sizes of the seeded folders that it copies. They are written beforehand, by a process of their own. */
+  /** The sizes of the seeded folders that the bench copies. They are written before, by another process. */
   seeds?(full: boolean): readonly number[];
   run(context: BenchContext): Promise<Row[]>;
 }
 
-/** A figure for each round, or why there is none. */
+/** One figure for each round, or why there is none. */
 export type Rounds = readonly number[] | Unavailable;
 
 /** One of the sides that take turns. */
 export interface Side {
   readonly contender: RunningContender | Unavailable;
   readonly work: string;
-  /** Operations of one slice. */
+  /** The number of operations in one slice. */
   readonly argument: number;
-  /** A peer that doesn't get through its first slice is left out, and its rows say why. */
+  /** If this peer fails in its first slice, it is left out, and its rows say why. */
   readonly mayFail?: boolean;
 }
 
 /**
- * Lets sides take turns in short slices, each round another one first, and answers the operations a second of each
- * side by round, or why a side has none.
+ * Lets the sides take turns in short slices; in each round another side is first. Returns, for each side, the operations
+ * per second of each round, or why it has none.
  *
- * @param warmUp slices that each side does before it is measured
+ * @param warmUp the number of slices that each side executes before it is measured
  */
 export async function takeTurns(
   { rounds, seconds }: Pick<BenchContext, 'rounds' | 'seconds'>,
@@ -92,7 +92,7 @@ export async function takeTurns(
     const { operations, milliseconds } = await contender.call(work, argument);
     return { operations: operations!, milliseconds: milliseconds! };
   };
-  // How long the last of these takes, of the slowest side, says how many make a round.
+  // The time that the slowest side takes for the last of these determines how many slices a round has.
   let longestMs = 0;
   const rates: (number[] | Unavailable)[] = [];
   for (const side of sides) {
@@ -125,12 +125,12 @@ export async function takeTurns(
   return rates;
 }
 
-/** A row from the figures of each round. */
+/** Makes a row from the figures of each round. */
 export function rowOf(
   row: Pick<Row, 'bench' | 'work' | 'unit' | 'target'> & {
     readonly ours: Rounds;
     readonly peer?: { readonly name: string; readonly rounds: Rounds };
-    /** False when the sizes are smaller than those of the target. */
+    /** False if the sizes are smaller than those of the target. */
     readonly judged?: boolean;
     readonly note?: string;
   },

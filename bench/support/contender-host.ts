@@ -1,4 +1,4 @@
-/** Runs one contender: `node contender-host.ts <module> <factory> <options as JSON>`, told by messages what to do. */
+/** Runs one contender: `node contender-host.ts <module> <factory> <options as JSON>`. Messages tell it what to do. */
 import { CLOSE, type ContenderFactory, type ContenderOptions, type FromChild, type FromParent } from './contender.ts';
 import { beginWork, measuredWindows } from './timing.ts';
 
@@ -31,7 +31,7 @@ try {
       await send({ kind: 'failed', id, message: (error as Error).message });
     }
   }
-  // A parent that went away must not leave contenders behind. Not at once: an exit writes the profile.
+  // Contenders must not outlive their parent. But not at once, because the profile is written at the exit.
   process.on('disconnect', () => process.exit());
 } catch (error) {
   await send({ kind: 'failed', id: 0, message: (error as Error).stack ?? String(error) });

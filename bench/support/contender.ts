@@ -2,7 +2,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Figures, MeasuredWindow } from './timing.ts';
 
-/** One side of a comparison. It lives in a process of its own and does its works when it is told to. */
+/** One side of a comparison. It runs in a process of its own, and executes its works on request. */
 export interface Contender {
   readonly works: Readonly<Record<string, (argument: number) => Promise<Figures> | Figures>>;
   close(): Promise<void> | void;
@@ -20,7 +20,7 @@ export type FromChild =
   | { readonly kind: 'failed'; readonly id: number; readonly message: string }
   | { readonly kind: 'closed'; readonly windows: readonly MeasuredWindow[] };
 
-/** Asks a contender to close; any other work has a name of its own. */
+/** The message that asks a contender to close. All other messages are names of works. */
 export const CLOSE = 'close';
 
 export interface StartOptions {
@@ -28,11 +28,11 @@ export interface StartOptions {
   readonly module: string;
   readonly factory: string;
   readonly options: ContenderOptions;
-  /** Arguments of the child's node, `--cpu-prof` for example. */
+  /** Arguments for the child's Node.js, for example `--cpu-prof`. */
   readonly execArgv: readonly string[];
 }
 
-/** A contender's process, seen from the one that compares. */
+/** A contender's process, as the comparing process sees it. */
 export class RunningContender {
   readonly #child: ChildProcess;
   readonly #waiting = new Map<number, { resolve: (figures: Figures) => void; reject: (error: Error) => void }>();
@@ -56,7 +56,7 @@ export class RunningContender {
     const host = fileURLToPath(new URL('./contender-host.ts', import.meta.url));
     const child = fork(host, [module, factory, JSON.stringify(options)], {
       execArgv: [...execArgv],
-      // Peers chat on standard output; what matters comes as messages.
+      // Peers print to standard output, which is ignored: results come as messages.
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
     const contender = new RunningContender(child);
@@ -68,7 +68,7 @@ export class RunningContender {
     return this.#child.pid!;
   }
 
-  /** Stretches that were measured, known once it is closed. */
+  /** The measured periods, known once the contender is closed. */
   get windows(): readonly MeasuredWindow[] {
     return this.#windows;
   }

@@ -1,4 +1,4 @@
-/** A program that uses `@azure/cosmos` against some endpoint, as a contender. */
+/** A contender that uses `@azure/cosmos` with some endpoint. */
 import { CosmosClient, type Container } from '@azure/cosmos';
 import type { Document } from '@epitaph/api/store/api/items-api.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
@@ -9,12 +9,12 @@ import type { RunningServer } from './servers.ts';
 import { concurrently, timed } from './timing.ts';
 
 const CONCURRENCY = 32;
-/** Items that reads and upserts are of. */
+/** The number of items that are read and upserted. */
 const KNOWN = 5_000;
 
 /**
- * @param options `endpoint`; `items`: how many there are before anything is measured; `partitions`: over how many keys;
- *   `container`: its name; `clearPath`: a path that it keeps in clear
+ * @param options `endpoint`; `items`: the number of items before anything is measured; `partitions`: the number of
+ *   their partition keys; `container`: its name; `clearPath`: the container's clear path
  */
 export async function cosmosClient(options: ContenderOptions): Promise<Contender> {
   const client = new CosmosClient({ endpoint: String(options['endpoint']), key: EMULATOR_KEY });
@@ -72,7 +72,7 @@ export async function cosmosClient(options: ContenderOptions): Promise<Contender
   };
 }
 
-/** What P5 asks, with the number of rows that each must give. */
+/** The queries of P5, with the number of rows that each must return. */
 function queriesOf(container: Container, documents: readonly Document[]) {
   const all = async (query: string, partitionKey?: string) => {
     const iterator = container.items.query(query, {
@@ -90,7 +90,7 @@ function queriesOf(container: Container, documents: readonly Document[]) {
   };
 }
 
-/** A client's process for a server's endpoint. */
+/** Starts a process with a client for a server's endpoint. */
 export async function startClient(
   context: BenchContext,
   server: RunningServer | Unavailable,

@@ -25,8 +25,8 @@ export interface BenchDocument {
 }
 
 /**
- * Documents of about `bytes` bytes as JSON: some words, numbers, nested objects and random text, so that each is
- * another one and none compresses to nothing. Made of templates, so that making one costs next to nothing.
+ * Makes documents of about `bytes` bytes of JSON: words, numbers, nested objects and random text. So all are different,
+ * and none can be compressed to almost nothing. They are made from templates, so making one costs almost nothing.
  */
 export class DocumentMaker {
   readonly #templates: { readonly fields: Document; readonly rest: string }[];
@@ -69,7 +69,7 @@ function template(random: () => number, bytes: number): Document {
     token: text(64),
     note: '',
   };
-  // 45 bytes for id, partition key and version, which come later.
+  // 45 bytes are for id, partition key and version, which are added later.
   while (JSON.stringify(fields).length + 45 < bytes) fields.note += `${word()} ${text(8)} `;
   fields.note = fields.note.slice(0, fields.note.length - (JSON.stringify(fields).length + 45 - bytes));
   return fields;

@@ -9,7 +9,7 @@ interface EmmettEvent {
   readonly data: object;
 }
 
-/** What is used here of Emmett's stores. */
+/** The part of Emmett's stores that is used here. */
 interface EmmettStore {
   appendToStream(stream: string, events: readonly EmmettEvent[]): Promise<unknown>;
   readonly schema: { migrate(): Promise<unknown> };
@@ -25,9 +25,9 @@ interface EmmettProcessorOptions {
 }
 
 interface EmmettConsumer {
-  /** On SQLite. */
+  /** Only for SQLite. */
   processor?(options: EmmettProcessorOptions): unknown;
-  /** On PostgreSQL. */
+  /** Only for PostgreSQL. */
   reactor?(options: EmmettProcessorOptions): unknown;
   start(): Promise<void>;
   close(): Promise<void>;
@@ -38,13 +38,13 @@ interface EmmettSqliteConnection {
 }
 
 const CONCURRENCY = 64;
-/** Events of one append while seeding. */
+/** The number of events in one append while seeding. */
 const SEED_BATCH = 500;
 
 /**
- * Emmett's SQLite store at its fastest: all on one shared connection. With a connection for each append, as it is
- * by default, 64 at a time fail with SQLITE_BUSY. On the shared one, appends that overlap are one transaction, and
- * all but the last of them are answered before it is committed: it is measured as it is, to its advantage.
+ * Emmett's SQLite store in its fastest configuration: all on one shared connection. With one connection for each append,
+ * which is the default, 64 concurrent appends fail with SQLITE_BUSY. On the shared connection, overlapping appends are
+ * one transaction, and all except the last are answered before the commit. It is measured like this, to its advantage.
  */
 export async function emmettSqlite({ folder, seed }: ContenderOptions): Promise<Contender> {
   const { getSQLiteEventStore, sqliteConnection } = loadPeer<{
@@ -62,14 +62,14 @@ export async function emmettSqlite({ folder, seed }: ContenderOptions): Promise<
   );
 }
 
-/** Emmett's PostgreSQL store with the pool it comes with. */
+/** Emmett's PostgreSQL store with its own pool. */
 export async function emmettPostgresql({ connectionString, seed }: ContenderOptions): Promise<Contender> {
   const { getPostgreSQLEventStore } = loadPeer<{
     getPostgreSQLEventStore(connectionString: string): EmmettStore;
   }>('emmett-postgresql', '@event-driven-io/emmett-postgresql');
   const open = () => getPostgreSQLEventStore(String(connectionString));
   const store = open();
-  // Its consumer takes the store's pool with it when it is closed.
+  // When its consumer is closed, it closes the store's pool, too.
   return contender(store, Number(seed ?? 0), open, () => store.close?.());
 }
 
@@ -103,7 +103,7 @@ async function contender(
             return store.appendToStream(made.stream, [made.event]);
           }),
         ),
-      /** Reads all seeded events from the beginning with its consumer, doing nothing with them. */
+      /** Reads all seeded events from the beginning with its consumer, and does nothing with them. */
       consume: () =>
         timed(async () => {
           let seen = 0;

@@ -5,14 +5,14 @@ import { Unavailable } from './bench.ts';
 import { PEERS_FOLDER } from './folders.ts';
 import { freePort } from '../../test/support/free-port.ts';
 
-/** Where the server's program is: named, put beside the other peers, or as the packages of the two vendors install it. */
+/** Possible places of the server's program: as named, beside the other peers, or where the vendors' packages put it. */
 const PROGRAMS = [
   process.env['EPITAPH_EVENTSTORE_PROGRAM'],
   join(PEERS_FOLDER, 'eventstore', 'EventStore.ClusterNode'),
   '/usr/bin/eventstored',
   '/usr/bin/kurrentd',
 ];
-/** As docs/servers.md has it set: room for an item of 2 MiB. */
+/** As in docs/servers.md: large enough for an item of 2 MiB. */
 const MAX_APPEND_BYTES = 4 * 1024 * 1024;
 const UP_WITHIN_MS = 60_000;
 
@@ -22,8 +22,8 @@ export interface EventStoreServer {
 }
 
 /**
- * A server with nothing in it and its files in a folder on the project's disk; or the one that `EPITAPH_TEST_EVENTSTORE`
- * names, as it is.
+ * Starts an empty server with its files in a folder on the project's disk. If `EPITAPH_TEST_EVENTSTORE` names a server,
+ * that one is used as it is.
  */
 export async function startEventStore(folder: string): Promise<EventStoreServer | Unavailable> {
   const given = process.env['EPITAPH_TEST_EVENTSTORE'];
@@ -31,7 +31,7 @@ export async function startEventStore(folder: string): Promise<EventStoreServer 
   const program = PROGRAMS.find((path) => path !== undefined && existsSync(path));
   if (program === undefined) {
     return new Unavailable(
-      'no EventStoreDB: EPITAPH_TEST_EVENTSTORE names no server, EPITAPH_EVENTSTORE_PROGRAM no program, and none is installed',
+      'no EventStoreDB: neither EPITAPH_TEST_EVENTSTORE nor EPITAPH_EVENTSTORE_PROGRAM is set, and none is installed',
     );
   }
   const [port, replicationPort] = [await freePort(), await freePort()];

@@ -6,9 +6,9 @@ import { Unavailable } from './bench.ts';
 import { PEERS_FOLDER } from './folders.ts';
 
 /**
- * What we are measured against, pinned, each in a folder of its own beside the benches so that the workspace
- * depends on none of it. `emmett-sqlite` 0.42.4 asks for an `emmett` 0.42.4 that not every registry has; 0.42.0
- * serves it. Its driver `sqlite3` is fetched built, or built here when that can't be (node-gyp: minutes, once).
+ * The peers, with pinned versions. Each is in a folder of its own beside the benches, so that the workspace does not
+ * depend on it. `emmett-sqlite` 0.42.4 requires `emmett` 0.42.4, which not every registry has; it works with 0.42.0. Its
+ * driver `sqlite3` is downloaded as a binary, or built here if there is none (by node-gyp, which takes minutes, once).
  */
 const PEERS = {
   'emmett-sqlite': {
@@ -28,7 +28,7 @@ const PEERS = {
 
 export type PeerName = keyof typeof PEERS;
 
-/** Installs a peer if it is not there. Answers why it can't be used, or undefined when it can. */
+/** Installs a peer if it is not there. Returns why it can't be used, or undefined if it can. */
 export function installPeer(name: PeerName, say: (text: string) => void): Unavailable | undefined {
   const folder = join(PEERS_FOLDER, name);
   const wanted = JSON.stringify({ private: true, ...PEERS[name] }, null, 2);
@@ -58,19 +58,19 @@ export function installPeer(name: PeerName, say: (text: string) => void): Unavai
   return undefined;
 }
 
-/** npm 12 runs no install scripts unless told to, so the driver is built by its own script when it isn't there. */
+/** By default npm 12 runs no install scripts. So if the driver is missing, its own script is called to build it. */
 function buildIfMissing(folder: string): void {
   const driver = join(folder, 'node_modules', 'sqlite3');
   if (existsSync(join(driver, 'build', 'Release', 'node_sqlite3.node'))) return;
   execFileSync('npm', ['run', 'install'], { cwd: driver, stdio: ['ignore', 'pipe', 'pipe'], timeout: 600_000 });
 }
 
-/** A module of an installed peer; the caller says by a type what it uses of it. */
+/** Loads a module of an installed peer. The caller's type describes the part that it uses. */
 export function loadPeer<Exports>(peer: PeerName, module: string): Exports {
   return createRequire(join(PEERS_FOLDER, peer, 'package.json'))(module) as Exports;
 }
 
-/** Versions of the peers that are installed. */
+/** The versions of the installed peers. */
 export function peerVersions(): Record<string, string> {
   const versions: Record<string, string> = {};
   for (const [peer, { dependencies }] of Object.entries(PEERS)) {

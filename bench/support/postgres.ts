@@ -13,8 +13,8 @@ export interface PostgresServer {
 }
 
 /**
- * A PostgreSQL cluster of its own in a folder, as Debian's package configures it by default: fsync on, every
- * commit synced. It runs as another user when we are root, because it refuses to run as that.
+ * A new PostgreSQL cluster in a folder, configured as by default in Debian's package: fsync is on, and every commit is
+ * synced. If this process is root, the cluster runs as another user, because PostgreSQL refuses to run as root.
  */
 export async function startPostgres(
   folder: string,

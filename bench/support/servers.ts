@@ -1,4 +1,4 @@
-/** Servers as contenders: each listens on a port that the system picks, and tells it by its one work, `port`. */
+/** Servers as contenders. Each listens on a port that the system chooses. Its only work, `port`, returns that port. */
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
@@ -28,8 +28,8 @@ export async function epitaphServer({ folder }: ContenderOptions): Promise<Conte
 /**
  * `@vercel/cosmosdb-server`: keeps everything in memory and syncs nothing.
  *
- * @param options `keepAlive`: leaves connections open. It closes each after its answer by default, which its command line
- *   can't change; its README names no such option
+ * @param options `keepAlive`: leaves connections open. By default it closes each after its answer. Its command line can't
+ *   change that, and its README does not mention the option
  */
 export async function cosmosdbServer({ keepAlive = false }: ContenderOptions): Promise<Contender> {
   const { createHttpServer } = loadPeer<{ createHttpServer: (options: object) => Server }>(
@@ -37,18 +37,18 @@ export async function cosmosdbServer({ keepAlive = false }: ContenderOptions): P
     '@vercel/cosmosdb-server',
   );
   const server = createHttpServer({ keepAlive });
-  // It tells clients that it is reached by https, whatever it was started as.
+  // It tells clients an https address, even if it was started with plain HTTP.
   server.prependListener('request', (request, response: ServerResponse) => {
     if (request.url !== '/') return;
     const end = response.end.bind(response) as (text: string) => ServerResponse;
     response.end = ((text: string) => end(text.replaceAll('https://', 'http://'))) as typeof response.end;
   });
-  // As its README starts it, on every address: then it calls itself "localhost".
+  // As in its README it listens on every address, and so calls itself "localhost".
   await new Promise<void>((resolve) => server.listen(0, resolve));
   return listening(server);
 }
 
-/** The client's own ceiling: every answer is a text made beforehand, with the headers that our answers have. */
+/** Shows the client's own limit: every answer is a prepared text, with the headers of our answers. */
 export async function cannedServer(): Promise<Contender> {
   const rid = 'AAAAAIAAAAA=';
   const { json } = new DocumentMaker().make(0);
@@ -101,7 +101,7 @@ export async function cannedServer(): Promise<Contender> {
   return listening(server);
 }
 
-/** On Fastify: a POST is answered with its own body, a GET with a document of 1 KB. */
+/** An echo on Fastify: a POST is answered with its own body, a GET with a document of 1 KB. */
 export async function echoServer(): Promise<Contender> {
   const app = Fastify({ logger: false });
   app.removeAllContentTypeParsers();
@@ -133,7 +133,7 @@ async function listening(server: Server): Promise<Contender> {
 
 const FACTORIES = import.meta.url;
 
-/** One of the servers above, running, and where it is. */
+/** A running server, and its address. */
 export interface RunningServer {
   readonly ours: boolean;
   readonly endpoint: string;

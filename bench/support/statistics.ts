@@ -1,4 +1,4 @@
-/** The middle of some figures; of an even number, the mean of the two in the middle. */
+/** The median of some figures; for an even number of figures, the mean of the two in the middle. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((left, right) => left - right);
   const middle = sorted.length >> 1;
@@ -18,8 +18,8 @@ export interface Spread {
 }
 
 /**
- * The ratio of the medians of two series, with the smallest and largest ratio of a single round: rounds are
- * interleaved, so what disturbed the machine disturbed both sides of one.
+ * The ratio of the medians of two series, with the smallest and the largest ratio of a single round. The sides take
+ * turns within a round, so other load on the machine affects both.
  */
 export function ratioOf(ours: readonly number[], peer: readonly number[]): Spread {
   const byRound = ours.slice(0, peer.length).map((value, round) => value / peer[round]!);
