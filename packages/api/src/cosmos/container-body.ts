@@ -4,7 +4,7 @@ import { parseDocumentPath } from '@epitaph/core/document-path.ts';
 import { sameJson } from '@epitaph/core/same-json.ts';
 import { MAX_TTL_SECONDS, readDefaultTtl, type DefaultTtl } from '@epitaph/core/ttl/ttl-value.ts';
 import { checkComputedProperties, type ComputedProperty, QueryError } from '@epitaph/query';
-import { badRequest, requiredId, wrappedErrors } from './errors.ts';
+import { badRequest, requiredId, type WireError, wrappedErrors } from './errors.ts';
 import type { JsonObject } from './json.ts';
 import { checkClearPaths } from './clear-paths.ts';
 import {
@@ -74,7 +74,26 @@ const indexingPolicySchema = z.looseObject({
     .optional(),
 });
 
-const geospatialConfigSchema = z.looseObject({ type: z.string() });
+/** One of these names, in whatever case it is written. */
+const oneOf = <Name extends string>(...names: readonly Name[]) =>
+  z.string().transform((text, context): Name => {
+    const meant = names.find((name) => name.toLowerCase() === text.toLowerCase());
+    if (meant !== undefined) return meant;
+    context.addIssue({ code: 'custom', message: `'${text.slice(0, 100)}' is not one of ${names.join(', ')}` });
+    return z.NEVER;
+  });
+
+const compositeIndexesSchema = z.array(
+  z.array(z.looseObject({ path: z.string(), order: oneOf('ascending', 'descending').nullish() })),
+);
+
+const geospatialConfigSchema = z.looseObject({ type: oneOf('Geography', 'Geometry').nullish() });
+
+const conflictResolutionPolicySchema = z.looseObject({
+  mode: oneOf('LastWriterWins', 'Custom').nullish(),
+  conflictResolutionPath: z.string().nullish(),
+  conflictResolutionProcedure: z.string().nullish(),
+});
 
 const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string() });
 
@@ -146,7 +165,8 @@ export interface ContainerBody {
 /**
  * Reads the body of a container's create or replace, and fills in the defaults that Cosmos DB fills in.
  *
- * @param current the definition that a replace starts from; a body without a partition key or unique keys keeps its own
+ * @param current the definition that a replace starts from; a body without a partition key, unique keys or a conflict
+ *   resolution policy keeps its own
  * @param legacy true for a protocol older than partition keys: without one the system's own is taken, and kinds of
  *   indexes are kept at their paths
  * @throws WireError 400
@@ -161,12 +181,7 @@ export function readContainerBody(
 ): ContainerBody {
   const name = checkName(body['id']);
   const parsed = bodySchema.safeParse(body);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw badRequest(
-      `One of the specified inputs is invalid: the container's '${issue?.path.join('.') ?? ''}' is invalid: ${issue?.message ?? ''}.`,
-    );
-  }
+  if (!parsed.success) throw invalidPart([], parsed.error);
   checkKept(body, parsed.data.indexingPolicy?.spatialIndexes ?? [], options.current);
   const ttl = readDefaultTtl(body['defaultTtl']);
   if (ttl === undefined) {
@@ -196,7 +211,13 @@ export function readContainerBody(
     );
   }
   checkClearPaths(epitaph?.clearPaths ?? [], partitionKey.paths);
-  const indexingPolicy = readIndexingPolicy(parsed.data.indexingPolicy ?? {}, options.legacy ?? false);
+  const { compositeIndexes: orders, ...policy } = parsed.data.indexingPolicy ?? {};
+  const formerOrders = options.current?.indexingPolicy['compositeIndexes'];
+  const compositeIndexes = readPart('indexingPolicy.compositeIndexes', compositeIndexesSchema, orders, formerOrders);
+  const indexingPolicy = readIndexingPolicy(
+    compositeIndexes === undefined ? policy : { ...policy, compositeIndexes },
+    options.legacy ?? false,
+  );
   if (indexingPolicy.indexingMode === 'none' && ttl.defaultTtl !== null) {
     throw badRequest(
       "The Time to Live (TTL) feature can't be used with the indexing mode 'none': set the indexing mode to consistent, or leave defaultTtl out.",
@@ -213,14 +234,58 @@ export function readContainerBody(
       ...(epitaph === undefined ? {} : { epitaph }),
       indexingPolicy,
       partitionKey,
-      conflictResolutionPolicy: others['conflictResolutionPolicy'] ?? {
-        mode: 'LastWriterWins',
-        conflictResolutionPath: '/_ts',
-        conflictResolutionProcedure: '',
-      },
-      geospatialConfig: others['geospatialConfig'] ?? { type: 'Geography' },
+      conflictResolutionPolicy: readConflictResolution(body['conflictResolutionPolicy'], options.current),
+      geospatialConfig: readPart(
+        'geospatialConfig',
+        geospatialConfigSchema,
+        body['geospatialConfig'],
+        options.current?.['geospatialConfig'],
+      ) ?? { type: 'Geography' },
     },
   };
+}
+
+const invalidPart = (within: readonly string[], { issues: [issue] }: z.ZodError): WireError =>
+  badRequest(
+    `One of the specified inputs is invalid: the container's '${[...within, ...(issue?.path ?? [])].join('.')}' is invalid: ${issue?.message ?? ''}.`,
+  );
+
+/**
+ * A part of a container that the .NET and the Java client read into types of their own. With anything else there, they
+ * can neither use the container nor list those of its database. A container that has it from before it was refused may
+ * repeat it.
+ *
+ * @throws WireError 400
+ */
+function readPart<Schema extends z.ZodType>(name: string, schema: Schema, given: unknown, former: unknown): unknown {
+  if (given === undefined || given === null) return undefined;
+  const parsed = schema.safeParse(given);
+  if (parsed.success) return parsed.data;
+  if (former !== undefined && sameJson(given, former)) return given;
+  throw invalidPart([name], parsed.error);
+}
+
+/**
+ * @source https://learn.microsoft.com/azure/cosmos-db/how-to-manage-conflicts ("can't be modified after container creation")
+ * @throws WireError 400
+ */
+function readConflictResolution(given: unknown, current: ContainerDefinition | undefined): unknown {
+  const former = current?.['conflictResolutionPolicy'];
+  const policy = readPart('conflictResolutionPolicy', conflictResolutionPolicySchema, given, former);
+  if (policy === undefined) {
+    return former ?? { mode: 'LastWriterWins', conflictResolutionPath: '/_ts', conflictResolutionProcedure: '' };
+  }
+  const before = conflictResolutionPolicySchema.safeParse(former).data;
+  const after = conflictResolutionPolicySchema.safeParse(policy).data;
+  if (before === undefined || after === undefined || resolutionOf(before) === resolutionOf(after)) return policy;
+  throw badRequest("A container's conflict resolution policy can't be changed.");
+}
+
+/** What a policy says, the same for one that leaves out what is the default. */
+function resolutionOf(policy: z.infer<typeof conflictResolutionPolicySchema>): string {
+  const mode = policy.mode ?? 'LastWriterWins';
+  const path = policy.conflictResolutionPath || (mode === 'LastWriterWins' ? '/_ts' : '');
+  return JSON.stringify([mode, path, policy.conflictResolutionProcedure || '']);
 }
 
 /**

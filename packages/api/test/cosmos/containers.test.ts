@@ -443,12 +443,83 @@ describe('a container', () => {
     },
   );
 
+  // With such a value the .NET client can't use the container, nor list those of its database: it reads names of its own.
+  test.each([
+    [
+      { conflictResolutionPolicy: { mode: 'Nope' } },
+      "'conflictResolutionPolicy.mode' is invalid: 'Nope' is not one of",
+    ],
+    [{ conflictResolutionPolicy: 'Custom' }, "'conflictResolutionPolicy' is invalid"],
+    [{ conflictResolutionPolicy: { conflictResolutionPath: 5 } }, "'conflictResolutionPolicy.conflictResolutionPath'"],
+    [{ geospatialConfig: { type: 'Plane' } }, "'geospatialConfig.type' is invalid: 'Plane' is not one of"],
+    [
+      { indexingPolicy: { compositeIndexes: [[{ path: '/a', order: 'up' }]] } },
+      "'indexingPolicy.compositeIndexes.0.0.order' is invalid: 'up' is not one of ascending, descending",
+    ],
+    [{ indexingPolicy: { compositeIndexes: [{ path: '/a' }] } }, "'indexingPolicy.compositeIndexes.0' is invalid"],
+  ])('is refused with what clients can’t read: %j', async (part, words) => {
+    const body = { id: 'c', partitionKey, ...part };
+    const { status, json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
+    expect(status).toBe(400);
+    expect(json['message']).toContain(words);
+  });
+
+  test('has the names in its policies as Cosmos DB writes them, in whatever case they were sent', async () => {
+    const app = await shopOnly();
+    const box = { xmin: 0, ymin: 0, xmax: 100, ymax: 100 };
+    const { status, json } = await call(app, 'POST', '/dbs/shop/colls', {
+      body: {
+        id: 'c',
+        partitionKey,
+        conflictResolutionPolicy: { mode: 'custom' },
+        geospatialConfig: { type: 'geometry' },
+        indexingPolicy: {
+          compositeIndexes: [[{ path: '/a', order: 'Descending' }, { path: '/b' }]],
+          spatialIndexes: [{ path: '/at/*', types: ['Point'], boundingBox: box }],
+        },
+      },
+    });
+    expect(status).toBe(201);
+    expect(json).toMatchObject({
+      conflictResolutionPolicy: { mode: 'Custom' },
+      geospatialConfig: { type: 'Geometry' },
+      indexingPolicy: { compositeIndexes: [[{ path: '/a', order: 'descending' }, { path: '/b' }]] },
+    });
+  });
+
+  test('keeps its conflict resolution policy: a replace may repeat it or leave it out, and not change it', async () => {
+    const app = await shopOnly();
+    const policy = { mode: 'LastWriterWins', conflictResolutionPath: '/version' };
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, conflictResolutionPolicy: policy } });
+    await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'usual', partitionKey } });
+    const replace = (id: string, settings: object) =>
+      call(app, 'PUT', `/dbs/shop/colls/${id}`, { body: { id, partitionKey, ...settings } });
+    expect((await replace('c', { defaultTtl: 60 })).json).toMatchObject({ conflictResolutionPolicy: policy });
+    const repeated = { ...policy, conflictResolutionProcedure: '' };
+    expect((await replace('c', { conflictResolutionPolicy: repeated })).status).toBe(200);
+    expect((await replace('usual', { conflictResolutionPolicy: { mode: 'LastWriterWins' } })).status).toBe(200);
+    for (const other of [{ mode: 'Custom' }, { mode: 'LastWriterWins' }, { ...policy, conflictResolutionPath: '/n' }]) {
+      const reply = await replace('c', { conflictResolutionPolicy: other });
+      expect(reply.status).toBe(400);
+      expect(reply.json['message']).toContain("A container's conflict resolution policy can't be changed.");
+    }
+  });
+
   test('that was made with what is refused today can still be replaced', async () => {
     const store = fakeStore();
     const app = testServer({ store });
     await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
-    const indexingPolicy = { indexingMode: 'consistent' as const, spatialIndexes: [{ path: '/at/*' }] };
-    const definition = { partitionKey: { paths: ['/customer'], kind: 'Hash' as const }, indexingPolicy };
+    const indexingPolicy = {
+      indexingMode: 'consistent' as const,
+      spatialIndexes: [{ path: '/at/*' }],
+      compositeIndexes: [[{ path: '/a', order: 'up' }]],
+    };
+    const definition = {
+      partitionKey: { paths: ['/customer'], kind: 'Hash' as const },
+      indexingPolicy,
+      geospatialConfig: { type: 'Plane' },
+      conflictResolutionPolicy: { mode: 'Nope' },
+    };
     const caller = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
     await store.createContainer(caller, 'shop', 'old', { ...definition, ttlPropertyPath: '/createdAt' }, null);
     const old = (await call(app, 'GET', '/dbs/shop/colls/old')).json;
@@ -458,6 +529,10 @@ describe('a container', () => {
     expect((await replace({ ttlPropertyPath: '/other' })).status).toBe(400);
     const spatialIndexes = [{ path: '/at/*' }, { path: '/to/*' }];
     expect((await replace({ indexingPolicy: { ...indexingPolicy, spatialIndexes } })).status).toBe(400);
+    expect((await replace({ geospatialConfig: { type: 'Round' } })).status).toBe(400);
+    const mended = { conflictResolutionPolicy: { mode: 'Custom' }, geospatialConfig: { type: 'Geography' } };
+    const { json } = await call(app, 'GET', '/dbs/shop/colls/old');
+    expect((await replace({ ...json, ...mended })).json).toMatchObject(mended);
   });
 
   test('says that it shares its database’s throughput, unless it has its own', async () => {
