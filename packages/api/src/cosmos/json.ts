@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { jsonText, parseJson as parseExactly } from '@epitaph/query';
 import { decodeBinaryJson, isBinaryJson } from './binary-json.ts';
-import { badRequest } from './errors.ts';
+import { badRequest, type WireError } from './errors.ts';
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -53,10 +53,14 @@ function textOf(body: Buffer): string {
 function parsed(text: string, parse: (text: string) => unknown): unknown {
   try {
     return parse(text);
-  } catch {
-    throw badRequest('The request body is not valid JSON.');
+  } catch (error) {
+    // The parser that keeps all digits of long integers calls itself for each level.
+    if (error instanceof RangeError) throw tooDeep();
+    throw badRequest(`The request body is not JSON: ${(error as SyntaxError).message}.`);
   }
 }
+
+const tooDeep = (): WireError => badRequest('The request body is nested too deeply.');
 
 /**
  * The beginning of a value that a client sent, for a refusal. `String` would fail for an object with a `toString` of
@@ -76,7 +80,7 @@ function checkJson(value: unknown, depthLeft: number): void {
     return;
   }
   if (typeof value !== 'object' || value === null) return;
-  if (depthLeft <= 0) throw badRequest('The request body is nested too deeply.');
+  if (depthLeft <= 0) throw tooDeep();
   if (Array.isArray(value)) {
     for (const element of value) checkJson(element, depthLeft - 1);
     return;

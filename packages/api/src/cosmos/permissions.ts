@@ -38,7 +38,7 @@ import { userOf, userSelf } from './users.ts';
 const LIFETIME_SECONDS = { least: 10, most: 86_400, default: 3_600 };
 
 const bodySchema = z.looseObject({
-  permissionMode: z.string().regex(/^(?:read|all)$/i, "is neither 'Read' nor 'All'"),
+  permissionMode: z.string().regex(/^(?:read|all)$/i, "it is neither 'Read' nor 'All'"),
   resource: z.string().min(1).max(4_096),
   resourcePartitionKey: z.unknown().optional(),
 });

@@ -90,6 +90,22 @@ describe('an item', () => {
     expect(reply.json['code']).toBe('BadRequest');
   });
 
+  // Python writes NaN, and programs that write JSON themselves a comma too many.
+  test.each([
+    ['{"id":"1","customer":"ann","n":NaN}', "Unexpected token 'N'"],
+    ['{"id":"1","customer":"ann",}', 'at position 27'],
+  ])('that is not JSON is told where: %s', async (body, where) => {
+    const { status, json } = await create(await shop(), body);
+    expect([status, json['message']]).toEqual([400, expect.stringContaining('The request body is not JSON: ')]);
+    expect(json['message']).toContain(where);
+  });
+
+  test.each(['1', '9007199254740993'])('that is nested too deeply is told so, with a number %s', async (n) => {
+    const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;
+    const { status, json } = await create(await shop(), `{"id":"1","customer":"ann","n":${n},"deep":${deep}}`);
+    expect([status, json['message']]).toEqual([400, expect.stringContaining('is nested too deeply')]);
+  });
+
   test.each([gzipSync, deflateSync, brotliCompressSync])('that is compressed is told so: %o', async (compress) => {
     const { status, json } = await create(await shop(), compress('{"id":"1","customer":"ann"}'));
     expect([status, json['message']]).toEqual([400, expect.stringContaining('no Content-Encoding is taken')]);

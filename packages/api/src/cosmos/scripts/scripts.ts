@@ -41,10 +41,13 @@ export const isScripts = (segment: string | undefined): segment is Segment =>
 
 const bodySchema = z.looseObject({ body: z.string().min(1) });
 const triggerSchema = z.looseObject({
-  triggerType: z.string().regex(/^(?:pre|post)$/i, "is neither 'Pre' nor 'Post'"),
+  triggerType: z.string().regex(/^(?:pre|post)$/i, "it is neither 'Pre' nor 'Post'"),
   triggerOperation: z
     .string()
-    .regex(/^(?:all|create|update|delete|replace|upsert)$/i, 'is no operation that a trigger is for'),
+    .regex(
+      /^(?:all|create|update|delete|replace|upsert)$/i,
+      'it is not one of All, Create, Update, Delete, Replace, Upsert',
+    ),
 });
 
 /** `/dbs/{db}/colls/{coll}/{sprocs|triggers|udfs}` */
