@@ -15,7 +15,7 @@ import { Documents } from '@epitaph/api/store/items/documents.ts';
 import { effectivePartitionKey, rangeOfKey } from '@epitaph/core/partition-key/effective-partition-key.ts';
 import { openSqliteStorage } from '@epitaph/storage/sqlite/open-sqlite-storage.ts';
 import { keyHeader, raw } from './support/raw.ts';
-import { READ_ONLY_KEY, World } from './support/world.ts';
+import { READ_ONLY_KEY, refusalOf, World } from './support/world.ts';
 
 let world: World;
 beforeAll(async () => {
@@ -595,7 +595,10 @@ describe('a token', () => {
       const orders = holding(await permit(here, { id: 'p' }), here);
       expect((await orders.item('o1', 'ann').read()).statusCode).toBe(200);
       await end(here);
-      expect(await statusOf(orders.item('o1', 'ann').read()), `end ${index}`).toBe(401);
+      expect(await refusalOf(orders.item('o1', 'ann').read()), `end ${index}`).toMatchObject({
+        code: 401,
+        message: expect.stringContaining('Read the permission for a new token.'),
+      });
     }
   });
 

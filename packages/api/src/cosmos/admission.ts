@@ -147,7 +147,10 @@ async function admitToken(
   const verdict = await store.verifyResourceToken(token);
   if (!verdict.ok) {
     if (verdict.reason === 'expired') throw new WireError('forbidden', 'The authorization token has expired.');
-    throw new WireError('unauthorized', "The input authorization token can't serve the request: it is not valid.");
+    throw new WireError(
+      'unauthorized',
+      "The input authorization token can't serve the request: it is not valid, or its permission was replaced or deleted since. Read the permission for a new token.",
+    );
   }
   const { grant } = verdict;
   checkTargetGranted(grant, { segments: target.segments, method, isRead: isRead(method, headers) });
