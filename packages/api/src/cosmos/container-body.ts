@@ -74,23 +74,28 @@ const indexingPolicySchema = z.looseObject({
     .optional(),
 });
 
-/** One of these names, in whatever case it is written. */
-const oneOf = <Name extends string>(...names: readonly Name[]) =>
-  z.string().transform((text, context): Name => {
-    const meant = names.find((name) => name.toLowerCase() === text.toLowerCase());
-    if (meant !== undefined) return meant;
-    context.addIssue({ code: 'custom', message: `'${text.slice(0, 100)}' is not one of ${names.join(', ')}` });
-    return z.NEVER;
-  });
+/** One of these names, in whatever case it is written; the first if there is none. */
+const oneOf = <Name extends string>(...names: readonly [Name, ...Name[]]) =>
+  z
+    .string()
+    .nullish()
+    .transform((text, context): Name => {
+      if (text === undefined || text === null) return names[0];
+      const meant = names.find((name) => name.toLowerCase() === text.toLowerCase());
+      if (meant !== undefined) return meant;
+      context.addIssue({ code: 'custom', message: `'${text.slice(0, 100)}' is not one of ${names.join(', ')}` });
+      return z.NEVER;
+    });
 
 const compositeIndexesSchema = z.array(
-  z.array(z.looseObject({ path: z.string(), order: oneOf('ascending', 'descending').nullish() })),
+  z.array(z.looseObject({ path: z.string(), order: oneOf('ascending', 'descending') })),
 );
+const boundingBoxSchema = z.looseObject({ xmin: z.number(), ymin: z.number(), xmax: z.number(), ymax: z.number() });
 
-const geospatialConfigSchema = z.looseObject({ type: oneOf('Geography', 'Geometry').nullish() });
+const geospatialConfigSchema = z.looseObject({ type: oneOf('Geography', 'Geometry') });
 
 const conflictResolutionPolicySchema = z.looseObject({
-  mode: oneOf('LastWriterWins', 'Custom').nullish(),
+  mode: oneOf('LastWriterWins', 'Custom'),
   conflictResolutionPath: z.string().nullish(),
   conflictResolutionProcedure: z.string().nullish(),
 });
@@ -99,6 +104,7 @@ const computedPropertySchema = z.looseObject({ name: z.string(), query: z.string
 
 const clientEncryptionPolicySchema = z.looseObject({
   includedPaths: z.array(z.looseObject({ clientEncryptionKeyId: z.string().nullish() })).nullish(),
+  policyFormatVersion: z.int().optional(),
 });
 
 /**
@@ -183,6 +189,7 @@ export function readContainerBody(
   const parsed = bodySchema.safeParse(body);
   if (!parsed.success) throw invalidPart([], parsed.error);
   checkKept(body, parsed.data.indexingPolicy?.spatialIndexes ?? [], options.current);
+  readPart('analyticalStorageTtl', z.int(), body['analyticalStorageTtl'], options.current?.['analyticalStorageTtl']);
   const ttl = readDefaultTtl(body['defaultTtl']);
   if (ttl === undefined) {
     const shown = JSON.stringify(body['defaultTtl']).slice(0, 100);
@@ -257,7 +264,7 @@ const invalidPart = (within: readonly string[], { issues: [issue] }: z.ZodError)
  *
  * @throws WireError 400
  */
-function readPart<Schema extends z.ZodType>(name: string, schema: Schema, given: unknown, former: unknown): unknown {
+function readPart(name: string, schema: z.ZodType, given: unknown, former: unknown): unknown {
   if (given === undefined || given === null) return undefined;
   const parsed = schema.safeParse(given);
   if (parsed.success) return parsed.data;
@@ -283,9 +290,8 @@ function readConflictResolution(given: unknown, current: ContainerDefinition | u
 
 /** What a policy says, the same for one that leaves out what is the default. */
 function resolutionOf(policy: z.infer<typeof conflictResolutionPolicySchema>): string {
-  const mode = policy.mode ?? 'LastWriterWins';
-  const path = policy.conflictResolutionPath || (mode === 'LastWriterWins' ? '/_ts' : '');
-  return JSON.stringify([mode, path, policy.conflictResolutionProcedure || '']);
+  const path = policy.conflictResolutionPath || (policy.mode === 'LastWriterWins' ? '/_ts' : '');
+  return JSON.stringify([policy.mode, path, policy.conflictResolutionProcedure || '']);
 }
 
 /**
@@ -345,6 +351,9 @@ function checkSpatialIndex({ path, types, boundingBox }: SpatialIndexes[number],
     );
   }
   const isBounded = boundingBox !== undefined && boundingBox !== null;
+  if (isBounded && !boundingBoxSchema.safeParse(boundingBox).success) {
+    throw badRequest(`The spatial index of ${of} has a 'boundingBox' without the numbers xmin, ymin, xmax and ymax.`);
+  }
   if (isBounded === (type === 'Geometry')) return;
   throw badRequest(
     isBounded

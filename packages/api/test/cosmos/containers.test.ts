@@ -457,6 +457,15 @@ describe('a container', () => {
       "'indexingPolicy.compositeIndexes.0.0.order' is invalid: 'up' is not one of ascending, descending",
     ],
     [{ indexingPolicy: { compositeIndexes: [{ path: '/a' }] } }, "'indexingPolicy.compositeIndexes.0' is invalid"],
+    [
+      {
+        geospatialConfig: { type: 'Geometry' },
+        indexingPolicy: { spatialIndexes: [{ path: '/at/*', types: ['Point'], boundingBox: { xmin: '0' } }] },
+      },
+      "has a 'boundingBox' without the numbers xmin, ymin, xmax and ymax",
+    ],
+    [{ clientEncryptionPolicy: { policyFormatVersion: 'two' } }, "'clientEncryptionPolicy.policyFormatVersion'"],
+    [{ analyticalStorageTtl: 1.5 }, "'analyticalStorageTtl' is invalid"],
   ])('is refused with what clients can’t read: %j', async (part, words) => {
     const body = { id: 'c', partitionKey, ...part };
     const { status, json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
@@ -474,7 +483,7 @@ describe('a container', () => {
         conflictResolutionPolicy: { mode: 'custom' },
         geospatialConfig: { type: 'geometry' },
         indexingPolicy: {
-          compositeIndexes: [[{ path: '/a', order: 'Descending' }, { path: '/b' }]],
+          compositeIndexes: [[{ path: '/a', order: 'Descending' }, { path: '/b', order: null }, { path: '/c' }]],
           spatialIndexes: [{ path: '/at/*', types: ['Point'], boundingBox: box }],
         },
       },
@@ -483,7 +492,24 @@ describe('a container', () => {
     expect(json).toMatchObject({
       conflictResolutionPolicy: { mode: 'Custom' },
       geospatialConfig: { type: 'Geometry' },
-      indexingPolicy: { compositeIndexes: [[{ path: '/a', order: 'descending' }, { path: '/b' }]] },
+      indexingPolicy: {
+        compositeIndexes: [
+          [
+            { path: '/a', order: 'descending' },
+            { path: '/b', order: 'ascending' },
+            { path: '/c', order: 'ascending' },
+          ],
+        ],
+      },
+    });
+  });
+
+  test('has the default where its policies leave a name out', async () => {
+    const body = { id: 'c', partitionKey, conflictResolutionPolicy: {}, geospatialConfig: { type: null } };
+    const { json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
+    expect(json).toMatchObject({
+      conflictResolutionPolicy: { mode: 'LastWriterWins' },
+      geospatialConfig: { type: 'Geography' },
     });
   });
 
