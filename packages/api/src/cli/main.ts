@@ -160,7 +160,9 @@ async function runCommand(
   }
   const [least, most] = command.operandCounts;
   if (positionals.length < least || positionals.length > most) {
-    throw new UsageError(`Usage: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
+    const extra = positionals[most];
+    const reason = extra === undefined ? '' : `${JSON.stringify(extra)} is one argument too many. `;
+    throw new UsageError(`${reason}Usage: epitaph ${`${name} ${command.operands}`.trimEnd()} [options]`);
   }
   if (positionals.includes('')) throw new UsageError(`An operand of ${name} is empty.`);
   // Empty values come from variables that are not set. An empty folder name would mean the current folder.

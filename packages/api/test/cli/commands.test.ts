@@ -257,6 +257,7 @@ describe('the command line', () => {
     [['fly'], /no command "fly"\. The commands are serve,/],
     [['history', 'shop'], /a database and a container, or nothing/],
     [['ttl', 'shop'], /Usage: epitaph ttl <database> <container> \[<default-ttl>\]/],
+    [['explain', 'shop', 'orders', 'a', '--partition-key', 'b', 'c'], /"c" is one argument too many. Usage: epitaph/],
     [['ttl', 'shop', 'orders', 'soon'], /no default TTL/],
     [['ttl', 'shop', 'orders', '60', '--withdraw'], /not both/],
     [['ttl', 'shop', 'orders', '--confirm'], /goes with a <default-ttl>/],
