@@ -33,10 +33,10 @@ export interface ReadModelUnderTest {
   readonly store: ReadModelStore;
   /** A second, empty store of the same kind. */
   readonly another: () => Promise<ReadModelStore>;
-  /** Opens the same store anew; it is closed before. */
+  /** Opens the same store again after closing it. */
   readonly reopen: () => Promise<ReadModelStore>;
   readonly dispose: () => Promise<void>;
-  /** That a batch can't be applied comes out when something is read. */
+  /** True if a batch that can't be applied is refused only when something is read. */
   readonly refusesLate?: boolean;
 }
 
@@ -53,7 +53,7 @@ async function digestsOf(store: ReadModelStore): Promise<(readonly ['catalog' | 
 
 const CONTAINERS = [2, 3] as const;
 const PARTITIONS = ['["a"]', '["b"]', '[{}]', '["a","b"]', '["a","b","c"]', '["a","bb"]', '["ab","b"]', '["a\\"",1]'];
-/** Leading components, and the partitions above that begin with them. */
+/** A prefix of partition key components, and the partitions above that begin with it. */
 const PREFIXES: readonly (readonly [prefix: string, partitions: readonly string[]])[] = [
   ['["a"]', ['["a","b"]', '["a","b","c"]', '["a","bb"]']],
   ['["a","b"]', ['["a","b","c"]']],
@@ -67,9 +67,9 @@ class PlainModel {
   readonly items = new Map<string, ItemRow>();
   readonly ended = new Map<string, EndedRow>();
   readonly disappearances: DisappearanceRow[] = [];
-  /** Lives that left with their partition key, by the same names as the ended ones. */
+  /** Lives that were deleted with their partition key and have no recorded end yet. The names are those of the ended lives. */
   readonly unrecorded = new Map<string, UnrecordedEnd>();
-  /** What is in clear of each life, by its birth: the value of each clear path. */
+  /** The values in clear of each life, one for each clear path. Lives are named by their birth. */
   readonly clear = new Map<number, readonly unknown[]>();
   purged = 0;
 
@@ -83,7 +83,7 @@ class PlainModel {
     return this.of(container).filter((row) => !isOverdue(row, marks));
   }
 
-  /** Those that satisfy every comparison of a clear path with a constant. */
+  /** The rows that satisfy every comparison of a clear path with a constant. */
   comparing(rows: readonly ItemRow[], comparisons: readonly Comparison[]): ItemRow[] {
     return rows.filter((row) =>
       comparisons.every(([path, op, constant]) => compares(this.clear.get(row.birth)?.[path], op, constant)),
@@ -136,10 +136,10 @@ function isOverdue({ ts, ttl }: ItemRow, marks: Watermarks): boolean {
   return ttl !== -1 && (ts + ttl) * 1000 <= marks.itemMs;
 }
 
-/** For a third of the items without a ttl of their own, so that the rows need not say it. */
+/** True for a third of the items without a ttl of their own, so that rows need no field for it. */
 const hasUnreadableTtl = ({ ts, ttl }: ItemRow): boolean => ttl === null && ts % 3 === 0;
 
-/** What a container with three clear paths has of an item. */
+/** The clear paths of each container. */
 const CLEAR_PATHS = [0, 1, 2] as const;
 const CLEAR_VALUES = [
   undefined,
@@ -165,7 +165,7 @@ const CLEAR_VALUES = [
 const OPERATORS = ['=', '<', '<=', '>', '>='] as const;
 type Comparison = readonly [path: number, op: (typeof OPERATORS)[number], constant: unknown];
 
-/** As the query language compares: values of one type only, null with nothing but itself. */
+/** Compares as the query language does: only values of the same type, and null only with null. */
 function compares(value: unknown, op: Comparison[1], constant: unknown): boolean {
   if (value === undefined || constant === undefined || typeof value !== typeof constant) return false;
   if (value === null || constant === null) return value === constant && op.includes('=');
@@ -174,7 +174,7 @@ function compares(value: unknown, op: Comparison[1], constant: unknown): boolean
   return op !== '=' && left < right === op.startsWith('<');
 }
 
-/** What a span goes by: `_ts`, or when an item's own ttl is over. */
+/** The time by which a span is counted: `_ts`, or the deadline of an item with its own ttl. */
 const timeOf = ({ ts, ttl }: ItemRow): number => ts + (ttl ?? 0);
 
 function containerState(number: number): ContainerState {
@@ -332,7 +332,7 @@ function randomHistory(random: Random, length: number): History {
       model.unrecorded.delete(key);
       const { container, partitionKey, id, life } = end;
       const stream = `item-rid${container}.${key}`;
-      // Of a life whose later writes were gone when it was projected, the record says something else than the rows.
+      // If the later writes of a life were gone when it was projected, the record of its end differs from the rows.
       const knowsBetter = random.chance(1 / 2);
       const isExpiry = knowsBetter && random.chance(1 / 2);
       const cause = isExpiry ? 'expired' : 'deleted';
@@ -392,7 +392,7 @@ function randomHistory(random: Random, length: number): History {
   return { changes, model };
 }
 
-/** What may be on record of a container: holds placed and released, policies set, scheduled and withdrawn. */
+/** Possible events of a container: holds placed and released, policies set, scheduled and withdrawn. */
 function containerEvents(random: Random, position: number, count: number): RecordedEvent[] {
   const definition = {
     partitionKey: { paths: ['/tenant'], kind: 'Hash', version: 2 },
@@ -441,7 +441,7 @@ function containerEvents(random: Random, position: number, count: number): Recor
   return events;
 }
 
-/** Applies changes in batches of random sizes; the checkpoint counts them. */
+/** Applies changes in batches of random sizes. The checkpoint is the number of changes applied. */
 async function applyInBatches(
   store: ReadModelStore,
   changes: readonly ReadModelChange[],
@@ -455,7 +455,7 @@ async function applyInBatches(
   }
 }
 
-/** The contract of `ReadModelStore`, as tests that every adapter runs. Each answer is judged by looking at every row. */
+/** The contract of `ReadModelStore`, as tests that every adapter runs. Each answer is compared with a search through every row. */
 export function describeReadModel(name: string, make: () => Promise<ReadModelUnderTest>): void {
   const test = (sentence: string, body: (under: ReadModelUnderTest) => Promise<void>) => {
     it(sentence, async () => {
@@ -478,7 +478,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       await body(store, model, random);
     });
   };
-  /** Watermarks round every edge there is: nothing expired, all expired, and between whole seconds. */
+  /** Watermarks around every edge: nothing expired, everything expired, and between whole seconds. */
   const marksOf = (random: Random): Watermarks[] => [
     { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY },
     { defaultMs: Number.NEGATIVE_INFINITY, itemMs: (T0 + 20) * 1000 },
@@ -491,7 +491,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
   ];
 
   describe(`${name} keeps the read model's contract:`, () => {
-    test('new, it is empty and stands before the first event', async ({ store }) => {
+    test('a new store is empty, and its checkpoint is before the first event', async ({ store }) => {
       expect(await store.checkpoint()).toBe(0);
       expect(await store.containers()).toEqual([]);
       expect(await store.databases()).toEqual([]);
@@ -501,7 +501,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.findItem(2, '["a"]', 'item')).toBe(undefined);
     });
 
-    test('keeps users, client encryption keys and scripts as they were last, and those that are gone no more', async ({
+    test('keeps the last state of users, client encryption keys and scripts, and forgets deleted ones', async ({
       store,
     }) => {
       const stamp = { databaseRid: 'Db', etag: '"e"', changedAtMs: 1 };
@@ -535,7 +535,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await digestsOf(store)).not.toEqual(one);
     });
 
-    test('keeps holds and policies of a container as its events say, whatever of them it was told together', async ({
+    test('keeps holds and policies of a container as its events tell, however the events were batched', async ({
       store,
       another,
     }) => {
@@ -550,7 +550,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.containers()).toEqual([{ number: 2, state }]);
       const other = await another();
       const more = { ...state, timeline: [...state.timeline, ...state.timeline] };
-      // From what is not known, all is written; and nothing is left of what was longer.
+      // To a store that does not know the container, the whole state is written. A shorter state leaves nothing of a longer one.
       await other.apply([{ kind: 'container', number: 2, state: more }], 1);
       expect(await digestsOf(other)).not.toEqual(await digestsOf(store));
       await other.apply([{ kind: 'container', number: 2, state }], 2);
@@ -604,7 +604,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       await next.close();
     });
 
-    test('has an item as one that can not be read from such an event to the next, unless the life has left', async ({
+    test('has an item as unreadable from an unreadable event until its next readable one, unless the life has ended', async ({
       store,
     }) => {
       const name = { container: 2, partitionKey: '["a"]', id: 'one' };
@@ -619,14 +619,14 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await row()).toMatchObject({ birth: 5, position: 6, ttl: -1, key: -1 });
       await store.apply([write(0, 2, 7)], 7);
       expect(await row()).toMatchObject({ birth: 5, position: 7, ttl: null, key: 7 });
-      // Its end can't be read, and then there is another life, whose first event can't be, either.
+      // The end can't be read, and neither can the first event of the next life.
       await store.apply([unreadable(0, 3, 8), unreadable(1, 0, 9), write(1, 1, 10)], 10);
       expect(await row()).toMatchObject({ birth: 9, position: 10, life: 1, key: 7 });
       await store.apply([unreadable(0, 4, 11)], 11);
       expect(await row()).toMatchObject({ position: 10, life: 1 });
     });
 
-    test('takes a write that finds no item, and a life that follows on no end, where the log has lost what was before', async ({
+    test('takes a write without an item, and a life after one that has not ended, if the log has lost the events before', async ({
       store,
     }) => {
       const write = (life: number, revision: number, position: number) => {
@@ -643,7 +643,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
 
     const names = CONTAINERS.flatMap((container) =>
       PARTITIONS.flatMap((partitionKey) =>
-        // Some are looked for twice.
+        // Some names are asked for twice.
         Array.from({ length: 18 }, (_, at) => ({ container, partitionKey, id: `item ${at % 15}` })),
       ),
     );
@@ -828,7 +828,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
               return [random.pick(CLEAR_PATHS), random.pick(OPERATORS), random.pick(CLEAR_VALUES)];
             });
             const clear = comparisons.map(([path, op, constant]) => clearCondition(path, op, [constant]));
-            // Bounds are among what is found: whoever asks decides in the end.
+            // Bounds are included in what a scan finds; the caller makes the final comparison.
             const inclusive = comparisons.map(([path, op, constant]): Comparison => {
               return [path, op === '<' ? '<=' : op === '>' ? '>=' : op, constant];
             });
@@ -845,7 +845,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
             }
             const births = new Set(expected.map(({ birth }) => birth));
             expect(found.filter(({ birth }) => births.has(birth))).toEqual(expected);
-            // The few that a partition has may be looked at one by one instead.
+            // The few items of a partition may be examined one by one instead.
             if (partitionKey === undefined) expect(found).toEqual(expected);
             else expect(visible).toEqual(expect.arrayContaining(found));
             some += expected.length;
@@ -855,9 +855,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       },
     );
 
-    test('narrows a scan by a disjunction, and leaves out conditions that hold for too many to be of help', async ({
-      store,
-    }) => {
+    test('narrows a scan by a disjunction, and ignores conditions that too many items meet', async ({ store }) => {
       const items = 21_000;
       const names = Array.from({ length: items }, (_, index) => ({
         container: 2,
@@ -893,7 +891,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         names.filter((_, index) => wanted(index)).map(({ id }) => id);
       const even = clearCondition(0, '=', ['even']);
       expect(await idsOf([even])).toEqual(expected((index) => index % 2 === 0));
-      // All of them: by single values none has to be sorted, by a range all are looked at.
+      // These conditions hold for all items. With single values nothing is sorted; with a range all rows are examined.
       const all = expected(() => true);
       expect(await idsOf([clearCondition(0, 'in', ['even', 'odd'])])).toEqual(all);
       expect(await idsOf([clearCondition(1, '>=', [0])])).toEqual(all);
@@ -908,7 +906,9 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await idsOf([clearCondition(0, '=', ['none'])])).toEqual([]);
     });
 
-    test('finds an item by many values that is given one after the other of them meanwhile', async ({ store }) => {
+    test('a search by many values finds an item whose value changes from one of them to another meanwhile', async ({
+      store,
+    }) => {
       // given
       const values = Array.from({ length: 200 }, (_, value) => value);
       const ids = Array.from({ length: 50 }, (_, index) => `item ${index}`);
@@ -928,7 +928,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
           unreadableTtl: false,
           clear: [{ path: 0, value: clearValue((index + revision * 119) % values.length)! }],
         }));
-      // What is no written item goes into the store at once, and what was written with it: readers don't wait for it.
+      // A change other than a write goes into the store at once, together with the writes before it, so readers don't wait for it.
       const other: ReadModelChange = { kind: 'purge-run-completed', stream: 'purge-run-1' };
       const written = async (revision: number) =>
         store.apply([...writes(revision), other], (revision + 1) * ids.length);
@@ -964,7 +964,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.countItems(99)).toBe(0);
     });
 
-    test('names the containers that there is content of, until all of it is erased', async ({ store }) => {
+    test('names the containers with content until all of it is erased', async ({ store }) => {
       const named = async () => (await store.containersWithContent()).toSorted((left, right) => left - right);
       expect(await named()).toEqual([]);
       const nameOf = (container: number) => ({ container, partitionKey: '["a"]', id: 'i', life: 0 });
@@ -1080,7 +1080,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       },
     );
 
-    test('pages through a container of many items among others, and a part of it, as through one of few', async ({
+    test('pages through a container with many items, and through a part of it, in the same way as through a small one', async ({
       store,
     }) => {
       const births = { 2: [] as number[], 3: [] as number[] };
@@ -1225,10 +1225,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.countPurged()).toBe(model.purged);
     });
 
-    test('keeps where purge runs are, and what they set out to do until they are completed', async ({
-      store,
-      reopen,
-    }) => {
+    test('keeps the state of purge runs, and their candidates until they are completed', async ({ store, reopen }) => {
       const state = { status: 'started' as const, startedAtMs: 1, upToPosition: 2, effectiveNowMs: 3 };
       const later = { ...state, startedAtMs: 5 };
       const run = (name: string, position: number, of = state): ReadModelChange => ({
@@ -1267,7 +1264,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       const marks = [
         { position: 7, atMs: 1_000 },
         { position: 9, atMs: 2_000 },
-        // Nothing later happened meanwhile.
+        // A later position at the same time.
         { position: 20, atMs: 2_000 },
         { position: 31, atMs: 5_000 },
       ];
@@ -1299,7 +1296,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         key: 9_000,
         unreadableTtl: false,
       };
-      // A later write of an item that is not there can't be applied; what stood before it in the batch must go too.
+      // A second write of an item that does not exist can't be applied. The change before it in the batch must not be applied either.
       const impossible = { ...written, id: 'nowhere', revision: 1, position: 9_001 };
       const applied = store.apply([written, impossible], 301);
       if (refusesLate === true) {
@@ -1322,10 +1319,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.checkpoint()).toBe(17);
     });
 
-    test('has the same digest for the same contents, whatever batches they came in, and another for others', async ({
-      store,
-      another,
-    }) => {
+    test('the digest depends on the contents only, not on the batches they came in', async ({ store, another }) => {
       const { changes } = randomHistory(new Random(4), 600);
       await applyInBatches(store, changes, new Random(5), 1);
       const other = await another();
@@ -1335,7 +1329,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await digestsOf(other)).toEqual(await digestsOf(store));
     });
 
-    test('has another digest for whatever a disappearance says otherwise', async ({ store, another }) => {
+    test('the digest depends on every field of a disappearance', async ({ store, another }) => {
       const others: Partial<DisappearanceRow>[] = [
         { id: 'another' },
         { life: 1 },
@@ -1349,7 +1343,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         { policyVersion: 2 },
       ];
       const purge = (index: number, differing: Partial<DisappearanceRow>): ReadModelChange => {
-        // A container for each, for each has a digest.
+        // Each disappearance is in a container of its own, because every container has a digest.
         const name = { container: 100 + index, partitionKey: '["a"]', id: 'i', life: 0 };
         const disappearance: DisappearanceRow = {
           ...name,
@@ -1380,7 +1374,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(same).toEqual([]);
     });
 
-    test('shows readers what was applied as soon as that resolves', async ({ store }) => {
+    test('readers see a change as soon as applying it resolves', async ({ store }) => {
       const { changes, model } = randomHistory(new Random(7), 400);
       for (const [index, change] of changes.entries()) {
         await store.apply([change], index + 1);

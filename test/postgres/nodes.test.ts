@@ -57,20 +57,20 @@ async function inCluster(body: (cluster: Cluster) => Promise<void>, on = server)
 
 interface LateNode {
   readonly one: Node;
-  /** What it sends to the log can be held up on its way. */
+  /** A node whose requests to the log pass through a proxy, which can delay them. */
   readonly late: Node;
   readonly log: EventLog;
   /**
-   * Holds up the next append to such a stream, for some milliseconds or until then, with all that the node sends after it. Answers
-   * with the time at which that is over.
+   * When this node next appends to a stream whose name begins so, holds up that append and every later request of the node: for this many
+   * milliseconds, or until the promise resolves. Resolves with the time at which the delay ends.
    */
   holdUp(stream: string, until: number | Promise<unknown>): Promise<number>;
-  /** Cuts the late node off from the log, until it is mended. */
+  /** Cuts the late node off from the log until `mend` is called. */
   block(): void;
   mend(): void;
 }
 
-/** Two nodes on a stand-in for EventStoreDB; nothing is purged by itself. */
+/** Two nodes on a stand-in for EventStoreDB. Neither purges by itself. */
 async function withLateNode(body: (nodes: LateNode) => Promise<void>, deadlineMs = 10_000): Promise<void> {
   const double = await EventStoreDouble.start();
   const proxy = await Proxy.to(double.port);
@@ -115,7 +115,7 @@ async function makeContainer(store: Store, defaultTtl: DefaultTtl = null) {
   return resource;
 }
 
-/** The container as another node knows it, which may have to ask. */
+/** The container as this node knows it. The node may have to ask for it first. */
 async function containerOn({ store }: Node) {
   await store.settleNames('db', 'coll');
   return store.container('db', 'coll');
@@ -131,19 +131,21 @@ async function write({ store }: Node, id: string, more: Record<string, unknown> 
   });
 }
 
-/** Two nodes that decide by what they have confirmed for long, and an item that the one which projects has written. */
+/**
+ * Two nodes with a long policy delay, so they decide by a catalog that they confirmed long ago. The one that projects has written an item.
+ */
 async function twoWithAnItem(cluster: Cluster, { policyDelayMs = 60_000 }: Pick<NodeOptions, 'policyDelayMs'> = {}) {
   const leader = await cluster.start({ policyDelayMs });
   const other = await cluster.start({ policyDelayMs });
   await makeContainer(leader.store);
-  // Confirms it also where it has heard of the container by itself.
+  // `true`: confirms the catalog even if the node has heard of the container by itself.
   await other.store.settleNames('db', 'coll', true);
   const container = await containerOn(other);
   const { position } = await write(leader, 'item');
   return { leader, other, container, position };
 }
 
-/** Two nodes that purge when they are told to, and an item that has ended, whose content is still there. */
+/** Two nodes that purge only when told to, and a deleted item whose content has not been erased yet. */
 async function twoWithAnEndedItem(cluster: Cluster, options: NodeOptions = {}) {
   const one = await cluster.start({ ...options, automaticPurge: false });
   const other = await cluster.start({ ...options, automaticPurge: false });
@@ -157,7 +159,7 @@ async function twoWithAnEndedItem(cluster: Cluster, options: NodeOptions = {}) {
 const ERASURE = { reason: 'asked for', requestedBy: 'the person' };
 const HOLD = { scope: { kind: 'container' }, reason: 'case 7' } as const;
 
-/** Two nodes and an item that a hold keeps. */
+/** Two nodes, and an item under a hold. */
 async function twoWithAHeldItem(cluster: Cluster) {
   const one = await cluster.start({ automaticPurge: false });
   const other = await cluster.start({ automaticPurge: false });
@@ -179,7 +181,10 @@ async function expectKept({ store }: Node, container: ContainerState): Promise<v
   expect(held).toMatchObject({ json: '{"id":"a","pk":"p"}' });
 }
 
-/** Another node takes what it has purged out of the log a moment after its record, which is no damage. */
+/**
+ * A node that purges removes the sealed bodies from the log shortly after it records the purge. Until then fsck may report them; that is no
+ * damage.
+ */
 const eventuallySound = ({ store }: Node): Promise<void> =>
   eventually('nothing is wrong', async () => (await store.fsck()).problems.length === 0);
 
@@ -195,7 +200,7 @@ async function serving({ store }: Node, body: (endpoint: string) => Promise<void
   }
 }
 
-/** Keeps a node from hearing what others record, until the function that this returns is called. */
+/** Keeps a node from hearing what others record, until the returned function is called. */
 function deafen({ storage: { readModels } }: Node): () => void {
   const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
   const look = readModels.look.bind(readModels);
@@ -205,7 +210,7 @@ function deafen({ storage: { readModels } }: Node): () => void {
       await heard;
       return look();
     }),
-    // A look that is under way already must not find anything new either.
+    // A look that has begun already must not find anything new either.
     vi.spyOn(readModels, 'catalogSince').mockImplementation(async (...asked) => {
       await heard;
       return catalogSince(...asked);
@@ -217,7 +222,7 @@ function deafen({ storage: { readModels } }: Node): () => void {
   };
 }
 
-/** A node's own way to the log, so that what is spied on there is not for the others. */
+/** Wraps the log for one node, so that a spy on it does not affect the other nodes. */
 const bound = (log: EventLog): EventLog =>
   new globalThis.Proxy({} as EventLog, {
     get(target, name) {
@@ -227,7 +232,7 @@ const bound = (log: EventLog): EventLog =>
     has: (_target, name) => name in log,
   });
 
-/** A way to the log for a node that is to die before it takes anything out of it, once it has purged something. */
+/** The log for a node that is to die after it has purged something and before it removes the bodies from the log. */
 function mortal(shared: EventLog) {
   const log = bound(shared);
   const { promise: purged, resolve } = Promise.withResolvers<void>();
@@ -240,7 +245,7 @@ function mortal(shared: EventLog) {
   return { log, purged, die: () => reject(new StorageUnavailable('it has died')) };
 }
 
-/** Holds up the next destruction of keys that a node begins. */
+/** Holds up the node's next destruction of keys. */
 function holdUpDestruction({ storage: { vault } }: Node) {
   const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
   const { promise: over, resolve: goOn } = Promise.withResolvers<void>();
@@ -253,13 +258,13 @@ function holdUpDestruction({ storage: { vault } }: Node) {
   return { begun, goOn };
 }
 
-/** Writes an item that ends at once. */
+/** Writes an item and deletes it at once. */
 async function end(node: Node, id: string): Promise<void> {
   await write(node, id);
   await node.store.deleteItem(CALLER, node.store.container('db', 'coll'), id, PARTITION);
 }
 
-/** A server that has the vault as it was dumped takes the place of the one that the nodes are connected to. */
+/** Replaces the server that the nodes are connected to by one that has the vault as it was at the time of the dump. */
 const takeThePlace = ({ url }: Cluster, dump: string): Promise<void> => server.takePlace(url, 'epitaph_vault', dump);
 
 const openRuns = async ({ storage }: Node): Promise<number> =>
@@ -276,7 +281,7 @@ async function eventually(what: string, holds: () => Promise<boolean>, seconds =
 const projecting = (nodes: readonly Node[]) => nodes.filter(({ store }) => store.projects);
 
 describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one PostgreSQL${skipReason}`, () => {
-  it('know at once what another has created, and read with its token what another has written', () =>
+  it('a container created on one node is known to the others at once, and a session token of one node is good for reads on another', () =>
     inCluster(async (cluster) => {
       const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: [] })];
       expect(projecting(nodes).length).toBe(1);
@@ -288,7 +293,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const container = reader.store.container('db', 'coll');
         const shown = await reader.store.readItem(container, `item ${round % 7}`, PARTITION, position);
         expect(JSON.parse(shown.json)).toMatchObject({ round });
-        // Without a token, as strong reads are: what any node has acknowledged.
+        // Without a session token: a strong read returns what any node has acknowledged.
         expect((await nodes[(round + 2) % 3]!.store.readItem(container, shown.id, PARTITION, 'head')).json).toBe(
           shown.json,
         );
@@ -297,7 +302,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('make no connections for what another writes, nor to find out that it still projects', () =>
+  it('neither reads of what another node wrote nor checks that it still projects open new connections', () =>
     inCluster(async (cluster) => {
       const leader = await cluster.start({ automaticPurge: false });
       const others = [await cluster.start({ automaticPurge: false }), await cluster.start({ automaticPurge: false })];
@@ -317,7 +322,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(connections).toBe(0);
     }));
 
-  it('write to a container at once that a node has made whose clock is ahead', () =>
+  it('a node accepts writes to a container that was created by a node whose clock is ahead', () =>
     inCluster(async (cluster) => {
       const ahead = await cluster.start({ skewMs: 400 });
       const behind = await cluster.start();
@@ -332,14 +337,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       for (const { store } of [ahead, behind]) expect((await store.fsck()).problems).toEqual([]);
     }));
 
-  it('explain at once what a node has written or deleted whose clock is ahead', () =>
+  it('a node explains at once what a node whose clock is ahead has written or deleted', () =>
     inCluster(async (cluster) => {
       const ahead = await cluster.start({ skewMs: 400 });
       const behind = await cluster.start();
       await makeContainer(ahead.store, 60);
       const container = await containerOn(behind);
       const explained = async () => {
-        // What a container's stream says every node hears a moment later.
+        // Every node hears of events in a container’s stream a moment later.
         await behind.store.readItem(container, 'x', PARTITION, 'head').catch(() => {});
         const { sentence, state } = await behind.store.explain(container, 'x', PARTITION);
         return { state, isToCome: sentence.startsWith('If nothing changes') };
@@ -356,7 +361,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await explained()).toEqual({ state: 'deleted', isToCome: false });
     }));
 
-  it('count what a TTL change makes expire when it takes effect, and hold it by the brake that another has set a moment ago', () =>
+  it('a TTL preview counts what expires when the change takes effect, and a change is refused by a brake that another node has just set', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start()];
       await makeContainer(one.store, -1);
@@ -376,7 +381,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('hold a container’s replacement by the brake that another sets meanwhile', () =>
+  it('a container’s replacement is refused by a brake that another node sets while it is under way', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start();
       const other = await cluster.start();
@@ -394,7 +399,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('answer a change with what it has made, and its etag, not with what another has made of it since', () =>
+  it('a change is answered with its own result and etag, although another node has changed the same thing since', () =>
     inCluster(async (cluster) => {
       const log = bound(cluster.log);
       const one = await cluster.start({ log, automaticPurge: false });
@@ -409,7 +414,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
       await one.store.createClientEncryptionKey(CALLER, database.rid, 'key', keyOf('AAAA'));
       await other.settleNames('db', 'coll', true);
-      /** The other's change comes between the record of this one's and its answer. */
+      /** Lets the other node make its change after this node’s change is recorded and before it is answered. */
       const followedBy = (change: () => Promise<unknown>) => {
         const append = log.append;
         vi.spyOn(log, 'append').mockImplementationOnce(async (...asked) => {
@@ -424,7 +429,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       followedBy(() => replaced(other, 77));
       const { resource: container } = await replaced(one.store, 55);
       expect(container.timeline.at(-1)).toMatchObject({ defaultTtl: 55 });
-      // Whoever goes on from that answer overwrites nothing of which it did not tell.
+      // A client that goes on from that answer must not overwrite a change that the answer did not show.
       await expect(replaced(one.store, 66, container.etag)).rejects.toMatchObject({ code: 'precondition-failed' });
 
       const change = (amount: number) => ({ kind: 'set', throughput: manual(amount) }) as const;
@@ -439,7 +444,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(rewrapped.resource.wrappedKey).toEqual(keyOf('CCCC'));
     }));
 
-  it('erase within some minutes what a floor kept that was lowered on a node which does not purge', () =>
+  it('content kept by a retention floor is erased within minutes after the floor is lowered on a node that does not purge', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);
       const writer = await cluster.start({ roles: ['project'], clocks: machine });
@@ -462,7 +467,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(machine.wall - startMs).toBeLessThan(300_000);
     }));
 
-  it('that leave the purge to others say so, and not that what is due never drains', () =>
+  it('a node that leaves the purge to others reports that, and does not report that overdue items will never drain', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);
       const purging = await cluster.start({ clocks: machine, automaticPurge: false });
@@ -482,7 +487,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await other.store.purgeStatus()).toMatchObject({ byThisNode: false, millisecondsToDrain: null });
     }));
 
-  it('count as held back no more what another has erased', () =>
+  it('a node no longer counts an item as held back once another node has erased it', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);
       const releasing = await cluster.start({ clocks: machine, automaticPurge: false });
@@ -500,7 +505,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('it is counted no more', async () => (await heldBack()) === 0);
     }));
 
-  it('erase by themselves what was projected by a transaction whose answer was lost', () =>
+  it('an overdue item is purged even if the answer of the transaction that projected it was lost', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);
       const node = await cluster.start({ clocks: machine });
@@ -512,7 +517,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       };
       await write(node, 'before', { ttl: 1 });
       await eventually('what is due is erased', () => isErased('before'));
-      // The purge has looked, and found no more to come.
+      // The purge has looked by now, and found nothing more to come.
       await sleep(1_500);
       const { store } = node.storage.readModels.current;
       const apply = store.apply.bind(store);
@@ -524,7 +529,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('what is due then is erased, too', () => isErased('then'));
     }));
 
-  it('carry out an erasure after a minute that the node which was asked for it does not', () =>
+  it('an erasure that stalls on the node that was asked for it is carried out by another node after a minute', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);
       const asked = await cluster.start({ clocks: machine });
@@ -560,7 +565,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(outcomes.map(({ type }) => type)).toEqual(['ErasureCompleted']);
     }));
 
-  it('release a hold for good, though the node that placed it has not told so yet', () =>
+  it('a released hold stays released, although the node that placed it has not finished yet', () =>
     inCluster(async (cluster) => {
       const [placing, releasing] = [await cluster.start(), await cluster.start()];
       const container = await makeContainer(placing.store, -1);
@@ -568,7 +573,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const placeHold = vault.placeHold.bind(vault);
       vi.spyOn(vault, 'placeHold')
         .mockImplementationOnce(placeHold)
-        // It is on record by now, and whoever sees it there may release it.
+        // The hold is on record by now, so any node that sees it there may release it.
         .mockImplementationOnce(async (hold) => {
           await releasing.store.releaseHold(CALLER, await containerOn(releasing), 'case 7', 'over');
           return placeHold(hold);
@@ -579,7 +584,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await vault.holds()).toEqual([]);
     }));
 
-  it('keep what a hold covers, though another node fails that was to place it, too', () =>
+  it('content under a hold is kept, although another node that was placing the same hold fails', () =>
     inCluster(async (cluster) => {
       const [failing, placing] = [await cluster.start(), await cluster.start()];
       const container = await makeContainer(failing.store, -1);
@@ -595,7 +600,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }));
 
   it.each(['earlier', 'in the same millisecond'])(
-    'keep what a hold covers, though another node takes out the same one, which it failed to place %s',
+    'content under a hold is kept, although another node withdraws the same hold, which it failed to place %s',
     (when) =>
       inCluster(async (cluster) => {
         const stopped = { ...systemClocks, wallMs: () => wallMs };
@@ -619,7 +624,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }),
   );
 
-  it('place a hold once that both are asked for at the same time', () =>
+  it('a hold that two nodes are asked for at the same time is placed once', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start()];
       const container = await makeContainer(one.store);
@@ -637,7 +642,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await vault.holds()).toHaveLength(1);
     }));
 
-  it('keep what an acknowledged hold covers, though another node was about to place one of that id on something else', () =>
+  it('content under an acknowledged hold is kept, although another node was about to place a hold of the same id on another item', () =>
     inCluster(async (cluster) => {
       const { one, other, container, there } = await twoWithAnEndedItem(cluster);
       await write(one, 'b');
@@ -657,7 +662,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectKept(one, container);
     }));
 
-  it('keep what an acknowledged floor covers, though another node was about to set a lower one', () =>
+  it('content under an acknowledged floor is kept, although another node was about to set a lower one', () =>
     inCluster(async (cluster) => {
       const { one, other, container, there } = await twoWithAnEndedItem(cluster);
       await sleep(1_100);
@@ -672,7 +677,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectKept(one, container);
     }));
 
-  it('keep what an acknowledged floor covers, though another node is still taking out the one before', () =>
+  it('content under an acknowledged floor is kept, although another node is still removing the floor before it', () =>
     inCluster(async (cluster) => {
       const { one: raising, other: lowering, container, there } = await twoWithAnEndedItem(cluster);
       await raising.store.setRetentionFloor(CALLER, container, 3_600, 'an hour');
@@ -688,7 +693,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await vault.floors()).get(container.rid)).toEqual({ retention: 7_200 });
     }));
 
-  it('keep for as long as the floor on record says, whichever of two changes was later', () =>
+  it('the vault has the floor that is on record, whichever of two concurrent changes reached it last', () =>
     inCluster(async (cluster) => {
       const [raising, lowering] = [await cluster.start(), await cluster.start()];
       const container = await makeContainer(raising.store, -1);
@@ -705,7 +710,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(lowering.store.containerByRid(container.rid)?.retention.floorSeconds).toBe(1_000);
     }));
 
-  it('keep for as long as the feed on record says, whichever of two changes was later', () =>
+  it('the vault has the floor of the change feed that is on record, whichever of two concurrent changes reached it last', () =>
     inCluster(async (cluster) => {
       const [raising, lowering] = [await cluster.start(), await cluster.start()];
       const container = await makeContainer(raising.store, -1);
@@ -722,7 +727,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await vault.floors()).get(container.rid)).toEqual({ 'change-feed': 21 * 60 });
     }));
 
-  it('leave a hold released that another node released while this one began', () =>
+  it('a node that starts does not restore a hold that another node releases meanwhile', () =>
     inCluster(async (cluster) => {
       const releasing = await cluster.start();
       const container = await makeContainer(releasing.store, -1);
@@ -745,7 +750,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
   it.each([
     { of: 'a container', asked: 2 },
     { of: 'a change feed', asked: 1 },
-  ])('leave a floor of $of lowered that another node lowered while this one began', ({ asked }) =>
+  ])('a node that starts does not restore a floor of $of that another node lowers meanwhile', ({ asked }) =>
     inCluster(async (cluster) => {
       const lowering = await cluster.start({ automaticPurge: false });
       const container = await makeContainer(lowering.store, -1);
@@ -779,7 +784,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }),
   );
 
-  it('know users, permissions and client encryption keys of each other, and let nobody in whom another has shut out', () =>
+  it('nodes see each other’s users, permissions and client encryption keys, and reject a token whose permission another node has deleted', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
       const { rid: containerRid, databaseRid } = await makeContainer(one.store);
@@ -809,20 +814,20 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         } as const;
         const signer = await writer.store.tokenSigner(databaseRid);
         let token = '';
-        // A token is good for the other node as soon as it is given out, and not when that next looks.
+        // The other node must accept a token from the moment it is issued, not only after its next look.
         for (const mode of ['create', 'upsert', 'upsert', 'upsert', 'upsert'] as const) {
           const { resource: permission } = await writer.store.writePermission(CALLER, user, mode, target);
           token = signer(user, permission, 60);
           expect(await reader.store.verifyResourceToken(token)).toMatchObject({ ok: true });
         }
         await writer.store.deletePermission(CALLER, user, 'all');
-        // As late as a policy that another node has changed may be decided by.
+        // A change by another node, such as a new policy, may take this long to be applied.
         await sleep(600);
         expect(await reader.store.verifyResourceToken(token)).toEqual({ ok: false, reason: 'revoked' });
       }
     }));
 
-  it('take each other’s tokens, though a standby took the server’s place that lacks the secret which one of them knows', () =>
+  it('nodes accept each other’s resource tokens, although a standby that lacks the secret known to one of them replaced the server', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start()];
       const { rid: containerRid, databaseRid } = await makeContainer(one.store);
@@ -844,7 +849,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('read of the catalog what has changed alone, and all of it again when another version is in use', () =>
+  it('a node reads only what has changed in the catalog, and reads all of it again after a swap to another version', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
       const { databaseRid } = await makeContainer(one.store);
@@ -862,7 +867,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         }
         await seen('the last user is there', () => other.store.listUsers(databaseRid).length === names.length);
         let read = await rows();
-        // Two looks may be under way at a time, and then read the same.
+        // Two looks may be under way at a time, and then read the same changes.
         const readSince = async () => -read + (read = await rows());
         expect(read).toBeGreaterThanOrEqual(2 * names.length);
         expect(read).toBeLessThanOrEqual(4 * names.length);
@@ -891,7 +896,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const holdsRead = changes
           .flat()
           .reduce((sum, change) => sum + (change.kind === 'container' ? change.state.retention.holds.length : 0), 0);
-        // Each as it was placed and as it was released, by two looks at most: not all there are with each event.
+        // Each hold is read once as placed and once as released, by at most two looks. The other holds of the container are not read again
+        // with each event.
         expect(holdsRead).toBeLessThanOrEqual(2 * 50);
         expect(whole).not.toHaveBeenCalled();
         one.store.startRebuild('items');
@@ -906,7 +912,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('purge what went with its database, and meter it no more, though it could not be looked at when another node told of it', () =>
+  it('items of a deleted database are purged and no longer metered, even if the node could not read the catalog when it was told of the deletion', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start({ roles: ['project'] }), await cluster.start({ roles: ['purge'] })];
       await makeContainer(one.store);
@@ -920,14 +926,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       readModels.look = () => (away ? Promise.reject(new StorageUnavailable('away')) : look());
       away = true;
       await one.store.deleteDatabase(CALLER, 'db');
-      // Longer than the purge takes to look at what it was told.
+      // Longer than the purge takes to react to a notification.
       await sleep(700);
       away = false;
       await eventually('the item is purged', async () => (await one.store.purgeStatus()).purgedTotal === 1);
       expect(other.store.requestUnits.metered()).toEqual([]);
     }));
 
-  it('look for themselves what has changed in the catalog, should nobody tell', () =>
+  it('nodes look for changes of the catalog themselves if no notification arrives', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
       const { databaseRid } = await makeContainer(one.store);
@@ -943,7 +949,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(other.store.user(databaseRid, 'ann').name).toBe('ann');
     }));
 
-  it('look through nothing that a window keeps because another is in the midst of a run', () =>
+  it('a purge pass does not examine items that a recovery window keeps, just because another node is in the middle of a run', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_800_000_000_000);
       const options = { clocks: machine, automaticPurge: false };
@@ -960,7 +966,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       machine.wall += 5_000;
       machine.monotonic += 5_000;
       await containerOn(other);
-      // Its record of an expiry is long in coming.
+      // The record of an expiry takes long to be appended.
       const append = cluster.log.append.bind(cluster.log);
       const { promise: over, resolve: end } = Promise.withResolvers<void>();
       const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
@@ -984,7 +990,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await runs()).toBe(2);
     }));
 
-  it('erase nothing that a recovery window keeps which another has set a moment ago', () =>
+  it('a purge erases nothing kept by a recovery window that another node has just set', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ policyDelayMs: 60_000, automaticPurge: false });
@@ -992,7 +998,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await containerOn(other);
       await write(one, 'before');
       await one.store.deleteItem(CALLER, container, 'before', PARTITION);
-      // In the midst of its run the other node hears nothing for a moment.
+      // In the middle of its run the other node hears nothing for a moment.
       const readLast = cluster.log.readLast.bind(cluster.log);
       const asking = vi.spyOn(cluster.log, 'readLast').mockImplementation(async (stream) => {
         const isInRun = stream === PURGE_CONTROL_STREAM && (await other.store.purgeStatus()).run !== null;
@@ -1013,7 +1019,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(recovered).toMatchObject({ fromLife: 0, life: 1 });
     }));
 
-  it('erase nothing that an acknowledged recovery window keeps, however long the purge of another waits for the vault', () =>
+  it('a purge erases nothing kept by an acknowledged recovery window, however long it waits for the vault', () =>
     inCluster(async (cluster) => {
       const { one, other, container } = await twoWithAnEndedItem(cluster);
       const { vault } = other.storage;
@@ -1024,7 +1030,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
       await other.store.runPurge();
       await one.store.recoverItem(CALLER, container, 'a', PARTITION, { reason: 'a mistake' });
-      // One that has been asked what is due is waited for.
+      // Setting a recovery window or a grace waits for a destruction that has already asked what is due.
       const order: string[] = [];
       const { promise: set, resolve: isSet } = Promise.withResolvers<void>();
       const request = { keyId: 1, stream: 'no life', lastWriteTs: 0, lastEventAtMs: 0, nowMs: 0 };
@@ -1041,7 +1047,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(order).toEqual(['asked', 'set']);
     }));
 
-  it('wait some seconds at most for the vault while one that purges is cut off from the log in its turn there', () =>
+  it('a node waits for the vault only some seconds while a purging node that has its turn there is cut off from the log', () =>
     withLateNode(async ({ one, late, block, mend }) => {
       const container = await makeContainer(one.store);
       const there = await containerOn(late);
@@ -1068,7 +1074,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await one.store.fsck()).problems).toEqual([]);
     }));
 
-  it('say of what waited for the vault until when its copies are kept, from when its key was destroyed', () =>
+  it('the time until which copies are kept is counted from when the key was destroyed, even if the purge had to wait for the vault', () =>
     inCluster(async (cluster) => {
       const node = await cluster.start({ automaticPurge: false, copiesKeptSeconds: 3_600 });
       const container = await makeContainer(node.store);
@@ -1087,7 +1093,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(purged.data['recoverableUntilMs']).toBeGreaterThanOrEqual(destroyedMs + 3_600_000);
     }));
 
-  it('pause the purge and go on with it for each other, and say so, whichever of them is asked', () =>
+  it('any node can pause and resume the purge for all of them, and all report its state', () =>
     inCluster(async (cluster) => {
       const nodes = [
         await cluster.start(),
@@ -1101,7 +1107,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       for (let round = 0; round < 3; round++) {
         await nodes[round]!.store.pausePurge(CALLER);
         await all('paused');
-        // Of a node that has nothing to do with the purge, too, and of one that has not looked since.
+        // Also on a node that does not purge, and on one that has not looked since the pause.
         await nodes[(round + 1) % 3]!.store.resumePurge(CALLER);
         await all('idle');
         await nodes[round]!.store.pausePurge(CALLER);
@@ -1114,7 +1120,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       );
     }));
 
-  it('stop a purge that is under way on one of them when another is asked to pause it', () =>
+  it('pausing the purge on one node stops a run that is under way on another', () =>
     inCluster(async (cluster) => {
       const asked = await cluster.start({ automaticPurge: false });
       const purging = await cluster.start({ automaticPurge: false });
@@ -1138,14 +1144,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await asked.store.pausePurge(CALLER);
       goOn();
       await pass;
-      // The batch that was under way.
+      // Only the batch that was under way.
       expect(destroyed).toBe(256);
       await asked.store.resumePurge(CALLER);
       await purging.store.runPurge();
       expect(destroyed).toBe(600);
     }));
 
-  it('prove to whoever has a checkpoint of another that it goes with theirs', () =>
+  it('any node can prove that a checkpoint of another node is consistent with its own', () =>
     inCluster(async (cluster) => {
       const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-proofs-'));
       try {
@@ -1168,14 +1174,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }));
 
   describe('on a server whose every file is searched', () => {
-    // With the databases of the other tests beside it, each search read some 25,000 files.
+    // A server of its own: with the databases of the other tests in the same folder, each search read some 25,000 files.
     let own: TestServer;
     beforeAll(async () => {
       own = await TestServer.start();
     });
     afterAll(() => own.dispose());
 
-    it('keep ids and partition keys as pseudonyms where a container asks for that, and serve each other’s items', () =>
+    it('with pseudonymous ids, no id or partition key is in clear in any file, and the nodes serve each other’s items', () =>
       inCluster(async (cluster) => {
         const [one, other] = [await cluster.start(), await cluster.start({ roles: ['purge'] })];
         await one.store.createDatabase(CALLER, 'db');
@@ -1197,19 +1203,19 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await other.store.runPurge();
         expect((await one.store.explain(container, id, partitionKey)).state).toBe('purged');
         expect((await one.store.fsck()).problems).toEqual([]);
-        // A server that was given may be on another machine.
+        // A server given by an environment variable may be on another machine.
         if (own.folder === undefined) return;
         await own.run('CHECKPOINT');
         for (const name of [id, pk]) expect(search(own.folder, formsOf(name))).toEqual([]);
-        // In a container like any other the same search finds them.
+        // In a container without pseudonyms the same search finds them.
         await one.store.createContainer(CALLER, 'db', 'plain', DEFINITION, 60);
         await one.store.writeItem(CALLER, one.store.container('db', 'plain'), 'create', item);
         await own.run('CHECKPOINT');
         for (const name of [id, pk]) expect(search(own.folder, formsOf(name))).not.toEqual([]);
       }, own));
 
-    it('have no content in clear in any file of the server, live, held, brought back or purged, under load and after', async (context) => {
-      // As above; and there is nothing else to see here.
+    it('no content is in clear in any file of the server, be it live, held, recovered or purged, under load and after', async (context) => {
+      // A server given by an environment variable: without its files there is nothing to check here.
       if (own.folder === undefined) return context.skip('the files of that server are out of reach');
       const { folder } = own;
       await inCluster(async (cluster) => {
@@ -1249,19 +1255,19 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         expect((await store.explain(container, `${name}-0`, PARTITION)).state).toBe('purged');
         await own.run('CHECKPOINT');
         isNowhere();
-        // The search has eyes: ids are in clear.
+        // Proof that the search finds something: ids are in clear.
         expect(search(folder, formsOf(name))).not.toEqual([]);
       }, own);
     });
   });
 
-  it('go on projecting on another node when the one that did is closed, or its connection dies', () =>
+  it('another node goes on projecting when the one that projects is closed or its connection dies', () =>
     inCluster(async (cluster) => {
       const nodes = [await cluster.start(), await cluster.start(), await cluster.start({ roles: [] })];
       const api = nodes[2]!;
       await makeContainer(api.store);
       await write(api, 'first');
-      // The server ends the session that holds the lock, as it would when its node were gone.
+      // The server ends the session that holds the lock, as it would if the node were gone.
       const holder = async () => {
         const [row] = await server.run(
           "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = 3 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
@@ -1286,7 +1292,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await left[0]!.store.fsck()).problems).toEqual([]);
     }));
 
-  it('know a policy that the node which projected before puts into the read models at the last moment', () =>
+  it('the node that takes over projecting knows a policy that its predecessor wrote to the read models at the last moment', () =>
     inCluster(async (cluster) => {
       const [before, next] = [await cluster.start(), await cluster.start()];
       await makeContainer(before.store);
@@ -1328,7 +1334,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await next.store.fsck()).problems).toEqual([]);
     }));
 
-  it('purge where the role is, stop when any node pauses the purge, and forget what was erased', () =>
+  it('the node with the role purges, stops when any node pauses the purge, and forgets what was erased', () =>
     inCluster(async (cluster) => {
       const api = await cluster.start({ roles: ['project'] });
       const purger = await cluster.start({ roles: ['purge'] });
@@ -1348,7 +1354,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(cluster.faults).toEqual([]);
     }));
 
-  it('take out of the log what one that died had purged in a run that another had taken up and completed', () =>
+  it('bodies purged by a node that died are removed from the log, if another node took over its run and completed it', () =>
     inCluster(async (cluster) => {
       const [log, otherLog] = [bound(cluster.log), bound(cluster.log)];
       const taken = Promise.withResolvers<void>();
@@ -1394,7 +1400,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventuallySound(other);
     }));
 
-  it('take out of the log what one had purged that died in a run which another had completed before', () =>
+  it('bodies purged by a node that died are removed from the log, if another node had completed its run before', () =>
     inCluster(async (cluster) => {
       const { log, die, purged } = mortal(cluster.log);
       const dying = await cluster.start({ automaticPurge: false, log });
@@ -1415,7 +1421,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventuallySound(await cluster.start());
     }));
 
-  it('take out of the log what one had purged that died in the run of another, which completed it', () =>
+  it('bodies purged by a node that died are removed from the log, if the run was that of another node, which completed it', () =>
     inCluster(async (cluster) => {
       const { log, die, purged } = mortal(cluster.log);
       const opening = await cluster.start({ automaticPurge: false });
@@ -1434,7 +1440,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventuallySound(await cluster.start());
     }));
 
-  it('decide by one policy although their clocks differ: none goes by the old one once the new one is in force', () =>
+  it('nodes whose clocks differ change over to a new policy together: none applies the old one once the new one is in force', () =>
     inCluster(async (cluster) => {
       const policyDelayMs = 1_600;
       const slow = await cluster.start({ skewMs: -400, policyDelayMs });
@@ -1443,7 +1449,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await containerOn(fast);
       await write(slow, 'item');
       await sleep(2_100);
-      // Expires at once, when it takes effect. Both nodes read all the while.
+      // The item expires as soon as the policy takes effect. Both nodes read all the while.
       const { resource } = await slow.store.replaceContainer(CALLER, 'db', 'coll', DEFINITION, 1);
       const effectiveFromMs = resource.timeline.at(-1)!.fromMs;
       expect(effectiveFromMs).toBe(resource.timeline.at(-1)!.recordedAtMs + policyDelayMs);
@@ -1459,8 +1465,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         await Promise.all([read('slow', slow), read('fast', fast)]);
         return seen.slice(-2).every(({ visible }) => !visible);
       });
-      // By each node's own clock the item is gone once the policy is in force: the other knew of it in time. The one
-      // whose clock is behind may find it gone before, when the other has recorded so, 800 ms ahead.
+      // By each node's own clock the item is gone once the policy is in force, so each heard of it in time. The node whose clock is behind
+      // may find it gone earlier, because the other, 800 ms ahead, has recorded the expiry.
       for (const { node, atMs, visible } of seen) {
         const latestClockMs = node === 'slow' ? atMs + 800 : atMs;
         if (visible) expect(atMs, node).toBeLessThan(effectiveFromMs + 50);
@@ -1471,7 +1477,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventuallySound(slow);
     }));
 
-  it('decide by one policy although their clocks differ, and it came on record late', () =>
+  it('nodes whose clocks differ change over to a new policy together, although it was recorded late', () =>
     inCluster(async (cluster) => {
       const machine = fakeMachine(1_700_000_000_000);
       const pass = (milliseconds: number) => {
@@ -1488,7 +1494,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const append = cluster.log.append.bind(cluster.log);
       vi.spyOn(cluster.log, 'append').mockImplementationOnce(async (...appended) => {
         pass(1_900);
-        // The other one asks the log a moment before it is there, and hears nothing of it then.
+        // The node that is ahead asks the log just before the policy is recorded, and hears nothing of it then.
         await ahead.store.settleNames('db', 'coll', true);
         return append(...appended);
       });
@@ -1512,7 +1518,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
-  it('lose no write of a node that does not know yet of a delete by partition key', async () => {
+  it('a node that does not know yet of a delete by partition key loses no write', async () => {
     const log = Object.assign(new MemoryEventLog(), { spansStreams: false });
     const cluster = new Cluster(await server.newDatabase(), log);
     try {
@@ -1546,7 +1552,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('four of them are in the log', () =>
         Promise.resolve(log.readAll(0, 100).filter(({ type }) => type === 'ItemUpserted').length >= 6 + 4),
       );
-      // On the node that knows, too, what comes to such a life is for the next.
+      // On the node that knows of the delete, too, a write to such an item begins the next life.
       await write(one, 'upserted', { n: 3 });
       hear();
       const [, created, batched, ...others] = await answers;
@@ -1574,7 +1580,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }
   });
 
-  it('bring back what a partition key was deleted with, not what another wrote to it in vain', () =>
+  it('recovery brings back the content that a delete by partition key ended, not what another node wrote to that life in vain', () =>
     inCluster(async (cluster) => {
       const log = cluster.log as MemoryEventLog;
       const options = { automaticPurge: false, policyDelayMs: 60_000 };
@@ -1606,7 +1612,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(JSON.parse(json)).toMatchObject({ n: 1 });
     }));
 
-  it('record of an erasure that the item had left with its partition key, though another wrote to it in vain', () =>
+  it('an erasure records that the item was deleted with its partition key, although another node wrote to it in vain', () =>
     inCluster(async (cluster) => {
       const log = cluster.log as MemoryEventLog;
       const options = { automaticPurge: false, policyDelayMs: 60_000 };
@@ -1630,7 +1636,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventuallySound(one);
     }));
 
-  it('show to feeds of all versions what a partition key was deleted with, not what another wrote to it in vain', () =>
+  it('all-versions feeds show the content that a delete by partition key ended, not what another node wrote to it in vain', () =>
     inCluster(async (cluster) => {
       const log = cluster.log as MemoryEventLog;
       const options = { automaticPurge: false, policyDelayMs: 60_000 };
@@ -1681,7 +1687,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       );
     }));
 
-  it('accept no write into a container that another has deleted a moment ago', () =>
+  it('a node accepts no write into a container that another node has just deleted', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });
       const other = await cluster.start({ policyDelayMs: 60_000 });
@@ -1697,7 +1703,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }));
 
   it.each(['container', 'database'])(
-    'show of what a hold keeps what its %s went with, not what another wrote to it in vain',
+    'held content of a deleted %s is what it was at the deletion, not what another node wrote to it in vain',
     (gone) =>
       inCluster(async (cluster) => {
         const log = cluster.log as MemoryEventLog;
@@ -1724,7 +1730,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }),
   );
 
-  it('go by the scripts that another has stored, replaced or deleted a moment ago', () =>
+  it('a node runs the current scripts after another node has just stored, replaced or deleted one', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start(), await cluster.start({ roles: [] })];
       const container = await makeContainer(one.store);
@@ -1767,7 +1773,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('let a script read the items as they were at one moment, whatever another writes and deletes meanwhile', () =>
+  it('a script reads the items as they were at one moment, whatever another node writes and deletes meanwhile', () =>
     inCluster(async (cluster) => {
       const [one, other] = [await cluster.start({ roles: [] }), await cluster.start()];
       const container = await makeContainer(other.store);
@@ -1802,7 +1808,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('go by a container that another has deleted and made again a moment ago', () =>
+  it('a node notices that another node has just deleted a container and created it again', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });
       const other = await cluster.start({ policyDelayMs: 60_000 });
@@ -1886,7 +1892,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('go by how another has made a container again a moment ago, with another key and without TTL', () =>
+  it('a node applies the new partition key and TTL of a container that another node has just created again', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ policyDelayMs: 60_000 });
       const other = await cluster.start({ policyDelayMs: 60_000 });
@@ -1927,7 +1933,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('answer about what is on record by all that another has acknowledged, though they have not heard of it yet', () =>
+  it('a management call sees everything that another node has acknowledged, even if this node has not heard of it yet', () =>
     inCluster(async (cluster) => {
       const { leader, other, container } = await twoWithAnItem(cluster);
       await serving(other, async (endpoint) => {
@@ -1961,7 +1967,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           await store.createContainer(CALLER, 'db', 'coll', DEFINITION, null);
         };
         expect.soft(await answered(remake, explained)).toMatchObject({ state: 'never-existed' });
-        // A user of a container's name.
+        // A user with the same name as a container.
         const user = '/dbs/db/users/coll';
         await store.createUser(CALLER, container.databaseRid, 'coll', 'create');
         expect((await raw(endpoint, 'GET', user)).status).toBe(200);
@@ -1972,7 +1978,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       });
     }));
 
-  it('explain by the policy in force, though they have not heard of it yet', () =>
+  it('an item is explained by the policy in force, although the node has not heard of it yet', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -1988,7 +1994,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await explained).toMatchObject({ state: 'expired', policy: { defaultTtl: 1 } });
     }));
 
-  it('bring no item back that others have answered is gone, however late a write of before is', () =>
+  it('a write that was decided before an item expired does not bring it back, however late it arrives', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -2015,14 +2021,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
-  it('write to an item that another is erasing on demand when that is on record', () =>
+  it('a write to an item that another node is erasing waits until the erasure is on record', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start();
       const other = await cluster.start();
       await makeContainer(one.store);
       const container = await containerOn(other);
       const item = { pk: 'p', n: 1 };
-      // What one node destroys is on record only when the test has it so.
+      // The erasure is recorded only when the test lets it go on.
       const { promise: recorded, resolve: record } = Promise.withResolvers<void>();
       const destroyKeys = one.storage.vault.destroyKeys.bind(one.storage.vault);
       const { promise: destroyed, resolve: onDestroyed } = Promise.withResolvers<void>();
@@ -2036,7 +2042,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const request = { reason: 'asked for', requestedBy: 'the person' };
       const erased = one.store.eraseItem(CALLER, container, 'item', PARTITION, request);
       await destroyed;
-      // Those that wait for seconds are told to try again.
+      // Writes that have waited for seconds are refused with "busy", so that the client retries.
       const operations = [{ op: 'set', path: '/n', value: 2 }] as const;
       const patch = () => other.store.patchItem(CALLER, container, 'item', PARTITION, { operations });
       const steps = [{ kind: 'patch', id: 'item', partitionKey: PARTITION, patch: { operations } }] as const;
@@ -2062,7 +2068,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await erased).toMatchObject({ erasedLives: 1 });
     }));
 
-  it('bring no item back that a policy took which a late write did not know of', () =>
+  it('a late write does not bring back an item that expired by a policy of which its node had not heard', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -2080,7 +2086,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const look = other.storage.readModels.look.bind(other.storage.readModels);
       vi.spyOn(other.storage.readModels, 'look').mockImplementation(async () => {
         await heard;
-        // Later than the key.
+        // It hears of the policy later than it gets the key.
         await sleep(200);
         return look();
       });
@@ -2095,7 +2101,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await late).toMatchObject({ created: true });
     }));
 
-  it('put no policy in force before it is on record, however long that takes', () =>
+  it('no policy takes effect before it is on record, however long that takes', () =>
     inCluster(async (cluster) => {
       const policyDelayMs = 1_000;
       const { store } = await cluster.start({ policyDelayMs });
@@ -2106,7 +2112,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       };
       const lateMs = 2 * policyDelayMs;
       const late = () => sleep(lateMs);
-      // The count for the brake takes long, then the read of what was decided before.
+      // Slow at first is the count for the brake, then the read of earlier decisions.
       const counting = vi.spyOn(PostgresReadModelStore.prototype, 'countByTimes').mockImplementationOnce(async () => {
         await late();
         return [{ items: 0, oldestTs: null }];
@@ -2123,9 +2129,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await changeTtl(6)).toBeGreaterThanOrEqual(beforeReadMs + lateMs + policyDelayMs);
     }));
 
-  it('find gone what is erased while the read models can’t be written, and leave its writes until they can', () =>
+  it('an erased item is gone for readers while the read models can’t be written, and its writes stay in the log until they can', () =>
     inCluster(async (cluster) => {
-      // A quarter of it after the catalog was confirmed, a node answers nothing that it can't confirm again.
+      // A node answers nothing once a quarter of the policy delay has passed without a confirmation of the catalog.
       const { leader, other, container, position } = await twoWithAnItem(cluster, { policyDelayMs: 600_000 });
       let isAway = true;
       const { store } = leader.storage.readModels.current;
@@ -2140,7 +2146,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expect(leader.store.eraseItem(CALLER, container, 'item', PARTITION, request)).rejects.toThrow(
         /disk is full/,
       );
-      // By then the erasure has been gone on with.
+      // By then another attempt has continued the erasure.
       const until = refused + 5;
       const answers = new Set<unknown>();
       await eventually('it was tried again', async () => {
@@ -2154,7 +2160,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await other.store.history(container, 'item', PARTITION)).at(-1)?.type).toBe('ItemPurged');
     }));
 
-  it('go on at once with an erasure whose record was long in coming to readers', () =>
+  it('an erasure continues at once after a long delay of its record on the way to the read models', () =>
     inCluster(async (cluster) => {
       const { store, storage } = await cluster.start({ automaticPurge: false });
       const container = await makeContainer(store);
@@ -2178,7 +2184,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('it has an outcome', async () => (await types()).at(-1) === 'ErasureCompleted');
     }));
 
-  it('record what an erasure has destroyed that a fault cut short, though another node was asked for the same one', () =>
+  it('lives destroyed by an erasure that a fault cut short are recorded, although another node was asked for the same erasure', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -2186,7 +2192,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await containerOn(other);
       await write(one, 'item', { n: 1 });
       const request = { reason: 'asked for', requestedBy: 'the person' };
-      // The other node learns late that its request is on record, and is cut short when it has destroyed the keys.
+      // The other node learns late that its request is on record, and fails right after it has destroyed the keys.
       const hear = deafen(other);
       const { vault } = other.storage;
       const destroyKeys = vault.destroyKeys.bind(vault);
@@ -2215,7 +2221,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await write(one, 'item', { n: 3 });
     }));
 
-  it('leave alone what was written anew since another, which has just started, has carried out its erasure', () =>
+  it('an erasure leaves alone what was written after a newly started node has carried it out', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -2236,7 +2242,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(json).toBe('{"id":"item","pk":"p","n":2}');
     }));
 
-  it('carry out no erasure that another has refused on record, also when the hold is released since', () =>
+  it('an erasure that another node has refused on record is not carried out, even if the hold is released since', () =>
     inCluster(async (cluster) => {
       const { one, other, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
       const hear = deafen(other);
@@ -2252,7 +2258,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectThere();
     }));
 
-  it('carry out no erasure that another has refused while it waited for the vault, until the hold was released', () =>
+  it('an erasure that another node refused while this one waited for the vault is not carried out after the hold is released', () =>
     inCluster(async (cluster) => {
       const { one, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
       const { promise: released, resolve: goOn } = Promise.withResolvers<void>();
@@ -2282,7 +2288,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectThere();
     }));
 
-  it('refuse no erasure for a hold that is released by then, for another may have carried it out', () =>
+  it('an erasure is not refused for a hold that has been released meanwhile, because another node may have carried it out', () =>
     inCluster(async (cluster) => {
       const { one, container, release, outcomes } = await twoWithAHeldItem(cluster);
       const append = cluster.log.append.bind(cluster.log);
@@ -2300,7 +2306,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await one.store.explain(container, 'a', PARTITION)).toMatchObject({ state: 'purged' });
     }));
 
-  it('refuse an erasure while the vault has a hold whose release is on record, because the node that released it died', () =>
+  it('an erasure is refused while the vault still has a hold whose release is on record, because the releasing node died', () =>
     inCluster(async (cluster) => {
       const { one, other, container, release, outcomes, expectThere } = await twoWithAHeldItem(cluster);
       vi.spyOn(one.storage.vault, 'releaseHold').mockRejectedValue(new StorageUnavailable('it is dead'));
@@ -2312,7 +2318,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectThere();
     }));
 
-  it('bring nothing back of an item that another was asked to erase meanwhile', () =>
+  it('a recovery is refused if another node was asked to erase the item meanwhile', () =>
     inCluster(async (cluster) => {
       const { one, other, container } = await twoWithAnEndedItem(cluster);
       const { promise: erased, resolve: erase } = Promise.withResolvers<void>();
@@ -2345,7 +2351,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await one.store.fsck()).problems).toEqual([]);
     }));
 
-  it('erase what was brought back of an item that another was asked to erase meanwhile, by a node that can’t tell', () =>
+  it('a recovered item is erased if another node was asked to erase it meanwhile and the recovering node does not know its own outcome', () =>
     inCluster(async (cluster) => {
       const { one, other, container } = await twoWithAnEndedItem(cluster);
       const createKey = other.storage.vault.createKey.bind(other.storage.vault);
@@ -2367,7 +2373,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await one.store.fsck()).problems).toEqual([]);
     }));
 
-  it('leave alone what was brought back of a life that began after the erasure', () =>
+  it('a recovered life that began after the erasure is left alone', () =>
     inCluster(async (cluster) => {
       const { one, container } = await twoWithAnEndedItem(cluster);
       await one.store.eraseItem(CALLER, container, 'a', PARTITION, ERASURE);
@@ -2376,13 +2382,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await one.store.recoverItem(CALLER, container, 'a', PARTITION, { reason: 'a mistake' });
       await one.store.runPurge();
       expect(await one.store.explain(container, 'a', PARTITION)).toMatchObject({ state: 'live', life: 2 });
-      // Who has erased it looks for what came back meanwhile when the policy delay is over.
+      // The node that carried out the erasure looks for recovered content once the policy delay is over.
       await sleep(2_000);
       const { json } = await one.store.readItem(container, 'a', PARTITION, 'head');
       expect(json).toBe('{"id":"a","pk":"p","n":2}');
     }));
 
-  it('bring no item back that another has erased meanwhile by a recovery that is held up on its way to the log', () =>
+  it('a recovery that is delayed on its way to the log does not bring back an item that another node has erased meanwhile', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {
       const container = await makeContainer(one.store);
       const there = await containerOn(late);
@@ -2402,13 +2408,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       const types = (await log.readAll(0, 1_000)).map(({ type }) => type);
       expect(types).not.toContain('ItemRecovered');
       expect(await one.store.explain(container, 'item', PARTITION)).toMatchObject({ state: 'purged', life: 0 });
-      // Nothing of that kind in the way, it comes back.
+      // Without an erasure in the way, a recovery brings the item back.
       await write(one, 'other', { n: 1 });
       await one.store.deleteItem(CALLER, container, 'other', PARTITION);
       await late.store.recoverItem(CALLER, there, 'other', PARTITION, { reason: 'a mistake' });
     }, 2_000));
 
-  it('bring no item back by a write that is held up on its way to the log until its deadline is over', () =>
+  it('a write that is delayed on its way to the log past the item’s deadline begins a new life', () =>
     withLateNode(async ({ one, late, holdUp }) => {
       const container = await makeContainer(one.store, -1);
       await containerOn(late);
@@ -2443,7 +2449,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }));
 
   it.each(['a hold', 'a floor'] as const)(
-    'keep what %s covers of which a standby had not heard that takes the server’s place',
+    'content under %s is kept, although a standby that had not heard of it replaced the server',
     (what) =>
       inCluster(async (cluster) => {
         const { one, other, container, there } = await twoWithAnEndedItem(cluster);
@@ -2459,7 +2465,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }),
   );
 
-  it('erase nothing more on a standby that has taken the server’s place and has keys again that were destroyed', () =>
+  it('nothing more is erased on a standby that replaced the server and has keys again that were destroyed', () =>
     inCluster(async (cluster) => {
       const { one, other, there } = await twoWithAnEndedItem(cluster);
       await end(one, 'b');
@@ -2474,7 +2480,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await expectKept(other, there);
     }));
 
-  it('notice that keys are back which were destroyed, though the standby takes the server’s place before that is on record', () =>
+  it('destroyed keys that are back are noticed, although the standby replaced the server before their destruction was on record', () =>
     inCluster(async (cluster) => {
       const { one, other } = await twoWithAnEndedItem(cluster, { copiesKeptSeconds: 60 });
       const standby = TestServer.dump(cluster.url, 'epitaph_vault');
@@ -2494,7 +2500,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('name no item anew on a standby that has taken the server’s place and lacks the secret of its container', () =>
+  it('no item gets a second name on a standby that replaced the server and lacks the secret of the container', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -2510,7 +2516,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect((await write(other, 'b')).created).toBe(false);
     }));
 
-  it('do not start on read models of which a row can’t be read, and say that they may be dropped', () =>
+  it('a node does not start on read models with an unreadable row, and says that they may be dropped', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
       await makeContainer(before.store);
@@ -2524,7 +2530,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(store.container('db', 'coll').name).toBe('coll');
     }));
 
-  it('show an item whose sealed copy in the read models is damaged as the log has it', () =>
+  it('an item whose sealed copy in the read models is damaged is read from the log', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
       const container = await makeContainer(before.store);
@@ -2539,7 +2545,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(await store.readItem(container, 'a', PARTITION)).toMatchObject({ id: 'a' });
     }));
 
-  it('put a hold right by its record that can’t be read any more, and keep what both cover where that is another', () =>
+  it('a hold that is unreadable in the vault is restored from its record; one that contradicts it is extended to the container', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
       const container = await makeContainer(before.store);
@@ -2560,7 +2566,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
-  it('send nobody to drop read models that are made of nothing but a log which contradicts itself', () =>
+  it('the advice to drop the read models is not given if the log itself contradicts itself', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
       const container = await makeContainer(before.store);
@@ -2576,7 +2582,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       );
     }));
 
-  it('purge what is due in all other containers, and examine them, where the secret of one is lost', () =>
+  it('if the secret of one container is lost, all other containers are still purged and checked by fsck', () =>
     inCluster(async (cluster) => {
       const before = await cluster.start({ automaticPurge: false });
       const container = await makeContainer(before.store, -1);
@@ -2600,7 +2606,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
-  it('name by one secret, though a standby took the server’s place when one of them had made another', () =>
+  it('nodes name items by the same secret, although a standby replaced the server after one of them had made another', () =>
     inCluster(async (cluster) => {
       const one = await cluster.start({ automaticPurge: false });
       const other = await cluster.start({ automaticPurge: false });
@@ -2618,7 +2624,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       ]);
     }));
 
-  it('put no policy on record that is held up on its way to the log until it were in force', () =>
+  it('no policy that is delayed on its way to the log is recorded after the time at which it takes effect', () =>
     withLateNode(async ({ one, late, log, holdUp }) => {
       const { rid } = await makeContainer(one.store, -1);
       await containerOn(late);
@@ -2635,7 +2641,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     { of: 'a container', stream: 'container-', remove: 'deleteContainer' },
     { of: 'a database', stream: 'database-', remove: 'deleteDatabase' },
   ] as const)(
-    'delete nothing with $of from before it was written, where that is held up on its way to the log',
+    'a delete of $of that is delayed on its way to the log is not recorded with a time before a write that came first',
     (deleted) =>
       withLateNode(async ({ one, late, holdUp }) => {
         const container = await makeContainer(one.store, -1);
@@ -2663,7 +2669,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }),
   );
 
-  it('keep nothing for a feed any longer that was turned off by a request whose answer from the log was lost', () =>
+  it('a feed’s floor is removed even if the request that turned the feed off got no answer from the log', () =>
     inCluster(async (cluster) => {
       const log = bound(cluster.log);
       const { store, storage } = await cluster.start({ log });
@@ -2681,7 +2687,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await eventually('the floor is gone', async () => (await storage.vault.floors()).get(rid) === undefined, 5);
     }));
 
-  it('leave a feed’s floor alone that another has raised for a policy which is not on record yet', async () => {
+  it('a node leaves a feed’s floor alone that another node has raised for a policy that is not on record yet', async () => {
     const log = new MemoryEventLog();
     const cluster = new Cluster(await server.newDatabase(), log);
     const record = Promise.withResolvers<void>();
@@ -2720,7 +2726,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }
   });
 
-  it('swap to a rebuilt read model together', () =>
+  it('all nodes swap to a rebuilt read model together', () =>
     inCluster(async (cluster) => {
       const nodes = [await cluster.start(), await cluster.start()];
       await makeContainer(nodes[0]!.store);
@@ -2749,28 +2755,30 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     'DROP SCHEMA epitaph_items_v1 CASCADE',
     'DELETE FROM epitaph_read_models.in_use',
     'DROP SCHEMA epitaph_read_models CASCADE',
-  ])('go on together with read models that one has made which has started since those in use were gone: %s', (damage) =>
-    inCluster(async (cluster) => {
-      const { leader, other } = await twoWithAnItem(cluster);
-      await server.run(damage, cluster.url);
-      const third = await cluster.start();
-      for (const [index, node] of [leader, other, third].entries()) {
-        await eventually('it writes', () =>
-          write(node, `item ${index}`).then(
-            () => true,
-            () => false,
-          ),
-        );
-        const { json } = await node.store.readItem(await containerOn(node), 'item', PARTITION);
-        expect(JSON.parse(json)).toMatchObject({ id: 'item' });
-      }
-      const versions = [leader, other, third].map(({ storage }) => storage.readModels.current.version);
-      expect(new Set(versions)).toEqual(new Set([2]));
-      await eventuallySound(leader);
-    }),
+  ])(
+    'all nodes go on with the read models that a newly started node has made after those in use were gone: %s',
+    (damage) =>
+      inCluster(async (cluster) => {
+        const { leader, other } = await twoWithAnItem(cluster);
+        await server.run(damage, cluster.url);
+        const third = await cluster.start();
+        for (const [index, node] of [leader, other, third].entries()) {
+          await eventually('it writes', () =>
+            write(node, `item ${index}`).then(
+              () => true,
+              () => false,
+            ),
+          );
+          const { json } = await node.store.readItem(await containerOn(node), 'item', PARTITION);
+          expect(JSON.parse(json)).toMatchObject({ id: 'item' });
+        }
+        const versions = [leader, other, third].map(({ storage }) => storage.readModels.current.version);
+        expect(new Set(versions)).toEqual(new Set([2]));
+        await eventuallySound(leader);
+      }),
   );
 
-  it('answer what is written beside a delete of a partition key that takes long when that is done, on each of them', () =>
+  it('a write beside a long delete by partition key is answered once the delete is done, on each node', () =>
     inCluster(async (cluster) => {
       vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
       const haveLeft = Promise.withResolvers<void>();
@@ -2794,7 +2802,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         const writing = write(other, 'meanwhile').then(() => 'written', String);
         for (let second = 0; second < 15; second++) {
           vi.advanceTimersByTime(1_000);
-          // Notes come from the server.
+          // Notifications come from the server, so they take real time.
           await sleep(20);
         }
         haveLeft.resolve();
@@ -2807,7 +2815,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('take nothing for gone while the read models in use are made again from the log', () =>
+  it('no item is reported as not found while the read models in use are rebuilt from the log', () =>
     inCluster(async (cluster) => {
       const { leader, other, container } = await twoWithAnItem(cluster);
       const { promise: held, resolve: goOn } = Promise.withResolvers<void>();
@@ -2833,7 +2841,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       }
     }));
 
-  it('find gone what was erased since another has swapped, on one that has not heard of the swap yet', () =>
+  it('an item erased after a swap is gone on a node that has not heard of the swap yet', () =>
     inCluster(async (cluster) => {
       const { leader, other, container, position } = await twoWithAnItem(cluster);
       await other.store.readItem(container, 'item', PARTITION, position);
@@ -2846,7 +2854,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       leader.store.startRebuild('items');
       await eventually('the rebuild is done', async () => leader.store.rebuildStatus('items')?.state === 'done');
       await leader.store.eraseItem(CALLER, container, 'item', PARTITION, { reason: 'asked for', requestedBy: 'x' });
-      // It hears of the erasure, and then of the swap, while it reads.
+      // The node hears of the erasure, and then, while it reads, of the swap.
       const isGone = async () =>
         (await other.storage.vault.findKey(Number(written!.data['key']), written!.stream)).status === 'destroyed';
       await eventually('the key is gone there, too', isGone);
@@ -2862,12 +2870,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
           ({ code }: Refusal) => code,
         );
       let answered = await answer();
-      // As a machine that is slow to confirm what other nodes have done answers.
+      // A slow machine may answer "busy" until it has confirmed what other nodes have done.
       while (answered === 'busy') answered = await answer();
       expect(answered).toBe('item-not-found');
     }));
 
-  it('keep the version in use when the node that rebuilds has lost the right to write meanwhile', () =>
+  it('the version in use is kept when the node that rebuilds loses the right to write', () =>
     inCluster(async (cluster) => {
       const nodes = [await cluster.start(), await cluster.start()];
       const [former, next] = [nodes[0]!, nodes[1]!];
@@ -2875,7 +2883,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       await makeContainer(former.store);
       await containerOn(next);
       for (let index = 0; index < 20; index++) await write(former, `item ${index}`);
-      // Ten events a second: it is at work for some seconds.
+      // Ten events a second, so the rebuild takes some seconds.
       former.store.startRebuild('items', { eventsPerSecond: 10 });
       former.storage.readModels.lead = () => Promise.resolve(undefined);
       await server.run(
@@ -2894,7 +2902,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
       expect(nodes.map(({ storage }) => storage.readModels.current.version)).toEqual([1, 1]);
     }));
 
-  it('go on projecting when PostgreSQL fails at the moment in which a rebuild lets them', () =>
+  it('a node goes on projecting if PostgreSQL fails at the moment at which a rebuild is done', () =>
     inCluster(async (cluster) => {
       const node = await cluster.start();
       await makeContainer(node.store);
@@ -2913,7 +2921,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
     }));
 
   it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
-    'answer that the storage is not available while PostgreSQL is down, and go on by themselves when it is back',
+    'nodes answer that the storage is not available while PostgreSQL is down, and go on by themselves when it is back',
     () =>
       inCluster(async (cluster) => {
         const nodes = [await cluster.start(), await cluster.start()];
@@ -2924,7 +2932,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         server.stop('immediate');
         for (const node of nodes) {
           const container = node.store.container('db', 'coll');
-          // What the edge answers 503 to, with Retry-After.
+          // The HTTP layer answers this error with 503 and Retry-After.
           for (const attempt of [
             () => node.store.readItem(container, 'before', PARTITION),
             () => write(node, 'meanwhile'),
@@ -2951,7 +2959,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`several nodes on one log and one P
         }
         expect((await nodes[0]!.store.fsck()).problems).toEqual([]);
       }),
-    // Twice the catalog may be waited for, and a server that was killed syncs all its files first.
+    // The test may wait for the catalog twice, and a killed server first syncs all its files.
     120_000,
   );
 });

@@ -11,13 +11,13 @@ import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
 
 const IDS = ['first', 'damaged', 'last'];
-/** Of three of them, by how their items end. */
+/** The containers. The first three are named for how their items end. */
 const NAMES = ['overdue', 'deleted', 'left', 'next'];
 
 const cutShort = (log: DatabaseSync, stream: string): unknown =>
   log.prepare('UPDATE events SET data = substr(data, 1, 20) WHERE stream = ? AND revision = 0').run(stream);
 
-/** The streams of all items, in the order in which these were made. */
+/** The streams of all items, in order of creation. */
 const itemStreams = (log: DatabaseSync): string[] =>
   log
     .prepare("SELECT DISTINCT stream FROM events WHERE stream LIKE 'item-%' ORDER BY position")
@@ -25,11 +25,11 @@ const itemStreams = (log: DatabaseSync): string[] =>
     .map(({ stream }) => stream as string);
 
 /**
- * A store with the same three items in each of four containers, all of them due, those of one deleted, and of one with their
- * partition key.
+ * A store with the same three items in each of four containers. All items are due, except that those of one container have been deleted,
+ * and those of another have been deleted with their partition key.
  *
- * @param damage what is done to the log's database with the stream of the item in the middle of each container
- * @param whenStopped only to the one of this name, and while the store was stopped, so that it goes by nothing that it has in memory
+ * @param damage changes the log's database; it is called with the stream of the middle item of a container
+ * @param whenStopped damages only the container of this name, while the store is stopped, so that the store has nothing of it in memory
  */
 async function damaged(damage: (log: DatabaseSync, stream: string) => void, whenStopped?: string) {
   const folder = new DamagedFolder('damaged-log');
@@ -69,7 +69,7 @@ async function damaged(damage: (log: DatabaseSync, stream: string) => void, when
 it.each([
   { what: 'is cut short', set: 'data = substr(data, 1, 20)', says: 'ItemUpserted at' },
   { what: 'was written by a newer version', set: 'version = 99', says: 'written by a newer Epitaph' },
-])('a purge that meets a life of which an event $what says so, and goes on with all others', async ({ set, says }) => {
+])('a purge reports a life with an event that $what, and purges all others', async ({ set, says }) => {
   const { store, states, close } = await damaged((log, stream) =>
     log.prepare(`UPDATE events SET ${set} WHERE stream = ? AND revision = 0`).run(stream),
   );
@@ -94,7 +94,7 @@ it.each([
   { what: 'deleted', says: 'has no writes any more', state: 'UnreadableEvent' },
   { what: 'left', says: 'has nothing', state: 'UnreadableEvent' },
 ])(
-  'a purge that meets a life, $what, whose writes the log has lost says so, goes on with all others, and begins no run after run for it',
+  'a purge reports a life ($what) whose writes the log has lost, purges all others, and does not begin run after run for it',
   async ({ what, says, state }) => {
     const loseFirst = (db: DatabaseSync, stream: string) =>
       db.prepare('DELETE FROM events WHERE stream = ? AND revision = 0').run(stream);
@@ -113,7 +113,7 @@ it.each([
   },
 );
 
-it('an item of which the log has lost every event never passes for one that never was: explain and fsck say so, of one that was erased, too', async () => {
+it('explain and fsck report an item of which the log has lost every event, instead of telling that it never existed; also after its erasure', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -149,7 +149,7 @@ it('an item of which the log has lost every event never passes for one that neve
     ]) {
       await expect(operation()).rejects.toThrow(isLost);
     }
-    // Had the item been begun anew, its container could not be read, nor the store started, any more.
+    // If the item could be created again, its container could no longer be read, nor the store be started.
     await store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'other', pk: 'p' }));
     const { problems } = await store.fsck();
     expect(problems.map(({ code, subject }) => [code, subject])).toEqual([
@@ -161,7 +161,7 @@ it('an item of which the log has lost every event never passes for one that neve
   }
 });
 
-it('of an item of which the log has lost the last event of an erased life nothing is told, and nothing is taken for erased', async () => {
+it('if the log has lost the last event of an erased life, the item’s history and its erasure are refused', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -194,12 +194,12 @@ it('of an item of which the log has lost the last event of an erased life nothin
 describe.each([
   { what: 'as it is', definition: DEFINITION },
   { what: 'by pseudonyms', definition: { ...DEFINITION, epitaph: { pseudonymousIds: true } } },
-])('an item that is there, kept $what, never passes for one that has left', ({ definition }) => {
+])('an existing item (ids kept $what) is not taken for one that has left', ({ definition }) => {
   it.each([
     { lost: 2, says: /has no event left in the log|has lost the last event of .*\.2/ },
     { lost: 1, says: /^the event log has lost the last event of .*\.1/ },
     { lost: 0, says: /^the event log has (?:lost the last event|nothing) of .*\.0/ },
-  ])('where the log has lost every event of its life $lost', async ({ lost, says }) => {
+  ])('when the log has lost every event of its life $lost', async ({ lost, says }) => {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
     await store.createDatabase(CALLER, 'd');
@@ -244,7 +244,7 @@ describe.each([
   });
 });
 
-it('an erasure is not done of an item that has left while the log lacks a life before the last', async () => {
+it('the erasure of an item that has left is refused if the log lacks one of its earlier lives', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -265,7 +265,7 @@ it('an erasure is not done of an item that has left while the log lacks a life b
 });
 
 it.each([0, 1])(
-  'an item whose life %i the log has lost is neither erased as far as it is seen, nor begun anew',
+  'an item whose life %i the log has lost can neither be erased in part nor be created again',
   async (lost) => {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
@@ -293,7 +293,7 @@ it.each([0, 1])(
       expect((await store.explain(container, 'a', PK)).state).toBe('live');
       const isRefused = lost === 0 ? isLost : /exists already/;
       await expect(create(3)).rejects.toThrow(isRefused);
-      // All of it is there as it was, and nothing says otherwise.
+      // The item is unchanged, and no record says otherwise.
       const { json } = await store.readItem(container, 'a', PK);
       expect(JSON.parse(json)).toMatchObject({ n: 2 });
       const onRecord = (await store.containerHistory(container)).map(({ type }) => type);
@@ -313,7 +313,7 @@ function loseLives(log: DatabaseSync, lives: readonly number[]): void {
   }
 }
 
-/** A store with an item that has left, of some lives of which the log has lost everything since. */
+/** A store with an ended item. Some of its lives have been removed from the log completely. */
 async function leftWithout(
   lost: readonly number[],
   { lives, isPurged = false }: { lives: number; isPurged?: boolean },
@@ -346,7 +346,7 @@ it.each([
   { lives: 3, lost: [1] },
   { lives: 3, lost: [0, 1] },
 ])(
-  'an item that has left, and of whose $lives lives the log has lost $lost, is not begun anew, and all others go on',
+  'an ended item with $lives lives, of which the log has lost $lost, cannot be created again, and other items can be written',
   async ({ lives, lost }) => {
     const { store, container, firstLeftMs, reopened } = await leftWithout(lost, { lives });
     const remove = () => store.deleteItem(CALLER, container, 'a', PK);
@@ -375,11 +375,11 @@ it.each([
   },
 );
 
-it('an item that was begun anew in place of a life that the log has lost does not come to have two lives at once', async () => {
+it('an item that was created again in place of a life that the log has lost never has two lives at once', async () => {
   const { store, container, reopened } = await leftWithout([1], { lives: 3, isPurged: true });
   const create = () => store.writeItem(CALLER, container, 'create', itemToWrite({ id: 'a', pk: 'p' }));
   await expect(store.explain(container, 'a', PK)).rejects.toThrow(/^the event log has nothing of item-[^ ]+[.]1/);
-  // Where it is purged nothing but the log knows of the third.
+  // After the purge only the log knows that there was a third life.
   await create();
   const isLost = /^the event log has no end of item-[^ ]+[.]1, and later lives/;
   for (const operation of [create, () => store.deleteItem(CALLER, container, 'a', PK)]) {
@@ -390,7 +390,7 @@ it('an item that was begun anew in place of a life that the log has lost does no
   await again.close();
 });
 
-it('an erasure that is left to be done is not done where the log has lost all of its item since', async () => {
+it('an interrupted erasure is not completed if the log has lost all of the item since', async () => {
   const { store, container, folder } = await leftWithout([1], { lives: 3 });
   const erased = store.eraseItem(CALLER, container, 'a', PK, { reason: 'a test', requestedBy: 'ann' });
   await expect(erased).rejects.toThrow('and later lives of the item');
@@ -420,7 +420,7 @@ it.each([
   },
   { what: 'lost its last write', damage: "DELETE FROM events WHERE stream LIKE 'item-%.1'" },
   { what: 'lost what its last write held', damage: "UPDATE events SET body = NULL WHERE stream LIKE 'item-%.1'" },
-])('a hold is placed on an item of which the log has $what, and keeps it', async ({ damage }) => {
+])('a hold can be placed on an item of which the log has $what, and keeps it', async ({ damage }) => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -448,7 +448,7 @@ it.each([
 });
 
 it.each([0, 2])(
-  'what an item was is not told where the log has lost its write of revision %i, instead of being sought for ever',
+  'explaining an item at a past instant fails, instead of searching for ever, if the log has lost its write of revision %i',
   async (lost) => {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
@@ -467,7 +467,7 @@ it.each([0, 2])(
       const lacks = /^the event log lacks events of item-/;
       await expect(store.explain(container, 'a', PK, atMs)).rejects.toThrow(lacks);
       const content = store.contentAt(container, 'a', PK, { atMs });
-      // The write that counts then is the one of revision 2.
+      // The write in effect at that instant is the one of revision 2.
       if (lost === 2) await expect(content).rejects.toThrow(lacks);
       else await expect(content).resolves.toMatchObject({ revision: 2 });
       expect((await store.explain(container, 'a', PK)).state).toBe('live');
@@ -479,7 +479,7 @@ it.each([0, 2])(
   },
 );
 
-it('a run that is gone on with looks beyond a life within a recovery window of which an event is cut short', async () => {
+it('a continued run goes on past a life that is within a recovery window and has an event that is cut short', async () => {
   const { store, states, close } = await damaged(cutShort);
   try {
     await store.setRecoveryWindow(CALLER, store.container('d', 'deleted'), 1_000_000, 'a test');
@@ -507,7 +507,7 @@ it.each([
     fault: 'otherwise than the event log',
   },
 ])(
-  'a purge that meets deletes by partition key in a container of which an event $what works them off, or says so, and goes on with all others',
+  'a purge carries out a delete by partition key in a container of which an event $what, or reports it, and purges all other containers',
   async ({ damage, fault }) => {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
@@ -543,7 +543,9 @@ it.each([
   },
 );
 
-/** A container in which items are written one after the other, the first of them unreadable in the log since it was stopped. */
+/**
+ * A container whose items were written one after the other. While the store was stopped, the first ones were made unreadable in the log.
+ */
 async function damagedFirst(total: number, damagedOnes: number, ttl: number) {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
@@ -563,7 +565,7 @@ async function damagedFirst(total: number, damagedOnes: number, ttl: number) {
   return { store, container, stateOf };
 }
 
-it('more items at fault than a batch has room for hold up no expiry behind them', async () => {
+it('more unreadable items than a batch has room for do not delay the expiry of later ones', async () => {
   const { store, stateOf } = await damagedFirst(302, 300, 100);
   try {
     await store.advanceClock(200_000);
@@ -574,7 +576,7 @@ it('more items at fault than a batch has room for hold up no expiry behind them'
   }
 });
 
-it('items at fault are gone with their container all the same, and hold up nothing that went with it', async () => {
+it('unreadable items do not delay the purge of other items that were deleted with their container', async () => {
   const { store, container } = await damagedFirst(3, 1, 100);
   try {
     await store.advanceClock(99_000);
@@ -587,7 +589,7 @@ it('items at fault are gone with their container all the same, and hold up nothi
   }
 });
 
-it('a policy is recovered from although some of what it took is at fault, and it is said of how many', async () => {
+it('recovering what a policy expired reports how many items are unreadable, and recovers the others', async () => {
   const { store, container, stateOf } = await damagedFirst(302, 300, -1);
   try {
     await store.advanceClock(100_000);
@@ -602,7 +604,7 @@ it('a policy is recovered from although some of what it took is at fault, and it
   }
 });
 
-it('who had an item erased is not told where the log has lost events of its container, and that is said', async () => {
+it('explaining an erased item fails if the log has lost events of the container that may say who had it erased', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -621,7 +623,7 @@ it('who had an item erased is not told where the log has lost events of its cont
   }
 });
 
-it('who had an item erased is found among what the log has left of its container, and no later one is taken for him', async () => {
+it('an erasure is explained by its own request although the log has lost events of the container, and never by a later request', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -634,7 +636,7 @@ it('who had an item erased is found among what the log has left of its container
     await store.advanceClock(1_000);
   }
   await store.close();
-  // That the first request was carried out.
+  // The lost event says that the first request was carried out.
   const lose = (log: DatabaseSync) =>
     log.prepare("DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 2").run().changes;
   expect(folder.change('log.db', lose)).toBe(1);
@@ -648,7 +650,7 @@ it('who had an item erased is found among what the log has left of its container
   }
 });
 
-it('what is at fault counts once, however long the recovery of a policy takes', async () => {
+it('an unreadable item is counted once, however long the recovery of a policy takes', async () => {
   const folder = new DamagedFolder('damaged-log');
   const before = await folder.open();
   await before.createDatabase(CALLER, 'd');
@@ -666,7 +668,7 @@ it('what is at fault counts once, however long the recovery of a policy takes', 
     log.append = async (...args) => {
       const appended = await append(...args);
       if (!args[0].some(({ stream }) => stream.startsWith('item-')) || !(clock instanceof ManualClock)) return appended;
-      // Longer than what is at fault is left alone.
+      // Longer than unreadable items are left out of further attempts.
       clock.advance(61_000);
       log.append = append;
       return appended;
@@ -678,13 +680,13 @@ it('what is at fault counts once, however long the recovery of a policy takes', 
   }
 });
 
-it('what is damaged of ended lives does not pass for erased where they are to be brought back, and is counted', async () => {
+it('damaged lives are not counted as erased when a policy is recovered, but as unreadable', async () => {
   const damages = {
     'without its writes': 'DELETE FROM events WHERE stream = ? AND revision = 0',
     lost: 'DELETE FROM events WHERE stream = ?',
     'without its body': 'UPDATE events SET body = zeroblob(length(body)) WHERE stream = ? AND revision = 0',
     'without its key': undefined,
-    // That of the next one.
+    // The key of the next item.
     'with the write of another': 'UPDATE events SET previous = 8 WHERE stream = ? AND revision = 1',
     whole: undefined,
     'erased, and lost': 'DELETE FROM events WHERE stream = ?',
@@ -730,8 +732,8 @@ it('what is damaged of ended lives does not pass for erased where they are to be
 describe.each([
   { where: 'in the middle of', isLast: false },
   { where: 'at the end of', isLast: true },
-])('of an event that is lost $where what the log has of a container', ({ isLast }) => {
-  /** The container's items were to expire after a minute, until an event of which the log knows no more. */
+])('if an event is lost $where what the log has of a container,', ({ isLast }) => {
+  /** A container whose items expired after a minute, until an event that the log has lost turned that off. */
   async function withoutChange() {
     const folder = new DamagedFolder('damaged-log');
     const store = await folder.open();
@@ -747,7 +749,7 @@ describe.each([
     return { folder, container };
   }
 
-  it('nothing is lost by a rebuild, which is refused, and examinations say that and no more', async () => {
+  it('a rebuild is refused, so nothing disappears, and fsck reports only the lost event', async () => {
     const { folder, container } = await withoutChange();
     const store = await folder.open();
     try {
@@ -768,7 +770,7 @@ describe.each([
     }
   });
 
-  it('nothing comes to be on record, nor is erased, by read models that were made after it', async () => {
+  it('read models made afterwards lead to no record and no erasure', async () => {
     const { folder, container } = await withoutChange();
     folder.remove('items.v1.db');
     const store = await folder.open();
@@ -790,7 +792,7 @@ describe.each([
   { what: 'is lost at the end', damage: 'DELETE FROM events WHERE revision = 2' },
   { what: 'is lost at the beginning', damage: 'DELETE FROM events WHERE revision = 0' },
   { what: 'can not be read', damage: 'UPDATE events SET data = substr(data, 1, 20) WHERE revision = 1' },
-])('in a container of which an event $what, and which read models have whole,', ({ damage }) => {
+])('in a container of which an event $what in the log, but which is whole in the read models,', ({ damage }) => {
   async function damagedContainer() {
     const folder = new DamagedFolder('damaged-log');
     const before = await folder.open();
@@ -807,7 +809,7 @@ describe.each([
     return { folder, container };
   }
 
-  it('holds are placed and released, items erased on request, and the policy is changed, under its brake', async () => {
+  it('holds are placed and released, items are erased on request, and the policy is changed, subject to its brake', async () => {
     const { folder, container } = await damagedContainer();
     let store = await folder.open();
     const held = { kind: 'partition-key', partitionKey: '["q"]' } as const;
@@ -817,7 +819,7 @@ describe.each([
     const request = { reason: 'asked', requestedBy: 'desk 3' };
     expect(await store.eraseItem(CALLER, container, 'a', PK, request)).toMatchObject({ erasedLives: 1 });
     await expect(store.eraseItem(CALLER, container, 'held', '["q"]', request)).rejects.toMatchObject({ code: 'held' });
-    // Two are left, of which one may expire at once.
+    // Two items are left, and one of them would expire at once.
     await store.advanceClock(10_000);
     await expect(store.replaceContainer(CALLER, 'd', 'c', DEFINITION, 5)).rejects.toMatchObject({
       code: 'ttl-change-braked',
@@ -826,7 +828,7 @@ describe.each([
     store = await folder.open();
     try {
       await store.changeTtl(CALLER, 'd', 'c', { defaultTtl: 5, confirmed: true, reason: 'shorter' });
-      // The first was none for as long as a millisecond.
+      // The first policy, before the replacement, was in force for less than a millisecond.
       expect(store.container('d', 'c').timeline.map(({ defaultTtl }) => defaultTtl)).toEqual([null, 5]);
       await store.setPolicyGrace(CALLER, 'd', 'c', 0);
       await store.runPurge();
@@ -844,8 +846,10 @@ describe.each([
   });
 });
 
-describe('in a container whose read models were made after the log had lost an event of it', () => {
-  /** Its items were to expire after a minute, until they were to stay, of which the log knows no more; one is hidden, one young. */
+describe('in a container whose read models were made after the log had lost one of its events', () => {
+  /**
+   * A container whose items expired after a minute, until an event that the log has lost turned that off. One item is hidden, one is young.
+   */
   async function madeAnew() {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
@@ -870,11 +874,11 @@ describe('in a container whose read models were made after the log had lost an e
 
   const change = { confirmed: true, reason: 'as it was before' };
 
-  it('what holds is what somebody confirms, from then on, and nothing is gone by what the log has left of before', async () => {
+  it('the policy in force is the one that somebody confirms, from then on, and no item is purged by what the log still has of earlier policies', async () => {
     const { container, again, shown, stateOf } = await madeAnew();
     let store = await again();
     expect(await shown()).toEqual(['young']);
-    // Whoever sends the container's definition again, as deployments do, confirms nothing.
+    // Sending the container's definition again, as deployments do, does not count as a confirmation.
     await store.replaceContainer(CALLER, 'd', 'c', DEFINITION, null);
     await expect(store.runPurge()).rejects.toThrow('what holds in c from now on: epitaph ttl … --confirm');
     expect(await shown()).toEqual(['young']);
@@ -888,13 +892,13 @@ describe('in a container whose read models were made after the log had lost an e
       expect([await stateOf('old'), await stateOf('young')]).toEqual(['live', 'live']);
       expect((await store.history(container, 'old', PK)).map(({ type }) => type)).toEqual(['ItemUpserted']);
       await store.close();
-      // It is on record, so whoever makes them anew once more has it so.
+      // The confirmation is on record, so read models made once more have it as well.
       store = await again();
     }
     await store.close();
   });
 
-  it('a rebuild is refused until what holds is confirmed', async () => {
+  it('a rebuild is refused until the policy is confirmed', async () => {
     const { again, shown } = await madeAnew();
     const store = await again();
     const rebuilt = async () => {
@@ -912,7 +916,7 @@ describe('in a container whose read models were made after the log had lost an e
     }
   });
 
-  it('what goes by a policy that is confirmed is counted before, goes at that instant, and waits for the grace', async () => {
+  it('items that expire by a confirmed policy are counted in the preview, expire when it takes effect, and are erased after the grace', async () => {
     const { container, again, shown, stateOf } = await madeAnew();
     const store = await again();
     try {
@@ -932,7 +936,7 @@ describe('in a container whose read models were made after the log had lost an e
     }
   });
 
-  it.each(['container', 'database'])('all goes with its %s, and by nothing else', async (what) => {
+  it.each(['container', 'database'])('all items leave with their %s, and in no other way', async (what) => {
     const { container, again, stateOf } = await madeAnew();
     const store = await again();
     try {
@@ -953,7 +957,7 @@ describe('in a container whose read models were made after the log had lost an e
   });
 });
 
-it('a rebuild is refused over an event of a container that the log has lost, also where what was before it is applied already', async () => {
+it('a rebuild is refused over a lost event of a container, even if the events before it have been applied already', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -978,7 +982,7 @@ it('a rebuild is refused over an event of a container that the log has lost, als
   }
 });
 
-it('a rebuild is refused over an event of a user that the log has lost: a permission that was taken away would be back', async () => {
+it('a rebuild is refused over a lost event of a user, because a withdrawn permission might be back', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   const { rid } = (await store.createDatabase(CALLER, 'd')).resource;
@@ -1001,11 +1005,11 @@ it('a rebuild is refused over an event of a user that the log has lost: a permis
   }
 });
 
-describe('of a delete by partition key that the log has lost', () => {
+describe('if the log has lost a delete by partition key', () => {
   const LOST = "DELETE FROM events WHERE stream LIKE 'container-%' AND revision = 1";
   const UNREADABLE = LOST.replace('DELETE FROM events', 'UPDATE events SET data = substr(data, 1, 5)');
 
-  /** Three items left with their key, and one of them was written anew, which has put its end on record. */
+  /** Three items were deleted with their partition key. One was created again, which has recorded the end of its first life. */
   async function withoutDelete(damage: string) {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
@@ -1034,7 +1038,7 @@ describe('of a delete by partition key that the log has lost', () => {
     { what: 'lost', damage: LOST },
     { what: 'unreadable', damage: UNREADABLE },
   ])(
-    'fsck says what would be shown again without the read models ($what), until the purge has it on record',
+    'fsck tells what would be visible again without the read models ($what), until the purge has recorded it',
     async ({ damage }) => {
       const { open } = await withoutDelete(damage);
       const store = await open();
@@ -1044,7 +1048,7 @@ describe('of a delete by partition key that the log has lost', () => {
       );
       const before = await found();
       expect(before).toContainEqual(would);
-      // They left with a reason: a rebuild would be the wrong advice.
+      // The items were deleted for a reason, so the advice to rebuild would be wrong.
       expect(before.filter((problem) => !problem.startsWith('unreadable-event'))).toEqual([]);
       await store.runPurge();
       expect(await found()).not.toContainEqual(would);
@@ -1056,7 +1060,7 @@ describe('of a delete by partition key that the log has lost', () => {
     { where: 'in the middle', isLast: false },
     { where: 'at the end, and something has come after it', isLast: true },
   ])(
-    'what left with its key stays gone without the read models, once the purge has it on record: lost $where',
+    'without the read models, deleted items stay gone once the purge has recorded their end: lost $where',
     async ({ isLast }) => {
       const { folder, open, shown } = await withoutDelete(isLast ? LOST.replace('=', '>=') : LOST);
       let store = await open();
@@ -1073,7 +1077,7 @@ describe('of a delete by partition key that the log has lost', () => {
     },
   );
 
-  it('fsck says when it was lost, and what is shown again, and who deletes the key again has it gone', async () => {
+  it('fsck tells when the event was lost and what is visible again, and another delete by partition key removes that', async () => {
     const { folder, container, open, shown } = await withoutDelete(LOST);
     folder.remove('items.v1.db');
     let store = await open();
@@ -1100,7 +1104,7 @@ describe('of a delete by partition key that the log has lost', () => {
   });
 });
 
-it('read models that were being made of a log which has lost events, when that was killed, come to the same as others', async () => {
+it('read models of a log with lost events come out the same, whether or not their making was interrupted by a kill', async () => {
   const folder = new DamagedFolder('damaged-log');
   const store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -1108,7 +1112,7 @@ it('read models that were being made of a log which has lost events, when that w
   const write = (id: string) => store.writeItem(CALLER, container, 'upsert', itemToWrite({ id, pk: 'p' }));
   const written: DamagedFolder[] = [];
   for (let round = 0; round < 3; round++) {
-    // What is made up to here is what a kill leaves behind.
+    // A kill would leave the read models as they are at this point.
     const soFar = new DamagedFolder('damaged-log-so-far');
     await store.countItems(container);
     copyAsKilled(folder.path, soFar.path);
@@ -1152,7 +1156,7 @@ it('read models that were being made of a log which has lost events, when that w
   for (const other of others) expect(other).toEqual(anew);
 });
 
-it('an item of which the log has lost the deletion is not shown again: a rebuild is refused, and read models made anew tell nothing of it', async () => {
+it('an item whose deletion the log has lost is not visible again: a rebuild is refused, and read models made anew do not show it', async () => {
   const folder = new DamagedFolder('damaged-log');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -1193,7 +1197,7 @@ it.each([
   { what: 'the last change of a client encryption key', stream: 'client-encryption-key-%', revision: 1 },
   { what: 'the deletion of a script', stream: 'script-%', revision: 1 },
 ])(
-  '$what that the log has lost stays in the read models: a rebuild is refused, and a change says why',
+  '$what that the log has lost stays in the read models: a rebuild is refused, and a change tells why',
   async ({ stream, revision }) => {
     const folder = new DamagedFolder('damaged-log');
     let store = await folder.open();
@@ -1209,7 +1213,7 @@ it.each([
     const content = { body: 'function () {}' };
     const script = { kind: 'stored-procedure', name: 's', content } as const;
     await store.deleteScript(CALLER, (await store.writeScript(CALLER, container, 'create', script)).resource);
-    // Behind it, so that the log does not end before the read models do.
+    // A last event, so that the log does not end before the read models do.
     await store.pausePurge(CALLER);
     await store.close();
     const lose = 'DELETE FROM events WHERE revision >= ? AND stream LIKE ?';

@@ -52,7 +52,7 @@ const containerEvents = async (type: string) => {
 const fsck = async () => (await world.store.fsck()).problems;
 
 describe('a legal hold', () => {
-  test('on items keeps all their lives, hides none, and lets go at once when it is released', async () => {
+  test('on items keeps all their lives, hides none, and lets the purge erase them as soon as it is released', async () => {
     await world.write('a');
     await world.write('b');
     expect(await place('case-7', { items: [{ id: 'a', partitionKey: ['ann'] }] })).toMatchObject({
@@ -79,7 +79,7 @@ describe('a legal hold', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('on items names a hundred of them by the longest ids and keys that there are, and no body is read that is larger than all of it', async () => {
+  test('on items can name a hundred items with the longest ids and keys, and a longer request is refused', async () => {
     const items = Array.from({ length: 100 }, (_, n) => ({
       id: `${n}`.padEnd(1023, 'x'),
       partitionKey: ['k'.repeat(2048)],
@@ -91,7 +91,7 @@ describe('a legal hold', () => {
     });
   });
 
-  test('on a partition key keeps what comes into it later, and nothing of others', async () => {
+  test('on a partition key keeps items that are written later, and none of other partition keys', async () => {
     await place('p', { partitionKey: ['ann'] });
     await world.write('a');
     const document = { id: 'a', customer: 'bob' };
@@ -105,7 +105,7 @@ describe('a legal hold', () => {
     expect(await purge()).toMatchObject({ purged: 1, heldBack: 1 });
   });
 
-  test('on a query names the lives that it finds now', async () => {
+  test('on a query covers the lives that the query finds when the hold is placed', async () => {
     await world.write('a', { total: 5 });
     await world.write('b', { total: 50 });
     const query = { query: 'SELECT * FROM c WHERE c.total > @least', parameters: [{ name: '@least', value: 10 }] };
@@ -116,11 +116,11 @@ describe('a legal hold', () => {
     expect((await explain('b'))['holds']).toEqual(['q']);
     const { covers } = (await world.get(`${ORDERS}/holds/q`)) as { covers: string[] };
     expect(covers).toEqual([expect.stringMatching(/^[\w-]{28}\.0$/) as string]);
-    // A query is not asked again: another placing under its id is refused.
+    // The query is not run again: placing another hold by the same id is refused.
     expect(await place('q', { query })).toMatchObject({ status: 409, body: { code: 'already-exists' } });
   });
 
-  test('on a query goes by all digits of its parameters, as documents and other queries do', async () => {
+  test('on a query compares numbers by all their digits, as other queries do', async () => {
     await world.writeText('a', '{"id":"a","customer":"ann","n":12345678901234567}');
     await world.writeText('b', '{"id":"b","customer":"ann","n":12345678901234568}');
     const placed = (id: string, sql: string, value: string) =>
@@ -133,7 +133,7 @@ describe('a legal hold', () => {
     expect(await placed('list', 'ARRAY_CONTAINS(@n, c.n)', '[12345678901234567]')).toMatchObject({ status: 201 });
     expect((await explain('a'))['holds']).toEqual(['list', 'one']);
     expect((await explain('b'))['holds']).toEqual([]);
-    // Keys are doubles, and anything else that is so large is refused.
+    // Keys are doubles, so any other value with so many digits is refused.
     const body = '{"reason":"r","partitionKey":[12345678901234567]}';
     expect(await call('PUT', '/holds/key', body)).toMatchObject({ status: 201, body: { scope: 'partition-key' } });
     expect(await call('PUT', '/retention-floor', '{"reason":"r","seconds":12345678901234567}')).toMatchObject({
@@ -142,12 +142,12 @@ describe('a legal hold', () => {
     });
   });
 
-  test('takes only queries that choose documents', async () => {
+  test('on a query accepts only queries that return documents', async () => {
     for (const query of ['SELECT VALUE COUNT(1) FROM c', 'SELECT TOP 1 * FROM c', 'SELECT * FROM c ORDER BY c.id']) {
       expect(await place('q', { query: { query } })).toMatchObject({ status: 400, body: { code: 'bad-request' } });
     }
     expect(await place('q', { query: { query: 'SELEKT' } })).toMatchObject({ status: 400 });
-    // Undefined, as it is in clients' queries, it would have the hold cover nothing, or all, with no word of it.
+    // If the parameter were undefined, as in clients’ queries, the hold would silently cover nothing, or everything.
     const lacking = { query: 'SELECT * FROM c WHERE c.total > @least' };
     expect(await place('q', { query: lacking })).toMatchObject({
       status: 400,
@@ -159,7 +159,7 @@ describe('a legal hold', () => {
     });
   });
 
-  test('on a container outlives it, and is released by its rid', async () => {
+  test('on a container outlives the container, and can then be released by its rid', async () => {
     await world.write('a');
     await place('all', { container: true });
     const { rid } = orders();
@@ -171,7 +171,7 @@ describe('a legal hold', () => {
     expect(await purge()).toMatchObject({ purged: 1, heldBack: 0 });
   });
 
-  test('says how many lives it came too late for', async () => {
+  test('tells how many lives had been erased before it was placed', async () => {
     await world.write('a');
     await world.write('b');
     await advance(60);
@@ -187,7 +187,7 @@ describe('a legal hold', () => {
     expect((await place('all', { container: true })).body).toMatchObject({ tooLateFor: 2 });
   });
 
-  test('is placed again without harm, but not changed, and its id is used once', async () => {
+  test('can be placed again unchanged, cannot be changed, and its id cannot be used again', async () => {
     expect((await place('x', { container: true })).status).toBe(201);
     expect((await place('x', { container: true })).status).toBe(200);
     expect(await place('x', { container: true }, 'another case')).toMatchObject({ body: { code: 'already-exists' } });
@@ -199,7 +199,7 @@ describe('a legal hold', () => {
     expect(await types()).toEqual(['ContainerCreated', 'HoldPlaced', 'HoldReleased']);
   });
 
-  test('is listed with others page by page where a limit is asked for', async () => {
+  test('is listed in pages if a limit is given', async () => {
     for (const id of ['one', 'two', 'three', 'four', 'five']) await place(id, { container: true });
     await release('two');
     const idsOf = ({ holds }: Answer) => (holds as { id: string }[]).map(({ id }) => id);
@@ -217,7 +217,7 @@ describe('a legal hold', () => {
     expect((await world.ask('GET', `${ORDERS}/holds?limit=0`)).statusCode).toBe(400);
   });
 
-  test('is listed for auditors, released ones too, with who, when and why', async () => {
+  test('is listed for auditors, also when released, with who, when and why', async () => {
     await place('one', { container: true });
     await advance(5);
     await place('two', { partitionKey: ['ann'] });
@@ -253,7 +253,7 @@ describe('a legal hold', () => {
     expect((await world.get(`${ORDERS}/holds`))['holds']).toEqual([]);
   });
 
-  test('whose body is in another encoding is refused: it would be on a key that nobody means', async () => {
+  test('in an encoding other than UTF-8 is refused, because it would be on a key that nobody means', async () => {
     for (const [id, scope] of [
       ['h1', { partitionKey: ['Müller'] }],
       ['h2', { items: [{ id: 'Müller', partitionKey: ['ann'] }] }],
@@ -269,12 +269,12 @@ describe('a legal hold', () => {
         });
       const refused = await put(Buffer.from(text, 'latin1'));
       expect([refused.statusCode, refused.json()]).toMatchObject([400, { detail: expect.stringContaining('UTF-8') }]);
-      // Some programs write it in front of a file that a body is sent from.
+      // Some programs write a byte order mark at the start of a file that they send.
       expect((await put(Buffer.from(`\uFEFF${text}`))).statusCode).toBe(201);
     }
   });
 
-  test('on a partition key that is none is refused, and says how one is given', async () => {
+  test('on a malformed partition key is refused, with an example of a valid one', async () => {
     expect(await place('bad', { partitionKey: 'ann' })).toMatchObject({
       status: 400,
       body: { detail: 'A partition key is a JSON array with the values of /customer, such as ["ann"].' },
@@ -283,8 +283,8 @@ describe('a legal hold', () => {
   });
 });
 
-describe('what has ended', () => {
-  test('is told to be kept for as long as it can be brought back', async () => {
+describe('an ended item', () => {
+  test('is reported as kept for as long as it can be recovered', async () => {
     await call('PUT', '/recovery-window', { seconds: 600, reason: 'mistakes' });
     await world.write('a');
     await world.write('b');
@@ -296,7 +296,7 @@ describe('what has ended', () => {
     });
     await advance(30);
     await call('PUT', '/policy-grace', { seconds: 3_600, reason: 'time to look' });
-    // Half a minute after the write: it expires by the policy's start.
+    // Half a minute after the write, so the item expires at the start of the policy.
     await world.store.replaceContainer(WRITER, 'shop', 'orders', orders().definition, 10);
     expect(await explain('b')).toMatchObject({
       state: 'expired',
@@ -315,7 +315,7 @@ describe('an explanation of an instant in the past', () => {
   const explainAt = (id: string, at: string) => world.get(`${ORDERS}/explain${item(id)}&at=${at}`);
   const allThereAre = { query: { query: 'SELECT * FROM c' } };
 
-  test('names the holds on the life that there was then, and not those on a later one', async () => {
+  test('names the holds on the life of that time, and not those on a later one', async () => {
     await world.write('a');
     await call('PUT', '/holds/first', { reason: 'case 1', ...allThereAre });
     await advance(60);
@@ -336,7 +336,7 @@ describe('an explanation of an instant in the past', () => {
     expect(await explainAt('a', '2026-11-21T10:01:59Z')).toMatchObject({ state: 'live', life: 1, holds: ['second'] });
   });
 
-  test('says until when what there was then is kept, and what keeps it, though another life has begun', async () => {
+  test('tells until when the content of that time is kept, and by what, even if another life has begun', async () => {
     await call('PUT', '/recovery-window', { seconds: 600, reason: 'mistakes' });
     await call('PUT', '/retention-floor', { seconds: 120, reason: 'tax law' });
     await world.write('a');
@@ -355,7 +355,7 @@ describe('an explanation of an instant in the past', () => {
     });
   });
 
-  test('names no hold that came after the erasure', async () => {
+  test('names no hold that was placed after the erasure', async () => {
     await world.write('a');
     await advance(70);
     expect(await purge()).toMatchObject({ purged: 1 });
@@ -370,7 +370,7 @@ describe('an explanation of an instant in the past', () => {
 });
 
 describe('a retention floor', () => {
-  test('keeps content for so long after the last write, and is in preview, explanation and certificate', async () => {
+  test('keeps content for that long after the last write, and is shown in preview, explanation and certificate', async () => {
     await world.write('a');
     expect(await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' })).toMatchObject({
       status: 200,
@@ -392,7 +392,7 @@ describe('a retention floor', () => {
     });
   });
 
-  test('is not all that keeps content: of what has ended the explanation names the change feed, too', async () => {
+  test('is named beside the change feed in the explanation of an ended item, if both keep it', async () => {
     const withFeed = { ...orders().definition, changeFeedPolicy: { retentionDuration: 60 } };
     await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
     await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
@@ -412,7 +412,7 @@ describe('a retention floor', () => {
     expect(await explain('a')).not.toHaveProperty('contentKeptUntil');
   });
 
-  test('is not all that keeps content: the change feed does from the record of the end, which a paused purge puts off', async () => {
+  test('does not hide that the change feed keeps content, counted from the record of the end, which a paused purge delays', async () => {
     const withFeed = { ...orders().definition, changeFeedPolicy: { retentionDuration: 1 } };
     await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
     await world.write('a');
@@ -431,7 +431,7 @@ describe('a retention floor', () => {
     expect(await purge()).toMatchObject({ purged: 1 });
   });
 
-  test('that is lowered lets go at once; the change is on record with its reason', async () => {
+  test('that is lowered lets the purge erase content at once; the change is recorded with its reason', async () => {
     await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
     await world.write('a');
     await advance(60);
@@ -452,7 +452,7 @@ describe('a retention floor', () => {
 });
 
 describe('an erasure on request', () => {
-  test('erases every life that has content, ends the one that is there, and is on record', async () => {
+  test('erases every life with content, ends the current one, and is recorded', async () => {
     await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await world.write('a', { secret: 'x' });
     await advance(60);
@@ -478,7 +478,7 @@ describe('an erasure on request', () => {
     expect(await world.get(`${ORDERS}/certificate${item('a')}`)).toMatchObject({
       statement: { cause: 'erasure', life: 1 },
     });
-    // Whoever asks again hears that nothing was left, and is not told of as who had it erased.
+    // A second request is told that nothing was left, and is not shown as the one that had the item erased.
     expect(await erase('a', { requestedBy: 'desk 4' })).toMatchObject({
       status: 200,
       body: { erasedLives: 0, alreadyErasedLives: 2 },
@@ -489,8 +489,8 @@ describe('an erasure on request', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('is refused by a hold, as a whole and with the hold; the refusal is on record', async () => {
-    // The earlier life has its content yet, and the hold covers the later alone.
+  test('is refused as a whole by a hold, which the answer names; the refusal is recorded', async () => {
+    // The earlier life still has its content, and the hold covers only the later one.
     await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await world.write('a');
     await advance(60);
@@ -515,7 +515,7 @@ describe('an erasure on request', () => {
     expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 2, alreadyErasedLives: 0 } });
   });
 
-  test('is refused by more holds than an answer can tell, with the first of them and how many there are', async () => {
+  test('that more holds forbid than an answer can list is refused with the first of them and their number', async () => {
     await world.write('a');
     const hold = { reason: 'x'.repeat(1_000), scope: { kind: 'container' } } as const;
     for (let number = 0; number < 150; number += 1) {
@@ -529,12 +529,12 @@ describe('an erasure on request', () => {
       /^The content is held by "case-0", .* and 140 more\. It can run when the holds are released/,
     );
     expect(detail.length).toBeLessThan(300);
-    // On record are all.
+    // The recorded refusal has all of them.
     const [refused] = await containerEvents('ErasureRefused');
     expect((refused as unknown as { data: { holds: unknown[] } }).data.holds).toHaveLength(150);
   });
 
-  test('is told of by whoever asks for the item, however much else is on record of the container', async () => {
+  test('is shown in the explanation of the item, however many other events the container has', async () => {
     await world.write('a');
     const someHolds = async (from: number) => {
       for (let number = from; number < from + 40; number += 1) {
@@ -547,14 +547,14 @@ describe('an erasure on request', () => {
     expect(await explain('a')).toMatchObject({ erasure: { reason: expect.any(String) as string } });
   });
 
-  test('is refused by a floor, with the date from which it can run; a change feed stands against none', async () => {
+  test('is refused by a retention floor, with the date from which it can run, and is not refused by a change feed', async () => {
     await world.write('a');
     await call('PUT', '/retention-floor', { seconds: 3_600, reason: 'tax law' });
     expect(await erase('a')).toMatchObject({
       status: 409,
       body: { code: 'held', holds: [], possibleFrom: '2026-11-21T11:00:00.000Z' },
     });
-    // When a hold beside it is released nobody knows.
+    // With a hold as well there is no such date, because nobody knows when the hold will be released.
     await place('case-7', { container: true });
     expect(await erase('a')).toMatchObject({
       status: 409,
@@ -574,7 +574,7 @@ describe('an erasure on request', () => {
     expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 1 } });
   });
 
-  test('is refused by a floor as a whole, though an earlier life is older than it', async () => {
+  test('is refused as a whole by a floor, even if the floor of an earlier life is over', async () => {
     await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await call('PUT', '/retention-floor', { seconds: 30, reason: 'tax law' });
     await world.write('a');
@@ -590,7 +590,7 @@ describe('an erasure on request', () => {
     expect(await erase('a')).toMatchObject({ status: 200, body: { erasedLives: 2, alreadyErasedLives: 0 } });
   });
 
-  test('is one delete in the change feed of all versions, and none for a life that had told its end', async () => {
+  test('is a delete in the all-versions feed, but not for a life whose end the feed has already shown', async () => {
     const withFeed = { ...orders().definition, changeFeedPolicy: { retentionDuration: 60 } };
     await world.store.replaceContainer(WRITER, 'shop', 'orders', withFeed, 60);
     const { position } = await world.store.readChangeFeed(orders(), {
@@ -609,13 +609,13 @@ describe('an erasure on request', () => {
       scope: {},
       maxItemCount: 10,
     });
-    // Of the first life the delete, of the second the erasure; what was written can't be shown any more.
+    // The delete of the first life, and the erasure of the second. Their contents can't be shown any more.
     expect(changes.map(({ kind }) => kind)).toEqual(['deleted', 'deleted']);
     expect(changes).toMatchObject([{ expired: false }, { expired: false, id: 'a', partitionKey: '["ann"]' }]);
     expect(changes.some((change) => 'previous' in change)).toBe(false);
   });
 
-  test('takes no id with half a surrogate pair for that of an item with U+FFFD, nor does a hold or a recovery', async () => {
+  test('does not take an id with half a surrogate pair for one with U+FFFD; the same goes for holds and recoveries', async () => {
     await world.write('a\uFFFD');
     for (const id of ['a\uD83D', 'a\uDE00']) {
       const refused = { status: 400, body: { detail: expect.stringContaining('unpaired surrogate') } };
@@ -627,7 +627,7 @@ describe('an erasure on request', () => {
     expect(await types('a\uFFFD')).toEqual(['ItemUpserted']);
   });
 
-  test('in a container that is gone says of each life what ended it', async () => {
+  test('in a deleted container tells of each life what ended it', async () => {
     await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await world.write('a');
     await advance(60);
@@ -650,7 +650,7 @@ describe('an erasure on request', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('of what has expired in this millisecond keeps that end, though its container goes in the same', async () => {
+  test('of an item that expired in this very millisecond keeps the expiry as its end, even if the container is deleted in the same', async () => {
     await world.write('a');
     await advance(60);
     expect(await erase('a')).toMatchObject({ status: 200 });
@@ -664,14 +664,14 @@ describe('an erasure on request', () => {
     });
   });
 
-  test('of what has expired and is not recorded yet records the expiry first', async () => {
+  test('of an item whose expiry is not recorded yet records the expiry first', async () => {
     await world.write('a');
     await advance(61);
     expect(await erase('a')).toMatchObject({ status: 200 });
     expect(await types('a')).toEqual(['ItemUpserted', 'ItemExpired', 'ItemPurged']);
   });
 
-  test('does as many as are asked for at once in one container', async () => {
+  test('can be requested for many items of a container at the same time', async () => {
     const ids = Array.from({ length: 60 }, (_, index) => `i${index}`);
     await Promise.all(ids.map((id) => world.write(id)));
     const answers = await Promise.all(ids.map((id) => erase(id)));
@@ -679,7 +679,7 @@ describe('an erasure on request', () => {
     expect(await containerEvents('ErasureCompleted')).toHaveLength(ids.length);
   });
 
-  test('of an item that never was is refused, and needs to say who and why', async () => {
+  test('is refused for an item that never existed, without a requester and a reason, and without the write key', async () => {
     expect(await erase('never')).toMatchObject({ status: 404, body: { code: 'item-not-found' } });
     expect(await call('POST', '/erase', { id: 'a', partitionKey: ['ann'], reason: 'x' })).toMatchObject({
       status: 400,
@@ -692,7 +692,7 @@ describe('an erasure on request', () => {
 });
 
 describe('a recovery', () => {
-  test('begins a new life with the content of the one that has ended, written now', async () => {
+  test('begins a new life, written now, with the content of the ended one', async () => {
     await call('PUT', '/recovery-window', { seconds: 3_600, reason: 'operators' });
     await world.write('a', { total: 5 });
     await advance(90);
@@ -712,7 +712,7 @@ describe('a recovery', () => {
       maxItemCount: 10,
     });
     expect(feed.changes).toMatchObject([{ kind: 'written', item: { id: 'a', ts: START_MS / 1000 + 90 } }]);
-    // The old life goes its way, and the new one too; the ledger says how it began.
+    // The old life and the new one both end in time. The ledger keeps how the new one began.
     await advance(3_600);
     await purge();
     await advance(3_600);
@@ -728,7 +728,7 @@ describe('a recovery', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('brings back a deleted item, and one that is overdue and not recorded', async () => {
+  test('brings back a deleted item, and one whose expiry is not recorded yet', async () => {
     await call('PUT', '/recovery-window', { seconds: 60, reason: 'operators' });
     await world.write('a');
     await world.store.deleteItem(WRITER, orders(), 'a', '["ann"]');
@@ -738,7 +738,7 @@ describe('a recovery', () => {
     expect(await types('a')).toEqual(['ItemUpserted', 'ItemDeleted', 'ItemRecovered', 'ItemExpired', 'ItemRecovered']);
   });
 
-  test('is refused while a newer life is there, when the content is gone, and for what never was', async () => {
+  test('is refused while a newer life exists, after the content is erased, and for an item that never existed', async () => {
     await world.write('a');
     expect(await recover('a')).toMatchObject({ status: 404, body: { code: 'item-not-found' } });
     await place('h', { items: [{ id: 'a', partitionKey: ['ann'] }] });
@@ -770,7 +770,7 @@ describe('a recovery', () => {
     expect(JSON.parse((await world.store.readItem(orders(), 'a', '["ann"]')).json)).toMatchObject({ version: 'first' });
   });
 
-  test('that meets an erasure has the item where that comes to be refused', async () => {
+  test('that runs beside an erasure recovers the item if the erasure is then refused', async () => {
     await call('PUT', '/policy-grace', { seconds: 600, reason: 'a long one' });
     await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
     for (const id of ['a', 'b']) await world.write(id);
@@ -802,7 +802,7 @@ describe('a recovery', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('of what one policy took brings back all of it and nothing else, once', async () => {
+  test('by policy brings back everything that the policy expired and nothing else, once', async () => {
     for (let number = 0; number < 150; number++) await world.write(`n${number}`, { ttl: 600 });
     await world.write('by itself', { ttl: 5 });
     await advance(10);
@@ -827,10 +827,10 @@ describe('a recovery', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('of what one policy took says how much is erased, and not of what is back or was written anew', async () => {
+  test('by policy tells how many items are erased, without those that were recovered or written again', async () => {
     await call('PUT', '/policy-grace', { seconds: 30, reason: 'a short one' });
     for (const id of ['lost', 'back', 'anew']) await world.write(id);
-    // Gone at that very instant, but by its own countdown.
+    // Expires at that very instant, but by its own ttl.
     await world.write('by itself', { ttl: 30 });
     await advance(30);
     await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: 5, confirmed: false });
@@ -846,7 +846,7 @@ describe('a recovery', () => {
     });
   });
 
-  test('that is cut short is gone on with by asking again', async () => {
+  test('by policy that is interrupted continues when it is requested again', async () => {
     await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
     for (let number = 0; number < 200; number++) await world.write(`d${number}`);
     await advance(30);
@@ -864,7 +864,7 @@ describe('a recovery', () => {
     expect((await world.store.listItems(orders(), { maxItemCount: 1000 })).items).toHaveLength(200);
   });
 
-  test('is never an effect of a policy', async () => {
+  test('does not happen through a change of policy', async () => {
     await world.write('a');
     await advance(61);
     await world.store.changeTtl(WRITER, 'shop', 'orders', { defaultTtl: -1, confirmed: false });
@@ -879,7 +879,7 @@ describe('in a container that keeps ids out of its events', () => {
     return { status: response.statusCode, body: response.json<Answer>() };
   };
 
-  test('all of this goes by the names that clients know, and by pseudonyms', async () => {
+  test('holds, erasures and recoveries take clients’ names as well as pseudonyms', async () => {
     const definition = { ...orders().definition, epitaph: { pseudonymousIds: true } };
     await world.store.createContainer(WRITER, 'shop', 'people', definition, 60);
     await world.store.setRecoveryWindow(WRITER, people(), 600, 'operators');
@@ -923,7 +923,7 @@ describe('in a container that keeps ids out of its events', () => {
   });
 });
 
-describe('values of unique keys', () => {
+describe('a value of a unique key', () => {
   const definition = {
     partitionKey: { paths: ['/customer'], kind: 'Hash' as const },
     indexingPolicy: { indexingMode: 'consistent' as const },
@@ -940,7 +940,7 @@ describe('values of unique keys', () => {
     await world.store.setRecoveryWindow(WRITER, people(), 3_600, 'operators');
   });
 
-  test('are free after an erasure', async () => {
+  test('is free after an erasure', async () => {
     await create('a');
     await expect(create('b')).rejects.toMatchObject({ code: 'unique-key-taken' });
     await world.store.eraseItem(WRITER, people(), 'a', '["ann"]', { reason: 'article 17', requestedBy: 'desk 3' });
@@ -948,7 +948,7 @@ describe('values of unique keys', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('stand against a recovery while another item has them, and are taken by it', async () => {
+  test('forbids a recovery while another item has it, and is taken by the recovered item', async () => {
     await create('a');
     await world.store.deleteItem(WRITER, people(), 'a', '["ann"]');
     await create('b');
@@ -960,7 +960,7 @@ describe('values of unique keys', () => {
     expect(await fsck()).toEqual([]);
   });
 
-  test('stand against the recovery of what a policy took, which leaves that item out', async () => {
+  test('forbids the recovery by policy of an item, which is left out', async () => {
     await create('a');
     await advance(30);
     await world.store.changeTtl(WRITER, 'shop', 'people', { defaultTtl: 5, confirmed: false });
@@ -983,7 +983,7 @@ describe('a recovery window', () => {
     expect(await purge()).toMatchObject({ purged: 2 });
   });
 
-  test('counts each life once, also one that a hold kept when the window was set', async () => {
+  test('counts each life once, also one that was under a hold when the window was set', async () => {
     for (const id of ['a', 'b']) {
       await world.write(id);
       await world.store.deleteItem(WRITER, orders(), id, '["ann"]');
@@ -997,7 +997,7 @@ describe('a recovery window', () => {
     expect(await world.store.purgeStatus()).toMatchObject({ inGrace: 0, awaitingErasure: 0, heldBack: 2 });
   });
 
-  test('delays the erasure of what has ended, and is on record', async () => {
+  test('delays the erasure of an ended item, and is recorded', async () => {
     expect(await call('PUT', '/recovery-window', { seconds: 600, reason: 'operators' })).toMatchObject({
       body: { recoveryWindowSeconds: 600 },
     });
@@ -1022,7 +1022,7 @@ describe('reading held content', () => {
   const held = (id: string, more: Readonly<Record<string, string>> = { reason: 'case 7' }) =>
     `${ORDERS}/held-content${item(id, more)}`;
 
-  test('shows an ended life whose key is there, and is on record with who and why', async () => {
+  test('shows an ended life whose key still exists, and records who read it and why', async () => {
     await world.write('a', { total: 5 });
     await place('h', { container: true });
     await advance(60);
@@ -1037,7 +1037,7 @@ describe('reading held content', () => {
     expect(JSON.stringify(read)).not.toContain('ann');
   });
 
-  test('shows its names in the order they were written in', async () => {
+  test('shows the properties in the order in which they were written', async () => {
     const json = '{"id":"a","customer":"ann","b":{"10":1,"9":2},"2":[],"1":12345678901234567}';
     await world.writeText('a', json);
     await place('h', { container: true });
@@ -1045,7 +1045,7 @@ describe('reading held content', () => {
     expect((await world.ask('GET', held('a'))).body).toContain(`"document":${json}}`);
   });
 
-  test('shows any write of it by its revision, and has on record which', async () => {
+  test('shows any write by its revision, and records which one', async () => {
     for (const total of [5, 6, 7]) await world.write('a', { total });
     await place('h', { container: true });
     await advance(60);
@@ -1054,7 +1054,7 @@ describe('reading held content', () => {
     expect(await world.get(held('a'))).toMatchObject({ revision: 2, document: { total: 7 } });
     expect(await of('0')).toMatchObject({ life: 0, revision: 0, document: { id: 'a', customer: 'ann', total: 5 } });
     expect(await of('1')).toMatchObject({ revision: 1, document: { total: 6 } });
-    // The third is the life's end, the fourth never was.
+    // Revision 3 is the end of the life, and revision 4 never existed.
     for (const revision of ['3', '4']) expect(await of(revision)).toMatchObject({ code: 'item-not-found' });
     expect(await of('-1')).toMatchObject({ status: 400 });
     const read = await containerEvents('HeldContentRead');
@@ -1064,7 +1064,7 @@ describe('reading held content', () => {
     for (const revision of ['0', '2', '4']) expect(await of(revision)).toMatchObject({ code: 'content-erased' });
   });
 
-  test('shows the last life that has content, where what came after it was not held', async () => {
+  test('shows the last life that has content, if later ones were not held', async () => {
     for (const total of [1, 2, 3]) {
       await world.write('a', { total });
       if (total === 2) await place('h', { query: { query: 'SELECT * FROM c' } });
@@ -1077,7 +1077,7 @@ describe('reading held content', () => {
       code: 'content-erased',
       detail: 'The content of life 2 of the item has been erased.',
     });
-    // Also while the item is there again.
+    // Also while the item exists again.
     await world.write('a');
     expect(await world.get(held('a'))).toMatchObject(shown);
     await release('h');
@@ -1094,7 +1094,7 @@ describe('reading held content', () => {
     ]);
   });
 
-  test('is for the write key alone, needs a reason, and shows nothing that is there or gone', async () => {
+  test('needs the write key and a reason, and shows neither live nor erased items', async () => {
     await world.write('a');
     for (const key of [AUDITOR_KEY, READ_ONLY_KEY]) {
       expect((await world.ask('GET', held('a'), { key })).statusCode).toBe(403);
