@@ -49,8 +49,8 @@ let wrappedThen: Map<number, Buffer>;
 let wrappedAtLast: Map<number, Buffer>;
 
 /**
- * A backup, and all that can happen after one: items expire, are deleted, go with their partition key or container,
- * by a policy that the backup does not know; others are written; and the purge erases what left.
+ * A backup, and then everything that can happen after one. Items expire, are deleted by themselves, with their partition key or with their
+ * container, or expire by a policy that the backup does not know. Others are written, and the purge erases what has ended.
  */
 beforeAll(async () => {
   mkdirSync(dirname(ledger));
@@ -64,7 +64,7 @@ beforeAll(async () => {
   for (const name of ['policy', 'partition', 'dropped']) await write(store, name, 'one');
   await store.deleteItem(CALLER, store.container('db', 'kept'), 'early', '["p"]');
   await store.runPurge();
-  // Writes go on while the log and the keys are copied.
+  // Writes continue while the log and the keys are copied.
   const writing = (async () => {
     for (let index = 0; index < 50; index++) await write(store, 'kept', `during-${index}`);
   })();
@@ -109,7 +109,7 @@ const restoreArguments = (change: Readonly<Record<string, string | undefined>> =
   ];
 };
 
-/** A copy of the backup that a test may spoil. */
+/** A copy of one part of the backup, which a test may damage. */
 function spoilt(part: 'log' | 'vault', spoil: (folder: string) => void): string {
   const to = place.file(`spoilt-${crypto.randomUUID()}`);
   mkdirSync(to);
@@ -118,7 +118,7 @@ function spoilt(part: 'log' | 'vault', spoil: (folder: string) => void): string 
   return to;
 }
 
-/** As a manifest of the first format, which has no digest of itself. */
+/** Writes the manifest in the first format, which has no digest of itself, so that it can be changed. */
 function changeManifest(folder: string, change: Readonly<Record<string, unknown>>): void {
   const file = join(folder, 'backup.json');
   const { sha256: _, ...manifest } = JSON.parse(readFileSync(file, 'utf8')) as { readonly sha256?: string };
@@ -177,7 +177,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(await refused({ ledger: short })).toContain('is incomplete');
   });
 
-  it('when the last line of the ledger was written by halves', async () => {
+  it('when the last line of the ledger was only half written', async () => {
     const half = ledgerWith((lines) => lines.join('\n').slice(0, -5));
     expect(await refused({ ledger: half })).toContain('is incomplete');
   });
@@ -196,7 +196,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(await refused({ 'ledger-head': 'the last one' })).toContain('nor a number of lines and a hash');
   });
 
-  it('in one line of its own, whatever the manifest or the ledger of others says', async () => {
+  it('in a single line, whatever characters the manifest or the ledger contains', async () => {
     const words = 'x\u001b[2J\u009b31m\nepitaph: Restored.';
     const log = spoilt('log', (folder) => changeManifest(folder, { part: words }));
     const strange = ledgerWith(([first, ...lines]) => {
@@ -210,7 +210,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     }
   });
 
-  it('when the ledger is older than the backup, however well its own head agrees', async () => {
+  it('when the ledger is older than the backup, even if its own head matches', async () => {
     const older = ledgerWith((lines) => `${lines[0]}\n`);
     const { out } = await epitaph(['ledger', older]);
     expect(await refused({ ledger: older, 'ledger-head': out.trim() })).toContain('does not continue the ledger');
@@ -229,7 +229,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
   it('when the copy of the keys has lapsed, unless it is allowed', async () => {
     const lapsed = spoilt('vault', (folder) => changeManifest(folder, { lapsesAtMs: 1_000 }));
     expect(await refused({ vault: lapsed })).toContain('lapsed at 1970-01-01T00:00:01.000Z');
-    // By the store's own times, which on the manual clock are no real ones.
+    // The time of lapsing is compared with the store's own time. With the manual clock that is not the real time.
     const before = spoilt('vault', (folder) => changeManifest(folder, { lapsesAtMs: START_MS + 200_000 }));
     expect(await refused({ vault: before })).toContain('lapsed at');
     const { code, err } = await epitaph(
@@ -241,7 +241,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(code, err).toBe(0);
   });
 
-  it('when a part was taken by a newer version, is no part, or was swapped with the other', async () => {
+  it('when a part is of a newer version, is not a backup, or was swapped with the other', async () => {
     const newer = spoilt('log', (folder) => changeManifest(folder, { format: 99 }));
     expect(await refused({ log: newer })).toContain('newer Epitaph');
     const bare = spoilt('vault', (folder) => rmSync(join(folder, 'backup.json')));
@@ -249,7 +249,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(await refused({ log: join(backup, 'vault') })).toContain('is the vault part');
   });
 
-  it('is refused on a line of its own on a terminal, below the bar that shows how far it was', async () => {
+  it('on a line of its own on a terminal, below the progress bar', async () => {
     const vault = spoilt('vault', (folder) => appendFileSync(join(folder, 'vault.db'), 'x'));
     let shown = '';
     const stderr = { isTTY: true, write: (text: string) => (shown += text) };
@@ -286,7 +286,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect(message).not.toContain('    at ');
   });
 
-  it('when a manifest names a file that no backup has, or not those that each has', async () => {
+  it('when a manifest names a file that no backup has, or lacks one that every backup has', async () => {
     const { files } = JSON.parse(readFileSync(join(backup, 'log', 'backup.json'), 'utf8')) as {
       files: Record<string, unknown>;
     };
@@ -313,7 +313,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     expect([code, err]).toEqual([2, expect.stringContaining('is not empty')]);
   });
 
-  it('when the target can not be made', async () => {
+  it('when the target can’t be created', async () => {
     for (const [to, message] of [
       ['/proc/epitaph/restored', "can't be made"],
       ['/proc', 'is not empty'],
@@ -338,12 +338,12 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
 });
 
 describe('a restore', () => {
-  it('needs to write nothing beside the backup, which may be on a disk that is read-only', async (context) => {
+  it('does not write to the backup, which may be on a read-only disk', async (context) => {
     const disk = new Disk(place.file('read-only'));
     mkdirSync(disk.path);
     disk.mountOrSkip(context, 16);
     try {
-      // Without what other tests have left that looked into it.
+      // Without the journals that other tests leave when they open the copies.
       const filter = (file: string) => !/-(?:wal|shm)$/.test(file);
       for (const part of ['log', 'vault']) {
         cpSync(join(backup, part), join(disk.path, part), { recursive: true, filter });
@@ -358,26 +358,29 @@ describe('a restore', () => {
     }
   });
 
-  it.each([0o444, 0o644])('makes files for their owner alone, to be written to, of ones with mode %i', async (mode) => {
-    const [copy, to] = [place.file(`copy-${mode}`), place.file(`from-${mode}`)];
-    cpSync(backup, copy, { recursive: true });
-    copyFileSync(ledger, join(copy, 'vault', 'purge-ledger.ndjson'));
-    const parts = { log: join(copy, 'log'), vault: join(copy, 'vault') };
-    const names = new Set<string>();
-    for (const part of Object.values(parts)) {
-      for (const name of readdirSync(part)) {
-        chmodSync(join(part, name), mode);
-        if (!/^backup.json$|-(?:wal|shm)$/.test(name)) names.add(name);
+  it.each([0o444, 0o644])(
+    'makes its files readable and writable for their owner only, also if those of the backup have mode %i',
+    async (mode) => {
+      const [copy, to] = [place.file(`copy-${mode}`), place.file(`from-${mode}`)];
+      cpSync(backup, copy, { recursive: true });
+      copyFileSync(ledger, join(copy, 'vault', 'purge-ledger.ndjson'));
+      const parts = { log: join(copy, 'log'), vault: join(copy, 'vault') };
+      const names = new Set<string>();
+      for (const part of Object.values(parts)) {
+        for (const name of readdirSync(part)) {
+          chmodSync(join(part, name), mode);
+          if (!/^backup.json$|-(?:wal|shm)$/.test(name)) names.add(name);
+        }
       }
-    }
-    const given = restoreArguments({ ...parts, ledger: join(copy, 'vault', 'purge-ledger.ndjson'), to });
-    const { code, err } = await epitaph(given);
-    expect(code, err).toBe(0);
-    for (const name of names) expect([name, lstatSync(join(to, name)).mode & 0o777]).toEqual([name, 0o600]);
-    expect(names).toContain('vault.db');
-  });
+      const given = restoreArguments({ ...parts, ledger: join(copy, 'vault', 'purge-ledger.ndjson'), to });
+      const { code, err } = await epitaph(given);
+      expect(code, err).toBe(0);
+      for (const name of names) expect([name, lstatSync(join(to, name)).mode & 0o777]).toEqual([name, 0o600]);
+      expect(names).toContain('vault.db');
+    },
+  );
 
-  it('keeps a master key that it is given in a file, and writes one from the environment nowhere', async () => {
+  it('stores a master key that was given as a file, and does not store one from the environment', async () => {
     const key = readFileSync(masterKey, 'utf8').trim();
     const [kept, given] = [place.file('kept-key'), place.file('given-key')];
     expect((await epitaph(restoreArguments({ to: kept }))).code).toBe(0);
@@ -387,7 +390,7 @@ describe('a restore', () => {
     expect(foundIn(given, [Buffer.from(key), Buffer.from(key, 'base64')]).size).toBe(0);
   });
 
-  it('goes where a link leads to, and leaves the link', async () => {
+  it('writes to the target of a link, and leaves the link in place', async () => {
     mkdirSync(place.file('led-to'));
     symlinkSync(place.file('led-to'), place.file('link'));
     expect((await epitaph(restoreArguments({ to: place.file('link') }))).code).toBe(0);
@@ -401,11 +404,11 @@ describe('a restored store', () => {
     const { code, out, err } = await epitaph(restoreArguments());
     expect(err).not.toContain('epitaph:');
     expect([code, out]).toEqual([0, expect.stringContaining('Erased again: ')]);
-    // Before any store has opened it: what the restore alone has done.
+    // Checked before any store has opened the folder, so this is the work of the restore alone.
     const now = wrappedKeys(place.file('restored'));
     const purged = [...wrappedAtLast].filter(([, wrapped]) => isZero(wrapped)).map(([id]) => id);
     const again = purged.filter((id) => wrappedThen.has(id) && !isZero(wrappedThen.get(id)!));
-    // deleted, expires, and the one in each of the three containers
+    // One that was deleted, one that expired, and one in each of three containers.
     expect(again).toHaveLength(5);
     expect(again.map((id) => isZero(now.get(id)!))).toEqual([true, true, true, true, true]);
     expect(
@@ -420,7 +423,7 @@ describe('a restored store', () => {
     expect(foundIn(place.file('restored'), others).size).toBe(others.length);
   }, 60_000);
 
-  it('shows nothing that was erased after the backup, and all else as it was backed up', async () => {
+  it('shows nothing that was erased after the backup, and everything else as it was backed up', async () => {
     const store = await place.open({ folder: place.file('restored') });
     expect(await readable(store, 'kept', 'stays')).toBe(true);
     const { json } = await store.readItem(store.container('db', 'kept'), 'rewritten', '["p"]');
@@ -430,7 +433,7 @@ describe('a restored store', () => {
     await place.close();
   });
 
-  it('says of each why it is gone, and that its content was erased', async () => {
+  it('tells of each erased item why it is gone and that its content was erased', async () => {
     const store = await place.open({ folder: place.file('restored') });
     const types = async (container: string, id: string) =>
       (await store.history(store.container('db', container), id, '["p"]')).map(({ type, actor }) => `${type} ${actor}`);
@@ -443,7 +446,7 @@ describe('a restored store', () => {
     await place.close();
   });
 
-  it('says of each until when the backup that it is from has its key', async () => {
+  it('tells of each erased item until when its backup contains the key', async () => {
     const store = await place.open({ folder: place.file('restored') });
     const { vaultLapsesAtMs } = taken;
     for (const [name, id] of [
@@ -462,7 +465,7 @@ describe('a restored store', () => {
     await place.close();
   });
 
-  it('passes fsck, its log passes its proofs, and goes on working', async () => {
+  it('passes fsck and the proofs of its log, and goes on working', async () => {
     const store = await place.open({ folder: place.file('restored') });
     expect((await store.fsck()).problems).toEqual([]);
     expect((await store.verifyLog()).problems).toEqual([]);
@@ -475,7 +478,7 @@ describe('a restored store', () => {
     await place.close();
   });
 
-  it('has on record which backup it is from, how far that went, and what was ended by it', () => {
+  it('has recorded which backup it is from, the position of that, and how many lives the restore ended', () => {
     const log = new DatabaseSync(place.file('restored', 'log.db'), { readOnly: true });
     const [restored, ...more] = log
       .prepare(
@@ -493,19 +496,19 @@ describe('a restored store', () => {
       vaultBackupId: taken.id,
       logPosition: taken.logPosition,
       ledgerHead: head,
-      // What was over by its own ttl ends as that.
+      // Without the item whose own ttl was over: it expires as usual.
       livesEnded: 4,
     });
   });
 
-  it('never goes back in time to before the last purge', async () => {
+  it('never shows a time before the last purge', async () => {
     const store = await place.open({ folder: place.file('restored') });
     const last = Math.max(...ledgerLines(ledger).map(({ atMs }) => Number(atMs ?? 0)));
     expect(store.nowMs()).toBeGreaterThanOrEqual(last);
     await place.close();
   });
 
-  it('goes on with the ledger, and with the lapse of the backup that it is from', async () => {
+  it('continues the ledger, and keeps the time at which its backup lapses', async () => {
     const store = await place.open({ folder: place.file('restored') });
     const lines = ledgerLines(place.file('restored', 'purge-ledger.ndjson'));
     expect(lines.slice(0, ledgerLines(ledger).length)).toEqual(ledgerLines(ledger));
@@ -518,7 +521,7 @@ describe('a restored store', () => {
     });
   });
 
-  it('says where the ledger is that goes on, to who starts it with the one from before', async () => {
+  it('tells where its continued ledger is when it is started with the old one', async () => {
     const [own, elsewhere] = [place.file('restored', 'purge-ledger.ndjson'), place.file('elsewhere.ndjson')];
     copyFileSync(ledger, elsewhere);
     const options = { folder: place.file('restored'), purgeLedger: elsewhere };
@@ -531,7 +534,7 @@ describe('a restored store', () => {
     await place.close();
   });
 
-  it('tells clients that are ahead of it so, instead of showing them less', async () => {
+  it('tells clients whose session token is ahead of it that it is behind, instead of showing them less', async () => {
     const store = await place.open({ folder: place.file('restored') });
     const ahead = store.headPosition() + 100;
     await expect(
@@ -541,8 +544,8 @@ describe('a restored store', () => {
   });
 });
 
-describe('what was erased after the backup, of a container that keeps what has left', () => {
-  it('is on record as erased, and counts no more among what can be recovered', async () => {
+describe('an item erased after the backup, in a container with a recovery window,', () => {
+  it('is recorded as erased, and is no longer counted as recoverable', async () => {
     const other = new Place();
     let store = await other.open();
     await store.createDatabase(CALLER, 'db');
@@ -570,8 +573,8 @@ describe('what was erased after the backup, of a container that keeps what has l
   });
 });
 
-describe('an erasure that the backup has begun and not carried out', () => {
-  /** A backup of a store in which the erasure of an item is on record and not its outcome. */
+describe('an erasure that was begun and not finished at the time of the backup', () => {
+  /** A backup of a store in which the request for an erasure is recorded, but not its outcome. */
   async function begun(other: Place) {
     const cut = other.file('cut');
     let isErasing = false;
@@ -590,7 +593,7 @@ describe('an erasure that the backup has begun and not carried out', () => {
     const wish = { reason: 'a test', requestedBy: 'somebody' };
     await store.eraseItem(CALLER, store.container('db', 'c'), 'erased', '["p"]', wish);
     await other.close();
-    // A start would carry it out.
+    // A normal start would finish the erasure.
     store = await other.open({ folder: cut, restoring: true });
     const { vaultLapsesAtMs } = await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
     const last = formatLedgerHead(await store.purgeLedgerHead());
@@ -599,7 +602,7 @@ describe('an erasure that the backup has begun and not carried out', () => {
     return { from, vaultLapsesAtMs };
   }
 
-  it('waits until the purge goes on, so that a hold which was lost can be placed again', async () => {
+  it('waits until the purge resumes, so that a lost hold can be placed again before', async () => {
     const other = new Place();
     const { from } = await begun(other);
     const { code, err } = await epitaph(restoring(from).filter((argument) => argument !== '--resume-purge'));
@@ -616,7 +619,7 @@ describe('an erasure that the backup has begun and not carried out', () => {
     await other.dispose();
   });
 
-  it('is carried out by a restore that does not pause the purge, and says until when that backup has its key', async () => {
+  it('is finished by a restore that does not pause the purge, and tells until when that backup contains the key', async () => {
     const other = new Place();
     const { from, vaultLapsesAtMs } = await begun(other);
     const { code, err } = await epitaph(restoring(from));
@@ -630,7 +633,7 @@ describe('an erasure that the backup has begun and not carried out', () => {
 });
 
 describe('a hold that was placed after the backup', () => {
-  it('can be placed again before the restored store erases what it kept', async () => {
+  it('can be placed again before the restored store erases what the hold kept', async () => {
     const other = new Place();
     let store = await other.open();
     await store.createDatabase(CALLER, 'db');
@@ -663,8 +666,8 @@ describe('a hold that was placed after the backup', () => {
   });
 });
 
-describe('holds and floors that a later copy of the keys has than the log', () => {
-  it('stand again, on record, and keep what they kept', async () => {
+describe('holds and floors that are in the copy of the keys, but not in the older copy of the log,', () => {
+  it('are in force again, are recorded, and keep their items', async () => {
     const other = new Place();
     let store = await other.open();
     await store.createDatabase(CALLER, 'db');
@@ -693,14 +696,14 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     await hold('query', { kind: 'query', sql: "SELECT * FROM c WHERE c.id = 'found'", parameters: [] });
     await write(store, 'by law', 'y');
     await hold('key', { kind: 'partition-key', partitionKey: '["p"]' }, 'by law');
-    // Whose it is its name says.
+    // A wrong container in the row of a hold: the name of the hold tells the right one.
     const vault = new DatabaseSync(other.file('data', 'vault.db'));
     expect(vault.prepare("UPDATE holds SET container = 'x' WHERE hold_id LIKE '% key'").run().changes).toBe(1);
     vault.close();
     await hold('all', { kind: 'container' }, 'lowered');
     await floor('by law', 1_000);
     await floor('raised', 500);
-    // Lost with its record. One of that name that is made again has the same rid, and shares nothing with it.
+    // This container is lost with its record. A new container of that name gets the same rid, but has nothing to do with this one.
     await store.createContainer(CALLER, 'db', 'late', DEFINITION, 60);
     await hold('of the late', { kind: 'container' }, 'late');
     await floor('late', 1_000);
@@ -748,7 +751,7 @@ describe('holds and floors that a later copy of the keys has than the log', () =
     expect(await statesOf('late', 'x')).toEqual(['purged']);
     expect(store.container('db', 'by law').retention.floorSeconds).toBe(1_000);
     expect(store.container('db', 'lowered').retention.floorSeconds).toBe(5);
-    // It had been as high before: that it was again is lost with the log all the same.
+    // The floor had been as high before, so the log still has that height, although the later change is lost.
     expect(store.container('db', 'raised').retention.floorSeconds).toBe(500);
     expect(await statesOf('raised', 'x')).toEqual(['expired']);
     expect((await store.fsck()).problems).toEqual([]);
@@ -756,7 +759,7 @@ describe('holds and floors that a later copy of the keys has than the log', () =
   });
 });
 
-describe('what is due in a container with little throughput', () => {
+describe('overdue content in a container with little throughput', () => {
   it(
     'is erased by a restore without waiting for request units: nobody else spends any',
     { timeout: 60_000 },
@@ -766,10 +769,10 @@ describe('what is due in a container with little throughput', () => {
       await store.createDatabase(CALLER, 'db');
       const throughput = { kind: 'manual', requestUnitsPerSecond: 400 } as const;
       await store.createContainer(CALLER, 'db', 'c', DEFINITION, 60, throughput);
-      // The deletes of these are more than a minute's worth of it.
+      // Deleting these costs more than the container's throughput of a minute.
       for (let index = 0; index < 150; index++) await write(store, 'c', `${index}`, { text: 'x'.repeat(400_000) });
       await store.backup(CALLER, { folder: other.file('backup'), vaultKeptSeconds: 60 });
-      // Something else is erased, so that time has come there.
+      // A later erasure elsewhere, so that the restored store's time is after the deadline.
       await store.createContainer(CALLER, 'db', 'short', DEFINITION, 1);
       await write(store, 'short', 'erased');
       await store.pausePurge(CALLER);
@@ -787,7 +790,7 @@ describe('what is due in a container with little throughput', () => {
 });
 
 describe('a backup that was taken while the purge was paused', () => {
-  it('is restored paused, with every end as it was, and with what was erased since on record as that', async () => {
+  it('is restored paused, with every end as it was, and with later erasures recorded as erasures', async () => {
     const other = new Place();
     let store = await other.open();
     await store.createDatabase(CALLER, 'db');
@@ -832,8 +835,8 @@ describe('a backup that was taken while the purge was paused', () => {
   });
 });
 
-describe('a backup of what an earlier restore has given up', () => {
-  it('is restored with all that was not erased in either course, and can change its master key', async () => {
+describe('a backup of a history that an earlier restore has discarded', () => {
+  it('is restored with everything that was erased in neither history, and its master key can be changed', async () => {
     const other = new Place();
     let data = other.file('data');
     let store = await other.open();
@@ -857,7 +860,7 @@ describe('a backup of what an earlier restore has given up', () => {
     await write(store, 'c', 'again', { v: 1 });
     await take('younger');
     await restore('older', 'one');
-    // The same life by its name, with other content. Had its key the same number, too, the ledger would destroy either's.
+    // The same life by its name, with other content. If its key also had the same number, the ledger would lead to the destruction of both.
     await write(store, 'c', 'again', { v: 2 });
     await erase('again');
     await erase('erased');
@@ -878,8 +881,8 @@ describe('a backup of what an earlier restore has given up', () => {
   });
 });
 
-describe('what a purge says of the copies of its key', () => {
-  it('is when the last backup of the keys lapses, until it has', async () => {
+describe('the time until which copies of a key exist, as a purge states it,', () => {
+  it('is the time at which the last backup of the keys lapses, until it has lapsed', async () => {
     const other = new Place();
     const store = await other.open();
     await store.createDatabase(CALLER, 'db');
@@ -903,7 +906,7 @@ describe('what a purge says of the copies of its key', () => {
     await other.dispose();
   });
 
-  it('is what it can have been at most, where the record of a backup can not be read any more', async () => {
+  it('is the latest possible one if the record of a backup can’t be read', async () => {
     const other = new Place();
     let store = await other.open();
     await store.createDatabase(CALLER, 'db');
@@ -926,7 +929,7 @@ describe('what a purge says of the copies of its key', () => {
   });
 });
 
-it('the record of a restore that can not be read keeps no store from its start, no container from its items and no check from the rest', async () => {
+it('an unreadable record of a restore does not prevent the start of the store, access to its containers, or the other checks', async () => {
   const other = new Place();
   let store = await other.open();
   await store.createDatabase(CALLER, 'db');

@@ -32,7 +32,7 @@ import { HOLDS_ON_STREAM } from '@epitaph/storage/sqlite/schema.ts';
 import { StorageFault } from '@epitaph/storage/sqlite/writer.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
-/** What makes a vault one of before it had them. */
+/** SQL that turns a vault back into one of schema version 2. */
 const VERSION_2 =
   'DROP TABLE spare_keys; DROP TABLE held_prefixes; DROP INDEX held_lives_by_hold; DROP INDEX holds_by_container; PRAGMA user_version = 2';
 
@@ -57,7 +57,7 @@ function event(body?: Uint8Array): NewEvent {
   };
 }
 
-/** A folder with an event and a key in it, closed. */
+/** A closed folder with an event and a key in it. */
 async function filledAndClosed(options: Parameters<TestFolder['open']>[0] = {}): Promise<{ keyId: number }> {
   const storage = await folder.open(options);
   const { keyId } = await writeLife(storage, 'item-rid.life.0');
@@ -92,7 +92,7 @@ function tamper(name: string, sql: string): void {
 }
 
 describe('a data folder', () => {
-  it('that is open is refused to a second opener of the same process, in words that help', async () => {
+  it('that is open is refused to a second opener of the same process, with a helpful message', async () => {
     await folder.open();
     const error = await refusal();
     expect(error).toBeInstanceOf(FolderInUse);
@@ -119,7 +119,7 @@ describe('a data folder', () => {
     await folder.open();
   });
 
-  it('leaves no journal behind when it is closed, and no file but its own', async () => {
+  it('leaves no journal and no unexpected file behind when it is closed', async () => {
     await filledAndClosed();
     expect(
       readdirSync(folder.path)
@@ -138,7 +138,7 @@ describe('a data folder', () => {
     ]);
   });
 
-  it('writes ahead: while it is open its databases have journals', async () => {
+  it('uses write-ahead logging: while it is open, its databases have journals', async () => {
     const storage = await folder.open();
     await writeLife(storage, 'item-rid.life.0');
     for (const name of ['log.db', 'vault.db', 'items.v1.db']) {
@@ -149,7 +149,7 @@ describe('a data folder', () => {
     }
   });
 
-  it('keeps its key and its facts for its owner alone', async () => {
+  it('makes its key and its facts readable for its owner only', async () => {
     await filledAndClosed();
     for (const name of ['master.key', 'epitaph.json', 'purge-ledger.ndjson'])
       expect(statSync(folder.file(name)).mode & 0o077, name).toBe(0);
@@ -192,7 +192,7 @@ describe('a data folder', () => {
     ['log.db', 'event log'],
     ['purge-ledger.ndjson', 'purge ledger'],
   ] as const) {
-    it(`whose ${file} is missing is refused with what to do, and no new one is begun`, async () => {
+    it(`whose ${file} is missing is refused with advice, and no new one is created`, async () => {
       await filledAndClosed();
       copyFileSync(folder.file(file), folder.file('kept'));
       rmSync(folder.file(file));
@@ -205,14 +205,14 @@ describe('a data folder', () => {
     });
   }
 
-  it('whose proof tree or read models are missing makes them anew from the log', async () => {
+  it('whose proof tree or read models are missing rebuilds them from the log', async () => {
     await filledAndClosed();
     for (const file of ['proof.db', 'items.v1.db']) rmSync(folder.file(file));
     const { proof, readModels } = await folder.open();
     expect([proof.store.state().size, await readModels.current.store.checkpoint()]).toEqual([0, 0]);
   });
 
-  it('whose log was put back from an older copy goes on with no rebuild of what the log had before', async () => {
+  it('whose log was replaced by an older copy does not continue a rebuild of the newer log', async () => {
     const append = (storage: SqliteStorage, count: number) =>
       storage.log.append(
         Array.from({ length: count }, () => ({
@@ -252,13 +252,13 @@ describe('a data folder', () => {
       ledger.replace(/"store":"[^"]+"/, `"store":"${crypto.randomUUID()}"`),
     );
     expect((await refusal()).message).toContain('of another store');
-    // A last line that a crash has cut short was told to nobody.
+    // A last line that a crash has cut short was never acknowledged.
     writeFileSync(folder.file('purge-ledger.ndjson'), `${ledger}{"n":1,"prev`);
     await folder.open();
     expect(readFileSync(folder.file('purge-ledger.ndjson'), 'utf8')).toBe(ledger);
   });
 
-  it('whose purge ledger is a copy from before keys were destroyed is refused, and begins another when it is told to', async () => {
+  it('whose purge ledger is a copy from before keys were destroyed is refused, and begins another one when it is told to', async () => {
     const { keyId } = await filledAndClosed();
     const [ledger, facts] = [folder.file('purge-ledger.ndjson'), folder.file('epitaph.json')];
     const older = readFileSync(ledger, 'utf8');
@@ -279,13 +279,13 @@ describe('a data folder', () => {
     await folder.open();
   });
 
-  it('whose proof key is damaged is refused with what to do', async () => {
+  it('whose proof key is damaged is refused with advice', async () => {
     await filledAndClosed();
     writeFileSync(folder.file('proof.key'), 'no key');
     expect((await refusal()).message).toContain('Restore it from a backup, or move it away');
   });
 
-  it('whose proof key is gone opens with a new one, and says so; a new folder has lost none', async () => {
+  it('whose proof key is gone opens with a new one and reports it; a new folder reports no loss', async () => {
     const told: string[] = [];
     const onLoss = (what: string) => told.push(what);
     await folder.open({ onLoss });
@@ -297,13 +297,13 @@ describe('a data folder', () => {
     expect(told).toEqual([expect.stringContaining(`${folder.file('proof.key')} was missing`)]);
   });
 
-  it('whose clock file is damaged is refused: time must not begin anew', async () => {
+  it('whose clock file is damaged is refused, because time must not begin anew', async () => {
     await filledAndClosed();
     writeFileSync(folder.file('clock'), 'yesterday');
     expect(await refusal()).toBeInstanceOf(UnusableFile);
   });
 
-  it('with read models of an older schema gets new ones, which are to be projected again', async () => {
+  it('with read models of an older schema gets new ones, which are projected from the log', async () => {
     const storage = await folder.open();
     await storage.readModels.current.store.apply([], 7);
     await folder.close();
@@ -312,7 +312,7 @@ describe('a data folder', () => {
     expect(await opened.readModels.current.store.checkpoint()).toBe(0);
   });
 
-  it('with a vault from before there were two kinds of floors opens, and keeps its floors', async () => {
+  it('with a vault from before there were two kinds of floors opens and keeps its floors', async () => {
     await filledAndClosed();
     tamper(
       'vault.db',
@@ -323,7 +323,7 @@ describe('a data folder', () => {
     expect(vault.floors().get('rid')).toEqual({ retention: 60, 'change-feed': 30 });
   });
 
-  it('with a vault from before holds were found by what they cover opens, and its holds hold', async () => {
+  it('with a vault from before holds were indexed by their scope opens, and its holds are effective', async () => {
     const scopes: HoldScope[] = [
       { kind: 'container', containerRid: 'whole' },
       { kind: 'stream-prefix', prefix: 'item-r.abc' },
@@ -348,7 +348,7 @@ describe('a data folder', () => {
     ]);
   });
 
-  it('finds the holds on a life, and the lives of a hold, by indexes, however many there are', async () => {
+  it('finds the holds on a life, and the lives under a hold, by indexes', async () => {
     await filledAndClosed();
     const database = new DatabaseSync(folder.file('vault.db'));
     for (const sql of [
@@ -383,7 +383,7 @@ describe('a data folder', () => {
       expect(await refusal({ writers: 'threads' })).toBeInstanceOf(UnusableFile);
     });
 
-    it(`with a ${file} that is no database is refused with what to do`, async () => {
+    it(`with a ${file} that is no database is refused with advice`, async () => {
       await filledAndClosed();
       writeFileSync(folder.file(file), 'this is not a database, however long one looks at it'.repeat(200));
       const error = await refusal({ writers: 'threads' });
@@ -392,7 +392,7 @@ describe('a data folder', () => {
     });
   }
 
-  it('is refused without its master key file, and makes no new one', async () => {
+  it('is refused without its master key file, and creates no new one', async () => {
     await filledAndClosed();
     copyFileSync(folder.file('master.key'), folder.file('kept'));
     rmSync(folder.file('master.key'));
@@ -404,7 +404,7 @@ describe('a data folder', () => {
     await folder.open();
   });
 
-  it('is refused with a wrong master key, from the file or given, and nothing is changed', async () => {
+  it('is refused with a wrong master key, from the file or an option, and nothing is changed', async () => {
     const { keyId } = await filledAndClosed();
     const right = readFileSync(folder.file('master.key'), 'utf8').trim();
     const wrong = Buffer.alloc(32, 3).toString('base64');
@@ -414,7 +414,7 @@ describe('a data folder', () => {
     expect(storage.vault.findKey(keyId, 'item-rid.life.0').status).toBe('there');
   });
 
-  it('of an older version is refused with a wrong master key before that could not open it any more', async () => {
+  it('of an older version is refused with a wrong master key, before an upgrade that would make it unreadable for the right one', async () => {
     await filledAndClosed();
     tamper('vault.db', VERSION_2);
     const error = await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64') });
@@ -430,7 +430,7 @@ describe('a data folder', () => {
     await folder.open();
   });
 
-  it('that was refused is let go: it opens as soon as the reason is gone', async () => {
+  it('that was refused is unlocked, and opens as soon as the reason is gone', async () => {
     await filledAndClosed();
     const right = readFileSync(folder.file('master.key'), 'utf8').trim();
     expect(await refusal({ masterKey: Buffer.alloc(32, 3).toString('base64'), writers: 'inline' })).toBeInstanceOf(
@@ -476,7 +476,7 @@ describe('a data folder', () => {
   );
 
   it.skipIf(!isRoot)(
-    `of another user gives that user no file of root's that it has a link to${isRoot ? '' : ' (skipped: run it as root)'}`,
+    `of another user does not give that user a file of root's to which it has a link${isRoot ? '' : ' (skipped: run it as root)'}`,
     () => {
       const ofRoot = folder.file('of-root');
       const inside = folder.file('of-another');
@@ -493,7 +493,7 @@ describe('a data folder', () => {
     },
   );
 
-  it('keeps the latest read model that a rebuild left half built', async () => {
+  it('keeps the latest read model that an interrupted rebuild has left', async () => {
     await filledAndClosed();
     for (const version of [2, 3]) copyFileSync(folder.file('items.v1.db'), folder.file(`items.v${version}.db`));
     const { readModels } = await folder.open();
@@ -508,7 +508,7 @@ describe('a data folder', () => {
     ['of an older schema', 'PRAGMA user_version = 1'],
     ['of a later schema', 'PRAGMA user_version = 99'],
     ['without a checkpoint', 'DELETE FROM checkpoint'],
-  ])('throws away a half-built read model %s', async (_, statements) => {
+  ])('throws away an unfinished read model %s', async (_, statements) => {
     await filledAndClosed();
     copyFileSync(folder.file('items.v1.db'), folder.file('items.v2.db'));
     tamper('items.v2.db', statements);
@@ -517,7 +517,7 @@ describe('a data folder', () => {
     expect(existsSync(folder.file('items.v2.db'))).toBe(false);
   });
 
-  it('throws away a half-built read model that is damaged or was not begun', async () => {
+  it('throws away an unfinished read model that is damaged or empty', async () => {
     await filledAndClosed();
     for (const bytes of ['', 'not a database at all, but text'.repeat(100)]) {
       writeFileSync(folder.file('items.v2.db'), bytes);
@@ -528,14 +528,14 @@ describe('a data folder', () => {
     }
   });
 
-  it('throws away a read model of an older schema: it is projected from the log again', async () => {
+  it('throws away a read model of an older schema, and projects it from the log again', async () => {
     await filledAndClosed();
     tamper('items.v1.db', 'PRAGMA user_version = 1; UPDATE checkpoint SET position = 7');
     const { readModels } = await folder.open({ writers: 'threads' });
     expect(await readModels.current.store.checkpoint()).toBe(0);
   });
 
-  it('closes twice without complaint', async () => {
+  it('can be closed twice', async () => {
     const storage = await folder.open();
     await storage.close();
     await storage.close();
@@ -543,12 +543,12 @@ describe('a data folder', () => {
 });
 
 describe('a log whose pages are damaged', () => {
-  it('says so when it is read, and gives no events that are not whole', async () => {
+  it('reports the damage when it is read, and returns only whole events', async () => {
     const storage = await folder.open();
     for (let life = 0; life < 400; life++) await writeLife(storage, `item-rid.life${life}.0`);
     await folder.close();
     const bytes = readFileSync(folder.file('log.db'));
-    // Page 1 stays, so that the file opens; what follows is overwritten.
+    // Page 1 stays, so that the file opens. Later pages are overwritten.
     bytes.fill(0xa5, 8192 * 2, Math.min(bytes.length, 8192 * 12));
     writeFileSync(folder.file('log.db'), bytes);
     await expect(
@@ -563,7 +563,7 @@ describe('a log whose pages are damaged', () => {
     ).rejects.toThrow(/malformed|damaged/);
   });
 
-  it('cut short says so when it is opened or read', async () => {
+  it('that was cut short reports it when it is opened or read', async () => {
     const storage = await folder.open();
     for (let life = 0; life < 400; life++) await writeLife(storage, `item-rid.life${life}.0`);
     await folder.close();
@@ -581,8 +581,8 @@ describe('a log whose pages are damaged', () => {
   });
 });
 
-describe('a vault that another program reads for long', () => {
-  it('keeps writes waiting for a moment only, and calls keys destroyed when its journal has them no more', async () => {
+describe('a vault that another program reads for a long time', () => {
+  it('delays writes only for a moment, and reports keys as destroyed only once its journal no longer has them', async () => {
     const storage = await folder.open();
     const stream = 'item-rid.gone.0';
     const { keyId } = await writeLife(storage, stream);
@@ -608,20 +608,21 @@ describe('a vault that another program reads for long', () => {
 
 for (const writers of ['inline', 'threads'] as const) {
   describe(`a group of writes (${writers})`, () => {
-    it('whose key can not be stored fails with it: nothing of it is in the log or the vault', async () => {
+    it('whose key can’t be stored fails with it, and leaves nothing in the log or the vault', async () => {
       const storage = await folder.open({ writers });
       await writeLife(storage, 'item-rid.before.0');
       const head = await storage.log.head();
-      // The next key's number is taken by another connection: storing that key will fail. No spare keys meanwhile.
+      // Another connection has taken the number of the next key, so storing that key fails. There are no spare keys while the vault is
+      // copied.
       const intruder = new DatabaseSync(folder.file('vault.db'));
       const taken = await storage.vault.whileCopying(async () => storage.vault.createKey('item-rid.probe.0'));
       await taken.stored;
       const numbers = [1, 2, 3].map((more) => taken.key.keyId + more);
       const take = intruder.prepare('INSERT INTO keys (id, owner, wrapped) VALUES (?, ?, ?)');
       for (const number of numbers) take.run(number, new Uint8Array(8).fill(1), new Uint8Array(60));
-      // One that no write takes along is stored alone: who waits for it is told, and it is not to be had from memory either.
+      // A key that no write takes along is stored by itself. Its caller is told of the failure, and the key is not in memory afterwards.
       const alone = await storage.vault.whileCopying(async () => {
-        // Nobody waits for this one.
+        // Nobody waits for this key.
         storage.vault.createKey('item-rid.left.0');
         return storage.vault.createKey('item-rid.alone.0');
       });
@@ -644,7 +645,7 @@ for (const writers of ['inline', 'threads'] as const) {
       if (outcomes.every((outcome) => outcome.status === 'rejected')) expect(await storage.log.head()).toBe(head);
       for (const number of numbers) intruder.prepare('DELETE FROM keys WHERE id = ?').run(number);
       intruder.close();
-      // It goes on as if nothing had been.
+      // The storage goes on as before.
       for (const stream of streams) {
         if ((await storage.log.readStream(stream)).length === 0) await writeLife(storage, stream);
       }
@@ -668,7 +669,7 @@ for (const writers of ['inline', 'threads'] as const) {
       }
     });
 
-    it('that fails in the log is rolled back whole, and the positions go on without a hole in order', async () => {
+    it('that fails in the log is rolled back completely, and later positions have no gap', async () => {
       const storage = await folder.open({ writers });
       await writeLife(storage, 'item-rid.a.0');
       const rare = () => ({ ...event(), type: 'Rare' });
@@ -702,8 +703,8 @@ for (const writers of ['inline', 'threads'] as const) {
   });
 }
 
-describe('the plans of the statements that run on every tick and preview', () => {
-  /** How SQLite goes about those of the store's own statements on the read models that are among some. */
+describe('the query plans of the statements that run on every tick and preview', () => {
+  /** SQLite's plans of those statements of the store on the read models that `isMeant` selects. */
   async function plansOf(isMeant: (sql: string) => boolean): Promise<readonly { sql: string; plan: string }[]> {
     const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare');
     await filledAndClosed();
@@ -718,7 +719,7 @@ describe('the plans of the statements that run on every tick and preview', () =>
     return plans;
   }
 
-  it('count items by their times, and find the next of them, by ranges of a covering index', async () => {
+  it('count items by their times, and find the next deadline, by ranges of a covering index', async () => {
     const plans = await plansOf(
       (sql) =>
         /(?:count|min)\(.* FROM items WHERE container = \?1? AND due/.test(sql) && !sql.includes('unreadable_ttl'),
@@ -733,7 +734,7 @@ describe('the plans of the statements that run on every tick and preview', () =>
     }
   });
 
-  it('find items by their times, what has ended and what has left, in order of an index, without a sort', async () => {
+  it('find items by their times, and ended lives and disappearances, in the order of an index, without a sort', async () => {
     const plans = await plansOf((sql) =>
       /FROM (?:items|ended|disappearances) .*ORDER BY (?:ts|due|(?:(?:ended_|purged_)?at, )?position) LIMIT/.test(sql),
     );
@@ -744,7 +745,7 @@ describe('the plans of the statements that run on every tick and preview', () =>
     }
   });
 
-  it('go on with lists in the middle of an instant, at which a million may have left, by time and position', async () => {
+  it('continue lists by time and position, even in the middle of an instant at which a million items left', async () => {
     const plans = await plansOf((sql) => /FROM (?:ended|disappearances) .*position\)? > /.test(sql));
     expect(plans.length).toBe(4);
     for (const { sql, plan } of plans)
@@ -755,7 +756,7 @@ describe('the plans of the statements that run on every tick and preview', () =>
 describe('read models of many items', () => {
   const NONE = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
 
-  /** Read models, in which each container has items of one partition key from a birth on, so far apart. */
+  /** Read models with items of one partition key for each entry: from a birth on, a constant distance apart. */
   async function filled(
     containers: readonly { container: number; partitionKey: string; from: number; items: number; apart?: number }[],
   ): Promise<ReadModelStore> {
@@ -779,8 +780,8 @@ describe('read models of many items', () => {
     return store;
   }
 
-  it("a container that begins or ends far from others' items is searched in turns with others, and its beginning once", async () => {
-    // given: it is between items of another, which a million births lie before and behind
+  it("a search in a container far from others' items gives other work turns, and looks for the container's beginning only once", async () => {
+    // given: the container is between two groups of items of another container, each a million births away
     const other = { container: 2, partitionKey: '["a"]' };
     const store = await filled([
       { ...other, from: 3, items: 10 },
@@ -794,7 +795,7 @@ describe('read models of many items', () => {
     const birthsOf = async (rows: MaybePromise<readonly ItemRow[]>) => (await rows).map(({ birth }) => birth);
     // when
     const atFirst = pages.scan(0);
-    // then: others have their turn on the way
+    // then: the search gives other work turns on the way
     expect(atFirst).toBeInstanceOf(Promise);
     expect(await birthsOf(atFirst)).toEqual([1_000_001]);
     for (const page of Object.values(pages)) {
@@ -805,7 +806,7 @@ describe('read models of many items', () => {
       expect(behind).toBeInstanceOf(Promise);
       expect(await birthsOf(behind)).toEqual([]);
     }
-    // One birth is looked at as it is: clients name items by it, long after these have left.
+    // A single birth is looked up directly. Clients name items by their birth, even long after these have left.
     for (const [birth, births] of [
       [500, []],
       [1_000_003, [1_000_003]],
@@ -823,7 +824,7 @@ describe('read models of many items', () => {
     { what: 'all of it', scan: { where: { minTs: 2 } }, births: [] },
     { what: 'one of its ids', scan: { where: { ids: ['401000001'] } }, births: [401_000_001] },
   ])(
-    'a large container is searched in a few steps where its births lie far apart, as in a log whose positions are bytes: $what',
+    'a large container is searched in few steps even if its births lie far apart, as in a log whose positions are bytes: $what',
     async ({ scan, births }) => {
       const [container, apart] = [7, 20_000];
       const store = await filled([
@@ -838,7 +839,7 @@ describe('read models of many items', () => {
     },
   );
 
-  it('a page of a store with few items is found at once, however far apart these lie', async () => {
+  it('a page of a store with few items is found at once, however far apart they lie', async () => {
     const store = await filled([{ container: 2, partitionKey: '["a"]', from: 3, items: 100, apart: 50_000_000 }]);
     for (const part of [{}, { partitionKey: '["a"]' }]) {
       const page = store.scanItems(2, { ...part, afterBirth: 0, limit: 10, marks: NONE });
@@ -855,13 +856,13 @@ describe('read models of many items', () => {
     expect(page.map(({ birth }) => birth)).toEqual(
       Array.from({ length: 10 }, (_, index) => 100_000_003 + index * 20_000),
     );
-    // By name all are sorted, at once.
+    // A page in order of id needs a sort of all items.
     expect(store.scanItems(2, { partitionKey, afterBirth: 100_000_000, limit: 10, marks: NONE })).toBeInstanceOf(
       Promise,
     );
   });
 
-  it('ended lives behind many that left with their partition key are looked for in turns with others', async () => {
+  it('ended lives behind many that left with their partition key are searched for in turns with other work', async () => {
     const AT_MS = 5_000;
     const [left, own] = [
       { container: 2, partitionKey: '["left"]' },
@@ -885,19 +886,19 @@ describe('read models of many items', () => {
       store.endedLives(2, { byPolicyStart: false, endedAtOrBeforeMs, after, limit });
     const positionsOf = async (rows: MaybePromise<readonly EndedRow[]>) => (await rows).map(({ position }) => position);
     const deletion = { ...left, atMs: AT_MS, actor: 'key:primary', marks: NONE };
-    // given: two ended before all of the others, one behind them at their very instant, and one after it
+    // given: two lives ended before all the others, one at the same instant as these but behind them, and one after
     const others = [ended(3, AT_MS - 1), ended(4, AT_MS), ended(20_000, AT_MS), ended(20_001, AT_MS + 1)];
     await store.apply([...others, { kind: 'partition-key-deleted', ...deletion }], 30_000);
-    // then: the first are found at once
+    // then: the first ones are found at once
     const first = find(2);
     expect(first).not.toBeInstanceOf(Promise);
     expect(await positionsOf(first)).toEqual([3, 4]);
-    // and those behind in turns
+    // and those behind are found in turns
     for (const [limit, after, positions] of [
       [9, undefined, [3, 4, 20_000, 20_001]],
       [1, { endedAtMs: AT_MS, position: 4 }, [20_000]],
       [9, { endedAtMs: AT_MS, position: 2_000 }, [20_000, 20_001]],
-      // Where one is the last of a piece.
+      // The position is at the end of a piece of the search.
       [9, { endedAtMs: AT_MS, position: 7_010 }, [20_000, 20_001]],
     ] as const) {
       const found = find(limit, after);
@@ -911,35 +912,39 @@ describe('read models of many items', () => {
     ).toEqual([]);
   });
 
-  it('a page of a partition key takes no longer where it has many items', { timeout: 60_000 }, async () => {
-    const [many, few] = ['["many"]', '["few"]'] as const;
-    const store = await filled([
-      { container: 2, partitionKey: few, from: 3, items: 300 },
-      { container: 2, partitionKey: many, from: 1_000, items: 60_000 },
-    ]);
-    const times: Record<string, number[]> = { [few]: [], [many]: [] };
-    // Side by side, so that what else the machine does falls on both.
-    for (let round = 0; round < 31; round++) {
-      for (const partitionKey of [few, many]) {
-        const startedMs = performance.now();
-        const rows = await store.scanItems(2, { partitionKey, afterBirth: 0, limit: 100, marks: NONE });
-        times[partitionKey]!.push(performance.now() - startedMs);
-        expect(rows.length).toBe(100);
+  it(
+    'a page of a partition key does not take longer if the partition key has many items',
+    { timeout: 60_000 },
+    async () => {
+      const [many, few] = ['["many"]', '["few"]'] as const;
+      const store = await filled([
+        { container: 2, partitionKey: few, from: 3, items: 300 },
+        { container: 2, partitionKey: many, from: 1_000, items: 60_000 },
+      ]);
+      const times: Record<string, number[]> = { [few]: [], [many]: [] };
+      // Alternately, so that other load on the machine affects both.
+      for (let round = 0; round < 31; round++) {
+        for (const partitionKey of [few, many]) {
+          const startedMs = performance.now();
+          const rows = await store.scanItems(2, { partitionKey, afterBirth: 0, limit: 100, marks: NONE });
+          times[partitionKey]!.push(performance.now() - startedMs);
+          expect(rows.length).toBe(100);
+        }
       }
-    }
-    const median = (numbers: readonly number[]) => numbers.toSorted((left, right) => left - right)[15]!;
-    expect(median(times[many]!)).toBeLessThan(median(times[few]!) * 5);
-  });
+      const median = (numbers: readonly number[]) => numbers.toSorted((left, right) => left - right)[15]!;
+      expect(median(times[many]!)).toBeLessThan(median(times[few]!) * 5);
+    },
+  );
 });
 
-describe('under a store that runs', () => {
+describe('while a store is running', () => {
   it.each(['threads', 'inline'] as const)(
-    'a scan by values in clear comes to its end although other read models are put to use meanwhile (%s)',
+    'a scan by values in clear completes although other read models are put to use meanwhile (%s)',
     async (writers) => {
       const { readModels } = await folder.open({ writers });
       const clear = Array.from({ length: 12 }, (_, path) => [{ path, from: 'a', to: 'b' }]);
       const marks = { defaultMs: 0, itemMs: 0 };
-      // However far it has come by then.
+      // The swap comes at each of the scan's steps.
       for (let steps = 0; steps < 20; steps++) {
         const { version } = await readModels.createNext();
         const scan = readModels.current.store.scanItems(1, { afterBirth: 0, limit: 10, marks, clear });
@@ -951,7 +956,7 @@ describe('under a store that runs', () => {
     },
   );
 
-  it('a folder that was moved is written to no more by its name, for another may have that by now', async () => {
+  it('nothing more is written to a folder that was moved, because its path may belong to another folder by then', async () => {
     const { highWaterMark, readModels } = await folder.open({ clock: 'system' });
     highWaterMark.save(1_700_000_000_000);
     const { version } = await readModels.createNext();
@@ -981,7 +986,7 @@ describe('under a store that runs', () => {
     expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000002000');
   });
 
-  it('a mark of the clock that is saved beside others is written at once: what is saved after it stands', async () => {
+  it('a clock mark that is saved in the background is written at once, so it does not overwrite a later one', async () => {
     const { highWaterMark } = await folder.open({ clock: 'system' });
     highWaterMark.save(1_700_000_000_000);
     const soon = highWaterMark.saveSoon!(1_700_000_001_000);
@@ -993,7 +998,7 @@ describe('under a store that runs', () => {
     expect(readFileSync(folder.file('clock'), 'utf8')).toBe('1700000004000');
   });
 
-  it('a purge ledger that was taken away has no key on record as destroyed that the next one would not list', async () => {
+  it('no key is recorded as destroyed while its purge ledger is missing', async () => {
     const { keyId } = await filledAndClosed();
     const stream = 'item-rid.life.0';
     const open = await folder.open();
@@ -1009,7 +1014,7 @@ describe('under a store that runs', () => {
     expect(readFileSync(folder.file('purge-ledger.ndjson'), 'utf8')).toContain(stream);
   });
 
-  it('keys that are destroyed are in the purge ledger with the time of the last, and no others', async () => {
+  it('the purge ledger lists the destroyed keys and no others, with the time of the last', async () => {
     const { vault } = await folder.open();
     const requests = ['a', 'b', 'c'].map((life, index) => {
       const stream = `item-rid.${life}.0`;
@@ -1027,7 +1032,7 @@ describe('under a store that runs', () => {
     expect(lines().map((line) => JSON.parse(line) as unknown)).toMatchObject([{ atMs: 2_999, keys: destroyed }]);
   });
 
-  it('has the bytes of a destroyed key in no file, nor after a crash before that once it is opened again', async () => {
+  it('no file has the bytes of a destroyed key, not even after a crash before the journal was emptied, once the folder is opened again', async () => {
     let crash = false;
     const onStep = (step: string): void => {
       if (crash && step === 'vault checkpoint: before') throw new PlacedCrash(step);

@@ -66,13 +66,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     };
   });
 
-  it('waits for the server twice to apply what was written: each answer takes as long as the network', async () => {
+  it('applies a write in two round trips to the server', async () => {
     const url = new URL(await server.newDatabase());
     const proxy = await StatementProxy.to(url.hostname, Number(url.port));
     const database = await openDatabase(proxy.url(url.href));
     try {
       const { store } = (await PostgresReadModels.open(database)).current;
-      // Who is there for the first time is asked whether it is a standby.
+      // The first write of a connection also checks whether the server is a standby.
       await store.apply([written(5)], 5, 0);
       const before = proxy.roundTrips;
       await store.apply([written(6)], 6, 5);
@@ -85,7 +85,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     }
   });
 
-  it('applies nothing that it can’t tell the other nodes of', () =>
+  it('applies nothing if it can’t notify the other nodes', () =>
     inDatabase(async (database, url) => {
       const { store } = (await PostgresReadModels.open(database)).current;
       await store.apply([written(5)], 5, 0);
@@ -102,7 +102,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     }));
 
   describe('a read model that several nodes write by mistake', () => {
-    it('takes each batch once: who does not stand where it stands must look again', () =>
+    it('takes each batch once: a node whose checkpoint is old is refused and must look again', () =>
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         await one.current.store.apply([written(5)], 5, 0);
@@ -114,7 +114,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await one.current.store.countItems(2)).toBe(3);
       }));
 
-    it('takes none made for another place because somebody else on that node has asked where it stands', () =>
+    it('refuses a batch for an old checkpoint even if another reader on that node has read the new one meanwhile', () =>
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         const [first, again] = [written(5), written(6, { id: 'item 5', revision: 1 })];
@@ -122,14 +122,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await other.current.store.checkpoint()).toBe(5);
         await one.current.store.apply([again], 6, 5);
         await one.current.store.apply([written(7, { id: 'item 5', revision: 2 })], 7, 6);
-        // The purge, say, and fsck.
+        // As the purge or fsck would do.
         expect(await other.current.store.checkpoint()).toBe(7);
         await expect(other.current.store.apply([again], 6, 5)).rejects.toThrow(CheckpointMoved);
         expect(await one.current.store.checkpoint()).toBe(7);
         expect((await one.current.store.findItem(2, '["a"]', 'item 5'))?.position).toBe(7);
       }));
 
-    it('refuses nothing because somebody asks meanwhile where it stands', () =>
+    it('accepts the next batch although another reader asks for the checkpoint meanwhile', () =>
       inDatabase(async (database) => {
         const { store } = (await PostgresReadModels.open(database)).current;
         await store.apply([written(5)], 5, 0);
@@ -152,7 +152,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
   describe('look-ups by name', () => {
     const names = Array.from({ length: 300 }, (_, index) => `item ${index + 1}`);
 
-    it('are a few statements for all that are asked for at once', () =>
+    it('are combined: many that are asked for at once take a few statements', () =>
       inDatabase(async (database) => {
         const { store } = (await PostgresReadModels.open(database)).current;
         const there = [1, 2, 299, 300];
@@ -171,11 +171,11 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(query).toHaveBeenCalledTimes(4);
       }));
 
-    it('find what is whole though what others ask for at the same time is damaged', () =>
+    it('find what is whole, although what others ask for at the same time is damaged', () =>
       inDatabase(async (database) => {
         const { store } = (await PostgresReadModels.open(database)).current;
         await store.apply([written(1), written(2), written(3)], 3, 0);
-        // Stands in for a page of the table that the server can't read.
+        // Stands in for a page of the table that the server can't read: dividing by zero fails for birth 2.
         await database.query('ALTER TABLE epitaph_items_v1.items RENAME TO whole');
         await database.query(`CREATE VIEW epitaph_items_v1.items AS SELECT birth, container, partition_key, id, life, position,
           ts / (2 - birth) * (2 - birth) AS ts, ttl, key, name_digest FROM epitaph_items_v1.whole`);
@@ -189,7 +189,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         ]);
       }));
 
-    it('all fail, and are asked no more, when the server is away', () =>
+    it('all fail at the first failure when the server is away, without further statements', () =>
       inDatabase(async (database) => {
         const { store } = (await PostgresReadModels.open(database)).current;
         const away = new StorageUnavailable('it is away');
@@ -200,7 +200,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
-  it('have the server know how large they have become, and leave it alone where it does', () =>
+  it('run ANALYZE once the tables have grown, and not again when that is unnecessary', () =>
     inDatabase(async (database) => {
       const size = async () => {
         const named = "SELECT reltuples AS rows FROM pg_class WHERE oid = 'epitaph_items_v1.items'::regclass";
@@ -225,7 +225,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
 
   describe('a search for some rows of a container', () => {
     const marks = { defaultMs: Number.NEGATIVE_INFINITY, itemMs: Number.NEGATIVE_INFINITY };
-    /** As they lie in a log of which positions count bytes. */
+    /** In a log whose positions count bytes, births are this far apart. */
     const births = Array.from({ length: 20 }, (_, index) => (index + 1) * 50_000_000);
     const LAST = { afterBirth: 0, limit: 10, marks, where: { ids: [`item ${births.at(-1)}`] } };
 
@@ -242,7 +242,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       { scope: {}, statements: 2 },
       { scope: { prefix: '["a"]' }, statements: 2 },
       { scope: { partitionKey: '["a"]' }, statements: 1 },
-    ])('takes no more statements because they lie far apart in the log: $scope', ({ scope, statements }) =>
+    ])('takes no more statements if the items lie far apart in the log: $scope', ({ scope, statements }) =>
       withItems(async (database, store) => {
         const query = vi.spyOn(database, 'query');
         const found = await store.scanItems(2, { ...LAST, ...scope });
@@ -251,16 +251,16 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it('passes over many in pieces, each once', () =>
+    it('passes over many items in pieces, each once', () =>
       withItems(async (database, store) => {
         await database.query('ANALYZE epitaph_items_v1.items', []);
         const query = database.query.bind(database);
-        // A million at once would take long to make.
+        // Pieces of 3 instead of a million rows, which would take long to create.
         const fewer = (values: readonly unknown[]) => values.map((value) => (value === 1_000_000 ? 3 : value));
         const asked = vi.spyOn(database, 'query');
         asked.mockImplementation((text, values) => query(text, fewer(values ?? [])));
         expect((await store.scanItems(2, LAST)).map(({ birth }) => birth)).toEqual(births.slice(-1));
-        // Four in each, the one beyond three with them, and none in the last.
+        // Each piece has four rows: three, and the one after them. The last piece is empty.
         expect(asked).toHaveBeenCalledTimes(12);
         const all = { ...LAST, where: { minTs: 1 } };
         expect((await store.scanItems(2, { ...all, limit: 100 })).map(({ birth }) => birth)).toEqual(births);
@@ -268,7 +268,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
-  it('tell other nodes of a database that went with its containers, and have them look at no others', () =>
+  it('notify other nodes that a database was deleted with its containers, and name no other containers', () =>
     inDatabase(async (database) => {
       const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
       const news: ReadModelNews[] = [];
@@ -294,7 +294,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       await ear.close();
     }));
 
-  it('take many containers and users in as few statements as one', () =>
+  it('read many containers and users in as few statements as one', () =>
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;
       const change = (number: number): ReadModelChange[] => {
@@ -330,14 +330,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     }));
 
   it(
-    'leave no more prepared on the server after many rebuilds than after few, on nodes that rebuild and on others',
+    'leave no more prepared statements on the server after many rebuilds than after a few, on every node',
     () =>
       inDatabase(async (database, url) => {
         const one = await PostgresReadModels.open(database);
         const lead = await one.lead(() => {});
         const another = await openDatabase(url);
         const other = await PostgresReadModels.open(another);
-        /** Of the session that has most of them. */
+        /** The number of prepared statements of the session that has most. */
         const prepared = async (of: PostgresDatabase): Promise<number> => {
           const sql = 'SELECT count(*) AS count, pg_sleep(0.05) FROM pg_prepared_statements';
           const counts = await Promise.all(Array.from({ length: 10 }, () => of.query<{ count: number }>(sql)));
@@ -355,7 +355,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           await other.look();
           expect(other.current.version).toBe(version);
           await Promise.all([read(one.current.store), read(other.current.store)]);
-          // One that is given up leaves nothing either.
+          // A discarded version leaves none either.
           const given = await one.createNext();
           await given.store.apply([written(5)], 5);
           await one.discard(given.version);
@@ -379,7 +379,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
   );
 
   describe('the sealed bodies', () => {
-    it('are those of the last write, gone with the item, absent where the log left them out', () =>
+    it('are those of the last write, gone with the item, and absent if the log left them out', () =>
       inDatabase(async (database) => {
         const { store } = (await PostgresReadModels.open(database)).current;
         const sealed = (text: string) => ({
@@ -401,7 +401,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
             body: Buffer.from('second'),
           },
         ]);
-        // Each by itself, of many that are asked for at once.
+        // Each is asked for by itself, many at the same time.
         const query = vi.spyOn(database, 'query');
         const births = Array.from({ length: 40 }, (_, index) => index + 1);
         const each = await Promise.all(births.map((birth) => store.sealedBodies(2, [birth])));
@@ -413,13 +413,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }));
   });
 
-  it('are compared in as much time as there are rows, however far apart these stand in a log whose positions are bytes', () =>
+  it('are compared in a time proportional to the rows, however far apart these are in a log whose positions are bytes', () =>
     inDatabase(async (database) => {
       const readModels = await PostgresReadModels.open(database);
       const lead = await readModels.lead(() => {});
       const [one, other] = [readModels.current.store, (await readModels.createNext()).store];
       const [near, far] = [written(5), written(10 ** 13)];
-      // More than one piece, and in the one version a row fewer in a container before.
+      // More rows than one piece has, and one version lacks a row in an earlier container.
       const many = Array.from({ length: 12_000 }, (_, index) => written(10 ** 12 + index * 1_000, { container: 3 }));
       await one.apply([near, ...many, far], far.position);
       await other.apply([...many, far], far.position);
@@ -440,7 +440,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       await lead!.release();
     }));
 
-  it('all items of a partition key leave at once by statements of a few thousand: one of millions is given up by the server', () =>
+  it('a delete by partition key moves its items in statements of a few thousand rows, because the server cancels long ones', () =>
     inDatabase(async (database) => {
       // given
       const readModels = await PostgresReadModels.open(database);
@@ -478,7 +478,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       await lead!.release();
     }));
 
-  it('gives large bodies a few at a time, the first ones, and always one', () =>
+  it('returns a few large bodies at a time, the first ones, and at least one', () =>
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;
       const body = Buffer.alloc(1024 * 1024, 7);
@@ -498,7 +498,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       expect(await found([20])).toEqual([20]);
     }));
 
-  it('names that PostgreSQL could not keep as they are come back as they were', () =>
+  it('return names unchanged that PostgreSQL can’t store as text', () =>
     inDatabase(async (database) => {
       const { store } = (await PostgresReadModels.open(database)).current;
       const ids = [
@@ -525,7 +525,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     }));
 
   describe('the versions of the read models', () => {
-    it('are swapped at once for every node, and the old one stays readable until the next is built', () =>
+    it('are swapped for every node at once, and the old one can be read until the next is built', () =>
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         await one.current.store.apply([written(5)], 5);
@@ -543,7 +543,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect((await PostgresReadModels.open(database)).current.version).toBe(next.version);
       }));
 
-    it('that another node has thrown away while they were read are not available, which is no fault of theirs', () =>
+    it('that another node has removed are unavailable, which is not reported as damage', () =>
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         const lead = await one.lead(() => {});
@@ -556,7 +556,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await lead!.release();
       }));
 
-    it('that a rebuild left unfinished are gone on with by whichever node rebuilds next', () =>
+    it('that a rebuild left unfinished are continued by whichever node rebuilds next', () =>
       inDatabase(async (database, url) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         expect(await other.openUnfinished()).toBe(undefined);
@@ -573,7 +573,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect([later.unfinished, await other.openUnfinished()]).toEqual([undefined, undefined]);
         await second!.release();
         const third = await one.lead(() => {});
-        // What a swap leaves behind is none of these, nor what a program with another schema began.
+        // The version before a swap is not an unfinished one, and neither is one that a program with another schema began.
         await one.swapTo((await one.createNext()).version);
         expect(await other.openUnfinished()).toBe(undefined);
         const foreign = await one.createNext();
@@ -582,7 +582,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await third!.release();
       }));
 
-    it('are begun, swapped and thrown away by whoever has the right to write, and nobody who had it before', () =>
+    it('are created, swapped and discarded only by the node with the right to write', () =>
       inDatabase(async (database) => {
         const [one, other] = [await PostgresReadModels.open(database), await PostgresReadModels.open(database)];
         const lost = await one.lead(() => {});
@@ -595,13 +595,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const taken = await other.openUnfinished();
         await taken!.store.apply([written(5)], 5);
         await other.swapTo(version);
-        // It has not looked since, and takes the version for one that it may throw away.
+        // This node has not looked since, and still takes the version for an unfinished one.
         await one.discard(version);
         expect(await one.look()).toMatchObject({ version, position: 5 });
         await lead!.release();
       }));
 
-    it('are in use from their swap on, also where the answer was lost, and are not thrown away then', () =>
+    it('are in use from their swap on, even if its answer was lost, and are not discarded then', () =>
       inDatabase(async (database) => {
         const readModels = await PostgresReadModels.open(database);
         const lead = await readModels.lead(() => {});
@@ -615,7 +615,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         });
         await readModels.swapTo(next.version);
         expect(readModels.current.version).toBe(next.version);
-        // Nor when nobody could be asked whether it had been swapped.
+        // Not even if the answer is lost and the server can't be asked whether the swap was done.
         const last = await readModels.createNext();
         asked.mockImplementationOnce(async (work) => {
           await transaction(work);
@@ -628,7 +628,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await lead!.release();
       }));
 
-    it('made by a later Epitaph are refused, made by an older one are projected again', () =>
+    it('made by a newer Epitaph are refused, made by an older one are projected again', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
         await before.current.store.apply([written(5)], 5);
@@ -644,7 +644,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(again.current.version).toBeGreaterThan(before.current.version);
       }));
 
-    it('are made anew where they are gone, as from a dump that left them out', () =>
+    it('are made again if they are missing, as after a dump without them', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
         await before.current.store.apply([written(5)], 5);
@@ -661,7 +661,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         damage: 'DELETE FROM epitaph_items_v1.checkpoint',
         says: 'checkpoint is empty',
       },
-    ])('that have lost $what are refused, and it is said that they may be dropped', ({ damage, says }) =>
+    ])('that have lost $what are refused, with the advice that they may be dropped', ({ damage, says }) =>
       inDatabase(async (database, url) => {
         await PostgresReadModels.open(database);
         await server.run(damage, url);
@@ -677,7 +677,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       { what: 'which of them is in use is lost', damage: 'DELETE FROM epitaph_read_models.in_use' },
       { what: 'what says which of them is in use is lost', damage: 'DROP TABLE epitaph_read_models.in_use' },
       { what: 'all that says of them is lost', damage: 'DROP SCHEMA epitaph_read_models CASCADE' },
-    ])('are made anew where $what, and nothing is left of those before', ({ damage }) =>
+    ])('are made again if $what, and nothing is left of the former ones', ({ damage }) =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
         await before.current.store.apply([written(5)], 5, 0);
@@ -689,7 +689,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it('are gone on with where the numbers of the next ones are lost, and these get others than there are', () =>
+    it('continue if the numbers for new versions are lost, and new versions get unused numbers', () =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
         await before.current.store.apply([written(5)], 5, 0);
@@ -707,7 +707,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       'DROP TABLE epitaph_read_models.in_use',
       'DROP SCHEMA epitaph_read_models CASCADE',
     ])(
-      'of which it is lost which are in use are told as that by nodes at work, which go on with those made anew: %s',
+      'are reported by running nodes if it is lost which are in use, and these nodes go on with the new ones: %s',
       (damage) =>
         inDatabase(async (database, url) => {
           const node = await PostgresReadModels.open(database);
@@ -725,7 +725,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     it.each([
       { what: 'made by an older Epitaph', change: 'UPDATE epitaph_read_models.in_use SET schema_version = 0' },
       { what: 'of which it is lost which are in use', change: 'DELETE FROM epitaph_read_models.in_use' },
-    ])('$what are left alone while nodes of an older one are at work', ({ change }) =>
+    ])('$what are left alone while nodes of an older Epitaph use them', ({ change }) =>
       inDatabase(async (database, url) => {
         const before = await PostgresReadModels.open(database);
         await before.current.store.apply([written(5)], 5);
@@ -767,7 +767,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       ],
       'an item by its name': [`SELECT birth ${where} AND name_digest = '\\x00'`, 'items_by_name'],
     } as const;
-    it('find what they look for by a range of an index, without a sort', () =>
+    it('use a range of an index, without a sort', () =>
       inDatabase(async (database, url) => {
         const { version, store } = (await PostgresReadModels.open(database)).current;
         const changes = Array.from({ length: 3_000 }, (_, index) =>

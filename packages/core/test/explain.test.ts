@@ -62,7 +62,7 @@ function explainAt(
   return explainItem({ id: ID, partitionKey: '["ann"]', container: within, gone, lives, atMs, holds });
 }
 
-/** Every instant that anything in the case names, one millisecond before it and one after. */
+/** Every instant named in the case, one millisecond before it and one after. */
 function edgesOf({ container: within, lives, databaseDeletedAtMs }: Case, ...more: readonly number[]): number[] {
   const edges = [...more, ...within.timeline.flatMap((one) => [one.fromMs, one.recordedAtMs])];
   for (const end of [within.deletedAtMs, databaseDeletedAtMs]) if (typeof end === 'number') edges.push(end);
@@ -79,12 +79,12 @@ function edgesOf({ container: within, lives, databaseDeletedAtMs }: Case, ...mor
   return [...new Set(edges.flatMap((edge) => [edge - 1, edge, edge + 1]))].toSorted((left, right) => left - right);
 }
 
-/** An explanation without what a purge adds to it. */
+/** An explanation without the parts that a purge adds. */
 function reasons({ state: _, purgedAtMs: __, sentence, ...rest }: Explanation) {
   return { ...rest, sentence: sentence.replace(/ Its content .*$/, '') };
 }
 
-/** State and life over the instants, run together where nothing changes. */
+/** State and life over the instants, one entry for each run of equal ones. */
 function course(of: Case, instants: readonly number[]): string[] {
   const states = instants.map((atMs) => {
     const { state, life } = explainAt(of, atMs);
@@ -108,7 +108,7 @@ describe('explaining an item that nobody wrote', () => {
     }
   });
 
-  it('yet says so up to the millisecond before its first write', async () => {
+  it('says so up to the millisecond before its first write', async () => {
     const world = new ItemWorld(T0 + 500, [policy(1, T0, 60)]);
     await world.write('create');
     const one: Case = { container: container([policy(1, T0, 60)]), lives: world.facts() };
@@ -119,7 +119,7 @@ describe('explaining an item that nobody wrote', () => {
 });
 
 describe('explaining a life that expired', () => {
-  /** Written twice, expired by the second write's own ttl or the default; recorded late, purged later. */
+  /** Written twice; expired by the second write's own ttl or by the default; recorded late, and purged later. */
   const makeExpired = async (ttl: number | undefined, purged: boolean): Promise<Case> => {
     const timeline = [policy(1, T0, 60, { reason: 'carts are short-lived' })];
     const world = new ItemWorld(T0 + 1_500, timeline);
@@ -146,7 +146,7 @@ describe('explaining a life that expired', () => {
         if (atMs < T0 + 1_500) {
           expect(told.state).toBe('never-existed');
         } else if (atMs < T0 + 4_200) {
-          // What the second write did was not known then.
+          // The effect of the second write was not known then.
           expect(told).toMatchObject({
             state: 'live',
             lastWrite: { atMs: T0 + 1_500, ts: S + 1, ttl: 5 },
@@ -213,7 +213,7 @@ describe('explaining a life that expired', () => {
     }
   });
 
-  it('says the same whether or not the expiry is on record, but for the record', async () => {
+  it('gives the same reasons whether or not the expiry is recorded', async () => {
     const timeline = [policy(1, T0, 60)];
     const world = new ItemWorld(T0, timeline);
     await world.write('create');
@@ -228,7 +228,7 @@ describe('explaining a life that expired', () => {
     expect(explainAt(recorded, T0 + 100_000)).toMatchObject({ recordedAtMs: T0 + 100_000, lagMs: 40_000 });
   });
 
-  it("because a policy started tells that start, whose it was, and since when the item's time was up", async () => {
+  it("by the start of a policy tells that start, who set the policy, and since when the item's time was up", async () => {
     const timeline = [policy(1, T0, null), policy(2, T0 + 100_123, 60)];
     const world = new ItemWorld(T0, timeline);
     await world.write('create');
@@ -248,7 +248,7 @@ describe('explaining a life that expired', () => {
     );
   });
 
-  it('is not undone by any later policy, and is explained by the one that was in force', async () => {
+  it('is not undone by any later policy, and names the policy that was in force', async () => {
     for (const defaultTtl of [null, -1, 10_000, 1]) {
       const timeline = [policy(1, T0, 60), policy(2, T0 + 60_001, defaultTtl)];
       const world = new ItemWorld(T0, timeline);
@@ -264,14 +264,14 @@ describe('explaining a life that expired', () => {
     }
   });
 
-  it('on record under a policy that was replaced within its own millisecond goes by the record', async () => {
+  it('follows the record of an expiry under a policy that was replaced within its own millisecond', async () => {
     const brief = policy(2, T0 + 90_000, 60);
     const world = new ItemWorld(T0, [policy(1, T0, null)]);
     await world.write('create');
     world.nowMs = T0 + 90_000;
     world.timeline = [policy(1, T0, null), brief];
     await world.recordExpiry(0);
-    // The timeline on record has lost version 2; the life has ended all the same.
+    // The recorded timeline has lost version 2, but the life has ended.
     const after = [policy(1, T0, null), policy(3, T0 + 90_000, null)];
     for (const purged of [false, true]) {
       if (purged) await world.purge(0, 'expired');
@@ -288,7 +288,7 @@ describe('explaining a life that expired', () => {
     }
   });
 
-  it('names the holds that are in the way', async () => {
+  it('names the holds that prevent the erasure', async () => {
     const expired = await makeExpired(20, false);
     const two = explainAt({ ...expired, holds: ['hold-1', 'hold-2'] }, T0 + 95_000);
     expect(two.holds).toEqual(['hold-1', 'hold-2']);
@@ -298,12 +298,12 @@ describe('explaining a life that expired', () => {
     expect(explainAt(expired, T0 + 95_000).sentence).toMatch(/ not been erased yet\.$/);
   });
 
-  it('names nothing that would keep what was erased since', async () => {
+  it('names no hold or floor for content that has been erased since', async () => {
     const purged = { ...(await makeExpired(20, true)), holds: ['hold-1'] };
     expect(explainAt(purged, T0 + 94_999).sentence).toMatch(/ not been erased yet\.$/);
   });
 
-  it('names a recovery window only while it lasts, and its container is there', async () => {
+  it('names a recovery window only while it lasts and its container exists', async () => {
     const { lives, container: within } = await makeExpired(20, false);
     const windowed = { ...within, retention: { ...initialRetention, recoveryWindowSeconds: 600 } };
     const untilMs = T0 + 24_000 + 600_000;
@@ -347,7 +347,7 @@ describe('explaining a live item', () => {
     expect(await sentences(on, {})).toContain('no default ttl');
   });
 
-  it('foresees its deadline by the policies on record at that instant, not by those that came later', async () => {
+  it('foretells its deadline by the policies recorded at that instant, not by later ones', async () => {
     for (const later of [null, -1, 10, 100_000]) {
       const live = await written([policy(1, T0, 1_000), policy(2, T0 + 500_000, later)], {});
       for (const atMs of [T0, T0 + 100_000, T0 + 499_999]) {
@@ -362,14 +362,14 @@ describe('explaining a live item', () => {
     }
   });
 
-  it('foresees a policy that is on record and has not started', async () => {
+  it('takes into account a recorded policy that has not started', async () => {
     const live = await written([policy(1, T0, null), policy(2, T0 + 5_000, 1, { recordedAtMs: T0 + 2_000 })], {});
     expect(explainAt(live, T0 + 1_999).expiresAtMs).toBe(undefined);
     expect(explainAt(live, T0 + 2_000)).toMatchObject({ state: 'live', expiresAtMs: T0 + 5_000 });
     expect(explainAt(live, T0 + 5_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 5_000 });
   });
 
-  it('says that a policy which is on record, and has not started, keeps it from expiring', async () => {
+  it('says that a recorded policy which has not started will keep the item from expiring', async () => {
     const cases = [
       { first: -1, then: null, ttl: 10, under: 'time to live is off' },
       { first: 10, then: null, ttl: undefined, under: 'time to live is off' },
@@ -403,7 +403,7 @@ describe('explaining a life that was deleted', () => {
     return { container: container(timeline), lives: world.facts() };
   };
 
-  it('tells when and by whom, and never that it expired, also past the deadline it would have had', async () => {
+  it('tells when and by whom it was deleted, and never that it expired, not even past its deadline', async () => {
     const deleted = await makeDeleted(true);
     for (const atMs of edgesOf(deleted).filter((edge) => edge >= T0 + 30_000)) {
       const told = explainAt(deleted, atMs);
@@ -456,7 +456,7 @@ describe('explaining an item that left with its container', () => {
     for (const atMs of edgesOf(gone)) expect(reasons(explainAt(gone, atMs))).toEqual(reasons(explainAt(before, atMs)));
   });
 
-  it('does not say by whom where that is not on record', async () => {
+  it('leaves out by whom it was deleted if that is not recorded', async () => {
     const { lives } = await makeGone(false, 'container');
     const { deletedBy: _, ...deleted } = container(timeline, T0 + 30_000);
     expect(explainAt({ container: deleted, lives }, T0 + 30_000).sentence).toContain(
@@ -466,7 +466,7 @@ describe('explaining an item that left with its container', () => {
     expect(goneOf(container(timeline), { deletedAtMs: T0 })).toEqual({ atMs: T0, by: null });
   });
 
-  it('goes by the earlier of the two when the database went as well', async () => {
+  it('names the earlier of the two deletions if the database was deleted as well', async () => {
     const gone = { ...(await makeGone(false, 'container')), databaseDeletedAtMs: T0 + 20_000 };
     expect(explainAt(gone, T0 + 30_000)).toMatchObject({ containerDeletedAtMs: T0 + 20_000 });
     expect(explainAt({ ...gone, databaseDeletedAtMs: T0 + 40_000 }, T0 + 50_000)).toMatchObject({
@@ -474,7 +474,7 @@ describe('explaining an item that left with its container', () => {
     });
   });
 
-  it('does not say so of what was on record as expired at the very instant at which the container went', async () => {
+  it('says "expired" if the expiry was recorded at the very instant at which the container was deleted', async () => {
     const world = new ItemWorld(T0, timeline);
     await world.write('create');
     world.nowMs = T0 + 60_000;
@@ -485,7 +485,7 @@ describe('explaining an item that left with its container', () => {
     expect(told.containerDeletedAtMs).toBe(undefined);
   });
 
-  it('does not say so of what had expired or was deleted before', async () => {
+  it('says "expired" or "deleted" if the item had ended before the container', async () => {
     const expired = await makeGone(false, 'container');
     const later: Case = { ...expired, container: container(timeline, T0 + 60_001) };
     expect(explainAt(later, T0 + 70_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 60_000 });
@@ -522,7 +522,7 @@ describe('explaining an instant to come', () => {
     expect(explainItem({ ...input, nowMs: T0 + 60_000 }).sentence).toMatch(/^"cart 1" expired at/);
   });
 
-  it('says whether something keeps the content then, and never that it will not be erased where nothing does', async () => {
+  it('says what will keep the content then, and says so if nothing will', async () => {
     const world = new ItemWorld(T0, [policy(1, T0, 60)]);
     await world.write('create');
     const within = container([policy(1, T0, 60)]);
@@ -559,7 +559,7 @@ describe('explaining what a change feed shows', () => {
     };
     const told = (nowMs: number, over: { readonly endRecordedAtMs?: number; readonly atMs?: number } = {}) =>
       explainItem({ ...about, ...FEED, lives: world.facts(), atMs: nowMs, nowMs, ...over });
-    // Not before the deadline, at which the record may come; and while it has not come, not before it can.
+    // The record may come at the deadline at the earliest, and while it is missing, no earlier than now.
     for (const [nowMs, earliestMs] of [
       [T0 + 1_000, T0 + 180_000],
       [T0 + 500_000, T0 + 620_000],
@@ -591,7 +591,7 @@ describe('explaining an item that was erased on request', () => {
     return { container: container(timeline), lives: world.facts(), ...over };
   };
 
-  it('tells so for ever: it did not expire, nor leave with its container, after it was gone', async () => {
+  it('says so for ever, and neither that it expired nor that it left with its container later', async () => {
     const off = [policy(1, T0, null)];
     for (const over of [
       {},
@@ -627,7 +627,7 @@ describe('explaining an item that was erased on request', () => {
     expect(withErasureRequest(live, request)).toBe(live);
   });
 
-  it('after it had expired, tells both', async () => {
+  it('after its expiry tells both', async () => {
     const world = new ItemWorld(T0, timeline);
     await world.write('create');
     world.nowMs = T0 + 70_000;
@@ -648,7 +648,7 @@ describe('explaining an item that was erased on request', () => {
 });
 
 describe('explaining several lives', () => {
-  it('speaks of the life that was the last one at the instant asked for', async () => {
+  it('is about the last life at the given instant', async () => {
     const timeline = [policy(1, T0, 60)];
     const world = new ItemWorld(T0, timeline);
     await world.write('create', { ttl: 10 });
@@ -697,7 +697,7 @@ describe('the facts of a life', () => {
     });
   });
 
-  it('begin with a recovery where the life does, and end with what the purge has left', () => {
+  it('begin with a recovery if the life does, and end with what the purge has left', () => {
     const stream = itemStream(PREFIX, 1);
     const about = { id: ID, partitionKey: '["ann"]', ts: S, ttl: null };
     const recovered = recordedEvent(
@@ -734,7 +734,7 @@ describe('the facts of a life', () => {
     );
   });
 
-  it('end with the partition key from the instant on at which that was deleted, on record in the life or not yet', async () => {
+  it('end with the partition key from the instant of its deletion, whether or not the life’s own record of that exists', async () => {
     const timeline = [policy(1, T0, 60)];
     const left = { atMs: T0 + 30_250, by: 'key:primary' };
     const world = new ItemWorld(T0 + 7, timeline);
@@ -758,7 +758,7 @@ describe('the facts of a life', () => {
     );
   });
 
-  it('have as the last write the one with which it left with its partition key, not one in vain of another node', () => {
+  it('have as the last write the one before the partition key was deleted, not a later one by another node in vain', () => {
     const [first, last] = [T0, T0 + 10_000].map((atMs) => ({ atMs, ttl: null }));
     const end = { kind: 'deleted', atMs: last!.atMs, recordedAtMs: last!.atMs, recordedBy: 'key:primary' } as const;
     const writes = [first!, last!, { atMs: T0 + 20_000, ttl: 5 }];
@@ -770,7 +770,7 @@ describe('the facts of a life', () => {
     expect(told({}, T0 + 30_000)).toEqual({ atMs: T0 + 20_000, ttl: 5, ts: S + 20 });
   });
 
-  it('do not end with the partition key when the life had ended before', async () => {
+  it('do not end with the partition key if the life had ended before', async () => {
     const timeline = [policy(1, T0, 60)];
     const world = new ItemWorld(T0 + 999, timeline);
     await world.write('create', { ttl: 10 });
@@ -782,7 +782,7 @@ describe('the facts of a life', () => {
     expect(withPartitionKeyEnd(erased!, { atMs: T0 + 5_000, by: 'key:primary' }, timeline)).toBe(erased);
   });
 
-  it('tell that it was there, and no more, for the time of writes that its record has no room for', () => {
+  it('tell only that the item existed for the time of writes for which its record has no room', () => {
     const timeline = [policy(1, T0, 10)];
     const write = (atMs: number, more: Partial<LedgerWrite> = {}): LedgerWrite => ({ atMs, ttl: null, ...more });
     const facts: LifeFacts = {
@@ -803,7 +803,7 @@ describe('the facts of a life', () => {
     expect(explainAt(of, T0 + 70_000)).toMatchObject({ state: 'expired', expiredAtMs: T0 + 70_000 });
   });
 
-  it('begin with a write', () => {
+  it('must begin with a write', () => {
     expect(() => lifeFacts(0, [])).toThrow(InvariantViolation);
   });
 });

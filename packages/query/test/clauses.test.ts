@@ -15,7 +15,7 @@ import {
 import type { Json } from '../src/index.ts';
 import { rows } from './run.ts';
 
-/** What steps come to. */
+/** Runs a generator to its end and returns its result. */
 function lastOf<Result>(steps: Generator<void, Result>): Result {
   let step = steps.next();
   while (step.done !== true) step = steps.next();
@@ -91,7 +91,7 @@ describe('SELECT', () => {
     else expect(rows(sql, families)).toEqual(expected);
   });
 
-  it('binds parameters anywhere, with undefined for one without a value and one that is not given', () => {
+  it('binds parameters anywhere; one without a value or that is not given is undefined', () => {
     const parameters = [
       { name: '@id', value: 'smith' },
       { name: '@n', value: 2 },
@@ -329,7 +329,7 @@ describe('ORDER BY', () => {
     expect(rows('SELECT TOP 1 VALUE c.name FROM c ORDER BY c._ts DESC', families)).toEqual(['Wakefield']);
   });
 
-  it('puts groups, and distinct rows, of equal values in their own order, in whichever they were found', () => {
+  it('orders groups and distinct rows by their own value where the order keys are equal, however they were found', () => {
     const documents = [{ list: ['b', 'c', 'a', 'b'] }];
     for (const [rest, expected] of [
       ['GROUP BY x ORDER BY COUNT(1)', ['a', 'c', 'b']],
@@ -353,7 +353,7 @@ describe('ORDER BY', () => {
     expect(find(", false, {distanceFunction: 'DotProduct'}")).toEqual(['near', 'mid', 'far']);
   });
 
-  it("takes the vector distance of the container's policy unless the query says otherwise", () => {
+  it("uses the distance function of the container's policy unless the query names one", () => {
     const documents = [
       { id: 'a', v: [2, 0] },
       { id: 'b', v: [0, 2] },
@@ -398,7 +398,7 @@ describe('evaluation', () => {
     }
   }
 
-  it('takes no more documents than the rows asked for need', () => {
+  it('takes only as many documents as the wanted rows need', () => {
     for (const [sql, wanted, taken] of [
       ['SELECT VALUE c.n FROM c WHERE c.n % 2 = 0', 2, 4],
       ['SELECT DISTINCT VALUE c.n FROM c', 3, 3],
@@ -414,7 +414,7 @@ describe('evaluation', () => {
     ['SELECT * FROM c OFFSET 2 LIMIT 2', 4],
     ['SELECT TOP 0 * FROM c', 0],
     ['SELECT TOP 0 * FROM c ORDER BY c.n', 0],
-  ])('%s stops by itself', (sql, taken) => {
+  ])('%s stops taking documents by itself', (sql, taken) => {
     const counter = { taken: 0 };
     expect([...evaluate(plan(sql), counted(counter))].length).toBeLessThan(4);
     expect(counter.taken).toBe(taken);
@@ -449,7 +449,7 @@ describe('evaluation', () => {
     ['SELECT VALUE x + 1 FROM (SELECT TOP 3 VALUE c.n FROM c) AS x WHERE x <> 2', [1, 3], false],
     ['SELECT VALUE 7', [0], false],
   ])(
-    '%s handed all documents stops behind each that gives a row, and behind the last one wanted',
+    '%s, given all documents at once, stops after each that gives a row, and after the last one wanted',
     (sql, ends, more) => {
       const evaluation = startEvaluation(plan(sql));
       const documents = [1, 2, 3, 4].map((n) => ({ n }));
@@ -464,7 +464,7 @@ describe('evaluation', () => {
     },
   );
 
-  it('can run a plan again, with its aggregates fresh', () => {
+  it('can run a plan again, with fresh aggregates', () => {
     const count = plan('SELECT VALUE COUNT(1) FROM c');
     expect([...evaluate(count, families)]).toEqual([3]);
     expect([...evaluate(count, families)]).toEqual([3]);
@@ -483,7 +483,7 @@ describe('evaluation', () => {
     `SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(c.text, ${Array<string>(300).fill("'x'").join()})`,
     'SELECT c.n, ARRAY(SELECT VALUE CONCAT(c.text, ToString(x)) FROM x IN c.list) AS all FROM c',
     'SELECT c.text, x FROM c JOIN x IN c.list WHERE IS_DEFINED(c.list)',
-  ])('%s has a limit on what it holds', (sql) => {
+  ])('%s has a limit on the memory that it uses', (sql) => {
     const documents = Array.from({ length: 100 }, (_, n) => ({ n, text: `${n} x`.padEnd(1000, '.') }));
     const list = documents.map(({ n }) => n);
     const first = { ...documents[0]!, list };
@@ -495,7 +495,7 @@ describe('evaluation', () => {
     ).not.toEqual([]);
   });
 
-  it('counts what subqueries hold of a document with that document alone', () => {
+  it('frees the memory of a subquery after each document', () => {
     const sql = 'SELECT VALUE ARRAY(SELECT DISTINCT VALUE x FROM x IN c.list ORDER BY x) FROM c';
     const list = Array.from({ length: 100 }, (_, n) => n);
     const memory = new Memory(100_000);
@@ -510,14 +510,14 @@ describe('evaluation', () => {
     expect(memory.heldBytes).toBe(0);
   });
 
-  it('keeps of a TOP what it may give, and no more', () => {
+  it('keeps only as many rows for a TOP as it may return', () => {
     const memory = new Memory(100_000);
     const documents = Array.from({ length: 1_000 }, (_, n) => ({ n: (n * 7919) % 1_000, text: `${n}`.padEnd(1000) }));
     expect(rows('SELECT TOP 5 VALUE c.n FROM c ORDER BY c.n', documents, [], { memory })).toEqual([0, 1, 2, 3, 4]);
     expect(rows('SELECT TOP 5 * FROM c ORDER BY c.n DESC', documents, [], { memory }).length).toBe(5);
   });
 
-  it('keeps of a page as many rows as have room, the first ones, and says that there are more', () => {
+  it('keeps as many of the first rows of a page as fit, and tells that there are more', () => {
     const memory = new Memory(100_000);
     const page = new OrderedPage(plan('SELECT * FROM c ORDER BY c.n'), { memory }, undefined, 1_000, {
       bytes: 50_000,
@@ -532,17 +532,17 @@ describe('evaluation', () => {
     expect(found.map(({ row }) => (row as { n: number }).n)).toEqual(found.map((_, place) => place));
   });
 
-  it('gives a document up that takes seconds to iterate over', () => {
+  it('gives up on a document that takes seconds to iterate over', () => {
     const list = Array.from({ length: 100 }, (_, n) => n);
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list';
     let nowMs = 0;
     const slow = { monotonicMs: () => (nowMs += 30) };
     expect(() => rows(sql, [{ list }], [], slow)).toThrow('SC3001');
-    // Each document has its own time.
+    // The time limit is for each document.
     expect(rows(sql, [{ list: list.slice(0, 40) }, { list: list.slice(0, 40) }], [], slow)).toEqual([3_200]);
   });
 
-  it('gives a document up whose rows in a query in FROM take seconds together', () => {
+  it('gives up on a document whose rows in a subquery in FROM take seconds together', () => {
     const list = Array.from({ length: 100 }, (_, n) => n);
     const sql = 'SELECT VALUE COUNT(1) FROM (SELECT VALUE c.list FROM c JOIN x IN c.list) AS y JOIN z IN y';
     let nowMs = 0;
@@ -557,7 +557,7 @@ describe('evaluation', () => {
     expect(work([{ list: list.slice(0, 60) }, { list: list.slice(0, 60) }])).toEqual([7_200]);
   });
 
-  it('throws what it is told to where a document takes longer than it may', () => {
+  it('throws the given error when a document exceeds its time', () => {
     const list = Array.from({ length: 100 }, (_, n) => n);
     let nowMs = 0;
     const tooLong = (): Error => new Error('Go elsewhere.');
@@ -584,12 +584,15 @@ describe('evaluation', () => {
         [2, 2],
       ],
     ],
-  ])('gives the rows of a JOIN for which WHERE %s, wherever what of it is told', (where, expected) => {
-    const documents = [{ n: 2, list: [1, 2] }, { n: 4 }, { list: 'none', n: 2 }];
-    const sql = `SELECT VALUE [x, y] FROM c JOIN x IN c.list JOIN y IN c.list WHERE ${where}`;
-    expect(rows(sql, documents)).toEqual(expected);
-    expect(rows(sql.replace('WHERE', 'WHERE true = (').concat(')'), documents)).toEqual(expected);
-  });
+  ])(
+    'returns the rows of a JOIN for which WHERE %s, at whichever level of the JOIN the parts of the condition are evaluated',
+    (where, expected) => {
+      const documents = [{ n: 2, list: [1, 2] }, { n: 4 }, { list: 'none', n: 2 }];
+      const sql = `SELECT VALUE [x, y] FROM c JOIN x IN c.list JOIN y IN c.list WHERE ${where}`;
+      expect(rows(sql, documents)).toEqual(expected);
+      expect(rows(sql.replace('WHERE', 'WHERE true = (').concat(')'), documents)).toEqual(expected);
+    },
+  );
 
   it.each<[sql: string, document: Json, least: number, most: number]>([
     ['SELECT c.id FROM c WHERE c.n > 2 AND c.id IN ("a", "b", "c") ORDER BY c.n', { id: 'a', n: 3 }, 0, 0],
@@ -603,10 +606,10 @@ describe('evaluation', () => {
     ["SELECT VALUE REGEXMATCH(c.text, '[^a]') FROM c", { text: 'a'.repeat(8_000) }, 50_000, 100_000],
     ['SELECT VALUE LENGTH(TOSTRING(c.list)) FROM c', { list: many(50_000) }, 30_000, 300_000],
     ['SELECT VALUE SetUnion(c.list, c.list) FROM c', { list: many(1_000) }, 40_000, 100_000],
-    // Values of other lengths are told apart by these.
+    // Arrays of different lengths would be told apart by their lengths alone.
     ['SELECT VALUE COUNT(1) FROM c JOIN x IN c.list WHERE c.list != [x]', { list: many(1_000) }, 8_000, 30_000],
     ["SELECT VALUE COUNT(1) FROM c JOIN x IN c.list WHERE c.list IN ([x], 'a')", { list: many(1_000) }, 8_000, 40_000],
-    // What WHERE says without the arrays is told before they are gone through.
+    // The part of WHERE that needs no array is evaluated before the arrays are iterated over.
     [
       'SELECT VALUE x FROM c JOIN x IN c.list JOIN y IN c.list WHERE c.n > 1 AND x = y',
       { list: many(200), n: 1 },
@@ -620,7 +623,7 @@ describe('evaluation', () => {
       5_000,
       100_000,
     ],
-  ])('counts what %s works on a document, the same each time', (sql, document, least, most) => {
+  ])('counts the work of %s on a document, the same each time', (sql, document, least, most) => {
     const works = [1, 2].map(() => {
       const query = plan(sql);
       const run = isOrdered(query) ? new OrderedPage(query, {}, undefined, 10) : startEvaluation(query);
@@ -659,7 +662,7 @@ describe('evaluation', () => {
     ['@list = @other'],
     ["@text LIKE '%a%_b'"],
     ['@text < @text'],
-  ])('gives up %s asked thousands of times of one document', (expression) => {
+  ])('gives up on %s, evaluated thousands of times for one document', (expression) => {
     const text = 'a'.repeat(20_000);
     const list = Array.from({ length: 5_000 }, (_, n) => n);
     const document = { text, list, other: list.with(4_999, -1) };
@@ -668,7 +671,7 @@ describe('evaluation', () => {
     const slow = { monotonicMs: () => (nowMs += 5) };
     const sql = (times: number): string => `SELECT VALUE [${Array<string>(times).fill(expression).join(',')}] FROM c`;
     expect(() => rows(sql(500), [document], parameters, slow)).toThrow('SC3001');
-    // Each document has its own time.
+    // The time limit is for each document.
     expect(rows(sql(80), [document, document], parameters, slow)).toHaveLength(2);
   });
 
@@ -684,8 +687,8 @@ describe('evaluation', () => {
     'SELECT VALUE 1 FROM c WHERE ARRAY_LENGTH(ARRAY(SELECT VALUE c.object FROM x IN c.list)) > 0',
     'SELECT VALUE 1 FROM c WHERE EXISTS(SELECT DISTINCT VALUE c.object FROM x IN c.list OFFSET 1000 LIMIT 1) OR true',
     'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list WHERE IS_DEFINED(c.computed) OR true',
-  ])('gives up a few rows of one document that each look through much of it: %s', (sql) => {
-    // Fewer elements than are gone through before the time is asked.
+  ])('gives up on a document of which a few rows each take much work: %s', (sql) => {
+    // Fewer elements than are visited between two checks of the time.
     const object = Object.fromEntries(many(8_000).map((n) => [`name${n}`, n]));
     const computedProperties = [
       { name: 'computed', query: `SELECT VALUE [${Array<string>(8_000).fill('c.n').join()}] FROM c` },
@@ -713,7 +716,7 @@ describe('evaluation', () => {
     ['SELECT VALUE SetUnion([{list}], []) FROM c'],
     ['SELECT VALUE ARRAY_CONTAINS([{list}], [1]) FROM c'],
     ['SELECT VALUE COUNT(1) FROM c JOIN a IN (SELECT VALUE [{list}])'],
-  ])('has a limit on the same text again and again in a value: %s', (sql) => {
+  ])('has a limit on repetitions of the same text in a value: %s', (sql) => {
     const document = { text: 'a'.repeat(1_000_000) };
     const list = Array.from({ length: 20 }, (_, index) =>
       sql.includes('SELECT {') ? `c.text AS t${index}` : 'c.text',
@@ -726,7 +729,7 @@ describe('evaluation', () => {
     ['SELECT VALUE CHOOSE(1, {list}) FROM c'],
     ['SELECT VALUE ARRAY_LENGTH([ARRAY(SELECT VALUE UPPER(x || c.text) FROM x IN c.list)]) FROM c'],
     ['SELECT VALUE ARRAY_LENGTH([{arrays}]) FROM c'],
-  ])('has a limit on the large values that it makes for a row: %s', (sql) => {
+  ])('has a limit on the size of the values that it makes for a row: %s', (sql) => {
     const text = 'a'.repeat(1_000_000);
     const list = Array.from({ length: 40 }, (_, index) => `UPPER(c.text || '${index}')`).join(',');
     const arrays = Array.from({ length: 48 }, () => 'ARRAY(SELECT VALUE x FROM x IN c.numbers)').join(',');
@@ -735,7 +738,7 @@ describe('evaluation', () => {
     expect(() => rows(query, [document])).toThrow('makes too many large values');
   });
 
-  it('may make any number of large values one after the other', () => {
+  it('can make any number of large values one after the other', () => {
     const text = 'a'.repeat(1_000_000);
     const document = { text, list: many(40).map(String) };
     const found = many(40).map((index) => `CONTAINS(LOWER(c.text || '${index}'), 'b')`);
@@ -762,7 +765,7 @@ describe('evaluation', () => {
     ['SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(c.text, "a")', 20],
     ['SELECT VALUE COUNT(1) FROM (SELECT VALUE c.n FROM c GROUP BY c.n)', 20_000],
     ['SELECT VALUE d FROM (SELECT VALUE c.n FROM c ORDER BY c.n) d ORDER BY d', 10_000],
-  ])('pauses often after the last document: %s', (sql, pauses) => {
+  ])('pauses often after the last document, so that other work gets turns: %s', (sql, pauses) => {
     const documents = many(10_000).map((n) => ({ n: (n * 7919) % 10_000, text: 'a b' }));
     const query = plan(sql);
     if (isOrdered(query) || isRanked(query)) {
@@ -784,7 +787,7 @@ describe('evaluation', () => {
     ['SELECT DISTINCT VALUE [c.n, c.array] FROM c ORDER BY c.n', 24],
     ['SELECT DISTINCT VALUE [c.n, c.array] FROM (SELECT TOP 100 * FROM c) c ORDER BY c.n', 12],
     ['SELECT VALUE MAX(c.n) FROM (SELECT TOP 100 * FROM c) c GROUP BY c.array', 24],
-  ])('pauses between large values: %s', (sql, pauses) => {
+  ])('pauses between large values, so that other work gets turns: %s', (sql, pauses) => {
     const documents = many(12).map((n) => ({ n, array: [...Array<number>(70_000).fill(1), n] }));
     const query = plan(sql);
     const steps = (run: { finishing(): Iterable<void> }): number => Array.from(run.finishing()).length;
@@ -807,7 +810,7 @@ describe('evaluation', () => {
     expect(evaluation.takeRows().length).toBe(12);
   });
 
-  it('has time for each group as for a document', () => {
+  it('gives each group as much time as a document', () => {
     const list = Array.from({ length: 300 }, (_, n) => n);
     let nowMs = 0;
     const slow = { monotonicMs: () => (nowMs += 30) };
@@ -815,7 +818,7 @@ describe('evaluation', () => {
     expect(rows(sql, [{ list }], [], slow)).toHaveLength(300);
   });
 
-  it('has a limit on what one call looks for', () => {
+  it('has a limit on what one call searches for', () => {
     const words = 'ab '.repeat(300_000);
     const list = Array.from({ length: 100_000 }, (_, n) => n);
     const sought = Array.from({ length: 2_000 }, (_, n) => `'zz${n}'`).join(',');
@@ -832,7 +835,7 @@ describe('evaluation', () => {
     }
   });
 
-  it('asks for the time with each term that the words of a text are ranked by', () => {
+  it('checks the time with each search term while it ranks a text', () => {
     const terms = Array.from({ length: 100 }, (_, n) => `'t${n}'`).join(',');
     const sql = `SELECT VALUE 1 FROM c ORDER BY RANK FullTextScore(c.words, ${terms})`;
     const documents = [{ words: 'ab '.repeat(2_000) }];
@@ -841,7 +844,7 @@ describe('evaluation', () => {
     expect(() => rows(sql, documents, [], { monotonicMs: () => (nowMs += 30) })).toThrow('SC3001');
   });
 
-  it('gives up on documents nested deeper than the stack with a QueryError', () => {
+  it('throws a QueryError for documents nested deeper than the stack allows', () => {
     let deep: Json = 1;
     for (let level = 0; level < 100_000; level += 1) deep = [deep];
     expect(() => rows('SELECT DISTINCT VALUE c.d FROM c', [{ d: deep }])).toThrow('SC3001');

@@ -30,7 +30,7 @@ async function listening(app: FastifyInstance): Promise<number> {
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
-/** Sends bytes as they are and gives back all that is answered before the connection ends. */
+/** Sends bytes unchanged, and resolves with everything that is answered until the connection closes. */
 function exchange(port: number, bytes: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1', () => socket.write(bytes));
@@ -42,17 +42,17 @@ function exchange(port: number, bytes: string): Promise<string> {
 }
 
 describe('the account', () => {
-  test('is at the address that the client came by, and not called localhost', async () => {
+  test('is at the address that the client used, and is not called localhost', async () => {
     const { status, json, headers } = await call(testServer(), 'GET', '/', { headers: { host: 'db.example:9' } });
     expect(status).toBe(200);
-    // Which the Java clients read as numbers.
+    // The Java clients parse these as numbers.
     expect(headers).toMatchObject({ 'x-ms-max-media-storage-usage-mb': '2048', 'x-ms-media-storage-usage-mb': '0' });
     expect(json['id']).not.toBe('localhost');
     const locations = [{ name: expect.any(String), databaseAccountEndpoint: 'http://db.example:9' }];
     expect(json).toMatchObject({ writableLocations: locations, readableLocations: locations });
   });
 
-  test('lets clients that plan queries themselves send chains and lists of any length', async () => {
+  test('allows clients that plan queries themselves to send chains of AND and OR and lists of any length', async () => {
     const { json } = await call(testServer(), 'GET', '/');
     expect(JSON.parse(String(json['queryEngineConfiguration']))).toMatchObject({
       maxLogicalAndPerSqlQuery: 2_147_483_647,
@@ -67,7 +67,7 @@ describe('the account', () => {
     ['http', 'http://db.example'],
     ['javascript', 'http://db.example'],
     ['', 'http://db.example'],
-  ])('is at the scheme that a proxy before it says: %j', async (forwarded, expected) => {
+  ])('has the scheme that a proxy in front of it reports: %j', async (forwarded, expected) => {
     const headers = { host: 'db.example', 'x-forwarded-proto': forwarded };
     const { json } = await call(testServer(), 'GET', '/', { headers });
     expect(json).toMatchObject({ writableLocations: [{ databaseAccountEndpoint: expected }] });
@@ -75,7 +75,7 @@ describe('the account', () => {
 });
 
 describe('the server', () => {
-  test('says what a client in direct mode needs, which looks for the addresses of replicas', async () => {
+  test('answers the request for replica addresses that a client in direct mode sends', async () => {
     const target = '//addresses/?$resolveFor=dbs%2fAQ%3d%3d%2fcolls%2fAQ%3d%3d%2fdocs&$filter=protocol eq rntbd';
     const { status, json } = await call(testServer(), 'GET', target.replaceAll(' ', '%20'));
     expect(status).toBe(400);
@@ -107,14 +107,14 @@ describe('the server', () => {
     }
   });
 
-  test('gives every answer an activity id of its own', async () => {
+  test('gives every answer a unique activity id', async () => {
     const app = await shop();
     const ids = new Set<unknown>();
     for (let n = 0; n < 20; n += 1) ids.add((await call(app, 'GET', '/dbs')).headers['x-ms-activity-id']);
     expect(ids.size).toBe(20);
   });
 
-  test('gives an answer the activity id that its client knows it by, and the record that it leaves as well', async () => {
+  test('uses the client’s activity id in the answer and in the events that the request records', async () => {
     const callers: string[] = [];
     const inner = fakeStore();
     const store = Object.assign(Object.create(inner) as typeof inner, {
@@ -131,7 +131,7 @@ describe('the server', () => {
       });
     const id = '7f1c2a90-56b1-0d3e-1f00-aa5a1c0e7b42';
     expect((await write(id)).headers['x-ms-activity-id']).toBe(id);
-    // As logs keep them: a UUID is the same in either case.
+    // In the form that logs use: a UUID is the same in upper and lower case.
     expect((await write(id.toUpperCase())).headers['x-ms-activity-id']).toBe(id);
     expect(callers).toEqual([id, id]);
     const refused = await call(app, 'GET', `${DOCS}/nobody`, {
@@ -171,13 +171,13 @@ describe('the server', () => {
     },
   );
 
-  test('tells who writes that the write may have been done when its reader did not follow in time', async () => {
+  test('answers a write with 408 (it may have been done) if the read model did not follow in time', async () => {
     const store = fakeStore({ writeItem: () => Promise.reject(new Refusal('session-not-available')) });
     const app = await shop({ store });
     expect((await call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann' } })).status).toBe(408);
   });
 
-  test('tells the same of the writes of a bulk alone: a read may be asked for again', async () => {
+  test('in a bulk, answers only writes with 408; reads can simply be repeated', async () => {
     const late = () => Promise.reject(new Refusal('session-not-available'));
     const app = await shop({ store: fakeStore({ writeItem: late, deleteItem: late, readItem: late }) });
     const headers = {
@@ -194,7 +194,7 @@ describe('the server', () => {
     expect(json).toMatchObject([{ statusCode: 408 }, { statusCode: 408 }, { statusCode: 404, subStatusCode: 1002 }]);
   });
 
-  test('does no write of a bulk again that may have been done, where unique keys let it try others again', async () => {
+  test('does not repeat a write of a bulk that may have been done, even in a container with unique keys, where it repeats others', async () => {
     let writes = 0;
     const writeItem = () => {
       writes += 1;
@@ -214,7 +214,7 @@ describe('the server', () => {
     expect(writes).toBe(2);
   });
 
-  test('answers anew where another container has the name by now, a bulk too', async () => {
+  test('evaluates a request again, also a bulk, if another container has the name by now', async () => {
     const known = fakeStore();
     let isKnown = false;
     const store = fakeStore({
@@ -243,7 +243,7 @@ describe('the server', () => {
     expect(json).toMatchObject([{ statusCode: 201 }, { statusCode: 400 }]);
   });
 
-  test('tells who asks for something in a container that it has gone, if it went after it was found', async () => {
+  test('answers that the container is not found if the container was deleted after the request had found it', async () => {
     const gone = () => Promise.reject(new Refusal('container-not-found'));
     const store = fakeStore({ writeItem: gone, readItem: gone, deleteContainer: gone });
     const app = await shop({ store });
@@ -263,7 +263,7 @@ describe('the server', () => {
     expect(container.headers).not.toHaveProperty('x-ms-substatus');
   });
 
-  test('says nothing of a defect to clients, and all of it to the log, once', async () => {
+  test('reports a defect in full to the log, once, and without details to the client', async () => {
     const error = vi.fn();
     const logger = silent({ error });
     const store = fakeStore({ readItem: () => Promise.reject(new TypeError('secret detail')) });
@@ -287,7 +287,7 @@ describe('the server', () => {
     { error: part, says: part.message, logged: `${part.message} ${damage.message}`, isToRestore: true },
     { error: fault, says: fault.message, logged: fault.message, isToRestore: false },
   ])(
-    'says of what is damaged that it is, and what it is to the log, without what led there: $logged',
+    'reports damage to the client and, with its place, to the log, and never a part of the data: $logged',
     async ({ error: thrown, says, logged, isToRestore }) => {
       const error = vi.fn();
       const readItem = () => Promise.reject(thrown);
@@ -302,7 +302,7 @@ describe('the server', () => {
   );
 
   test.each([[{}], [{ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/email'] }] } }]])(
-    'goes on after a defect in an operation of a bulk, in a container with %j',
+    'survives a defect in an operation of a bulk, in a container with %j',
     async (definition) => {
       const unhandled = vi.fn();
       process.on('unhandledRejection', unhandled);
@@ -322,7 +322,7 @@ describe('the server', () => {
     },
   );
 
-  test('has turns for others between the reads of a bulk, of which each may take long', async () => {
+  test('lets other work run between the reads of a bulk, each of which may take long', async () => {
     let turns = 0;
     let isOver = false;
     const count = (): void => {
@@ -344,7 +344,7 @@ describe('the server', () => {
     expect(turns).toBeGreaterThan(15);
   });
 
-  test('turns requests away beyond its bound, lets them in again, and answers what takes no key all the while', async () => {
+  test('refuses requests beyond its bound, admits others afterwards, and answers requests that need no key all the while', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     const store = fakeStore();
@@ -373,7 +373,7 @@ describe('the server', () => {
     for (let n = 0; n < 10; n += 1) expect((await call(app, 'GET', '/dbs')).status).toBe(200);
   });
 
-  test('sends those whom it turns away behind each other, and none for long', async () => {
+  test('tells refused clients to retry one after the other, and none to wait for long', async () => {
     const store = fakeStore({ readItem: () => new Promise(() => undefined) });
     const app = await shop({ store, limits: { requestsInFlight: 1 } });
     void call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
@@ -388,7 +388,7 @@ describe('the server', () => {
     expect(waits.slice(-2)).toEqual([3_000, 3_000]);
   });
 
-  test('keeps the room of clients who have gone until what they asked for is done', async () => {
+  test('keeps a request’s place until it is done, even if the client has gone', async () => {
     const store = fakeStore();
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
@@ -414,7 +414,7 @@ describe('the server', () => {
     await vi.waitFor(async () => expect((await call(app, 'GET', '/dbs')).status).toBe(200));
   });
 
-  test('keeps the room of a large body whose client has gone until what it asked for is done', async () => {
+  test('keeps the room for a large body until its request is done, even if the client has gone', async () => {
     const store = fakeStore();
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
@@ -440,7 +440,7 @@ describe('the server', () => {
     );
   });
 
-  test('takes no place for a client who leaves while it is found out who that is', async () => {
+  test('takes no place for a client that leaves while its token is verified', async () => {
     const grant = { actor: 'token:x', databaseRid: 'x', writes: true, target: { containerRid: 'x' } };
     let asked = 0;
     const verifyResourceToken = async () => {
@@ -470,7 +470,7 @@ describe('the server', () => {
     ['closes', (socket: Socket) => void socket.destroy()],
     ['resets', (socket: Socket) => void socket.resetAndDestroy()],
   ])(
-    'has all places again after clients each of which %s somewhere in a request or its answer',
+    'has all its places again after clients each of which %s somewhere in a request or its answer',
     async (_how, leave) => {
       const store = fakeStore();
       let hold = (): Promise<void> => sleep(10);
@@ -546,7 +546,7 @@ describe('the server', () => {
   test.each([
     ['feed', 'GET', undefined],
     ['query', 'POST', '{"query":"SELECT * FROM c"}'],
-  ])('makes no page of a %s for a client who has left before it was begun', async (_what, verb, query) => {
+  ])('makes no page of a %s if the client has left before it was begun', async (_what, verb, query) => {
     const store = fakeStore();
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
@@ -580,7 +580,7 @@ describe('the server', () => {
     expect(queryItems).not.toHaveBeenCalled();
   });
 
-  test('ends a connection whose request it can’t even refuse', async () => {
+  test('closes a connection if even a refusal can’t be answered', async () => {
     const error = vi.fn();
     const store = fakeStore();
     const port = await listening(testServer({ store, logger: silent({ error }) }));
@@ -592,7 +592,7 @@ describe('the server', () => {
     expect(error).toHaveBeenCalledWith(expect.anything(), 'an error could not be answered');
   });
 
-  test('answers what is no HTTP, or too much of it, in Cosmos DB’s shape', async () => {
+  test('answers input that is not HTTP, or too much of it, in Cosmos DB’s shape', async () => {
     const port = await listening(testServer());
     const noHttp = await exchange(port, 'no http at all\r\n\r\n');
     expect(noHttp).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"/);
@@ -604,7 +604,7 @@ describe('the server', () => {
     expect(await exchange(port, long)).toMatch(/^HTTP\/1\.1 414 [^]*"code":"RequestUriTooLong"/);
   });
 
-  test('answers requests that came before what is no HTTP, which it carries out, and then that', async () => {
+  test('carries out and answers the requests that came before input that is not HTTP, and then refuses that', async () => {
     const port = await listening(await shop());
     const date = httpDate(NOW_MS);
     const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
@@ -623,15 +623,19 @@ describe('the server', () => {
     expect(await statuses(`${head}transfer-encoding: chunked\r\n\r\n${junk}`)).toEqual(['HTTP/1.1 400']);
   });
 
-  test.each(['/', '/_epitaph/health'])('says of a request for %s without a Host what it lacks', async (target) => {
-    const port = await listening(testServer());
-    const hostless = (version: string) => exchange(port, `GET ${target} HTTP/${version}\r\nconnection: close\r\n\r\n`);
-    expect(await hostless('1.1')).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"[^]*Host/);
-    // HTTP/1.0 has no such header.
-    expect(await hostless('1.0')).not.toMatch(/^HTTP\/1\.1 400 /);
-  });
+  test.each(['/', '/_epitaph/health'])(
+    'tells a request for %s without a Host header what is missing',
+    async (target) => {
+      const port = await listening(testServer());
+      const hostless = (version: string) =>
+        exchange(port, `GET ${target} HTTP/${version}\r\nconnection: close\r\n\r\n`);
+      expect(await hostless('1.1')).toMatch(/^HTTP\/1\.1 400 [^]*"code":"BadRequest"[^]*Host/);
+      // HTTP/1.0 does not have this header.
+      expect(await hostless('1.0')).not.toMatch(/^HTTP\/1\.1 400 /);
+    },
+  );
 
-  test('tells a client that begins with HTTP/2 to come with HTTP/1.1 when it asks for something, however its bytes arrive', async () => {
+  test('tells a client that begins with HTTP/2 to use HTTP/1.1 as soon as it sends a request, however its bytes arrive', async () => {
     const port = await listening(testServer());
     const start = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
     const settings = '\0\0\0\u0004\0\0\0\0\0';
@@ -661,7 +665,7 @@ describe('the server', () => {
     }
   });
 
-  test('ends a request whose body never comes', async () => {
+  test('answers 408 if the body of a request never arrives', async () => {
     const app = await shop({ limits: { requestTimeoutMs: 300 } });
     const port = await listening(app);
     const date = httpDate(NOW_MS);
@@ -673,7 +677,7 @@ describe('the server', () => {
   test.each([
     ['nothing', ''],
     ['half of a head', 'GET / HTTP/1.1\r\nhost: x\r\n'],
-  ])('lets go of a connection on which %s comes, though the client keeps its side open', async (_what, bytes) => {
+  ])('closes a connection on which %s comes, even if the client keeps its side open', async (_what, bytes) => {
     const app = testServer({ limits: { requestTimeoutMs: 300 } });
     const port = await listening(app);
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () => socket.write(bytes));
@@ -686,7 +690,7 @@ describe('the server', () => {
   test.each([
     ['half of a head', 'GET / HTTP/1.1\r\nhost: x\r\n'],
     ['a request that is not answered', 'GET / HTTP/1.1\r\nhost: x\r\n\r\n'],
-  ])('closes within the time that it is given, though %s has come', async (_what, bytes) => {
+  ])('closes within the given time, even if %s has come', async (_what, bytes) => {
     const app = testServer();
     app.server.removeAllListeners('request');
     const port = await listening(app);
@@ -699,7 +703,7 @@ describe('the server', () => {
     expect(performance.now() - beganMs).toBeGreaterThan(200);
   });
 
-  test('closes without waiting for connections on which nothing has come', async () => {
+  test('closes without waiting for connections on which nothing has arrived', async () => {
     const app = testServer();
     const socket = connect(await listening(app), '127.0.0.1');
     await once(app.server, 'connection');
@@ -708,7 +712,7 @@ describe('the server', () => {
     await ended;
   }, 10_000);
 
-  test('answers what was sent before it closes, though it has not read it by then', async () => {
+  test('answers a request that was sent before it closes, even if it had not read it by then', async () => {
     const app = testServer();
     const socket = connect(await listening(app), '127.0.0.1');
     const head = 'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n';
@@ -719,7 +723,7 @@ describe('the server', () => {
     await Promise.all([closeWithin(app, 60_000), answered()]);
   }, 10_000);
 
-  test('lets go of connections that were left behind for new ones where there may be no more, and of no others', async () => {
+  test('closes abandoned connections for new ones when the limit is reached, and no others', async () => {
     const port = await listening(testServer({ limits: { connections: 4, leftBehindMs: 2_000 } }));
     const head = 'GET /_epitaph/nothing HTTP/1.1\r\nhost: x\r\n\r\n';
     const answered = async (socket: Socket) =>
@@ -748,7 +752,7 @@ describe('the server', () => {
     for (const socket of [used, busy]) socket.destroy();
   });
 
-  test('keeps nothing of a connection that is closed', async () => {
+  test('frees the memory of a closed connection', async () => {
     const app = testServer();
     const port = await listening(app);
     let there: WeakRef<Socket> | undefined;
@@ -762,13 +766,13 @@ describe('the server', () => {
     }, 5_000);
   });
 
-  test('refuses a body before it is read when the request isn’t let in', async () => {
+  test('refuses a request without a valid signature before its body is read', async () => {
     const port = await listening(testServer());
     const head = 'POST /dbs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1000000\r\n\r\n';
     expect(await exchange(port, head)).toMatch(/^HTTP\/1\.1 401 /);
   });
 
-  test('makes no more pages while clients do not take those it has made, and hangs up on them for who waits', async () => {
+  test('stops making pages while clients leave them unread, and hangs up on those clients if others wait', async () => {
     const { port, ask, hungUp } = await manyLargeItems({ unsentBytes: 40 * 1024 * 1024, unsentTimeoutMs: 60_000 });
     const idle = Array.from({ length: 12 }, () => {
       const socket = connect(port, '127.0.0.1', () => socket.write(ask));
@@ -777,13 +781,13 @@ describe('the server', () => {
     const startedMs = performance.now();
     expect(await taken(port, ask)).toBeGreaterThan(8_000_000);
     expect(performance.now() - startedMs).toBeGreaterThan(500);
-    // Not on everybody: those whose pages there is room for may take their time.
+    // Not on all of them: clients for whose pages there is room may take their time.
     expect(hungUp.length).toBeGreaterThan(0);
     expect(hungUp.length).toBeLessThan(12);
     for (const socket of idle) socket.destroy();
   });
 
-  test('hangs up on a client that takes nothing of its answer, and not on one that is slow', async () => {
+  test('hangs up on a client that reads nothing of its answer, and not on a slow one', async () => {
     const { port, ask, hungUp } = await manyLargeItems({ unsentTimeoutMs: 1_500 });
     const idle = connect(port, '127.0.0.1', () => idle.write(ask));
     const slow = connect(port, '127.0.0.1', () => slow.write(ask));
@@ -802,7 +806,7 @@ describe('the server', () => {
     slow.destroy();
   }, 30_000);
 
-  test('answers a body that is far too large, which the client sends to its end, and goes on with the connection', async () => {
+  test('answers a body that is far too large, reads it to its end, and goes on with the connection', async () => {
     const port = await listening(await shop());
     const date = httpDate(NOW_MS);
     const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
@@ -823,7 +827,7 @@ describe('the server', () => {
     socket.destroy();
   });
 
-  test('refuses a body that gets too large and has not said so, and ends its connection', async () => {
+  test('refuses a chunked body once it gets too large, and closes its connection', async () => {
     const port = await listening(await shop({ limits: { bodyBytes: 1_000 } }));
     const date = httpDate(NOW_MS);
     const authorization = sign('POST', 'docs', 'dbs/shop/colls/orders', date);
@@ -833,13 +837,13 @@ describe('the server', () => {
     expect(await exchange(port, head + chunk.repeat(3))).toMatch(/^HTTP\/1\.1 413 .*connection: close/is);
   });
 
-  test('ends a connection with its answer to what comes while it closes', async () => {
+  test('answers a request that arrives while it closes, and then closes the connection', async () => {
     const app = testServer();
     const port = await listening(app);
     const socket = connect(port, '127.0.0.1');
     const answer: string[] = [];
     socket.setEncoding('utf8').on('data', (text: string) => answer.push(text));
-    // In the middle of a request, so that it is not idle.
+    // In the middle of a request, so that the connection is not idle.
     const reached = once(app.server, 'connection').then(([there]) => once(there as Socket, 'data'));
     socket.write('GET /dbs HTTP/1.1\r\nhost: x\r\n');
     await reached;
@@ -864,7 +868,7 @@ describe('the server', () => {
     expect(begun).toHaveBeenCalledTimes(1);
   });
 
-  test('begins a request when the one before it on its connection is answered', async () => {
+  test('begins a request only when the one before it on the same connection is answered', async () => {
     const port = await listening(await shop());
     const date = httpDate(NOW_MS);
     const signed = (verb: string, link: string) =>
@@ -877,7 +881,7 @@ describe('the server', () => {
     expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual([201, 200, 204, 201, 200].map((one) => `HTTP/1.1 ${one}`));
   });
 
-  test('gives places back of requests that wait on a connection for those before them, when it ends', async () => {
+  test('frees the places of requests that wait behind others on a connection when the connection closes', async () => {
     const store = fakeStore();
     const app = await shop({
       store: { ...store, readItem: (...args) => sleep(100).then(() => store.readItem(...args)) },
@@ -895,7 +899,7 @@ describe('the server', () => {
     }
   });
 
-  test('lets a request that waited take longer than the time to take the answer before it', async () => {
+  test('does not count the time that a request waits behind another against the time for reading an answer', async () => {
     const { port, ask } = await manyLargeItems(
       { unsentTimeoutMs: 300 },
       {
@@ -910,7 +914,7 @@ describe('the server', () => {
     expect(answers).toEqual(['HTTP/1.1 200', 'HTTP/1.1 200']);
   });
 
-  test('hangs up on a client that takes none of its answers, which are small', async () => {
+  test('hangs up on a client that reads none of its many small answers', async () => {
     const app = await shop({ limits: { unsentTimeoutMs: 300, requestsInFlight: 1 } });
     expect(
       (await call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann', text: 'x'.repeat(60_000) } })).status,
@@ -923,7 +927,7 @@ describe('the server', () => {
     const [there] = (await once(app.server, 'connection')) as [Socket];
     let isHungUp = false;
     there.once('close', () => (isHungUp = true));
-    // As many as the system's buffers take, and one more, which has the only place.
+    // Fills the system's buffers. One more answer then holds the only place.
     for (let isOut = true; isOut;) {
       socket.write(read);
       const [, response] = (await once(app.server, 'request')) as [unknown, ServerResponse];
@@ -936,7 +940,7 @@ describe('the server', () => {
     socket.destroy();
   });
 
-  test('keeps of a body that comes byte by byte little more than its bytes', async () => {
+  test('keeps little more than the bytes of a body that arrives byte by byte', async () => {
     const app = await shop();
     const port = await listening(app);
     const date = httpDate(NOW_MS);
@@ -961,10 +965,10 @@ describe('the server', () => {
     socket.destroy();
   });
 
-  test('says nothing of what it can’t read in the middle of an answer', async () => {
+  test('does not answer unreadable input in the middle of another answer', async () => {
     const { port, ask, hungUp } = await manyLargeItems({});
     const socket = connect(port, '127.0.0.1').pause();
-    // With a body that means nothing, and never ends as HTTP has it.
+    // With a body that is ignored, and that is never ended correctly.
     socket.write(`${ask.slice(0, -2)}transfer-encoding: chunked\r\n\r\n`);
     await sleep(300);
     socket.write('no http at all\r\n');
@@ -977,7 +981,7 @@ describe('the server', () => {
     expect(hungUp).toHaveLength(1);
   });
 
-  test('does what is asked with an expectation that it does not know', async () => {
+  test('ignores an Expect header with an unknown value', async () => {
     const port = await listening(testServer());
     for (const expected of ['tea', '100-continue']) {
       const head = `POST /dbs HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: ${expected}\r\ncontent-length: 2\r\n\r\n{}`;
@@ -987,7 +991,7 @@ describe('the server', () => {
     }
   });
 
-  test('counts nothing of what comes with a GET, which needs no key', async () => {
+  test('does not count the body of a GET, which needs no key, against the room for bodies', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     const app = await shop({
@@ -1012,7 +1016,7 @@ describe('the server', () => {
   test.each([
     ['tell their length', 'content-length: 1000000\r\n\r\n'],
     ['do not', 'transfer-encoding: chunked\r\n\r\nf4240\r\n'],
-  ])('bounds the large bodies that are under way, which %s', async (_what, length) => {
+  ])('bounds the large bodies in flight, which %s', async (_what, length) => {
     const app = await shop({ limits: { largeBodyBytesInFlight: 100_000 } });
     const port = await listening(app);
     const date = httpDate(NOW_MS);
@@ -1022,14 +1026,14 @@ describe('the server', () => {
     await once(app.server, 'request');
     const text = 'x'.repeat(100_000);
     const large = () => call(app, 'POST', DOCS, { body: { id: '1', customer: 'ann', text } });
-    // What has not arrived takes no room.
+    // Bytes that have not arrived take no room.
     expect((await large()).status).toBe(201);
     socket.write('x'.repeat(110_000));
     await vi.waitFor(async () => expect((await large()).status).toBe(429));
     expect((await call(app, 'POST', DOCS, { body: { id: '2', customer: 'ann' } })).status).toBe(201);
     socket.destroy();
     await vi.waitFor(async () => expect((await large()).status).not.toBe(429));
-    // Many that begin while there is room are not all taken.
+    // If many begin while there is room, not all of them are accepted.
     const sockets: Socket[] = [];
     for (let begun = 0; begun < 10; begun += 1) {
       const one = connect(port, '127.0.0.1', () => one.write(head)).on('error', () => undefined);
@@ -1038,14 +1042,14 @@ describe('the server', () => {
     }
     const ended = sockets.map((one) => once(one.resume(), 'close'));
     for (const one of sockets) one.write('x'.repeat(50_000));
-    // Long before any of them takes too long to arrive.
+    // Long before any of them would time out.
     expect(await Promise.race([...ended, sleep(10_000)])).toBeDefined();
     for (const one of sockets) one.destroy();
     await vi.waitFor(async () => expect((await large()).status).not.toBe(429));
   });
 });
 
-/** A server with more to list than a connection takes that is not read, the request for it, and whom it has hung up on. */
+/** A server with a list larger than the buffers of an unread connection, a request for it, and the client ports of closed connections. */
 async function manyLargeItems(
   limits: NonNullable<ServerOptions['limits']>,
   overrides: Parameters<typeof fakeStore>[0] = {},
@@ -1066,7 +1070,7 @@ async function manyLargeItems(
   return { app, port: await listening(app), ask, hungUp };
 }
 
-/** Bytes of an answer that is read. */
+/** Reads an answer, and resolves with the number of bytes. */
 async function taken(port: number, ask: string): Promise<number> {
   const socket = connect(port, '127.0.0.1', () => socket.write(ask));
   let bytes = 0;
@@ -1077,7 +1081,7 @@ async function taken(port: number, ask: string): Promise<number> {
   return bytes;
 }
 
-/** A logger that says nothing, but for what is given. */
+/** A logger without output, apart from the given methods. */
 function silent(own: object): FastifyBaseLogger {
   const quiet = (): void => undefined;
   const levels = { fatal: quiet, error: quiet, warn: quiet, info: quiet, debug: quiet, trace: quiet, silent: quiet };
