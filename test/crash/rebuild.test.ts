@@ -23,7 +23,7 @@ import { DEFINITION } from '../support/definition.ts';
 import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000001' };
-/** More than fit in two batches of a rebuild. */
+/** More items than two batches of a rebuild hold. */
 const ITEMS = 4_800;
 
 const openStore = (folder: string) =>
@@ -36,9 +36,9 @@ function write(store: Store, container: ReturnType<Store['container']>, id: stri
 }
 
 /**
- * Two containers with items that are there, items that were replaced, and items that are gone.
+ * Two containers with items that exist, items that were replaced, and items that have ended.
  *
- * @param unpurged where the folder is put as it is before the purge
+ * @param unpurged the folder that gets a copy of the state before the purge
  */
 async function fill(folder: string, unpurged: string): Promise<void> {
   const store = await openStore(folder);
@@ -57,7 +57,7 @@ async function fill(folder: string, unpurged: string): Promise<void> {
   await store.close();
 }
 
-/** The same, but for some members. */
+/** A view of the target in which some members are replaced. */
 function otherwise<Target extends object>(target: Target, members: Partial<Target>): Target {
   return new Proxy(target, {
     get(_, name) {
@@ -90,7 +90,7 @@ async function digestsOf(store: ReadModelStore) {
   }
 }
 
-/** A log that notes from where it is read. */
+/** A log that notes the positions from which it is read. */
 function watched(log: EventLog, from: number[]): EventLog {
   return new Proxy(log, {
     get: (target, name) => {
@@ -107,8 +107,8 @@ function watched(log: EventLog, from: number[]): EventLog {
 }
 
 /**
- * A log that still has events which were truncated, as a server's has until it is scavenged: whoever asks only for what
- * stands does not get them.
+ * A log that still has truncated events, as a server's log has until it is scavenged. Reads that do not accept truncated events don't get
+ * them.
  */
 function unscavenged(log: EventLog, left: readonly RecordedEvent[], strictReads: number[]): EventLog {
   const readAll: EventLog['readAll'] = async (after, maxCount, options = {}) => {
@@ -142,7 +142,7 @@ function unscavenged(log: EventLog, left: readonly RecordedEvent[], strictReads:
   });
 }
 
-/** What a log has as facts alone. */
+/** All events of a log, without bodies. */
 async function everythingIn(folder: string): Promise<readonly RecordedEvent[]> {
   const storage = await openStorage(folder);
   const events = await storage.log.readAll(0, Number.MAX_SAFE_INTEGER, { withBodies: false });
@@ -172,7 +172,7 @@ beforeEach(() => {
 afterEach(() => removeFolder(folder));
 
 describe('a crash at any step of a rebuild', () => {
-  it('leaves a store that converges, and the next rebuild goes on from where it had come to', async () => {
+  it('leaves a store that converges, and the next rebuild continues from where the crashed one had got', async () => {
     const wrecks: { readonly folder: string; readonly step: string }[] = [];
     const wreckage = newFolder('rebuild-wrecks');
     try {
@@ -193,14 +193,14 @@ describe('a crash at any step of a rebuild', () => {
         const { differences } = await run(recovered, { log: watched(recovered.log, from) });
         expect(differences, step).toEqual({ count: 0, named: [] });
         if (unfinished !== undefined) {
-          // Neither from the start again, nor with a gap.
+          // The next rebuild starts neither from the beginning nor after a gap.
           expect(from.every((position) => position >= unfinished.position)).toBe(true);
           resumedFrom.add(unfinished.position);
         }
         expect(await digestsOf(recovered.readModels.current.store), step).toEqual(contents);
         await recovered.close();
       }
-      // Nothing built, one to three batches, all.
+      // The five are: nothing built, one batch, two, three, and everything.
       expect(resumedFrom.size).toBe(5);
       expect(wrecks.some(({ step }) => step === 'read model swap: after')).toBe(true);
     } finally {
@@ -208,7 +208,7 @@ describe('a crash at any step of a rebuild', () => {
     }
   }, 60_000);
 
-  it('during the rebuild that goes on from a crash changes nothing of that', async () => {
+  it('also when it hits the rebuild that continues after a crash', async () => {
     const [first, second] = [newFolder('rebuild-first'), newFolder('rebuild-second')];
     const killAt = async (at: string, to: string, number: number) => {
       let seen = 0;
@@ -229,7 +229,7 @@ describe('a crash at any step of a rebuild', () => {
     for (const used of [first, second]) removeFolder(used);
   });
 
-  it('is told by the store, which goes on with it or gives it up', async () => {
+  it('is reported by the store, in which the rebuild can be continued or cancelled', async () => {
     const killed = newFolder('rebuild-killed');
     const storage = await openStorage(folder, (step) => {
       if (step === 'read model swap: before') copyAsKilled(folder, killed);
@@ -261,7 +261,7 @@ describe('a crash at any step of a rebuild', () => {
 });
 
 describe('a rebuild', () => {
-  it('names the containers whose contents were other than the log says', async () => {
+  it('names the containers whose contents differed from the log', async () => {
     const database = new DatabaseSync(join(folder, 'items.v1.db'));
     const [, second] = database.prepare('SELECT number FROM containers ORDER BY number').all() as { number: number }[];
     database.prepare("UPDATE items SET ts = ts + 1 WHERE container = ? AND id = 'item 599'").run(second!.number);
@@ -283,7 +283,7 @@ describe('a rebuild', () => {
     await store.close();
   });
 
-  it('names no container for what is missing in another', async () => {
+  it('names no container because of a difference in another', async () => {
     const database = new DatabaseSync(join(folder, 'items.v1.db'));
     const [first] = database.prepare('SELECT number FROM containers ORDER BY number').all() as { number: number }[];
     database.prepare("DELETE FROM items WHERE container = ? AND id = 'item 1'").run(first!.number);
@@ -294,7 +294,7 @@ describe('a rebuild', () => {
     await store.close();
   });
 
-  it('names the catalog when that was other than the log says', async () => {
+  it('names the catalog if that differed from the log', async () => {
     const database = new DatabaseSync(join(folder, 'items.v1.db'));
     database.exec(`UPDATE databases SET state = json_set(state, '$.etag', 'tampered')`);
     database.close();
@@ -304,8 +304,8 @@ describe('a rebuild', () => {
     await store.close();
   });
 
-  it('names nothing where the purge erases what left with its container, while the two are compared', async () => {
-    // Given read models that come to no purge until the rebuild has them stand still
+  it('names nothing if the purge erases items of a deleted container during the comparison', async () => {
+    // Given read models that apply no purge until the rebuild stops their projector
     let holdsPurges = true;
     const { store } = await openInlineStore('rebuild-container-gone', ({ log }) => {
       const subscribe = log.subscribe.bind(log);
@@ -328,19 +328,19 @@ describe('a rebuild', () => {
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
     for (const id of ['a', 'b', 'c']) await write(store, resource, id);
     await store.deleteContainer(CALLER, 'db', 'c');
-    // When the purge has put on record that it is erased
+    // When the purge has recorded the erasures
     const before = store.headPosition();
     const purged = store.runPurge();
     while (store.headPosition() < before + 4) await turn();
     for (let turns = 0; turns < 20; turns++) await turn();
-    // Then what is rebuilt is equal to what stands
+    // Then the rebuilt version is equal to the one in use
     expect(await rebuilt(store)).toMatchObject({ state: 'done', differences: 0 });
     holdsPurges = false;
     await purged;
     expect((await store.fsck()).problems).toEqual([]);
   });
 
-  it('reads no more events a second than it is told to, and writes go on and are in it', async () => {
+  it('reads no more events a second than it is told to, and includes writes that come meanwhile', async () => {
     const store = await openStore(folder);
     const container = store.container('db', 'one');
     const startedMs = performance.now();
@@ -351,7 +351,7 @@ describe('a rebuild', () => {
       expect(status).toMatchObject({ state: 'done', differences: 0 });
       return status;
     });
-    // All but the last page has been waited for; what was truncated is a position without an event.
+    // The rebuild has waited after each page but the last. A truncated event is a position without an event.
     expect(performance.now() - startedMs).toBeGreaterThan((0.8 * (position - 500)) / 20);
     expect((await store.readItem(container, 'meanwhile', '["p"]')).etag).not.toBe('');
     expect((await store.fsck()).problems).toEqual([]);
@@ -377,7 +377,7 @@ describe('a rebuild', () => {
           continuation = page.continuation;
           if (continuation === undefined) break;
         }
-        // As requests come: what a fast machine answers at once would let nothing else have its turn.
+        // Between turns, as with requests. Otherwise a fast machine would answer all of them before anything else runs.
         await turn();
       }
     };
@@ -391,14 +391,14 @@ describe('a rebuild', () => {
   }, 60_000);
 
   describe('from a log that shows truncated events', () => {
-    /** What a scavenge may have left of the purged lives. */
+    /** The events of purged lives that a scavenge may have left. */
     const LEFT = [
       { of: 'all', is: () => true, isStrict: false },
       { of: 'the first', is: ({ revision }: RecordedEvent) => revision === 0, isStrict: false },
       { of: 'the later', is: ({ revision }: RecordedEvent) => revision > 0, isStrict: true },
     ];
 
-    it.each(LEFT)('comes to the same with $of of them', async ({ is, isStrict }) => {
+    it.each(LEFT)('has the same result with $of of them', async ({ is, isStrict }) => {
       const left = (await everythingIn(unpurged)).filter(is);
       const storage = await openStorage(folder);
       const contents = await digestsOf(storage.readModels.current.store);
@@ -406,12 +406,12 @@ describe('a rebuild', () => {
       const { differences } = await run(storage, { log: unscavenged(storage.log, left, strictReads) });
       expect(differences).toEqual({ count: 0, named: [] });
       expect(await digestsOf(storage.readModels.current.store)).toEqual(contents);
-      // Telling them takes a question for each stream.
+      // To tell that the first event is missing takes a strict read for each stream.
       expect(strictReads.length > 0).toBe(isStrict);
       await storage.close();
     });
 
-    it.each(LEFT)('and so does the projector, with $of of them', async ({ is, isStrict }) => {
+    it.each(LEFT)('and so has a projector, with $of of them', async ({ is, isStrict }) => {
       const left = (await everythingIn(unpurged)).filter(is);
       const storage = await openStorage(folder);
       const contents = await digestsOf(storage.readModels.current.store);
@@ -427,8 +427,8 @@ describe('a rebuild', () => {
     });
   });
 
-  describe('whose log fails, or that is called off, while a batch is being applied', () => {
-    /** A storage whose next version takes its time with the first batch. */
+  describe('whose log fails, or which is cancelled, while a batch is being applied', () => {
+    /** A storage in which applying the first batch to the next version takes time. */
     async function slow() {
       const storage = await openStorage(folder);
       const steps: string[] = [];
@@ -457,7 +457,7 @@ describe('a rebuild', () => {
       return { storage, steps, begun: begun.promise, versions: otherwise(readModels, { createNext, discard }) };
     }
 
-    it('throws nothing away before that is done', async () => {
+    it('discards nothing before the batch is applied', async () => {
       const { storage, steps, begun, versions } = await slow();
       const calledOff = new AbortController();
       const running = run(storage, { versions, signal: calledOff.signal });
@@ -467,7 +467,7 @@ describe('a rebuild', () => {
       await storage.close();
     });
 
-    it('goes on from there', async () => {
+    it('goes on after that batch', async () => {
       const { storage, steps, begun, versions } = await slow();
       let hasBegun = false;
       let hasFailed = false;
@@ -488,7 +488,7 @@ describe('a rebuild', () => {
     });
   });
 
-  it('that is called off while it waits for writes to stand still is not swapped in', async () => {
+  it('that is cancelled while it waits for the projector to stop does not swap', async () => {
     const storage = await openStorage(folder);
     const calledOff = new AbortController();
     let waits = 0;
@@ -502,7 +502,7 @@ describe('a rebuild', () => {
     await storage.close();
   });
 
-  it('starts over when the log is shorter than what was built before it was restored', async () => {
+  it('starts over if the log was restored and is shorter than what was built from the former log', async () => {
     const storage = await openStorage(folder);
     const next = await storage.readModels.createNext();
     await next.store.apply([], 1_000_000);
@@ -514,7 +514,7 @@ describe('a rebuild', () => {
     await again.close();
   });
 
-  it('starts over when of what was built before it can not be told whether it has values in clear', async () => {
+  it('starts over if the unfinished version lacks the table of values in clear', async () => {
     const storage = await openStorage(folder);
     const { version, store } = await storage.readModels.createNext();
     await store.apply([], 1_000);
@@ -528,7 +528,7 @@ describe('a rebuild', () => {
     await again.close();
   });
 
-  it('stays in use though the version before it can not be removed', async () => {
+  it('that has swapped stays in use, even if the former version can’t be removed', async () => {
     const obstacle = join(folder, 'items.v1.db-shm');
     const storage = await openStorage(folder, (step) => {
       if (step !== 'read model swap: after') return;
@@ -546,7 +546,7 @@ describe('a rebuild', () => {
     await again.close();
   });
 
-  it('lets go of the state that it was to be compared with, when its own can not be had', async () => {
+  it('closes the snapshot of the version in use if it can’t get one of its own', async () => {
     const storage = await openStorage(folder);
     const { readModels } = storage;
     let closed = 0;
@@ -566,14 +566,14 @@ describe('a rebuild', () => {
     await storage.close();
   });
 
-  it('does not compare with a version that is damaged, and takes its place', async () => {
+  it('takes the place of a damaged version without a comparison', async () => {
     zeroTable(join(folder, 'items.v1.db'), 'items');
     const storage = await openStorage(folder);
     expect(await run(storage)).toEqual({ version: 2, differences: undefined });
     await storage.close();
   });
 
-  it('does not compare with a version that stands behind what was built before', async () => {
+  it('is not compared with a version whose checkpoint is behind what was built', async () => {
     const storage = await openStorage(folder);
     const abort = new AbortController();
     const cutShort = run(storage, {
@@ -595,7 +595,7 @@ describe('a rebuild', () => {
 });
 
 describe('a projector that starts', () => {
-  /** Read models of which so many batches fail to be applied, and whether the projector then starts. */
+  /** Starts a projector on read models that fail to apply this many batches. Resolves with "started" or the error's message. */
   async function started(failures: number, error: Error): Promise<string> {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
@@ -612,7 +612,7 @@ describe('a projector that starts', () => {
     return outcome;
   }
 
-  it('does not wait for ever for what only an operator can put right, but for a server that is away', async () => {
+  it('waits for a server that is away, but not for ever for a fault that only an operator can mend', async () => {
     expect(await started(Number.POSITIVE_INFINITY, new StorageFault({ fault: 'the disk is full' }))).toBe(
       'the disk is full',
     );
@@ -621,14 +621,14 @@ describe('a projector that starts', () => {
   });
 });
 
-describe('a projector that stands still', () => {
+describe('stopping a projector', () => {
   async function append({ log }: SqliteStorage, stream: string, type: string, data = {}): Promise<void> {
     const { correlationId } = CALLER;
     const facts = { type, version: 1, data, occurredAtMs: 0, actor: 'test', correlationId, causationId: correlationId };
     await log.append([{ stream, expectedRevision: 'no-stream', events: [{ id: crypto.randomUUID(), ...facts }] }]);
   }
 
-  it('does so when what it looks up after a fault has come: it is of before what is projected next', async () => {
+  it('waits for a look-up after a fault, whose result would be too old for what is projected next', async () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
     const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
@@ -668,7 +668,7 @@ describe('a projector that stands still', () => {
     await storage.close();
   });
 
-  it('does so when the batch under way is applied: nothing of it comes into what it goes on with', async () => {
+  it('waits for the batch that is being applied', async () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
     const begun = Promise.withResolvers<void>();
@@ -698,7 +698,7 @@ describe('a projector that stands still', () => {
     await storage.close();
   });
 
-  /** A log that gives an event right after it has said that it was read up to a position. */
+  /** A log that delivers an event right after it has said that the reader has caught up to a position. */
   const quick = (log: EventLog): EventLog =>
     otherwise(log, {
       subscribe: (afterPosition, listener) => {
@@ -708,7 +708,7 @@ describe('a projector that stands still', () => {
       },
     });
 
-  it('takes losses of the log as they are while it makes everything of it, and none that come after that', async () => {
+  it('losses of events are accepted while a projector applies the whole log at its first start, and not later', async () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
     const despite: unknown[] = [];
@@ -743,7 +743,7 @@ describe('a projector that stands still', () => {
     await storage.close();
   });
 
-  it('does so though what it was given waits behind what changes nothing', async () => {
+  it('waits for a batch that waits behind an update of the checkpoint', async () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
     const { promise: applied, resolve: letGo } = Promise.withResolvers<void>();
@@ -762,7 +762,7 @@ describe('a projector that stands still', () => {
     await storage.close();
   });
 
-  it('goes on as soon as it can, where the read models can not be read just then', async () => {
+  it('a projector resumes as soon as the read models can be read again', async () => {
     const storage = await openStorage(folder);
     const { store } = await storage.readModels.createNext();
     let isReadable = true;
@@ -780,7 +780,7 @@ describe('a projector that stands still', () => {
     isReadable = true;
     await projector.waitFor(head + 1);
     expect(projector.error).toBe(undefined);
-    // Nor is it told for ever where nothing comes any more.
+    // The error also goes away if no further event comes.
     await projector.stop();
     isReadable = false;
     await projector.resume();

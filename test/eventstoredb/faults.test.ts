@@ -17,9 +17,9 @@ import { Proxy } from './proxy.ts';
 import { whyWithout } from '../support/programs.ts';
 import { selfSigned } from '../support/self-signed.ts';
 
-/** Short, where a test waits for it to run out. */
+/** Short, for tests that wait until it has passed. */
 const IMPATIENT_MS = 300;
-/** Long enough to find a server that is back. */
+/** Long enough to reconnect to a server that is back. */
 const RECONNECTED_MS = 2_000;
 
 let double: EventStoreDouble;
@@ -80,7 +80,7 @@ describe('a server that comes back with another log, or an older copy', () => {
 });
 
 describe('a log that others write to, too', () => {
-  test('knows of what was read of it: whoever was refused by that goes on from there', async () => {
+  test('knows the position of events that it has read, so that a writer whose append conflicts can go on from there', async () => {
     const [here, there] = [await open(), await open()];
     const stream = 'item-a.a.0';
     for (const read of [() => here.readLast(stream), () => here.readStream(stream)]) {
@@ -121,7 +121,7 @@ describe('a server that comes back with a log that is longer', () => {
     expect((await append(log, 'item-a.b.0')).kind).toBe('appended');
   });
 
-  test('and was given to others by a restore acknowledges nothing', async () => {
+  test('and belongs to other owners since a restore acknowledges nothing', async () => {
     const log = await open({ patienceMs: RECONNECTED_MS });
     await log.id();
     expect(await log.claim({ id: 'old', name: 'old' }, false)).toMatchObject({ id: 'old' });
@@ -136,11 +136,11 @@ describe('a server that comes back with a log that is longer', () => {
   });
 });
 
-describe('an append that is decided for a time', () => {
+describe('an append with a deadline', () => {
   const stream = 'item-a.a.0';
   const appends = () => [{ stream, expectedRevision: 'no-stream' as const, events: [anEvent()] }];
 
-  test('is not made when it was held up on its way until after that', async () => {
+  test('is not carried out if it arrives after its deadline', async () => {
     const log = await open();
     proxy.block();
     const late = rejectionOf(log.append(appends(), { notAfterMs: Date.now() + 200 }));
@@ -151,7 +151,7 @@ describe('an append that is decided for a time', () => {
     expect((await log.append(appends(), { notAfterMs: Date.now() + 20_000 })).kind).toBe('appended');
   });
 
-  test('is found to be made when it came in time and its answer was lost', async () => {
+  test('is recognized as done if it arrived in time and its answer was lost', async () => {
     const log = await open();
     double.onAppend = async (moment) => {
       if (moment === 'before') return;
@@ -165,7 +165,7 @@ describe('an append that is decided for a time', () => {
   });
 });
 
-test('an append whose events are truncated before it is answered is no defect', async () => {
+test('an append whose events are truncated before it is answered is not reported as a fault', async () => {
   const [log, other] = [await open(), await open()];
   const stream = 'item-a.a.0';
   double.onAppend = async (moment) => {
@@ -195,7 +195,7 @@ describe('an append whose connection is cut', () => {
     expect(result).toEqual({ kind: 'appended', position: read[1]!.position, firstPositions: [read[0]!.position] });
   });
 
-  test('after it was written, and followed by another, is known by its ids and not taken for a conflict', async () => {
+  test('after it was written, and followed by another, is recognized by its ids and not reported as a conflict', async () => {
     const log = await open();
     let cuts = 0;
     double.onAppend = (at) => {
@@ -211,13 +211,13 @@ describe('an append whose connection is cut', () => {
     expect((await log.readStream('item-a.b.0'))[0]!.id).toBe(event.id);
   });
 
-  test('is one of many: every one that was answered is there once, in its place', async () => {
+  test('is one of many: each acknowledged append is in the log once, in its place', async () => {
     const log = await open();
     let answered = 0;
     let appends = 0;
     double.onAppend = () => {
       appends += 1;
-      // Odd, so that it falls before the writing as often as after it.
+      // An odd number, so that the cut comes as often before the write as after it.
       if (appends % 41 === 0) proxy.cut();
     };
     await Promise.all(
@@ -240,7 +240,7 @@ describe('an append whose connection is cut', () => {
   });
 });
 
-describe('an append to a stream that somebody has deleted', () => {
+describe('an append to a stream that another program has deleted', () => {
   const stream = 'item-a.b.0';
   const toNone = (log: EventStoreEventLog, notAfterMs?: number) =>
     log.append([{ stream, expectedRevision: 'no-stream', events: [anEvent(), anEvent()] }], { notAfterMs });
@@ -248,7 +248,7 @@ describe('an append to a stream that somebody has deleted', () => {
   test.each([
     ['was lost', 0, undefined],
     ['was lost until it would have come too late', 500, 200],
-  ])('is hidden where its answer %s, too', async (_, awayMs, notAfterMs) => {
+  ])('is hidden, also where its answer %s', async (_, awayMs, notAfterMs) => {
     const log = await open();
     await appendSome(log, stream, 2);
     double.log.deleteStream(stream);
@@ -277,7 +277,7 @@ describe('an append to a stream that somebody has deleted', () => {
   });
 });
 
-test('a stream that somebody has deleted for good has lost what it had, takes nothing, and keeps nobody from the others', async () => {
+test('a stream that another program has deleted for good is empty, refuses appends, and does not affect other streams', async () => {
   const log = await open();
   const [stream, other] = ['item-a.b.0', 'item-a.c.0'];
   const deleted = await appendSome(log, stream, 3);
@@ -297,14 +297,14 @@ test('a stream that somebody has deleted for good has lost what it had, takes no
       message: expect.stringContaining(`${stream} has been deleted from the event store by another program`),
     });
   }
-  // Its end is known here, or has to be asked for.
+  // The first log knows the end of the stream; the second has to ask for it.
   await log.truncateStream(stream, 2);
   await (await open()).truncateStream(stream, 2);
   expect((await log.append([{ stream: other, expectedRevision: 1, events: [anEvent()] }])).kind).toBe('appended');
 });
 
 describe('while the server is gone', () => {
-  test('every call fails with a fault that says so, and works again by itself when it is back', async () => {
+  test('every call fails with a fault that says so, and calls work again by themselves once it is back', async () => {
     const log = await open({ patienceMs: IMPATIENT_MS });
     const [event] = await appendSome(log, 'item-a.b.0', 2);
     proxy.refuse();
@@ -323,7 +323,7 @@ describe('while the server is gone', () => {
     expect((await log.readStream('item-a.c.0')).length).toBe(1);
   });
 
-  test('a call that began before is answered when the server is back in time', async () => {
+  test('a call that began before is answered if the server is back in time', async () => {
     const log = await open();
     double.stop();
     const appended = log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [anEvent()] }]);
@@ -347,7 +347,7 @@ describe('while the server is gone', () => {
     await retried(() => log.head());
   });
 
-  test('one that is not ready, or not the leader, is asked again or left for the leader', async () => {
+  test('a server that is not ready is asked again, and one that is not the leader is left for the leader', async () => {
     const log = await open();
     double.notReadyFor = 3;
     await appendSome(log, 'item-a.b.0', 1);
@@ -362,7 +362,7 @@ describe('while the server is gone', () => {
     }
   });
 
-  test('closing does not wait for it', async () => {
+  test('closing does not wait for the server', async () => {
     const log = await open({ patienceMs: IMPATIENT_MS });
     log.subscribe(0, { onEvents: async () => {} });
     proxy.refuse();
@@ -396,7 +396,7 @@ describe('a subscription', () => {
     expect(all.length).toBe(120);
   });
 
-  test('outlives an outage that is longer than anybody waits', async () => {
+  test('outlives an outage that is longer than any call waits', async () => {
     const log = await open({ patienceMs: IMPATIENT_MS });
     const seen: RecordedEvent[] = [];
     const errors: unknown[] = [];
@@ -418,7 +418,7 @@ describe('a subscription', () => {
     expect(errors).toEqual([]);
   });
 
-  test('begins again where it was, although a scavenge has taken the event that it had come to', async () => {
+  test('continues from its position, even if a scavenge has removed the event there', async () => {
     const log = await open();
     const [first] = await appendSome(log, 'item-a.b.0', 3);
     await appendSome(log, 'item-a.c.0', 2);
@@ -440,7 +440,7 @@ describe('a subscription', () => {
     expect((await log.readAll(first!.position, 2)).length).toBe(2);
   });
 
-  test('of a listener that is busy does not make the server send everything', async () => {
+  test('with a busy listener does not make the server send everything', async () => {
     const log = await open();
     const gate = Promise.withResolvers<void>();
     let delivered = 0;
@@ -459,7 +459,7 @@ describe('a subscription', () => {
 });
 
 describe('the log on the server', () => {
-  test('is told from others by an id that stays', async () => {
+  test('has a constant id that tells it from other logs', async () => {
     const log = await open();
     const id = await log.id();
     expect(id).toMatch(/^[0-9a-f-]{36}$/);
@@ -467,7 +467,7 @@ describe('the log on the server', () => {
     expect(await log.head()).toBe(0);
   });
 
-  test('takes what is larger than the server allows for a refusal that names the setting', async () => {
+  test('refuses an event larger than the server allows, and names the setting', async () => {
     double.stop();
     await proxy.close();
     await begin({ maxAppendBytes: 1_048_576 });
@@ -482,16 +482,16 @@ describe('the log on the server', () => {
     });
   });
 
-  test('is sent nothing that no server takes, over which it would end the call with all that is in it', async () => {
+  test('is not sent an append that no server accepts, because the server would end the whole call with everything in it', async () => {
     const log = await open();
     const event = { ...anEvent(), body: new Uint8Array(18 * 1024 * 1024) };
     const large = log.append([{ stream: 'item-a.b.0', expectedRevision: 'no-stream', events: [event] }]);
     expect(await rejectionOf(large)).toMatchObject({ name: 'Refusal', code: 'too-large' });
   });
 
-  test('is sent as much at once as there is room for when something large is answered', async () => {
+  test('is sent as many waiting appends as fit once a large one is answered', async () => {
     const answers: (() => void)[] = [];
-    // Only what it waits for: what makes it wait are tens of megabytes.
+    // A stand-in that only keeps appends waiting. With a real server that takes tens of megabytes.
     const connection = { patiently: () => new Promise<void>((resolve) => answers.push(resolve)) };
     const appender = new BatchAppender(connection as unknown as Connection, () => Promise.resolve());
     const append = (megabytes: number) => {
@@ -521,7 +521,7 @@ describe('the log on the server', () => {
     expect(await log.readStream('orders-1')).toEqual([]);
   });
 
-  test('has the last event of its own of a stream that another program has written to, and says what that keeps from being written', async () => {
+  test('returns its own last event of a stream to which another program has written, and says why decisions on it are refused', async () => {
     const log = await open();
     const [, second] = await appendSome(log, 'item-a.b.0', 2);
     for (let count = 0; count < 100; count++) double.log.append('item-a.b.0', 1 + count, [wireEvent()]);
@@ -538,7 +538,7 @@ describe('the log on the server', () => {
       name: 'UnreadableEvent',
       message: expect.stringContaining('item-a.b.0 ends at revision 101'),
     });
-    // What is one fact after the other, whatever came before, goes on.
+    // Appending one fact after another, without a decision, still works.
     expect(await appendNext(log, 'item-a.b.0', () => anEvent())).toBeGreaterThan(second!.position);
     expect(await log.readLast('item-a.b.0')).toMatchObject({ revision: 102 });
     double.log.append('item-a.c.0', -1, [wireEvent()]);
@@ -546,7 +546,7 @@ describe('the log on the server', () => {
     expect(await log.readLast('item-a.c.0')).toMatchObject({ revision: 1 });
   });
 
-  test('takes what another program has written into the metadata of a stream, and is no JSON object, for nothing, as the server does', async () => {
+  test('ignores metadata of a stream that is no JSON object, as the server does', async () => {
     const log = await open();
     await appendSome(log, 'item-a.b.0', 2);
     const there = await log.readAll(0, 10);
@@ -559,7 +559,7 @@ describe('the log on the server', () => {
     expect(await log.readAll(0, 10)).toEqual(there.slice(1));
   });
 
-  test('gives an event whose data can’t be read, and tells whoever asks for them alone', async () => {
+  test('delivers an event whose data can’t be read, and fails only when that data is used', async () => {
     const log = await open();
     await appendSome(log, 'item-a.b.0', 1);
     const live: RecordedEvent[] = [];
@@ -570,7 +570,7 @@ describe('the log on the server', () => {
     });
     await until(() => isCaughtUp);
     const metadata = { version: 1, occurredAtMs: 1, actor: 'system:test', $correlationId: 'a', $causationId: 'a' };
-    // As by an editor of the server's files.
+    // As if somebody had edited the server's files.
     const damaged = { ...wireEvent(), metadata: Buffer.from(JSON.stringify(metadata)), data: Buffer.from('{"cut') };
     double.log.append('item-a.b.0', 0, [damaged]);
     await appendSome(log, 'item-a.c.0', 1);
@@ -582,7 +582,7 @@ describe('the log on the server', () => {
     }
   });
 
-  test('belongs to one of many who claim it at once, until it is taken over', async () => {
+  test('belongs to one of many who claim it at the same time, until it is taken over', async () => {
     const log = await open();
     const owners = Array.from({ length: 8 }, (_, number) => ({ id: `owner ${number}`, name: `place ${number}` }));
     const found = await Promise.all(owners.map((owner) => log.claim(owner, false)));
@@ -593,7 +593,7 @@ describe('the log on the server', () => {
     expect(await log.id()).toBe(await (await open()).id());
   });
 
-  test('is scavenged on demand; what was truncated is gone from the server then', async () => {
+  test('can be scavenged; then truncated events are gone from the server', async () => {
     const log = await open();
     await appendSome(log, 'item-a.b.0', 3);
     await log.truncateStream('item-a.b.0', 2);
@@ -609,11 +609,11 @@ describe('the log on the server', () => {
   });
 });
 
-describe('a server that does not let the store in', () => {
+describe('a server that can’t be used', () => {
   test.each([
     ['esdb://nobody.invalid:2113?tls=false', /^--event-store names nobody\.invalid:2113.*can't be reached/],
     ['esdb://127.0.0.1:1?tls=false', /^--event-store names 127\.0\.0\.1:1.*can't be reached/],
-  ])('%s is in one line that nobody is there, or not yet', async (connectionString, message) => {
+  ])('%s is reported in one line as not reachable', async (connectionString, message) => {
     const error = (await rejectionOf(openEventStoreLog({ connectionString, patienceMs: IMPATIENT_MS }))) as Error;
     expect(error).toMatchObject({ name: 'StorageUnavailable', message: expect.stringMatching(message) });
     expect(error).toMatchObject({ isForOperator: false });
@@ -636,7 +636,7 @@ describe('a server that does not let the store in', () => {
   });
 
   const skipped = whyWithout('openssl');
-  test.skipIf(skipped)(`is one where the password is wrong; the right one is let in, over TLS${skipped}`, async () => {
+  test.skipIf(skipped)(`refuses a wrong password; the right one is accepted, over TLS${skipped}`, async () => {
     double.stop();
     await proxy.close();
     const { key, certificate, file, remove } = selfSigned();
@@ -670,7 +670,7 @@ describe('a server that does not let the store in', () => {
     }
   });
 
-  test('is one without TLS where the connection string asks for it, unless another node may still come', async () => {
+  test('without TLS is reported if the connection string asks for TLS, unless another node may still be reached', async () => {
     const opening = (hosts: string) =>
       rejectionOf(openEventStoreLog({ connectionString: `esdb://${hosts}`, patienceMs: IMPATIENT_MS }));
     const refused = await opening(`127.0.0.1:${double.port}`);
@@ -681,7 +681,7 @@ describe('a server that does not let the store in', () => {
     expect(await opening(`127.0.0.1:1,127.0.0.1:${double.port}`)).toMatchObject({ name: 'StorageUnavailable' });
   });
 
-  test('is found through the cluster that it belongs to', async () => {
+  test('any server of a cluster leads to the leader', async () => {
     const log = await openEventStoreLog({
       connectionString: `kurrentdb+discover://127.0.0.1:${double.port}?tls=false`,
     });

@@ -122,7 +122,7 @@ describe('a certificate of disposal', () => {
     await open();
   });
 
-  test('of what left with its partition key says when, and who asked; with its container, not more than it knows', async () => {
+  test('tells of a delete by partition key when it was and who asked for it, and of a deleted container no more than it knows', async () => {
     const key = file('key', await fetched('/proof/key'));
     const checked = (certificate: string) =>
       ask('verify', 'certificate', file('certificate', certificate), '--public-key', key);
@@ -139,7 +139,7 @@ describe('a certificate of disposal', () => {
       erasedAtMs: deletedAtMs + 60_000,
     });
     expect((await checked(text)).stdout).toContain(`deleted at ${new Date(deletedAtMs).toISOString()}, erased at`);
-    // As it was given out before.
+    // As certificates of the former format stated it.
     const first = { endedAtMs: deletedAtMs + 60_000, endedBy: 'system:purge' };
     const given = { ...(JSON.parse(text) as object), statement: { ...statement, ...first } };
     const format = 'epitaph.certificate-of-disposal/1';
@@ -155,7 +155,7 @@ describe('a certificate of disposal', () => {
     expect((await checked(gone)).stdout).toMatch(/gone with its container, erased at/);
   });
 
-  test('of what was erased on request says how it had ended before, if it had: the request ended nothing then', async () => {
+  test('of an erasure on request tells how the item had ended before, if it had', async () => {
     const key = file('key', await fetched('/proof/key'));
     const checked = async (id: string) => {
       const text = await certificateOf(id);
@@ -181,7 +181,7 @@ describe('a certificate of disposal', () => {
     expect(await checked('seven')).toContain(`, ended by an erasure on request at ${erasedAt}, erased at ${erasedAt}`);
   });
 
-  test('with any part changed is not good, and nor is one that another store has signed', async () => {
+  test('with any part changed is not good, and neither is one signed by another store', async () => {
     const text = await certificateOf('three');
     const key = file('key', await fetched('/proof/key'));
     const check = (certificate: string, by = key) =>
@@ -202,7 +202,7 @@ describe('a certificate of disposal', () => {
       [change((certificate) => (certificate.statement = { ...certificate.statement, endedAtMs: 0 })), derived],
       [change((certificate) => (certificate.facts = certificate.facts.slice(0, 1))), facts],
       [change((certificate) => (certificate.facts = certificate.facts.toReversed())), facts],
-      // What it states follows from these facts, which were never recorded.
+      // A statement that follows from these facts, which were never recorded.
       ...[0, 1].map((changed): [string, RegExp] => [
         change((certificate) => {
           certificate.facts = certificate.facts.map((one, index) =>
@@ -238,7 +238,7 @@ describe('a certificate of disposal', () => {
     expect(await check(text, other)).toMatchObject({ code: 1, stdout: `NOT good: ${signed}\n` });
   });
 
-  test('without how its life ended is not good, though what is left is on record: it would say another end', async () => {
+  test('without the fact of the end is not good, although the remaining facts are recorded: it would state another end', async () => {
     const key = file('key', await fetched('/proof/key'));
     for (const id of ['one', 'three']) {
       const certificate = JSON.parse(await certificateOf(id)) as DisposalCertificate;
@@ -255,7 +255,7 @@ describe('a certificate of disposal', () => {
     }
   });
 
-  test('is not good where there is none: a file that was not written proves nothing', async () => {
+  test('verification of an empty file fails: it proves nothing', async () => {
     const key = file('key', await fetched('/proof/key'));
     for (const text of ['', '\n']) {
       expect(await ask('verify', 'certificate', file('nothing', text), '--public-key', key)).toMatchObject({
@@ -265,7 +265,7 @@ describe('a certificate of disposal', () => {
     }
   });
 
-  test('with the end of another life in place of its own is not good, though both are on record', async () => {
+  test('with the end of another life instead of its own is not good, although both are recorded', async () => {
     const [one, three] = await Promise.all(
       ['one', 'three'].map(async (id) => JSON.parse(await certificateOf(id)) as DisposalCertificate),
     );
@@ -281,7 +281,7 @@ describe('a certificate of disposal', () => {
     expect(verdict).toMatchObject({ code: 1, stdout: expect.stringContaining('of one life') as string });
   });
 
-  test('is given of what a purge run has erased so far, while it goes on erasing', async () => {
+  test('is given for what a purge run has erased so far, while the run goes on', async () => {
     await store.advanceClock(61_000);
     const begun = Promise.withResolvers<void>();
     const { promise, resolve: goOn } = Promise.withResolvers<void>();
@@ -305,20 +305,20 @@ describe('a certificate of disposal', () => {
     expect(statements).toMatchObject([{ id: runs.at(-1)!.id, completedAtMs: null, purged: null }]);
   });
 
-  test('is given once for each of more lives than are looked up at a time, all of which were erased at the same instant', async () => {
+  test('is given once for each life, if more lives were erased at the same instant than are looked up at a time', async () => {
     const ids = Array.from({ length: 1_100 }, (_, index) => `many ${index}`);
     await Promise.all(ids.map(write));
     await store.advanceClock(61_000);
     await store.runPurge();
     const lines = (await fetched(`/dbs/shop/colls/orders/certificates?from=${store.nowMs()}`)).trim().split('\n');
     const certified = lines.map((line) => (JSON.parse(line) as DisposalCertificate).statement);
-    // With the item that was there before.
+    // One more: the item that existed before.
     expect(new Set(certified.map(({ stream }) => stream)).size).toBe(ids.length + 1);
     expect(certified.length).toBe(ids.length + 1);
     expect(new Set(certified.map(({ erasedAtMs }) => erasedAtMs))).toEqual(new Set([store.nowMs()]));
   });
 
-  test('of a format that is not known is not good, whatever it says', async () => {
+  test('of an unknown format is not good, whatever it says', async () => {
     const key = file('key', await fetched('/proof/key'));
     const certificate = JSON.parse(await certificateOf('one')) as DisposalCertificate;
     for (const unknown of [{ ...certificate, format: 'epitaph.certificate-of-disposal/3' }, {}, [], 'good']) {
@@ -330,7 +330,7 @@ describe('a certificate of disposal', () => {
     }
   });
 
-  test('is not given while the content is there, nor for what never was', async () => {
+  test('is given neither while the content exists nor for an item that never existed', async () => {
     const refused = async (id: string) =>
       (await ask('history', 'shop', 'orders')).code === 0 &&
       (
@@ -343,7 +343,7 @@ describe('a certificate of disposal', () => {
   });
 });
 
-describe('what the log has damaged', () => {
+describe('with a damaged log', () => {
   const PURGE_OF_TWO = `position = (SELECT max(position) FROM events WHERE data LIKE '%"two"%')`;
   const EXPIRY_OF_TWO = `position = (SELECT min(position) FROM events WHERE body IS NULL AND data LIKE '%"two"%')`;
   test.each([
@@ -369,14 +369,14 @@ describe('what the log has damaged', () => {
       'lost the record of the erasure of',
     ],
   ])(
-    'a life %s keeps nobody else’s certificates back, and lists and bundles say that it has none',
+    'a life %s does not prevent certificates of others, and is reported in lists and bundles as not proven',
     async (_, damage, reason) => {
       const key = file('key', await fetched('/proof/key'));
       await tamper('log.db', damage);
       const reasonFor = expect.stringMatching(reason) as string;
       const lists = [(await ask('certificate', 'shop', 'orders')).stdout];
       const [run] = (await store.purgeRuns(0, 10)).runs;
-      // What is not there at all, a run can't tell that it erased it.
+      // If no record of the erasure is left at all, the run does not know that it erased the life.
       if (!damage.startsWith('DELETE') || !damage.includes('max('))
         lists.push(await fetched(`/purge/runs/${run!.id}/certificates`));
       for (const list of lists) {
@@ -411,7 +411,7 @@ describe('what the log has damaged', () => {
   );
 
   test.each([0, 2])(
-    'a life %i that is lost with all of its records is told from one that never was, where later ones are there',
+    'a life %i whose records are all lost is told from one that never existed, if later lives exist',
     async (lost) => {
       for (let life = 1; life < 4; life++) {
         await write('one');
@@ -437,10 +437,10 @@ describe('what the log has damaged', () => {
     },
   );
 
-  test('is told from what was recorded since the tree was looked at, and from what can not be read just now', async () => {
+  test('certificates cover what was recorded since the tree was read, and none is called unproven while the log is away', async () => {
     const tree = await store.proofTree();
     await store.advanceClock(61_000);
-    // Its writes may still be in the log.
+    // The writes of purged lives may still be in the log.
     const truncate = vi.spyOn(SqliteEventLog.prototype, 'truncateStream').mockResolvedValue();
     await store.runPurge();
     truncate.mockRestore();
@@ -467,7 +467,7 @@ describe('what the log has damaged', () => {
   test.each([
     ['a floor', `data LIKE '%law 2%'`, 'RetentionFloor\\w+'],
     ['its creation', `stream LIKE 'container-%' AND revision = 0`, 'ContainerCreated'],
-  ])('of a container, %s say, its bundle says that it is not proven', async (_, which, type) => {
+  ])('if an event of a container (%s) can’t be read, its bundle says that it is not proven', async (_, which, type) => {
     const key = file('key', await fetched('/proof/key'));
     for (const seconds of [1, 2, 3]) await store.setRetentionFloor(caller, container(), seconds, `law ${seconds}`);
     await tamper('log.db', `UPDATE events SET data = substr(data, 1, 9) WHERE ${which}`);
@@ -560,7 +560,7 @@ describe('a certificate of a run of the purge', () => {
   });
 });
 
-describe('of a run of the purge whose record the log has lost', () => {
+describe('a purge run whose record the log has lost', () => {
   const tamperedRun = async (revision: number) => {
     await store.advanceClock(61_000);
     await store.runPurge();
@@ -569,7 +569,7 @@ describe('of a run of the purge whose record the log has lost', () => {
     return id;
   };
 
-  test('from its start, no certificates are given of what other runs erased', async () => {
+  test('at its start gets no certificates of what other runs erased', async () => {
     const id = await tamperedRun(0);
     const lines = (await fetched(`/purge/runs/${id}/certificates`)).trim().split('\n');
     expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual([
@@ -581,7 +581,7 @@ describe('of a run of the purge whose record the log has lost', () => {
     ]);
   });
 
-  test('at its end, it is not said that there is no such run', async () => {
+  test('at its end is not reported as unknown', async () => {
     const id = await tamperedRun(1);
     const pages = store.runCertificates(id);
     await expect(pages.next()).rejects.toThrow(`the event log has lost the last event of purge-run-${id}`);
@@ -590,7 +590,7 @@ describe('of a run of the purge whose record the log has lost', () => {
 });
 
 describe('the whole log', () => {
-  test('is as it was recorded, and has grown from what was signed earlier, over a restart and a new tree', async () => {
+  test('is verified as recorded, and as a continuation of an earlier checkpoint, also after a restart and with a new tree', async () => {
     const key = file('key', await fetched('/proof/key'));
     const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));
     await store.advanceClock(61_000);
@@ -657,7 +657,7 @@ describe('the whole log', () => {
       writeFileSync(join(folder, 'data', 'log.db'), before);
       await open();
     }
-    // Who changes the tree with the log is found out by what was signed before.
+    // If the tree is changed together with the log, an earlier checkpoint reveals it.
     await closeServer();
     for (const suffix of ['', '-wal', '-shm']) rmSync(join(folder, 'data', `proof.db${suffix}`), { force: true });
     await open();
@@ -671,7 +671,7 @@ describe('the whole log', () => {
   });
 
   test('can be checked from exported facts without any server', async () => {
-    // What separates lines elsewhere stands in JSON as it is.
+    // These characters are line separators elsewhere, but not in JSON lines.
     await store.setRetentionFloor(caller, container(), 1, 'one line\u2028and another\u2029');
     const key = file('key', await fetched('/proof/key'));
     const checkpoint = file('checkpoint', await fetched('/proof/checkpoint'));

@@ -13,18 +13,18 @@ import {
 const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
 const START_MS = 1_763_722_800_000;
 
-/** Two clocks and a mark on a disk, all turned by hand. */
+/** Two clocks and a time mark on a disk, all moved by the test. */
 class Machine {
   wall = START_MS;
   monotonic = 1_000;
-  /** What the file says, and what it says for good. */
+  /** The mark in the file, and the mark that is synced to the disk. */
   writtenMs = 0;
   savedMs = 0;
   saves = 0;
   diskFull = false;
-  /** How long the disk takes for a mark that is waited for. */
+  /** How long the disk takes for a mark that the clock waits for. */
   diskMs = 0;
-  /** Marks that are on their way to the disk. */
+  /** Marks that are being synced in the background. */
   readonly syncs: PromiseWithResolvers<void>[] = [];
 
   readonly sources = { wallMs: () => this.wall, monotonicMs: () => this.monotonic };
@@ -57,7 +57,7 @@ class Machine {
     return sync.promise;
   }
 
-  /** The disk has what is written, and says so of the mark that was first on its way there. */
+  /** Completes the oldest background sync. The disk then has what was written last. */
   async sync(): Promise<void> {
     const first = this.syncs.shift();
     if (first === undefined) return;
@@ -70,7 +70,7 @@ class Machine {
     await Promise.resolve();
   }
 
-  /** Time goes by on both clocks, on the wall clock by so much more or less. */
+  /** Time passes on both clocks. The wall clock also drifts by the given milliseconds. */
   pass(ms: number, drift = 0): void {
     this.monotonic += ms;
     this.wall += ms + drift;
@@ -88,7 +88,7 @@ describe('the guarded clock', () => {
     }
   });
 
-  it('never goes back: a wall clock set back within the tolerance makes it stand', () => {
+  it('never goes back: if the wall clock is set back within the tolerance, the time stands still', () => {
     const machine = new Machine();
     const clock = machine.start();
     const before = clock.now();
@@ -101,7 +101,7 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBe(before + 1);
   });
 
-  it('follows a slow drift however far it adds up', () => {
+  it('follows a slow drift, however much it adds up to', () => {
     const machine = new Machine();
     const clock = machine.start();
     for (let minute = 0; minute < 1_000; minute++) {
@@ -121,7 +121,7 @@ describe('the guarded clock', () => {
     }
   });
 
-  it('holds when the wall clock jumps, forward or back, and goes on along the monotonic one', () => {
+  it('is held when the wall clock jumps, forward or back, and follows the monotonic clock', () => {
     for (const drift of [5_001, -5_001, 2_400_000_000_000, -START_MS]) {
       const machine = new Machine();
       const clock = machine.start();
@@ -136,7 +136,7 @@ describe('the guarded clock', () => {
     }
   });
 
-  it('goes on by itself when the clocks agree again', () => {
+  it('goes on by itself when the wall and monotonic clocks agree again', () => {
     const machine = new Machine();
     const clock = machine.start();
     machine.pass(1_000, 3_600_000);
@@ -146,7 +146,7 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBe(machine.wall);
   });
 
-  it('takes the wall clock as it is when an operator confirms it, and still takes nothing back', () => {
+  it('accepts the wall clock when an operator confirms it, and still never goes back', () => {
     const machine = new Machine();
     const clock = machine.start();
     machine.pass(1_000, 3_600_000);
@@ -162,7 +162,7 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBe(before + 1_000);
   });
 
-  it('tells for how long it stands still, until the wall clock has come to what was used', () => {
+  it('tells for how long it stands still, until the wall clock has reached the latest used time', () => {
     const machine = new Machine();
     const clock = machine.start();
     machine.pass(1_000, 3_600_000);
@@ -170,7 +170,7 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBe(machine.wall);
     expect(clock.standsStillMs()).toBe(0);
     machine.pass(1_000, -3_600_000);
-    // Held, it goes on along the monotonic clock.
+    // While held, it follows the monotonic clock.
     expect(clock.standsStillMs()).toBe(0);
     clock.confirm();
     expect(clock.standsStillMs()).toBe(3_600_000);
@@ -183,7 +183,7 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBe(machine.wall);
   });
 
-  it('restarted on an earlier clock shows no time that was used before again', () => {
+  it('restarted with an earlier wall clock never repeats a time that was used before', () => {
     const machine = new Machine();
     const used = machine.start().now();
     machine.wall = used - 4_000;
@@ -192,7 +192,7 @@ describe('the guarded clock', () => {
     expect(clock.now()).toBeGreaterThanOrEqual(used);
   });
 
-  it('restarted on a much earlier clock holds until the clock is right or confirmed', () => {
+  it('restarted with a much earlier wall clock is held until the clock is right or confirmed', () => {
     const machine = new Machine();
     const used = machine.start().now();
     machine.wall = used - 86_400_000;
@@ -221,7 +221,7 @@ describe('the guarded clock', () => {
       return { machine, clock: machine.start({ maxDowntimeMs: 30 * DAY_MS }) };
     };
 
-    it('holds where it was, and goes on along the monotonic clock', () => {
+    it('is held where it was, and follows the monotonic clock', () => {
       const { machine, clock } = started(31 * DAY_MS);
       const usedMs = machine.savedMs;
       expect(clock.jump()).toEqual({ reason: 'stopped-for-long', wallMs: machine.wall, expectedMs: usedMs });
@@ -230,7 +230,7 @@ describe('the guarded clock', () => {
       expect(clock.jump()?.reason).toBe('stopped-for-long');
     });
 
-    it('holds at a year that a wrong clock says, and goes on when it is put right', () => {
+    it('is held at a year from a wrong clock, and goes on when the clock is put right', () => {
       const { machine, clock } = started(Date.UTC(2099, 0) - START_MS);
       expect(clock.jump()?.reason).toBe('stopped-for-long');
       machine.wall = START_MS + 2 * DAY_MS;
@@ -247,7 +247,7 @@ describe('the guarded clock', () => {
       expect(clock.now()).toBe(machine.wall);
     });
 
-    it('goes on when the log tells that other nodes were at work', () => {
+    it('goes on when the log shows that other nodes were at work', () => {
       const { machine, clock } = started(400 * DAY_MS);
       clock.observeRecorded(machine.wall - 31 * DAY_MS);
       expect(clock.jump()).toMatchObject({ expectedMs: machine.wall - 31 * DAY_MS });
@@ -256,21 +256,21 @@ describe('the guarded clock', () => {
       expect(clock.now()).toBe(machine.wall);
     });
 
-    it('holds again at the next start, as long as nobody has confirmed', () => {
+    it('is held again at the next start if nobody has confirmed', () => {
       const { machine, clock } = started(31 * DAY_MS);
       clock.now();
       clock.close();
       expect(machine.start({ maxDowntimeMs: 30 * DAY_MS }).jump()?.reason).toBe('stopped-for-long');
     });
 
-    it('holds neither after a shorter stop, nor in a new folder', () => {
+    it('is not held after a shorter stop, nor in a new folder', () => {
       expect(started(29 * DAY_MS).clock.jump()).toBe(undefined);
       expect(new Machine().start({ maxDowntimeMs: 0 }).jump()).toBe(undefined);
     });
   });
 
-  describe('of one of several nodes, which have a clock in common', () => {
-    /** A node whose clock is ahead, and what the common one says to it. */
+  describe('of one of several nodes, which share the database server’s clock (the common clock),', () => {
+    /** A node whose clock is ahead, and a look at the common clock. */
     const started = (aheadMs: number) => {
       const machine = new Machine();
       machine.wall = START_MS + aheadMs;
@@ -281,7 +281,7 @@ describe('the guarded clock', () => {
     };
 
     it.each([90_000, -90_000, 1_500, -1_500])(
-      'holds where it is %d ms ahead at a start, and goes on along the common one',
+      'is held if it is %d ms ahead at a start, and follows the common clock',
       (aheadMs) => {
         const { machine, clock, commonMs, look } = started(aheadMs);
         look();
@@ -304,7 +304,7 @@ describe('the guarded clock', () => {
       expect(clock.jump(), 'from then on the tolerance is the usual one').toBe(undefined);
     });
 
-    it('goes on by itself when the common one is put right', () => {
+    it('goes on by itself when the common clock is put right', () => {
       const { machine, clock, look } = started(90_000);
       look();
       clock.observeCommon({ earliestMs: machine.wall - 200, latestMs: machine.wall });
@@ -312,7 +312,7 @@ describe('the guarded clock', () => {
       expect(clock.now()).toBe(machine.wall);
     });
 
-    it('is held for no more than the answer leaves no doubt of', () => {
+    it('is held only for a difference that the time the answer took can’t explain', () => {
       const { clock, look } = started(1_500);
       look(600);
       expect(clock.jump()?.reason).toBe('clocks-differ');
@@ -324,7 +324,7 @@ describe('the guarded clock', () => {
       expect(ahead.clock.jump()).toBe(undefined);
     });
 
-    it('holds when it drifts away, and shows no time that was used again', () => {
+    it('is held when it drifts away, and never repeats a time that was used before', () => {
       const { machine, clock, commonMs, look } = started(0);
       for (let second = 0; second < 5; second++) {
         machine.pass(1_000, 200);
@@ -340,7 +340,7 @@ describe('the guarded clock', () => {
       expect(clock.now()).toBe(commonMs());
     });
 
-    it('is believed against the common one when an operator confirms, for as long as they differ by as much', () => {
+    it('is preferred to the common clock once an operator confirms, as long as the difference stays the same', () => {
       const { machine, clock, commonMs, look } = started(90_000);
       look();
       machine.pass(500);
@@ -355,7 +355,7 @@ describe('the guarded clock', () => {
       expect(clock.jump(), 'the common one was put right').toBe(undefined);
     });
 
-    it('uses no time of a common one that has jumped ahead, and is as it was when that is put right', () => {
+    it('does not follow a common clock that jumps ahead, and is as before once that is put right', () => {
       const { machine, clock, look } = started(200);
       look();
       const wrong = () => machine.wall + 86_400_000;
@@ -380,7 +380,7 @@ describe('the guarded clock', () => {
       expect(clock.now()).toBe(machine.wall);
     });
 
-    it('goes on along the common one also where both had been set to another time together', () => {
+    it('follows the common clock when held, even if both had been set to another time together before', () => {
       const { machine, clock, commonMs, look } = started(0);
       look();
       const laterMs = () => commonMs() + 3_600_000;
@@ -394,7 +394,7 @@ describe('the guarded clock', () => {
       expect(clock.now()).toBe(laterMs());
     });
 
-    it('goes on along the common one for as long as it is held, also where the monotonic one is slower', () => {
+    it('follows the common clock while it is held, even if the monotonic clock is slower', () => {
       const { machine, clock, commonMs, look } = started(90_000);
       look();
       for (let second = 0; second < 100; second++) {
@@ -408,7 +408,7 @@ describe('the guarded clock', () => {
       expect(clock.jump()?.reason).toBe('clocks-differ');
     });
 
-    it('is held for what was used before, where that is well ahead of both', () => {
+    it('is held if times well ahead of both clocks were used before', () => {
       const machine = new Machine();
       machine.savedMs = START_MS + 60_000;
       machine.wall = START_MS - 30_000;
@@ -423,7 +423,7 @@ describe('the guarded clock', () => {
       expect(clock.jump()).toBe(undefined);
     });
 
-    it('leaves a long stop for the operator, whatever the common one says, and holds again once that is answered', () => {
+    it('leaves a long stop to the operator, whatever the common clock says, and is held for a wrong clock after that', () => {
       const machine = new Machine();
       const before = machine.start();
       before.now();
@@ -433,7 +433,7 @@ describe('the guarded clock', () => {
       const common = { earliestMs: machine.wall - 90_000, latestMs: machine.wall - 90_000 };
       clock.observeCommon(common);
       expect(clock.jump()?.reason).toBe('stopped-for-long');
-      // Other nodes were at work: the stop counts for nothing, and the clock is wrong for all that.
+      // An event shows that other nodes were at work, so the stop no longer counts. The clock is still wrong.
       clock.observeRecorded(machine.wall - 90_000);
       clock.observeCommon(common);
       expect(clock.jump()?.reason).toBe('clocks-differ');
@@ -441,7 +441,7 @@ describe('the guarded clock', () => {
     });
   });
 
-  it('holds when the log has an event from beyond the tolerance, and passes one from within', () => {
+  it('is held if the log has an event from beyond the tolerance, and accepts one from within', () => {
     const machine = new Machine();
     const clock = machine.start();
     clock.observeRecorded(START_MS + 5_500);
@@ -453,7 +453,7 @@ describe('the guarded clock', () => {
     expect(machine.savedMs).toBeGreaterThanOrEqual(START_MS + 3_600_000);
   });
 
-  it('saves its mark once in a lease, not at every reading, and exactly at a clean stop', () => {
+  it('saves its mark once per lease, not at every reading, and saves the exact time at a clean stop', () => {
     const machine = new Machine();
     const clock = machine.start({ leaseMs: 1_000 });
     for (let tick = 0; tick < 10_000; tick++) {
@@ -469,7 +469,7 @@ describe('the guarded clock', () => {
     expect(machine.savedMs).toBeGreaterThanOrEqual(afterwards);
   });
 
-  it('saves its next mark ahead of need, and waits for the disk only when that comes late', async () => {
+  it('saves its next mark in advance, and waits for the disk only if that is late', async () => {
     const machine = new Machine({ savesSoon: true });
     const clock = machine.start({ leaseMs: 1_000 });
     clock.now();
@@ -483,14 +483,14 @@ describe('the guarded clock', () => {
       expect(machine.savedMs).toBe(machine.wall + 1_000);
     }
     expect(machine.saves).toBe(1);
-    // This time the disk takes its time.
+    // This time the background sync does not complete.
     machine.pass(700);
     clock.now();
     machine.pass(400);
     expect(clock.now()).toBe(machine.wall);
     expect(machine.saves).toBe(2);
     expect(machine.savedMs).toBe(machine.wall + 1_000);
-    // What is told late of the mark before says nothing of this one.
+    // A late completion of the earlier mark does not count for the current one.
     machine.pass(700);
     clock.now();
     await machine.sync();
@@ -499,7 +499,7 @@ describe('the guarded clock', () => {
     expect(machine.saves).toBe(3);
   });
 
-  it.each([600, 1_200, 2_000])('waits twice at most for a disk that has come to take %d ms', async (diskMs) => {
+  it.each([600, 1_200, 2_000])('waits at most twice for a disk that has begun to take %d ms', async (diskMs) => {
     const machine = new Machine({ savesSoon: true });
     const clock = machine.start({ leaseMs: 1_000 });
     clock.now();
@@ -517,11 +517,11 @@ describe('the guarded clock', () => {
       }
     }
     expect(machine.saves).toBeLessThanOrEqual(3);
-    // A crash now leaves a mark that the next start waits for, and takes for none of a clock that was set back.
+    // After a crash now, the mark is so little ahead that the next start waits for it, and does not take it for a jump back.
     expect(machine.savedMs - machine.wall).toBeLessThanOrEqual(5_000);
     const restarted = machine.start({ leaseMs: 1_000 });
     expect(restarted.jump()).toBeUndefined();
-    // Quick again, it is asked for a second as before.
+    // Once the disk is fast, the marks are a second ahead again.
     machine.diskMs = 0;
     for (let tick = 0; tick < 10_000; tick++) {
       machine.pass(10);
@@ -531,7 +531,7 @@ describe('the guarded clock', () => {
     expect(machine.savedMs - machine.wall).toBeLessThanOrEqual(1_000);
   });
 
-  it('does without the mark ahead where that could not be saved', async () => {
+  it('goes on without a mark in advance if that could not be saved', async () => {
     const machine = new Machine({ savesSoon: true });
     const clock = machine.start({ leaseMs: 1_000 });
     clock.now();
@@ -548,7 +548,7 @@ describe('the guarded clock', () => {
     expect(machine.savedMs).toBe(machine.wall + 1_000);
   });
 
-  it('ends with its exact mark, whatever was on its way to the disk', async () => {
+  it('leaves its exact mark at the end, whatever was still being synced', async () => {
     const machine = new Machine({ savesSoon: true });
     const clock = machine.start({ leaseMs: 1_000 });
     clock.now();
@@ -562,7 +562,7 @@ describe('the guarded clock', () => {
     expect(machine.saves).toBe(3);
   });
 
-  it('gives no time whose mark could not be saved, and tries again', () => {
+  it('returns no time whose mark could not be saved, and tries again', () => {
     const machine = new Machine();
     const clock = machine.start();
     clock.now();
@@ -630,7 +630,7 @@ describe('the guarded clock', () => {
     );
   });
 
-  it('reads clocks that are there', () => {
+  it('reads the system’s clocks', () => {
     expect(systemClocks.wallMs()).toBeGreaterThan(START_MS / 2);
     const before = systemClocks.monotonicMs();
     expect(systemClocks.monotonicMs()).toBeGreaterThanOrEqual(before);
@@ -641,7 +641,7 @@ describe('the guarded clock', () => {
 });
 
 describe('the manual clock', () => {
-  it('stands still until it is turned forward, by whole milliseconds', () => {
+  it('stands still until it is advanced, by whole milliseconds', () => {
     const clock = new ManualClock(START_MS);
     expect([clock.now(), clock.now(), clock.advance(0), clock.advance(1), clock.now()]).toEqual([
       START_MS,
@@ -652,7 +652,7 @@ describe('the manual clock', () => {
     ]);
   });
 
-  it('is not turned back, nor by parts of a millisecond, nor beyond the year 9999', () => {
+  it('can’t be set back, nor advanced by parts of a millisecond or beyond the year 9999', () => {
     const clock = new ManualClock(START_MS);
     for (const by of [-1, 0.5, Number.NaN, Infinity, -Infinity, 2 ** 53, MAX_TIME_MS]) {
       expect(() => clock.advance(by)).toThrow(RangeError);
@@ -663,7 +663,7 @@ describe('the manual clock', () => {
     expect(() => clock.advance(1)).toThrow(RangeError);
   });
 
-  it('keeps its time over a restart, also on a start that says an earlier one', () => {
+  it('keeps its time over a restart, even if the start names an earlier one', () => {
     let saved = 0;
     const mark = (): HighWaterMark => ({ initialMs: saved, save: (markMs) => void (saved = markMs) });
     const clock = new ManualClock(START_MS, mark());
@@ -674,7 +674,7 @@ describe('the manual clock', () => {
     expect(new ManualClock(START_MS + 9_000, mark()).now()).toBe(START_MS + 9_000);
   });
 
-  it('is not turned when its time can not be saved', () => {
+  it('is not advanced if its time can’t be saved', () => {
     let full = false;
     const clock = new ManualClock(START_MS, {
       initialMs: 0,

@@ -47,7 +47,7 @@ describe('the command line', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ state: 'live', expiresAt: '2026-11-21T10:01:00.000Z' });
   });
 
-  test('names the partition key under which nothing was found, and what its value could be', async () => {
+  test('names the partition key under which nothing was found, and suggests what its value could be', async () => {
     const { stdout, stderr } = await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', '5');
     expect(stdout).toMatch(
       /^Up to .* nothing was ever written as "a\/1" under partition key \["5"\] in container orders\.\n/,
@@ -56,7 +56,7 @@ describe('the command line', () => {
     expect((await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', 'x')).stderr).toBe('');
   });
 
-  test('says what the record of a container that was made again leaves out', async () => {
+  test('tells that the record of a container leaves out a deleted one of the same name', async () => {
     const { store } = world;
     const { definition } = store.container('shop', 'orders');
     await store.createContainer(WRITER, 'shop', 'again', definition, null);
@@ -87,7 +87,7 @@ describe('the command line', () => {
     });
   });
 
-  test('previews a TTL policy, replays history under another and tells how it was', async () => {
+  test('previews a TTL policy, replays history under another, and shows past contents', async () => {
     const previewed = await ask('preview', 'shop', 'orders', '3600');
     expect(previewed).toMatchObject({ code: 0, stderr: '' });
     expect(previewed.stdout).toMatch(/^0 of 0 items would expire at once, at 2026-11-21T10:01:01\.000Z\.\n/);
@@ -109,11 +109,11 @@ describe('the command line', () => {
     expect((await ask('history', 'shop', 'orders')).stdout).not.toContain('definition');
   });
 
-  test('runs, pauses and shows the purge', async () => {
+  test('runs and pauses the purge, and shows its state', async () => {
     expect((await ask('purge')).stdout).toMatch(/^state: idle\noverdue items: 1 \(oldest: 1 s\)\n/);
     expect((await ask('purge', 'pause')).stdout).toMatch(/^state: paused\n/);
     expect(await ask('purge', 'run')).toMatchObject({ code: 1, stdout: expect.stringContaining('is paused') });
-    // As of one that was paused in the midst of it.
+    // As if the run had been paused in the middle.
     const cut = vi.spyOn(world.store, 'runPurge').mockResolvedValueOnce({ expired: 3, purged: 2, heldBack: 0 });
     expect(await ask('purge', 'run')).toMatchObject({
       code: 1,
@@ -128,7 +128,7 @@ describe('the command line', () => {
     expect(JSON.parse((await ask('purge', '--json')).stdout)).toMatchObject({ purgedTotal: 2 });
   });
 
-  test('places, lists and releases holds, shows and sets a floor, erases and brings back', async () => {
+  test('places, lists and releases holds, shows and sets a floor, erases and recovers', async () => {
     const place = (...scope: string[]) => ask('hold', 'place', 'shop', 'orders', ...scope, '--reason', 'case 7');
     expect(await place('h1', '--container')).toMatchObject({
       code: 0,
@@ -140,7 +140,7 @@ describe('the command line', () => {
       (await place('h3', '--query', 'SELECT * FROM c WHERE c.id = @id', '--parameter', '@id="x"')).stdout,
     ).toContain('query (0)');
     expect(await place('h4', '--partition-key', 'ann')).toMatchObject({ code: 0, stderr: '' });
-    // As a number it would be another key, and a hold that stands on nothing looks like any other.
+    // As a number it would be another key, and a hold on a key without items looks like any other.
     const mistaken = "The partition key was taken as text. If it is no text: --partition-key '[5]'\n";
     expect(await place('h5', '--partition-key', '5')).toMatchObject({ code: 0, stderr: mistaken });
     expect(await place('h6', '--item', 'a', '--partition-key', '5')).toMatchObject({ code: 0, stderr: mistaken });
@@ -184,7 +184,7 @@ describe('the command line', () => {
     expect(page).toMatchObject({ disappearances: [{ id: 'b' }], continuation: expect.any(String) });
   });
 
-  test('rebuilds and examines, with progress in plain lines where there is no terminal', async () => {
+  test('rebuilds and runs fsck, with progress in plain lines if there is no terminal', async () => {
     const rebuilt = await ask('rebuild');
     expect(rebuilt).toMatchObject({ code: 0, stdout: 'Version 2 is in use: equal to the one before.\n' });
     expect(rebuilt.stderr).toMatch(/^rebuild 100% {2}/m);
@@ -193,7 +193,7 @@ describe('the command line', () => {
     expect(examined.stderr).toMatch(/^(?:fsck +\d+% {2}\d+\/\d+\n)*fsck 100% {2}\d+\/\d+\n$/);
   });
 
-  test('says no as the server does, with exit code 1', async () => {
+  test('reports a refusal of the server with exit code 1', async () => {
     expect(await ask('history', 'shop', 'nothing')).toEqual({
       code: 1,
       stdout: '',
@@ -207,7 +207,7 @@ describe('the command line', () => {
     });
   });
 
-  test('has certificates, which it can check, and the period that they are asked for', async () => {
+  test('saves certificates, also by period, and checks them', async () => {
     const one = await ask('certificate', 'shop', 'orders', 'b', '--partition-key', 'ann');
     expect(JSON.parse(one.stdout)).toMatchObject({ statement: { life: 0, cause: 'deleted' } });
     const all = await ask('certificate', 'shop', 'orders', '--from', '2026-11-21', '--to', '2026-11-22');
@@ -223,7 +223,7 @@ describe('the command line', () => {
     });
   });
 
-  test('shows and sets the policy grace, shows the clock and turns it on', async () => {
+  test('shows and sets the policy grace, and shows and advances the clock', async () => {
     expect((await ask('policy-grace', 'shop', 'orders', '60', '--reason', 'quick')).stdout).toContain(
       'policy grace: 60 s',
     );
@@ -247,7 +247,7 @@ describe('the command line', () => {
     expect(await ask('purge', 'resume')).toMatchObject({ code: 0 });
   });
 
-  test('takes an empty variable for one that is not set', async () => {
+  test('treats an empty variable as one that is not set', async () => {
     const empty = { EPITAPH_KEY: '', EPITAPH_TLS_CA: '' };
     expect(await askWith(empty, 'purge')).toMatchObject({ code: 0, stderr: '' });
   });
@@ -330,7 +330,7 @@ describe('the command line', () => {
     });
   });
 
-  test('ends with exit code 3 when no server answers, or one breaks off', async () => {
+  test('ends with exit code 3 if no server answers, or one breaks off', async () => {
     expect(await ask('fsck', '--endpoint', 'http://127.0.0.1:1')).toMatchObject({
       code: 3,
       stderr: expect.stringContaining('No server answers at http://127.0.0.1:1'),
@@ -353,7 +353,7 @@ describe('the command line', () => {
     breaking.close();
   });
 
-  test('says where an option is that npm took for its own', async () => {
+  test('explains the absence of an option that npm has taken for its own', async () => {
     const fromNpm = { npm_lifecycle_event: 'epitaph', npm_config_partition_key: 'true', npm_config_port: 'true' };
     const hint = /npm has kept --partition-key for itself: what is meant for epitaph follows a lone --\.\n$/;
     const { code, stderr } = await askWith(fromNpm, 'explain', 'shop', 'orders', 'a/1', 'ann');
@@ -365,7 +365,7 @@ describe('the command line', () => {
     expect((await askWith(fromNpm, 'explain', 'shop')).stderr).toContain('[options]. npm has kept');
   });
 
-  test('takes a page that another server answers with for what it is, and shows none of its words', async () => {
+  test('reports the answer of another server as such, without printing its text', async () => {
     const page = '\u001b[2J<html>\nepitaph: all is well';
     const other = createServer((_request, response) => void response.end(page)).listen(0, '127.0.0.1');
     await once(other, 'listening');
@@ -376,7 +376,7 @@ describe('the command line', () => {
     expect(stderr).toMatch(/^epitaph: What answered, with 200, is not Epitaph, .*\n$/);
   });
 
-  test('takes the address of the calls for the endpoint, too, and asks whether another one is right', async () => {
+  test('accepts the base address of the management calls as endpoint, and asks about a wrong one', async () => {
     expect(await ask('clock', '--endpoint', `${endpoint}/_epitaph/`)).toMatchObject({ code: 0, stderr: '' });
     expect(await ask('clock', '--endpoint', `${endpoint}/store`)).toMatchObject({
       code: 1,
@@ -384,7 +384,7 @@ describe('the command line', () => {
     });
   });
 
-  test('does not say of a rebuild that it runs when the server stopped in the midst of it', async () => {
+  test('does not report a rebuild as running if the server stopped in the middle of it', async () => {
     const status = { state: 'running', version: 2, position: 10, headPosition: 20, resumedFrom: 0 };
     const stopping = createServer(({ method }, response) => {
       if (method === 'POST') response.end(JSON.stringify(status));
@@ -401,7 +401,7 @@ describe('the command line', () => {
     stopping.close();
   });
 
-  describe('before a server that says nothing', () => {
+  describe('with a server that sends no answer yet', () => {
     const silent = createServer();
     let isAlive = true;
     let asked = '';
@@ -431,12 +431,12 @@ describe('the command line', () => {
         patience,
       );
 
-    test('waits for long work while the server says that it is alive', async () => {
+    test('waits for long work while the server sends signs of life', async () => {
       isAlive = true;
       expect(await client().call('POST', '/late')).toEqual({ done: true });
     });
 
-    test('gives up when it does not say that either, before its answer and in the midst of it', async () => {
+    test('gives up if these are missing too, before its answer or in the middle of it', async () => {
       isAlive = false;
       const given = { name: 'ServerUnreachable', message: expect.stringContaining('does not answer') as unknown };
       await expect(client().call('POST', '/never')).rejects.toMatchObject(given);
@@ -449,7 +449,7 @@ describe('the command line', () => {
       expect(lines).toEqual(['"the first"']);
     });
 
-    test('gives up on one that takes the connection and speaks no TLS', async () => {
+    test('gives up on one that accepts the connection and does not speak TLS', async () => {
       isAlive = false;
       const mute = createNetServer(() => {}).listen(0, '127.0.0.1');
       await once(mute, 'listening');
@@ -462,7 +462,7 @@ describe('the command line', () => {
     });
   });
 
-  test('is a program with results, complaints and exit codes where scripts expect them', async () => {
+  test('has the results, messages and exit codes that scripts expect of a program', async () => {
     const environment = { EPITAPH_ENDPOINT: endpoint };
     const [right, wrong] = await Promise.all([
       epitaph(['purge', '--json'], environment),
@@ -473,9 +473,9 @@ describe('the command line', () => {
     expect(wrong).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^epitaph: /) });
   });
 
-  test('does not pass for done when its output could not be written, and ends without a word when its reader leaves', async () => {
+  test('fails if its output could not be written, and ends silently if its reader leaves', async () => {
     const shell = async (line: string) => {
-      // Of a locale that the machine has not, which comes with many an SSH session, bash itself would complain.
+      // Many SSH sessions set a locale that the machine lacks. Then bash itself would print a warning.
       const env = { ...process.env, LC_ALL: 'C', EPITAPH_ENDPOINT: endpoint };
       const child = spawn('bash', ['-c', line.replace('epitaph', '"$0" "$1"'), process.execPath, MAIN], { env });
       const texts = { stdout: '', stderr: '' };
@@ -492,7 +492,7 @@ describe('the command line', () => {
     expect(await shell('epitaph fsck --json 2> /dev/full > /dev/null')).toMatchObject({ code: 0 });
   });
 
-  test('changes a TTL policy, now or later, as its brake lets it, and shows what is in force', async () => {
+  test('changes a TTL policy, now or later, within its brake, and shows which is in force', async () => {
     await world.write('a');
     await world.store.advanceClock(30_000);
     expect(await ask('brake', 'shop', 'orders', '10%', '--reason', 'section 4')).toMatchObject({ code: 0, stderr: '' });
@@ -521,7 +521,7 @@ describe('the command line', () => {
     expect(current).toMatchObject({ version: 2, defaultTtl: 5 });
   });
 
-  test('holds what a query finds by all digits of a parameter', async () => {
+  test('places a hold by query that compares all digits of a parameter', async () => {
     const long = '12345678901234567';
     await world.writeText('long', `{"id":"long","customer":"ann","n":${long}}`);
     const scope = ['--query', 'SELECT * FROM c WHERE c.n = @n', '--parameter', `@n=${long}`];
@@ -529,14 +529,14 @@ describe('the command line', () => {
     expect(stdout).toContain('query (1)');
   });
 
-  test('says which version it is', async () => {
+  test('prints its version', async () => {
     expect(await ask('--version')).toMatchObject({
       code: 0,
       stdout: expect.stringMatching(/^epitaph \d+\.\d+\.\d+\n$/),
     });
   });
 
-  test('helps in lines that fit a terminal, with all commands and with each', async () => {
+  test('prints help in lines that fit a terminal, for all commands and for each', async () => {
     const general = await ask('-h');
     expect(general).toMatchObject({ code: 0, stderr: '' });
     const names = Array.from(general.stdout.matchAll(/^ {2}([a-z-]+)/gm), ([, name]) => name!);
@@ -551,7 +551,7 @@ describe('the command line', () => {
   });
 
   test.each(['serve', 'history', 'explain', 'disappearances', 'rebuild', 'purge', 'fsck'])(
-    'helps with %s',
+    'prints help for %s',
     async (name) => {
       const { code, stdout } = await ask(name, '--help');
       expect(code).toBe(0);
@@ -588,7 +588,7 @@ describe('progress', () => {
     ).toHaveLength(11);
   });
 
-  test('begins anew there with each part of the work, as of a restore, and not where there is a little more to do', () => {
+  test('starts again without a terminal for each part of the work, as in a restore, and not if a little work is added', () => {
     const lines = (steps: readonly number[]) =>
       shown(false, steps)
         .trimEnd()
@@ -600,7 +600,7 @@ describe('progress', () => {
 });
 
 describe('what clients have named', () => {
-  test('shows what moves a terminal’s cursor, or looks like another line, instead of printing it', async () => {
+  test('are printed with escapes if they move a terminal’s cursor or look like another line', async () => {
     const id = 'x\u001b[2J\u009b31m\r\n2026-11-21T10:00:00.000Z  forged\u202e\u2028';
     const reason = 'ok\n2026-11-21T10:00:00.000Z  forged\u001b]0;x\u0007';
     const own = await openWorld();
@@ -618,7 +618,7 @@ describe('what clients have named', () => {
       await say('erase', ...named, '--reason', 'x', '--requested-by', 'y'),
     ];
     for (const { stdout, stderr } of lines) {
-      // Of the lines that are printed nothing but their ends is a control.
+      // The printed lines contain no control characters except their ends.
       expect((stdout + stderr).replaceAll('\n', '')).not.toMatch(/[\p{Cc}\u202e\u2028]/u);
       expect(stdout).not.toMatch(/^2026-11-21T10:00:00\.000Z {2}forged/m);
     }
@@ -627,7 +627,7 @@ describe('what clients have named', () => {
     expect(JSON.parse(lines[4]!.stdout)).toMatchObject({ id });
     await say('hold', 'release', 'shop', 'orders', 'unseen', '--reason', 'over');
     await own.store.deleteItem(WRITER, own.store.container('shop', 'orders'), id, '["ann"]');
-    // A file is kept as it is.
+    // Files get the original text.
     expect((await say('disappearances', 'shop', 'orders', '--format', 'csv')).stdout).toContain(id);
     const kept = (await say('disappearances', 'shop', 'orders', '--format', 'ndjson')).stdout.trimEnd().split('\n');
     expect(kept.map((line) => JSON.parse(line) as unknown)).toMatchObject([{ id }]);

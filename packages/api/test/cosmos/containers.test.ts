@@ -11,7 +11,7 @@ async function shopOnly() {
 }
 const partitionKey = { paths: ['/customer'], kind: 'Hash', version: 2 };
 
-test('a container that can not be read is deleted all the same, and nothing else is done with it', async () => {
+test('a container that can’t be read can be deleted, and every other request on it fails', async () => {
   const deleted: string[] = [];
   const store = fakeStore({
     container: () => {
@@ -59,9 +59,9 @@ describe('a database', () => {
     },
   );
 
-  test('may be called in any language, up to 255 characters', async () => {
+  test('may have a name in any language, up to 255 characters', async () => {
     const app = testServer();
-    // The words: https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_resource_id.py
+    // The message is from https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_resource_id.py
     const tooLong = await call(app, 'POST', '/dbs', { body: { id: 'x'.repeat(256) } });
     expect(tooLong.status).toBe(400);
     expect(tooLong.json['message']).toContain(
@@ -75,7 +75,7 @@ describe('a database', () => {
 });
 
 describe('a container', () => {
-  test('is listed for who says "query" of a GET without one, as the older .NET client does', async () => {
+  test('is listed for a GET that calls itself a query and has none, as the older .NET client sends it', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     const headers = { 'x-ms-documentdb-isquery': 'True' };
@@ -84,9 +84,11 @@ describe('a container', () => {
     expect(listed.json['_count']).toBe(1);
   });
 
-  // The words: https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_computed_properties.py, and test_vector_policy.py beside it.
+  // The messages are from
+  // https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_computed_properties.py, and
+  // test_vector_policy.py beside it.
   test.each([{ computedProperties: {} }, { indexingPolicy: { vectorIndexes: [{ path: '/v', type: 1 }] } }])(
-    'is refused in the words of Cosmos DB where a part is of the wrong kind: %j',
+    'is refused with the message of Cosmos DB if a part is of the wrong kind: %j',
     async (part) => {
       const body = { id: 'c', partitionKey, ...part };
       const { status, json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
@@ -130,7 +132,7 @@ describe('a container', () => {
     expect(json['_self']).toMatch(/^dbs\/[^/]+\/colls\/[^/]+\/$/);
   });
 
-  test('indexes all paths where its policy names none, in empty lists too, unless it excludes all', async () => {
+  test('indexes all paths if its policy names none, also in empty lists, unless it excludes all', async () => {
     const app = await shopOnly();
     const policyOf = async (id: string, indexingPolicy: object) => {
       const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id, partitionKey, indexingPolicy } });
@@ -146,7 +148,7 @@ describe('a container', () => {
     });
   });
 
-  test('is answered in the form that it can be replaced with', async () => {
+  test('is answered in the form in which it can be replaced', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, defaultTtl: 60 } });
     const { json } = await call(app, 'GET', '/dbs/shop/colls/c');
@@ -185,7 +187,7 @@ describe('a container', () => {
     expect(reply.json['defaultTtl']).toBe(defaultTtl ?? undefined);
   });
 
-  test('without an index has no time to live, from either side', async () => {
+  test('can’t have a time to live without an index, nor lose its index while it has one', async () => {
     const app = await shopOnly();
     const none = { indexingMode: 'None', automatic: false };
     const create = (id: string, body: object) =>
@@ -203,7 +205,7 @@ describe('a container', () => {
     expect((await create('c', { indexingPolicy: { indexingMode: 'eager' } })).status).toBe(400);
   });
 
-  test('takes a vector index of a path with an embedding only', async () => {
+  test('accepts a vector index only on a path with an embedding', async () => {
     const app = await shopOnly();
     const create = (id: string, body: object) =>
       call(app, 'POST', '/dbs/shop/colls', { body: { id, partitionKey, ...body } });
@@ -261,7 +263,7 @@ describe('a container', () => {
       expect(reply.json['message']).toContain(message);
     });
 
-    test('keeps what they are and how they are indexed', async () => {
+    test('keeps its embeddings and their indexes', async () => {
       const app = await shopOnly();
       const body = vectors({}, { quantizationByteSize: 8, indexingSearchListSize: 100, vectorIndexShardKey: ['/a/b'] });
       expect((await call(app, 'POST', '/dbs/shop/colls', { body })).json).toMatchObject(body);
@@ -310,7 +312,7 @@ describe('a container', () => {
     });
   });
 
-  test('may repeat what it has of searches from before that was refused', async () => {
+  test('may repeat search settings that were accepted earlier and are refused today', async () => {
     const store = fakeStore();
     const app = testServer({ store });
     await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
@@ -330,7 +332,7 @@ describe('a container', () => {
     expect((await replace({ fullTextPolicy: { defaultLanguage: 'yy-XX' } })).status).toBe(400);
   });
 
-  test('tells of kinds of indexes, which paths once had, the spatial ones, in their own list', async () => {
+  test('reports spatial indexes, which paths once had themselves, in a list of their own', async () => {
     const app = await shopOnly();
     const range = ['String', 'Number'].map((dataType) => ({ kind: 'Range', dataType, precision: -1 }));
     const spatial = { kind: 'Spatial', dataType: 'Point' };
@@ -357,7 +359,7 @@ describe('a container', () => {
     const made = await call(app, 'POST', '/dbs/shop/colls', { body: plain });
     expect(made.json['indexingPolicy']).toMatchObject({ includedPaths: [{ path: '/*' }] });
     expect(made.text).not.toMatch(/indexes|spatialIndexes/);
-    // A client of the time when they were kept finds them again, until a later one replaces the container.
+    // A client of a version in which paths had them gets them back, until a later client replaces the container.
     const headers = { 'x-ms-version': '2018-06-18' };
     const old = { id: 'c', indexingPolicy: { includedPaths: [{ path: '/*', indexes: range }] } };
     const kept = { indexingPolicy: { includedPaths: [{ path: '/*', indexes: range }] } };
@@ -366,7 +368,7 @@ describe('a container', () => {
     expect((await call(app, 'PUT', '/dbs/shop/colls/c', { body: old })).text).not.toContain('indexes');
   });
 
-  test('takes a spatial index with a type only, and has it for all types', async () => {
+  test('accepts a spatial index only with a type, and reports it for all types', async () => {
     const app = await shopOnly();
     const create = (id: string, index: object) =>
       call(app, 'POST', '/dbs/shop/colls', {
@@ -384,7 +386,7 @@ describe('a container', () => {
     }
   });
 
-  test('takes a spatial index with a bounding box on the plane, and without one on the globe', async () => {
+  test('requires a bounding box for a spatial index on the plane, and none on the globe', async () => {
     const app = await shopOnly();
     const box = { boundingBox: { xmin: 0, ymin: 0, xmax: 100, ymax: 100 } };
     const body = (id: string, index: object, geospatialConfig?: object) => ({
@@ -418,7 +420,7 @@ describe('a container', () => {
     );
   });
 
-  test('can’t let its items expire by a property of their own: they would leave at another time than is asked', async () => {
+  test('can’t let its items expire by a property of their own, because they would then expire at another time than asked', async () => {
     const app = await shopOnly();
     const create = (settings: object) =>
       call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, ...settings } });
@@ -431,7 +433,7 @@ describe('a container', () => {
   });
 
   test.each(['materializedViewDefinition', 'globalSecondaryIndexDefinition'])(
-    'can’t be filled from another by a %s: it would stay empty, and nobody would be told',
+    'can’t be filled from another container by a %s, and says so, because it would stay empty',
     async (property) => {
       const app = await shopOnly();
       const create = (settings: object) =>
@@ -531,7 +533,7 @@ describe('a container', () => {
     }
   });
 
-  test('that was made with what is refused today can still be replaced', async () => {
+  test('that was created with settings that are refused today can still be replaced', async () => {
     const store = fakeStore();
     const app = testServer({ store });
     await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
@@ -561,7 +563,7 @@ describe('a container', () => {
     expect((await replace({ ...json, ...mended })).json).toMatchObject(mended);
   });
 
-  test('says that it shares its database’s throughput, unless it has its own', async () => {
+  test('reports whether it shares its database’s throughput or has its own', async () => {
     const app = testServer();
     const ofOwn = { 'x-ms-offer-throughput': '400' };
     await call(app, 'POST', '/dbs', { body: { id: 'shared' }, headers: ofOwn });
@@ -581,7 +583,7 @@ describe('a container', () => {
     ['V1', 1],
     ['V2', 2],
     ['2', 2],
-  ])('takes the version of its partition key by name, as the Java client sends it: %s', async (name, version) => {
+  ])('accepts the name of a partition key version, as the Java client sends it: %s', async (name, version) => {
     const app = await shopOnly();
     const body = { id: 'c', partitionKey: { ...partitionKey, version: name } };
     expect((await call(app, 'POST', '/dbs/shop/colls', { body })).status).toBe(201);
@@ -620,7 +622,7 @@ describe('a container', () => {
     expect(reply.status).toBe(400);
   });
 
-  test('says which path of the partition key it can’t take', async () => {
+  test('tells which path of the partition key it refuses', async () => {
     const body = { id: 'c', partitionKey: { paths: ['id'] } };
     const { json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
     expect(json['message']).toContain("The partition key component definition path 'id' could not be accepted");
@@ -632,11 +634,11 @@ describe('a container', () => {
     expect(json['message']).toContain('Too many partition key paths');
   });
 
-  test('of a client that knows no partition keys gets the system’s', async () => {
+  test('created by a client without partition keys gets the system’s partition key', async () => {
     const app = await shopOnly();
     const headers = { 'x-ms-version': '2018-06-18' };
     const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
-    // It takes a container with a partition key for one to which it has to send keys.
+    // If the answer had a partition key, this client would believe that it must send keys.
     expect(json).not.toHaveProperty('partitionKey');
     const replaced = await call(app, 'PUT', '/dbs/shop/colls/c', { body: { ...json, defaultTtl: 60 }, headers });
     expect(replaced).toMatchObject({ status: 200, json: { defaultTtl: 60 } });
@@ -650,7 +652,7 @@ describe('a container', () => {
     expect((await call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: none })).status).toBe(200);
   });
 
-  test('of a client that knows no partition keys tells how far its index is without being asked', async () => {
+  test('tells a client without partition keys the progress of its index without being asked', async () => {
     const app = await shopOnly();
     const headers = { 'x-ms-version': '2017-11-15' };
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
@@ -658,7 +660,7 @@ describe('a container', () => {
     expect(read.headers['x-ms-documentdb-collection-index-transformation-progress']).toBe('100');
   });
 
-  test('of a client that knows no partition keys has its items read and written without any', async () => {
+  test('of a client without partition keys lets that client read and write items without any key', async () => {
     const app = await shopOnly();
     const headers = { 'x-ms-version': '2017-11-15' };
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c' }, headers });
@@ -671,7 +673,7 @@ describe('a container', () => {
     for (const name of ['1', String(created.json['_rid'])]) {
       expect((await call(app, 'GET', `${docs}/${name}`, { headers })).status).toBe(404);
     }
-    // What has keys of its own there, from clients that know them, is not what is meant.
+    // Such a client does not see items that other clients wrote with a key of their own.
     await call(app, 'POST', docs, { body: { id: '2', _partitionKey: 'a' } });
     expect((await call(app, 'GET', `${docs}/2`, { headers })).status).toBe(404);
     const known = { 'x-ms-documentdb-partitionkey': '["a"]' };
@@ -681,7 +683,7 @@ describe('a container', () => {
     expect((await call(app, 'POST', target, { headers, signed })).status).toBe(400);
   });
 
-  test('may have a hierarchical partition key, all of which a point read needs', async () => {
+  test('may have a hierarchical partition key, of which a point read needs all components', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', {
       body: { id: 'c', partitionKey: { paths: ['/a', '/b'], kind: 'MultiHash' } },
@@ -692,7 +694,7 @@ describe('a container', () => {
       call(app, 'GET', '/dbs/shop/colls/c/docs/1', { headers: { 'x-ms-documentdb-partitionkey': key } });
     expect((await read('["x",{}]')).status).toBe(200);
     for (const others of ['["x"]', '["x",{},"y"]', '[]']) {
-      // Upon which clients read the definition again: the container may have been made anew with another key.
+      // With this substatus clients read the definition again: the container may have been created again with another key.
       const { status, headers } = await read(others);
       expect({ others, status, substatus: headers['x-ms-substatus'] }).toEqual({
         others,
@@ -702,7 +704,7 @@ describe('a container', () => {
     }
   });
 
-  test('tells its quota when asked, how far its index is, and has one range of partition keys', async () => {
+  test('reports its quota and the progress of its index when asked, and has one range of partition keys', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     const headers = { 'x-ms-documentdb-populatequotainfo': 'true' };
@@ -723,7 +725,7 @@ describe('a container', () => {
     expect(ranges.json['PartitionKeyRanges']).toMatchObject([{ id: '0', minInclusive: '', maxExclusive: 'FF' }]);
   });
 
-  test('that is missing is another 404 than one that is missing above', async () => {
+  test('that is missing is answered with another 404 than a missing parent', async () => {
     const app = await shopOnly();
     const substatus = async (path: string) => {
       const reply = await call(app, 'GET', path);
@@ -736,7 +738,7 @@ describe('a container', () => {
     expect(await substatus('/dbs/shop/colls/c/sprocs')).toBe('1003');
   });
 
-  test('has a list of conflicts, always empty, and says so to who wants to add to it', async () => {
+  test('has an empty list of conflicts, to which nothing can be added', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     const path = '/dbs/shop/colls/c/conflicts';
@@ -748,7 +750,7 @@ describe('a container', () => {
     expect((await call(app, 'POST', `${path}/x`, { body: [] })).status).toBe(400);
   });
 
-  test('refuses a write that names a trigger which is not there, rather than to leave it out', async () => {
+  test('refuses a write with an unknown trigger instead of ignoring the trigger', async () => {
     const app = await shopOnly();
     await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     for (const when of ['pre', 'post']) {
@@ -760,7 +762,7 @@ describe('a container', () => {
     expect((await call(app, 'GET', '/dbs/shop/colls/c/docs')).json).toMatchObject({ _count: 0 });
   });
 
-  test('has an offer that its own link finds', async () => {
+  test('has an offer that can be found by the container’s link', async () => {
     const app = await shopOnly();
     const { json } = await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey } });
     const found = await call(app, 'POST', '/offers', {
@@ -787,7 +789,7 @@ describe('a partition key path', () => {
     ["/'a\\'b'", ["a'b"]],
     ['/größe', ['größe']],
     ['/_partitionKey', ['_partitionKey']],
-  ])('%s is taken apart', (path, names) => {
+  ])('%s is split into its names', (path, names) => {
     expect(parseDocumentPath(path)).toEqual(names);
   });
 });
