@@ -43,7 +43,7 @@ const erase = async (id: string, name = 'c') => {
   await store.runPurge();
 };
 
-/** What is kept apart, as it is now: ledger, head and master key. The store is closed. */
+/** Copies of the current ledger, its head and the master key, which operators keep elsewhere. Closes the store. */
 async function lastWords(name: string): Promise<{ readonly ledger: string; readonly head: string }> {
   const head = formatLedgerHead(await store.purgeLedgerHead());
   const ledger = place.file(`${name}.ndjson`);
@@ -103,7 +103,7 @@ const ids = async (...wanted: string[]): Promise<string[]> => {
 const types = async (id: string, name = 'c') =>
   (await store.history(container(name), id, '["p"]')).map(({ type, actor }) => `${type} ${actor}`);
 
-/** The wrapped keys that a folder has of others than those that are gone in another. */
+/** The wrapped keys in a backup that have since been destroyed in a data folder. */
 function goneSince(backup: string, now: string): Buffer[] {
   const later = wrappedKeys(now);
   return [...wrappedKeys(place.file(backup, 'vault'))]
@@ -112,7 +112,7 @@ function goneSince(backup: string, now: string): Buffer[] {
 }
 
 describe('a backup of a store whose event log is on a server', () => {
-  it('is its vault part alone, which says of which log it is, and counts as a copy of the keys', async () => {
+  it('has a vault part only, which names its log, and counts as a copy of the keys', async () => {
     await write(store, 'c', 'one');
     const taken = await take('backup');
     expect(taken.parts).toEqual(['vault']);
@@ -127,7 +127,7 @@ describe('a backup of a store whose event log is on a server', () => {
     expect(statement.recoverableUntilMs).toBe(taken.vaultLapsesAtMs);
   });
 
-  it('is taken by a server that runs, which says so', async () => {
+  it('can be taken by a running server, which says that the log is not part of it', async () => {
     await place.close();
     mkdirSync(place.file('below'));
     const { endpoint } = await serve(['--data', data, '--clock', 'manual', '--backup-folder', place.file('below')], {
@@ -141,7 +141,7 @@ describe('a backup of a store whose event log is on a server', () => {
     expect(readdirSync(place.file('below', 'two'))).toEqual(['vault']);
   });
 
-  it('is taken of a stopped store, too, and says that the log is not in it', async () => {
+  it('can be taken of a stopped store, which says that the log is not part of it', async () => {
     await place.close();
     const offline = ['backup', place.file('offline'), '--data', data];
     const without = await epitaph(offline);
@@ -151,7 +151,7 @@ describe('a backup of a store whose event log is on a server', () => {
     expect(readdirSync(place.file('offline'))).toEqual(['vault']);
   });
 
-  it('that a crash has cut short is removed by the next one, as are keys that have lapsed', async () => {
+  it('that a crash has interrupted is removed by the next one, and so are copies of keys that have lapsed', async () => {
     await place.close();
     store = await open({ backupsInto: { below: place.file() } });
     const below = (folder: string) => store.backup(CALLER, { folder, vaultKeptSeconds: 60 });
@@ -163,8 +163,8 @@ describe('a backup of a store whose event log is on a server', () => {
   });
 });
 
-describe('keys that are put back beside a log that is on a server', () => {
-  it('open nothing that was erased since they were copied, and all else', async () => {
+describe('keys restored beside a log on a server', () => {
+  it('open everything except what was erased since they were copied', async () => {
     for (const id of ['stays', 'early', 'deleted']) await write(store, 'c', id);
     await write(store, 'c', 'expires', { ttl: 100 });
     await erase('early');
@@ -194,7 +194,7 @@ describe('keys that are put back beside a log that is on a server', () => {
     expect(await ids('deleted')).toEqual(['deleted']);
   });
 
-  it('lack those of what was written since: that has to be given up, and ends', async () => {
+  it('lack the keys of later writes: this loss must be accepted, and these items end', async () => {
     await write(store, 'c', 'stays');
     await store.createContainer(CALLER, 'db', 'window', DEFINITION, -1);
     await store.setRecoveryWindow(CALLER, container('window'), 86_400, 'a test');
@@ -210,7 +210,7 @@ describe('keys that are put back beside a log that is on a server', () => {
     await store.placeHold(CALLER, container(), 'a-hold', { reason: 'a test', scope });
     await write(store, 'window', 'kept');
     await store.deleteItem(CALLER, container('window'), 'kept', '["p"]');
-    // Containers that the copy does not know: their items' names can't be made again either.
+    // Containers that the copy does not know. The stream names of their items can't be computed again either.
     for (const name of ['new', 'dropped']) await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
     const pseudonymous = { ...DEFINITION, epitaph: { pseudonymousIds: true } };
     await store.createContainer(CALLER, 'db', 'pseudonymous', pseudonymous, -1);
@@ -234,7 +234,7 @@ describe('keys that are put back beside a log that is on a server', () => {
     expect((await types('late')).slice(1)).toEqual(['ItemDeleted system:restore', 'ItemPurged system:purge']);
     expect((await types('kept', 'window')).at(-1)).toBe('ItemPurged system:purge');
     expect(await store.purgeStatus()).toMatchObject({ awaitingErasure: 0, inGrace: 0 });
-    // The copy of the keys has the floor as it was before it was lowered.
+    // The copy of the keys still has the higher floor.
     expect(container('window').retention.floorSeconds).toBe(5);
     for (const [name, id] of [
       ['c', 'late'],
@@ -248,12 +248,12 @@ describe('keys that are put back beside a log that is on a server', () => {
     await erase('live', 'new');
     expect((await store.fsck()).problems).toEqual([]);
     await place.close();
-    // Nobody has to do it twice; who does, with the ledger as it was, loses what was written since.
+    // It need not be done twice. Doing it again with the same old ledger loses later writes again.
     const again = await restored({ ...restore, to: 'again' }, '--accept-lost');
     expect(again).toMatchObject({ keysLost: 4, containersOfLostNames: 1, items: 2, problems: [] });
   });
 
-  it('make of two courses one, though a container has had another secret in each', async () => {
+  it('merge two histories into one, even if a container had another secret in each', async () => {
     await take('older');
     await write(store, 'c', 'one');
     await take('younger');
@@ -275,14 +275,14 @@ describe('keys that are put back beside a log that is on a server', () => {
     for (const report of [await store.fsck(), await store.verifyLog()]) expect(report.problems).toEqual([]);
   });
 
-  it('are refused where the log is another one, or all does not go together', async () => {
+  it('are refused with another log, and if the parts do not belong together', async () => {
     await write(store, 'c', 'one');
     await take('backup');
     const last = await lastWords('last');
     const restore = { backup: 'backup', ...last, to: 'restored' };
     const { log } = double;
     double.log = new DoubleLog();
-    // Its id is made up when it is asked for.
+    // The log gets its id when it is first asked for.
     await epitaph(command(restore));
     expect(await refused(restore)).toContain('another event log');
     double.log = log;
@@ -312,8 +312,8 @@ describe('keys that are put back beside a log that is on a server', () => {
   });
 });
 
-describe('a log that is put back to an earlier moment, and the keys too', () => {
-  it('show nothing that was erased since either was copied: the ledger says what that was', async () => {
+describe('a log restored to an earlier moment, with its keys', () => {
+  it('shows nothing that was erased since either was copied, because the ledger lists it', async () => {
     for (const id of ['stays', 'first', 'second', 'third']) await write(store, 'c', id);
     const older = double.log.copy();
     await erase('first');
@@ -333,7 +333,7 @@ describe('a log that is put back to an earlier moment, and the keys too', () => 
         name === 'older' ? ['stays'] : ['stays', 'between'],
       );
       expect((await types('third')).slice(-2), name).toEqual(['ItemDeleted system:restore', 'ItemPurged system:purge']);
-      // As if it had never been, or as new.
+      // As if the one had never existed, and as a new life of the other.
       await write(store, 'c', 'after', { v: 2 });
       await write(store, 'c', 'third', { v: 2 });
       expect(await ids('third', 'after'), name).toEqual(['third', 'after']);
@@ -342,7 +342,7 @@ describe('a log that is put back to an earlier moment, and the keys too', () => 
     }
   });
 
-  it('loses no key of what is left of it, where the folder is there to take the keys from', async () => {
+  it('loses no key of the events left in it if the keys can be taken from the data folder', async () => {
     for (const id of ['stays', 'erased']) await write(store, 'c', id);
     const earlier = double.log.copy();
     await erase('erased');
@@ -363,7 +363,7 @@ describe('a log that is put back to an earlier moment, and the keys too', () => 
   });
 });
 
-describe('keys in the folder that are an older copy', () => {
+describe('an older copy of the keys in the data folder', () => {
   const vaultFiles = () => readdirSync(data).filter((name) => name.startsWith('vault.db'));
   const older = async (work: () => Promise<void>) => {
     await write(store, 'c', 'stays');
@@ -378,19 +378,19 @@ describe('keys in the folder that are an older copy', () => {
     await expect(open()).rejects.toThrow(/vault\.db is an older copy than the event log/);
   };
 
-  it('are refused where the number of a key would be given out again', () => older(() => write(store, 'c', 'later')));
+  it('is refused if the number of a key would be given out again', () => older(() => write(store, 'c', 'later')));
 
-  it('are refused where what is on record as erased could be read again', () => older(() => erase('stays')));
+  it('is refused if content that was recorded as erased could be read again', () => older(() => erase('stays')));
 });
 
-describe('the folders that could take a log for theirs', () => {
+describe('a log on a server belongs to one data folder:', () => {
   const refusal = async (folder: string): Promise<string> => {
     const error: unknown = await open({ folder }).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(UnusableFile);
     return (error as Error).message;
   };
 
-  it('are one: where two are begun on an empty log, the second is refused', async () => {
+  it('if two folders are begun on an empty log, the second is refused', async () => {
     await place.close();
     double.log = new DoubleLog();
     const [first, second] = [place.file('first'), place.file('second')];
@@ -402,7 +402,7 @@ describe('the folders that could take a log for theirs', () => {
     store = await open({ folder: first });
   });
 
-  it('are not those any more that keys were restored from, until they are restored themselves', async () => {
+  it('not any more to the folder from whose backup keys were restored, until that folder is restored itself', async () => {
     await write(store, 'c', 'one');
     await take('backup');
     const last = await lastWords('last');
@@ -428,7 +428,7 @@ describe('the folders that could take a log for theirs', () => {
     expect(await refusal(given)).toMatch(/belongs to the keys of \S+left-restored at /);
   });
 
-  it('are, of a log that an older version has made, the one that is started first', async () => {
+  it('that of an older version to the folder that is started first', async () => {
     await place.close();
     const unmarked = (folder: string) => {
       const file = join(folder, 'epitaph.json');
@@ -450,8 +450,8 @@ describe('the folders that could take a log for theirs', () => {
   });
 });
 
-describe('a purge ledger that is not the newest', () => {
-  it('is made up for by the log, which has on record what was erased; and gets it', async () => {
+describe('a purge ledger that is not the newest,', () => {
+  it('is completed from the log, which has recorded the erasures', async () => {
     await write(store, 'c', 'stays');
     await take('older');
     await write(store, 'c', 'erased');
@@ -469,7 +469,7 @@ describe('a purge ledger that is not the newest', () => {
     await place.close();
     expect(foundIn(data, erased).size).toBe(0);
     expect(await restored({ backup: 'older', ...stale, to: 'two' })).toMatchObject({ keysDestroyed: 0, keysLost: 0 });
-    // Of the key that the older copy never had the ledger knows by now, when the log knows no longer.
+    // The ledger now contains the key that the older copy never had, so it can be told when the log no longer has it.
     const last = await lastWords('last');
     double.log = earlier;
     expect(await restored({ backup: 'younger', ...last, to: 'three' })).toMatchObject({
@@ -482,8 +482,8 @@ describe('a purge ledger that is not the newest', () => {
   });
 });
 
-describe('a crash while keys are put back', () => {
-  it('leaves nothing at any step that a store opens, and the same command again ends what it has begun', async () => {
+describe('a crash during a restore of keys', () => {
+  it('leaves, at every step, no folder that a store would open, and the same command completes the restore', async () => {
     for (const id of ['stays', 'erased']) await write(store, 'c', id);
     await write(store, 'c', 'due', { ttl: 100 });
     await take('backup');
@@ -491,7 +491,7 @@ describe('a crash while keys are put back', () => {
     await store.deleteItem(CALLER, container(), 'erased', '["p"]');
     await store.eraseItem(CALLER, container(), 'erased', '["p"]', { reason: 'a test', requestedBy: 'somebody' });
     await store.advanceClock(200_000);
-    // The purge has not come to what is due.
+    // The purge is paused, so overdue items remain.
     await store.pausePurge(CALLER);
     await store.resumePurge(CALLER);
     const erased = goneSince('backup', data);
@@ -506,7 +506,7 @@ describe('a crash while keys are put back', () => {
       const path = place.file(`wreck-${copies++}`);
       const filter = (file: string) => basename(file) !== 'lock' && !file.endsWith('-shm');
       cpSync(target, path, { recursive: true, filter });
-      // The log only grows.
+      // The log only grows, so its length is enough to tell its states apart.
       wreckage.keep(step, path, double.log.copy(), String(double.log.readForwards(undefined).length));
     };
     const restore = (path: string, onStep: (step: string) => void = () => {}) =>
@@ -560,7 +560,7 @@ describe('a crash while keys are put back', () => {
       for (const id of ['erased', 'due', 'late']) expect((await types(id)).at(-1), at).toContain('ItemPurged');
       expect((await store.fsck()).problems, at).toEqual([]);
       await place.close();
-      // Of what it purged once, and has begun anew, nothing is left either.
+      // Nothing is left either of the items that it purged first and that were then created again.
       expect(
         due.filter((key) => foundIn(data, [key]).size > 0),
         at,

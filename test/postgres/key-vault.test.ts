@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => server?.dispose());
 
-/** A vault in a database of its own, opened as often as wanted, as if by several nodes. */
+/** A vault in a database of its own. It can be opened any number of times, as by several nodes. */
 class VaultWorld {
   readonly url: string;
   readonly master: KeyObject;
@@ -86,13 +86,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     framework,
   );
 
-  it('keeps every key that it has called stored, though the server gets to an earlier statement only then', () =>
+  it('every key reported as stored is kept, although an earlier statement reaches the server only afterwards', () =>
     inWorld(async (world) => {
       const vault = await world.open();
       const first = await makeLife(vault, stream('first'));
       const query = vi.spyOn(PostgresDatabase.prototype, 'query');
       onTestFinished(() => query.mockRestore());
-      // The connection is given up; what was sent on it is still on its way.
+      // The connection is given up, while a statement sent on it is still on its way.
       let arrive: (() => Promise<unknown>) | undefined;
       query.mockImplementationOnce(function (this: PostgresDatabase, ...args) {
         arrive = () => this.query(...args);
@@ -110,19 +110,19 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
   it.each([
     { what: 'nobody knows of any more', lost: 1_060, ahead: 0 },
     { what: 'another has begun, and has not come so far', lost: 1_060, ahead: 1 },
-    // The next leaf of the one that was there first is empty, and has keys of the other.
+    // The next leaf of the first node is empty, and contains keys of the other node.
     { what: 'another has begun, and is further', lost: 1_023 + 32, ahead: 40 },
   ])(
-    'calls no key stored that nobody finds, though the server goes back behind the block that it is made in, which $what',
+    'every key reported as stored can be found, although the server goes back behind the block of numbers in use, which $what',
     ({ lost, ahead }) =>
       inWorld(async (world) => {
         const [vault, other] = [await world.open(), await world.open()];
         await makeLife(vault, stream('before'));
-        // A standby that was not told of the last transactions takes the place of the server.
+        // A standby that lacks the last transactions replaces the server.
         const standby = TestServer.dump(world.url, 'epitaph_vault');
         await Promise.all(Array.from({ length: lost }, (_, index) => makeLife(vault, stream(`lost ${index}`))));
         TestServer.load(world.url, 'epitaph_vault', standby);
-        // The other one gets the numbers of that block now.
+        // The other node now gets numbers from that block.
         const kept = await Promise.all(Array.from({ length: ahead }, (_, n) => makeLife(other, stream(`ahead ${n}`))));
         await expect(makeLife(vault, stream('late'))).rejects.toThrow('gone back to an earlier state');
         for (let round = 0; round < 10; round++) {
@@ -143,7 +143,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
   ];
 
   it.each(DAMAGED_NODES)(
-    'has the keys of a $what node as unknown, and finds, makes and destroys all others',
+    'with a $what node, its keys are unknown, and all others can be found, created and destroyed',
     ({ damage }) =>
       inWorld(async (world) => {
         const vault = await world.open();
@@ -153,13 +153,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const other = await world.open();
         const statusOf = async ({ keyId, stream: life }: typeof first) => (await other.findKey(keyId, life)).status;
         expect([await statusOf(first), await statusOf(last)]).toEqual(['unknown', 'there']);
-        // It was given once: nothing says that this is an older copy.
+        // The number has been given out, so its absence does not show that this is an older copy.
         expect(await other.lacks([first])).toBe(false);
         const made = await makeLife(other, stream('made'));
         const outcomes = await other.destroyKeys([first, last, made]);
         expect(outcomes.map(({ kind }) => kind)).toEqual(['unknown', 'destroyed', 'destroyed']);
 
-        // What can't be had any more is lost: who restores is told, and may give it up.
+        // A key that can't be read is lost. A restore is told of it and may accept the loss.
         const keys = [first, last].map((life, position) => ({
           ...life,
           isDestroyed: false,
@@ -173,7 +173,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
   );
 
   it.each(DAMAGED_NODES)(
-    'makes no key behind a node that is $what, until what was behind it is given up',
+    'creates no key after a node that is $what until the keys of that node are given up',
     ({ damage }) =>
       inWorld(async (world) => {
         const life = await makeLife(await world.open(), stream('one'));
@@ -194,7 +194,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
   );
 
-  it('writes over no key where a copy of its tables was put back without the sequence that counts them', () =>
+  it('overwrites no key if a copy of its tables was put back without the sequence for their numbers', () =>
     inWorld(async (world) => {
       const before = await makeLife(await world.open(), stream('before'));
       await server.run("SELECT setval('epitaph_vault.blocks', 1, false)", world.url);
@@ -213,7 +213,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     { what: 'without what it names', damage: `scope = replace(scope, '"prefix":', '"x":')` },
     { what: 'in another container', damage: "container = 'other'" },
     { what: 'under another name', damage: "hold_id = 'hold'" },
-  ])('destroys nothing that a hold covers which is $what by damage, and all else', ({ damage }) =>
+  ])('destroys nothing under a hold whose row is $what by damage, and everything else', ({ damage }) =>
     inWorld(async (world) => {
       const vault = await world.open();
       const [held, free] = [await makeLife(vault, stream('held')), await makeLife(vault, 'item-free.a.0')];
@@ -223,13 +223,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       const outcomes = await vault.destroyKeys([held, free]);
       expect(outcomes.map(({ kind }) => kind)).toEqual(['refused', 'destroyed']);
       expect(await vault.holds()).toHaveLength(1);
-      // Whoever makes the vault agree with the log puts it right.
+      // Making the vault agree with the log, as a start does, repairs the hold.
       await vault.placeHold({ holdId: 'rid case', containerRid: 'rid', scope, placedAtMs: NOW_MS });
       expect(await vault.holdsOn([held.stream, free.stream])).toEqual([expect.arrayContaining(['rid case']), []]);
     }),
   );
 
-  it('destroys keys, and has them erased, where it is not known any more up to which they are', () =>
+  it('destroys and erases keys even if the row that counts erasures is lost', () =>
     inWorld(async (world) => {
       const vault = await world.open();
       const lives = [await makeLife(vault, stream('one')), await makeLife(vault, stream('two'))];
@@ -238,7 +238,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       expect(await server.run('SELECT generation FROM epitaph_vault.erased', world.url)).toEqual([{ generation: 3 }]);
     }));
 
-  it('makes no other secret for a container whose secret is damaged, and says so', () =>
+  it('creates no other secret for a container whose secret is damaged, and reports it', () =>
     inWorld(async (world) => {
       const vault = await world.open();
       const other = await vault.containerSecret('other');
@@ -253,7 +253,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }
     }));
 
-  it('stores every key, at whatever step of storing those before it it is made', () =>
+  it('stores every key, at whatever step of storing earlier keys it is created', () =>
     inWorld(async (world) => {
       const vault = await world.open();
       const query = vi.spyOn(PostgresDatabase.prototype, 'query');
@@ -271,7 +271,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         const before = await vault.createKey(stream(`before ${steps}`));
         await done;
         await new Promise((resolve) => setTimeout(resolve, 5));
-        // Both go on from the same answer, step by step.
+        // Both continue from the same answer, this one some steps later.
         const made = (async () => {
           await answered;
           for (let step = 0; step < steps; step++) await Promise.resolve();
@@ -286,7 +286,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
     }));
 
   describe('a vault that several nodes share', () => {
-    it('gives no id twice, whoever makes keys and destroys them meanwhile', () =>
+    it('gives out no id twice, while all nodes create and destroy keys', () =>
       inWorld(async (world) => {
         const nodes = await Promise.all([world.open(), world.open(), world.open()]);
         const made = await Promise.all(
@@ -297,7 +297,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
                 Array.from({ length: 100 }, (_, index) => makeLife(vault, stream(`${node}-${round}-${index}`))),
               );
               lives.push(...batch);
-              // Another node destroys some of them, in the leaves that this one goes on filling.
+              // Another node destroys some of them, in leaves that this node goes on filling.
               const destroyed = await nodes[(node + 1) % 3]!.destroyKeys(batch.filter((_, index) => index % 3 === 0));
               expect(new Set(destroyed.map(({ kind }) => kind))).toEqual(new Set(['destroyed']));
             }
@@ -306,7 +306,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         );
         const lives = made.flat();
         expect(new Set(lives.map(({ keyId }) => keyId)).size).toBe(3_600);
-        // A node that comes later finds all as they should be, and what the others keep in memory is no other.
+        // A node that opens later finds every key in the right state, and so do the other nodes with their caches.
         const later = await world.open();
         for (const [index, { keyId, stream: of }] of lives.entries()) {
           const expected = ((index % 1_200) % 100) % 3 === 0 ? 'destroyed' : 'there';
@@ -314,7 +314,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         }
       }));
 
-    it('leaves a key alone, when it is settled by the log after a restore, whose number a life had whose key was lost', () =>
+    it('a restore leaves a key alone whose number the log also has for a life whose key was lost', () =>
       inWorld(async (world) => {
         const vault = await world.open();
         const { keyId, stream: life } = await makeLife(vault, stream('written since'));
@@ -329,7 +329,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         }
       }));
 
-    it('has no key in memory any more, that it asked for or that came with it, soon after another node has destroyed it', () =>
+    it('no node keeps a key in memory for long after another node has destroyed it, whether it asked for the key or got it with others', () =>
       inWorld(async (world) => {
         const [one, other] = [await world.open(), await world.open()];
         const [asked, beside, kept] = await Promise.all(['a', 'b', 'c'].map((name) => makeLife(one, stream(name))));
@@ -340,7 +340,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await statusOf(kept!)).toBe('there');
       }));
 
-    it('refuses for a hold placed on another node, from the moment that is acknowledged', () =>
+    it('refuses to destroy a key under a hold placed on another node, from the moment the hold is acknowledged', () =>
       inWorld(async (world) => {
         const [one, other] = await Promise.all([world.open(), world.open()]);
         const life = await makeLife(one, stream('held'));
@@ -354,7 +354,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await one.destroyKeys([life])).toMatchObject([{ kind: 'destroyed' }]);
       }));
 
-    it('refuses for a hold that is placed while it waits to destroy, whatever isolation the database has by default', () =>
+    it('refuses to destroy a key under a hold that is placed while it waits, whatever the database’s default isolation level', () =>
       inWorld(async (world) => {
         const name = new URL(world.url).pathname.slice(1);
         await server.run(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`);
@@ -384,7 +384,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await database.close();
       }));
 
-    it('leaves connections to whoever asks what is due while he has it, however many wait for it', () =>
+    it('keeps connections free for the check of what is due, however many others wait for the vault meanwhile', () =>
       inWorld(async (world) => {
         const one = await world.open();
         const life = await makeLife(one, stream('due'));
@@ -394,7 +394,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
           for (let place = 0; place < 20; place++) {
             placed.push(one.placeHold({ holdId: `hold-${place}`, containerRid: 'rid', scope, placedAtMs: 1 }));
           }
-          // Those that are given a connection wait for the vault by now.
+          // By now, those of them that have a connection wait for the vault.
           await new Promise((resolve) => setTimeout(resolve, 200));
           expect(await one.holds()).toEqual([]);
           return [true];
@@ -403,7 +403,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await Promise.all(placed)).toHaveLength(20);
       }));
 
-    it('opens for two nodes that start on an empty database together', () =>
+    it('can be opened by two nodes that start on an empty database together', () =>
       inWorld(async (world) => {
         const vaults = await Promise.all(Array.from({ length: 4 }, () => world.open()));
         const life = await makeLife(vaults[0]!, stream('first'));
@@ -412,7 +412,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
   });
 
   describe('opening a vault', () => {
-    it('is refused with another master key, with one line, and changes nothing', () =>
+    it('with another master key is refused with one line, and changes nothing', () =>
       inWorld(async (world) => {
         const life = await makeLife(await world.open(), stream('one'));
         const wrong = world.open({ master: createSecretKey(randomBytes(32)) });
@@ -421,7 +421,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect((await (await world.open()).findKey(life.keyId, life.stream)).status).toBe('there');
       }));
 
-    it('of an older version is brought up to date, but with another master key left as it is', () =>
+    it('of an older version upgrades it; with another master key it leaves it as it is', () =>
       inWorld(async (world) => {
         await world.open();
         await server.run('UPDATE epitaph_vault.schema_version SET version = 4', world.url);
@@ -434,7 +434,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await version()).toEqual([{ version: 6 }]);
       }));
 
-    it.each([0, 4, -1])('that passes for one of version %i is refused with what to put back', (version) =>
+    it.each([0, 4, -1])('that claims version %i and has other tables is refused with advice', (version) =>
       inWorld(async (world) => {
         await world.open();
         await server.run(`UPDATE epitaph_vault.schema_version SET version = ${version}`, world.url);
@@ -444,7 +444,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it('of a later version is refused, and so is a schema that is something else', () =>
+    it('of a newer version is refused, and so is a schema that is not a vault', () =>
       inWorld(async (world) => {
         await world.open();
         await server.run('UPDATE epitaph_vault.schema_version SET version = 99', world.url);
@@ -468,7 +468,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       }),
     );
 
-    it('goes on without a table that a copy left out, and says so to whoever needs it', () =>
+    it('goes on without a table that a copy left out, and reports that to each call that needs it', () =>
       inWorld(async (world) => {
         const vault = await world.open();
         await server.run('DROP TABLE epitaph_vault.held_lives', world.url);
@@ -480,7 +480,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         });
       }));
 
-    it('whose root was copied after its tree, and after a key was destroyed since, is refused with one line', () =>
+    it('whose root was copied after its tree, with a key destroyed in between, is refused with one line', () =>
       inWorld(async (world) => {
         const vault = await world.open();
         const life = await makeLife(vault, stream('one'));
@@ -493,7 +493,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         await expect(opening).rejects.toThrow('copied at different moments, between which keys were destroyed');
       }));
 
-    it('with a floor that is longer than any can be has the longest there can be', () =>
+    it('with a floor that is too long has the longest possible floor', () =>
       inWorld(async (world) => {
         const vault = await world.open();
         const row = "('rid', 'retention', 9223372036854775807)";
@@ -501,7 +501,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         expect(await vault.floors()).toEqual(new Map([['rid', { retention: 2_147_483_647 }]]));
       }));
 
-    it('with a user who may not erase is refused unless it is said how long copies are kept', () =>
+    it('by a database user who may not erase is refused unless the time for which copies are kept is given', () =>
       inWorld(async (world) => {
         const user = `weak_${process.pid}`;
         await server.run(`DROP ROLE IF EXISTS ${user}`);
@@ -531,21 +531,19 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       { setting: 'log_parameter_max_length_on_error = -1', remedy: 'log_parameter_max_length_on_error to 0' },
       { setting: 'debug_print_plan = on', remedy: 'debug_print_plan to off' },
       { setting: 'pgaudit.log_parameter = on', remedy: 'pgaudit.log_parameter to off' },
-    ])(
-      'on a server whose log would have what is erased, by $setting, is refused with what to set',
-      ({ setting, remedy }) =>
-        inWorld(async (world) => {
-          const name = new URL(world.url).pathname.slice(1);
-          await server.run(`ALTER DATABASE ${name} SET ${setting}`);
-          await expect(world.open()).rejects.toThrow(remedy);
-          await server.run(`ALTER DATABASE ${name} SET ${remedy.replace(' to ', ' = ')}`);
-          await world.open();
-        }),
+    ])('on a server whose log would get the erased keys, by $setting, is refused with advice', ({ setting, remedy }) =>
+      inWorld(async (world) => {
+        const name = new URL(world.url).pathname.slice(1);
+        await server.run(`ALTER DATABASE ${name} SET ${setting}`);
+        await expect(world.open()).rejects.toThrow(remedy);
+        await server.run(`ALTER DATABASE ${name} SET ${remedy.replace(' to ', ' = ')}`);
+        await world.open();
+      }),
     );
 
-    // Others may use a server that was given.
+    // A server given by an environment variable may be in use by others.
     it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
-      'that is set so while it is in use destroys nothing until that is changed back',
+      'whose server gets such a setting while it is in use destroys nothing until the setting is changed back',
       () =>
         inWorld(async (world) => {
           const vault = await world.open();
@@ -571,7 +569,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
         }),
     );
 
-    it('where auto_explain is loaded and logs plans with their values is refused with what to set', () =>
+    it('with auto_explain logging plans with their values is refused with advice', () =>
       inWorld(async (world) => {
         const set = (setting: string) =>
           server.run(`ALTER DATABASE ${new URL(world.url).pathname.slice(1)} SET ${setting}`);
@@ -599,7 +597,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`on a real PostgreSQL server${skipR
       ['there is no such database', () => server.url('not_there'), UnusableServer, /no such database/],
       ['it is no URL', () => 'localhost', UnusableServer, /invalid; it must look like/],
       ['it is for another program', () => 'mysql://localhost/x', UnusableServer, /must begin with postgresql/],
-    ])('is refused with one line where %s', async (_, url, kind, line) => {
+    ])('is refused with one line if %s', async (_, url, kind, line) => {
       const refused = openDatabase(url());
       await expect(refused).rejects.toThrow(kind);
       await expect(refused).rejects.toThrow(line);

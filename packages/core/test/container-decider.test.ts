@@ -50,18 +50,18 @@ const replace = (over: Partial<ReplaceContainer> = {}): ContainerCommand => ({
 });
 
 describe('creating a container', () => {
-  it('under a free rid is recorded with everything that defines it', () => {
+  it('under an unused rid is recorded with everything that defines it', () => {
     givenContainer().when(create()).then(created());
     givenContainer()
       .when(create({ defaultTtl: null }))
       .then(created({ defaultTtl: null }));
   });
-  it('that is there in the same database is refused', () => {
+  it('that exists in the same database is refused', () => {
     givenContainer(created())
       .when(create({ defaultTtl: 5 }))
       .thenRefused('already-exists');
   });
-  it('under a rid that another name, another database or an earlier life of the name has sends to the next rid', () => {
+  it('under a rid that another name, another database or an earlier container of the name uses is refused as taken', () => {
     givenContainer(created())
       .when(create({ name: 'orders' }))
       .thenRefused('rid-taken');
@@ -70,7 +70,7 @@ describe('creating a container', () => {
       .thenRefused('rid-taken');
     givenContainer(created(), deleted).when(create()).thenRefused('rid-taken');
   });
-  it('with a TTL of any kind and no index is refused; without a TTL it is taken', () => {
+  it('with any TTL and no index is refused; without a TTL it is accepted', () => {
     for (const defaultTtl of [-1, 1, 60] as const) {
       givenContainer()
         .when(create({ definition: unindexed, defaultTtl }))
@@ -80,7 +80,7 @@ describe('creating a container', () => {
       .when(create({ definition: unindexed, defaultTtl: null }))
       .then({ type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } });
   });
-  it('takes a lazy index with a TTL', () => {
+  it('accepts a lazy index with a TTL', () => {
     const lazy = { ...definition, indexingPolicy: { indexingMode: 'lazy' as const } };
     givenContainer()
       .when(create({ definition: lazy }))
@@ -89,7 +89,7 @@ describe('creating a container', () => {
 });
 
 describe('replacing a container', () => {
-  it('by the same changes nothing, whatever the order of the properties', () => {
+  it('by an equal definition changes nothing, whatever the order of the properties', () => {
     givenContainer(created()).when(replace()).then();
     const { partitionKey, indexingPolicy } = definition;
     const { paths, kind, version } = partitionKey;
@@ -97,7 +97,7 @@ describe('replacing a container', () => {
       .when(replace({ definition: { indexingPolicy, partitionKey: { version, kind, paths } } }))
       .then();
   });
-  it('with another TTL records the change, from and to, with the next version, from now on', () => {
+  it('with another TTL records the change, with the old and new value and the next version, from now on', () => {
     for (const [from, to] of [
       [60, null],
       [null, 60],
@@ -113,12 +113,12 @@ describe('replacing a container', () => {
       .when(replace({ defaultTtl: 7 }))
       .then(ttlChanged(null, 7, 4));
   });
-  it('never dates a policy before the one that it follows', () => {
+  it('never dates a policy before the previous one', () => {
     givenContainer({ event: created(), atMs: 5 }, ttlChanged(60, -1, 2, NOW_MS + 3_000))
       .when(replace({ defaultTtl: 7 }))
       .then(ttlChanged(-1, 7, 3, NOW_MS + 3_000));
   });
-  it('with another definition records that, before a TTL that changes with it', () => {
+  it('with another definition records that before a TTL change in the same request', () => {
     const changed = { ...definition, indexingPolicy: { indexingMode: 'lazy' as const, automatic: true } };
     const replaced: ContainerEvent = { type: 'ContainerReplaced', data: { definition: changed } };
     givenContainer(created())
@@ -128,7 +128,7 @@ describe('replacing a container', () => {
       .when(replace({ definition: changed, defaultTtl: null }))
       .then(replaced, ttlChanged(60, null, 2));
   });
-  it('can not change the partition key', () => {
+  it('can’t change the partition key', () => {
     for (const partitionKey of [
       { ...definition.partitionKey, paths: ['/other'] },
       { ...definition.partitionKey, paths: ['/tenant', '/user'] },
@@ -140,7 +140,7 @@ describe('replacing a container', () => {
         .thenRefused('partition-key-fixed');
     }
   });
-  it('can neither begin nor cease to keep ids as pseudonyms', () => {
+  it('can’t turn pseudonymous ids on or off', () => {
     const pseudonymous = { ...definition, epitaph: { pseudonymousIds: true } };
     givenContainer(created())
       .when(replace({ definition: pseudonymous }))
@@ -152,7 +152,7 @@ describe('replacing a container', () => {
       .when(replace({ definition: { ...pseudonymous, other: 1 } }))
       .then({ type: 'ContainerReplaced', data: { definition: { ...pseudonymous, other: 1 } } });
   });
-  it('can change neither its unique keys nor its client encryption, nor begin or cease to have any', () => {
+  it('can’t change, add or remove unique keys or client encryption', () => {
     const uniqueKeyPolicy = (path: string) => ({ uniqueKeyPolicy: { uniqueKeys: [{ paths: [path] }] } });
     const clientEncryptionPolicy = (path: string) => ({
       clientEncryptionPolicy: { policyFormatVersion: 1, includedPaths: [{ path }] },
@@ -176,7 +176,7 @@ describe('replacing a container', () => {
         .thenRefused(reason);
     }
   });
-  it('can not change its clear paths, nor begin or cease to have any', () => {
+  it('can’t change, add or remove clear paths', () => {
     const begun = (clearPaths?: string[]) => {
       const data = {
         ...facts,
@@ -193,7 +193,7 @@ describe('replacing a container', () => {
       .when(clear())
       .then({ type: 'ContainerReplaced', data: { definition: { ...definition, epitaph: { clearPaths: [] } } } });
   });
-  it('can not have a TTL without an index, from either side', () => {
+  it('can’t have a TTL without an index, whichever of the two changes', () => {
     givenContainer({
       event: { type: 'ContainerCreated', data: { ...facts, definition: unindexed, defaultTtl: null } },
       atMs: 1,
@@ -213,7 +213,7 @@ describe('replacing a container', () => {
       .when(replace({ definition: unindexed, defaultTtl: null }))
       .then({ type: 'ContainerReplaced', data: { definition: unindexed } }, ttlChanged(60, null, 2));
   });
-  it('asks for the current etag when one is given: that of the last change', () => {
+  it('with an etag needs the current one: that of the last change', () => {
     const past = [{ event: created(), atMs: 5 }, ttlChanged(60, null, 2, 10)] as const;
     givenContainer(...past)
       .when(replace({ ifMatch: etagOfGiven(1) }))
@@ -225,14 +225,14 @@ describe('replacing a container', () => {
       .when(replace({ ifMatch: etagOfGiven(0) }))
       .thenRefused('precondition-failed');
   });
-  it('that never was or is gone is refused', () => {
+  it('that does not exist is refused', () => {
     givenContainer().when(replace()).thenRefused('not-found');
     givenContainer(created(), deleted).when(replace()).thenRefused('not-found');
   });
 });
 
 describe('changing the policy grace', () => {
-  it('is recorded, from and to, with its reason', () => {
+  it('is recorded, with the old and new value and its reason', () => {
     givenContainer(created())
       .when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 0, reason: 'tests' })
       .then({ type: 'PolicyGraceChanged', data: { fromSeconds: 86_400, toSeconds: 0, reason: 'tests' } });
@@ -240,7 +240,7 @@ describe('changing the policy grace', () => {
       .when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 5 })
       .then({ type: 'PolicyGraceChanged', data: { fromSeconds: 86_400, toSeconds: 5 } });
   });
-  it('to what it is changes nothing, and of a container that is not there is refused', () => {
+  it('to the current value changes nothing, and is refused without a container', () => {
     givenContainer(created()).when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 86_400 }).then();
     givenContainer().when({ type: 'ChangePolicyGrace', nowMs: NOW_MS, seconds: 1 }).thenRefused('not-found');
   });
@@ -249,14 +249,14 @@ describe('changing the policy grace', () => {
 describe('deleting a partition key', () => {
   const partitionKeyDeleted: ContainerEvent = { type: 'PartitionKeyDeleted', data: { partitionKey: '["a"]' } };
 
-  it('is one fact, each time it is asked for', () => {
+  it('is recorded as one fact each time it is requested', () => {
     const command = { type: 'DeletePartitionKey', nowMs: NOW_MS, partitionKey: '["a"]' } as const;
     givenContainer(created()).when(command).then(partitionKeyDeleted);
     givenContainer(created(), partitionKeyDeleted).when(command).then(partitionKeyDeleted);
     givenContainer().when(command).thenRefused('not-found');
     givenContainer(created(), deleted).when(command).thenRefused('not-found');
   });
-  it('stays pending until it is completed, which is on record once', () => {
+  it('is pending until it is completed, which is recorded once', () => {
     const events = [created(), partitionKeyDeleted, partitionKeyDeleted];
     const recorded = events.map((event, revision) =>
       recordedEvent(containerStream('Co1'), event, {
@@ -300,7 +300,7 @@ describe('deleting a container', () => {
       givenContainer(created()).when({ type: 'DeleteContainer', nowMs: NOW_MS, ifMatch }).then(deleted);
     }
   });
-  it('with another etag, or of one that is not there, is refused', () => {
+  it('with an outdated etag, or that does not exist, is refused', () => {
     givenContainer(created())
       .when({ type: 'DeleteContainer', nowMs: NOW_MS, ifMatch: '"other"' })
       .thenRefused('precondition-failed');
@@ -314,7 +314,7 @@ describe("a container's state", () => {
   const record = (event: ContainerEvent, revision: number, occurredAtMs: number, actor = 'key:primary') =>
     recordedEvent(stream, event, { id: `id-${revision}`, revision, occurredAtMs, actor });
 
-  it('keeps who set each policy, when and why; a policy replaced within its own millisecond leaves the timeline', () => {
+  it('keeps who set each policy, when and why; a policy replaced within its own millisecond is left out of the timeline', () => {
     const state = foldContainer([
       record(created(), 0, 100),
       record(ttlChanged(60, 5, 2, 200), 1, 200, 'key:secondary'),
@@ -357,7 +357,7 @@ describe("a container's state", () => {
     });
   });
 
-  it('can not begin with anything but its creation, nor begin twice, nor stand in another stream', () => {
+  it('begins with a creation only, has only one, and accepts no events of another stream', () => {
     expect(foldContainer([])).toBe(undefined);
     expect(() => foldContainer([record(deleted, 0, 1)])).toThrow(UnreadableEvent);
     expect(() => foldContainer([record(created(), 0, 1), record(created(), 1, 2)])).toThrow(InvariantViolation);
@@ -381,7 +381,7 @@ describe('changing the TTL under a brake', () => {
     ...over,
   });
 
-  it('is refused above either limit, with what was counted, on both planes', () => {
+  it('is refused above either limit, with the counts, on both planes', () => {
     for (const limits of [{ maxItems: 10 }, { maxShare: 0.1 }, { maxItems: 10, maxShare: 1 }]) {
       const refused = { brake: limits, items: 11, of: 100 };
       givenContainer(created(), brake(limits)).when(changeTtl()).thenRefused('braked', refused);
@@ -390,7 +390,7 @@ describe('changing the TTL under a brake', () => {
         .thenRefused('braked', refused);
     }
   });
-  it('goes through at the limit, and above it when confirmed, which is on record', () => {
+  it('is accepted at the limit, and above it if confirmed, which is recorded', () => {
     const counted = { expiringAtOnce: { items: 11, of: 100 } };
     const changed = (over: object): ContainerEvent => ({
       type: 'ContainerTtlChanged',
@@ -403,7 +403,7 @@ describe('changing the TTL under a brake', () => {
       .when(changeTtl({ confirmed: true, reason: 'ticket 7' }))
       .then(changed({ confirmed: true, reason: 'ticket 7' }));
   });
-  it('goes through at every whole percentage of the items that is the limit, and not above', () => {
+  it('is accepted up to the limit, at every whole percentage, and refused above it', () => {
     for (let percent = 0; percent < 100; percent++) {
       const limits = brake({ maxShare: percent / 100 });
       const at = { items: percent, of: 100 };
@@ -419,7 +419,7 @@ describe('changing the TTL under a brake', () => {
         .thenRefused('braked', { brake: { maxShare: percent / 100 }, ...above });
     }
   });
-  it('is not asked about a replace that leaves the TTL as it is, nor when the brake was taken away', () => {
+  it('does not limit a replace that leaves the TTL unchanged, or changes after the brake was removed', () => {
     givenContainer(created(), brake({ maxItems: 0 }))
       .when(replace())
       .then();
@@ -430,7 +430,7 @@ describe('changing the TTL under a brake', () => {
       .when(replace({ defaultTtl: 30 }))
       .then(ttlChanged(60, 30, 2));
   });
-  it('sets, changes and takes away the brake on record, and not twice the same', () => {
+  it('records setting, changing and removing the brake, and nothing if it is the same', () => {
     const changeBrake = (to: { maxItems: number } | null): ContainerCommand => ({
       type: 'ChangeTtlBrake',
       nowMs: NOW_MS,
@@ -454,7 +454,7 @@ describe('changing the TTL under a brake', () => {
   });
 });
 
-describe('a TTL change that is to take effect later', () => {
+describe('a scheduled TTL change', () => {
   const LATER_MS = NOW_MS + 3_600_000;
   const schedule = (over: object = {}): ContainerCommand => ({
     type: 'ChangeTtl',
@@ -485,7 +485,7 @@ describe('a TTL change that is to take effect later', () => {
         },
       });
   });
-  it('stands in the way of any other change of the TTL, but not of a replace that makes none', () => {
+  it('forbids any other TTL change, but not a replace that leaves the TTL unchanged', () => {
     const waits = { effectiveFromMs: LATER_MS };
     givenContainer(created(), scheduled)
       .when(schedule({ defaultTtl: 5, effectiveFromMs: undefined }))
@@ -495,7 +495,7 @@ describe('a TTL change that is to take effect later', () => {
       .thenRefused('ttl-change-scheduled', waits);
     givenContainer(created(), scheduled).when(replace()).then();
   });
-  it('keeps the index that it will need', () => {
+  it('forbids the removal of the index that it will need', () => {
     const off = created({ defaultTtl: null });
     givenContainer(off, scheduled)
       .when(replace({ definition: unindexed, defaultTtl: null }))
@@ -504,7 +504,7 @@ describe('a TTL change that is to take effect later', () => {
       .when(replace({ definition: unindexed, defaultTtl: null }))
       .then({ type: 'ContainerReplaced', data: { definition: unindexed } });
   });
-  it('can be withdrawn before its time, and not after', () => {
+  it('can be withdrawn before it takes effect, and not after', () => {
     const withdraw = (nowMs: number): ContainerCommand => ({ type: 'WithdrawTtl', nowMs, reason: 'not yet' });
     givenContainer(created(), scheduled)
       .when(withdraw(LATER_MS - 1))
@@ -525,7 +525,7 @@ describe('a TTL change that is to take effect later', () => {
         .then();
     }
   });
-  it('for a time that has come is one that takes effect now', () => {
+  it('for a past time takes effect now', () => {
     for (const effectiveFromMs of [NOW_MS, NOW_MS - 1]) {
       givenContainer({ event: created(), atMs: 5 })
         .when(schedule({ effectiveFromMs, expiring: undefined }))
@@ -545,7 +545,7 @@ describe('a TTL change that is to take effect later', () => {
       .when(replace({ ifMatch: etagOfGiven(1) }))
       .thenRefused('precondition-failed');
   });
-  it('that was withdrawn leaves its version number used', () => {
+  it('that was withdrawn does not free its version number', () => {
     givenContainer(created(), scheduled, {
       type: 'ContainerTtlWithdrawn',
       data: { policyVersion: 2, effectiveFromMs: LATER_MS },
@@ -555,14 +555,14 @@ describe('a TTL change that is to take effect later', () => {
   });
 });
 
-describe('changing the TTL where other nodes hear of it with a delay', () => {
+describe('changing the TTL with a policy delay, because other nodes hear of it later', () => {
   const delayed = { policyDelayMs: 500 } as const;
-  it('takes effect when all have heard', () => {
+  it('takes effect once all nodes have heard', () => {
     givenContainer({ event: created(), atMs: 5 })
       .when({ ...replace({ defaultTtl: 30 }), ...delayed })
       .then(ttlChanged(60, 30, 2, NOW_MS + 500));
   });
-  it('is withdrawn only while there is time for all to hear of it', () => {
+  it('can be withdrawn only while there is time for all nodes to hear of it', () => {
     const begins = NOW_MS + 3_600_000;
     const scheduled: ContainerEvent = {
       type: 'ContainerTtlChanged',

@@ -16,7 +16,7 @@ import { type ErasedBatch, PurgeExecutor } from '../src/purge/executor.ts';
 import type { PurgePorts } from '../src/purge/ports.ts';
 import type { EndedRow } from '../src/read-model-store.ts';
 
-it('removes a write, too, that another node records of a live item while its key is destroyed', async () => {
+it('removes a write that another node appends to a live item while the item’s key is destroyed', async () => {
   const log = new MemoryEventLog();
   const vault = new MemoryKeyVault();
   const sealer = new ToyBodySealer();
@@ -69,23 +69,23 @@ it('removes a write, too, that another node records of a live item while its key
   expect(erasedPositions).toContain(2);
 });
 
-/** Lives of a container over the memory log, written by hand, and what erases them. */
+/** Lives of one container in the memory log, appended by hand, and an executor that erases them. */
 class Lives {
   readonly log = new MemoryEventLog();
   readonly vault = new MemoryKeyVault();
   readonly sealer = new ToyBodySealer();
-  /** Until when backups made meanwhile keep the keys. */
+  /** Until when backups contain the keys. */
   copiesKeptUntilMs: number | null = null;
-  /** When the container went. */
+  /** When the container was deleted. */
   goneAtMs: number | null = null;
-  /** When the end of a life is put on record. */
+  /** When the end of a life is recorded. */
   endOnRecordAtMs = 3_000;
-  /** How long after its second each write is recorded. */
+  /** How long after its full second each write is recorded. */
   writtenAfterMs = 0;
   readonly erasedPositions: number[] = [];
-  /** Changes of the container that are under way, one after the other. */
+  /** Changes of the container that are in progress, one after the other. */
   underWay: Promise<void>[] = [];
-  /** Up to when it is told that no policy may begin any more. */
+  /** The time up to which the executor has asked that no policy take effect any more. */
   judgedUpToMs: number | undefined;
   projectedUpTo = 0;
   readonly partitionKeyDeletes: PartitionKeyDelete[] = [];
@@ -114,7 +114,7 @@ class Lives {
   } as unknown as PurgePorts);
 
   constructor() {
-    // The memory log does it at once, as no other log does.
+    // Unlike every other log, the memory log would truncate at once.
     const truncate = this.log.truncateStream.bind(this.log);
     this.log.truncateStream = async (...args) => {
       for (let turns = 0; turns < 5; turns++) await turn();
@@ -131,8 +131,8 @@ class Lives {
   }
 
   /**
-   * A life of two writes, at 1 s and 2 s; then deleted at 3 s, or with its partition key, or expired by a policy that started
-   * then, or live.
+   * A life with two writes, at 1 s and at 2 s. It is then deleted at 3 s, by itself or with its partition key, or expired by a policy that
+   * started then, or it is live.
    */
   async life(
     item: string,
@@ -183,7 +183,7 @@ class Lives {
     return erased;
   }
 
-  /** Erases what its container took with it. */
+  /** Erases items of the deleted container. */
   async eraseItems(items: readonly string[]): Promise<ErasedBatch> {
     const lives = items.map((item) => ({ stream: this.stream(item), cause: 'container-deleted' }) as const);
     const erased = await this.executor.erase(lives, () => 10_000);
@@ -191,7 +191,7 @@ class Lives {
     return erased;
   }
 
-  /** Erases a life as somebody demands it at 10 s. */
+  /** Erases a life on request, at 10 s. */
   eraseOnDemand(item: string): Promise<ErasedBatch> {
     const demanded = { stream: this.stream(item), cause: 'erasure' } as const;
     return this.executor.eraseOnDemand({ lives: [demanded], context: this.context(10_000) }, () => 10_000);
@@ -201,7 +201,7 @@ class Lives {
     return this.log.readStream(this.stream(item)).map(({ type }) => type);
   }
 
-  /** What the record of a life's purge says. */
+  /** The record of a life's purge. */
   record(item: string): { readonly data: ItemPurged; readonly actor: string } {
     const { data, actor, type } = this.log.readLast(this.stream(item))!;
     expect(type).toBe('ItemPurged');
@@ -212,7 +212,7 @@ class Lives {
 describe('an erasure', () => {
   const UNTOUCHED = ['ItemUpserted', 'ItemUpserted', 'ItemDeleted'];
 
-  it('says on record what there was, what was waited for, and until when a copy of the key is kept', async () => {
+  it('records the writes, what was waited for, and until when a copy of the key is kept', async () => {
     const lives = new Lives();
     const one = await lives.life('a');
     const [two, three, four] = [await lives.life('b', 'expired'), await lives.life('c'), await lives.life('d')];
@@ -245,7 +245,7 @@ describe('an erasure', () => {
     await lives.erase([four]);
     expect(lives.record('d').data.recoverableUntilMs).toBe(60_000);
 
-    // While it waited for the vault another copy may have been made.
+    // Another copy may have been made while the erasure waited for the vault.
     let nowMs = 10_000;
     const { destroyKeys: destroyed } = lives.vault;
     lives.vault.destroyKeys = (requests) => destroyed(requests).finally(() => (nowMs += 5_000));
@@ -253,7 +253,7 @@ describe('an erasure', () => {
     expect(lives.record('e').data.recoverableUntilMs).toBe(65_000);
   });
 
-  it('of a key that is not to go any more, as is found when the vault comes to it, is none', async () => {
+  it('does nothing if the vault finds that the key is not due any more', async () => {
     const lives = new Lives();
     const row = await lives.life('a');
     lives.vault.destroyKeys = async (requests) => requests.map(() => ({ kind: 'not-due' }));
@@ -267,7 +267,7 @@ describe('an erasure', () => {
     { end: 'left', endedAtMs: 3_000, dueAtMs: 9_000, byPolicyStart: false },
     { end: 'expired', endedAtMs: 3_000, dueAtMs: 10_000, byPolicyStart: true },
   ] as const)(
-    'of a life that is $end waits from its end on, and not from the record of that, and tells of rows that have another',
+    'of a life that is $end waits from the end on, not from its record, and reports rows with another end',
     async ({ end, endedAtMs, dueAtMs, byPolicyStart }) => {
       const lives = new Lives();
       lives.endOnRecordAtMs = 3_500;
@@ -285,7 +285,7 @@ describe('an erasure', () => {
     },
   );
 
-  it('is told to whoever keeps documents, and is over when readers see it', async () => {
+  it('is reported to caches of documents, and is done only once the read models have it', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
     await lives.executor.erase(rows, () => 10_000);
@@ -293,7 +293,7 @@ describe('an erasure', () => {
     expect(lives.projectedUpTo).toBe(lives.log.head());
   });
 
-  it('has the count of a vault that counts its destructions on record before what rests on it', async () => {
+  it('records the count of a vault that counts its destructions before it records the purges', async () => {
     const lives = new Lives();
     const row = await lives.life('a');
     const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
@@ -306,7 +306,7 @@ describe('an erasure', () => {
     expect(lives.log.head()).toBe(5);
   });
 
-  it('of what left with its container waits for no grace, and says where the life began', async () => {
+  it('of a life that ended with its container waits for no grace, and records where the life began', async () => {
     const lives = new Lives();
     await lives.life('a');
     await lives.life('b', 'live');
@@ -320,7 +320,7 @@ describe('an erasure', () => {
     });
   });
 
-  it('of what had ended before its container went has that as its cause, though its row is an item’s yet', async () => {
+  it('of a life that had ended before its container has that end as its cause, even if the read models do not have it yet', async () => {
     const lives = new Lives();
     await lives.life('a');
     lives.goneAtMs = 5_000;
@@ -329,7 +329,7 @@ describe('an erasure', () => {
     expect(lives.record('a').data).not.toHaveProperty('firstPosition');
   });
 
-  it('leaves what left with its partition key before its container went, till that is on record', async () => {
+  it('leaves a life that was deleted with its partition key before its container, until that end is recorded', async () => {
     const lives = new Lives();
     await lives.life('a', 'live');
     lives.partitionKeyDeletes.push({ partitionKey: '["p"]', atMs: 4_000, position: 3, by: 'key:primary' });
@@ -344,7 +344,7 @@ describe('an erasure', () => {
     [4_000, []],
     [4_001, [0]],
   ])(
-    'of what expires at 4000 ms, of a container that went at %i, leaves what an expiry has to be recorded of first: %j',
+    'of lives that expire at 4000 ms, in a container deleted at %i, leaves those whose expiry must be recorded first: %j',
     async (goneAtMs, left) => {
       const lives = new Lives();
       await lives.life('a', 'live');
@@ -355,9 +355,9 @@ describe('an erasure', () => {
     },
   );
 
-  it('of a key that a hold or a floor keeps is none, and says which and until when', async () => {
+  it('of a life under a hold or a floor is refused, with which it is and until when', async () => {
     const lives = new Lives();
-    // Floors count from whole seconds, like deadlines.
+    // Floors count from full seconds, as deadlines do.
     lives.writtenAfterMs = 400;
     const rows = [await lives.life('a'), await lives.life('b')];
     await lives.vault.setFloor('Co1', 'retention', 100);
@@ -368,14 +368,14 @@ describe('an erasure', () => {
       left: [],
       refused: [
         { stream: lives.stream('a'), holds: [], floorUntilMs: 102_000, untilMs: 102_000 },
-        // Nobody knows when a hold ends.
+        // The end of a hold is unknown.
         { stream: lives.stream('b'), holds: ['h'], floorUntilMs: 102_000, untilMs: null },
       ],
     });
     for (const item of ['a', 'b']) expect(lives.types(item)).toEqual(UNTOUCHED);
   });
 
-  it('of a key that the vault does not know claims nothing of it, and does the others', async () => {
+  it('of a life whose key the vault does not know is not recorded, and other lives are erased', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
     lives.vault.contents.keys.delete(1);
@@ -386,7 +386,7 @@ describe('an erasure', () => {
     expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
-  it('of a life of which the log has nothing any more says so, and does the others', async () => {
+  it('of a life that the log has lost reports that, and other lives are erased', async () => {
     const lives = new Lives();
     const lost = { ...(await lives.life('a')), stream: lives.stream('lost') };
     const { fault, ...erased } = await lives.erase([lost, await lives.life('b')]);
@@ -394,7 +394,7 @@ describe('an erasure', () => {
     expect(erased).toEqual({ purged: 1, refused: [], left: [], atFault: [0] });
   });
 
-  it('leaves a life that is live, and one that is purged, as it is', async () => {
+  it('leaves a live or purged life as it is', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a', 'live'), await lives.life('b')];
     await lives.erase(rows);
@@ -405,7 +405,7 @@ describe('an erasure', () => {
     expect(lives.vault.findKey(1, lives.stream('a')).status).toBe('there');
   });
 
-  it('on demand ends what is live, in the name of who demands it, whatever the change feed would keep', async () => {
+  it('on request ends a live item, in the name of who asked for it, even if the change feed would keep it', async () => {
     const lives = new Lives();
     await lives.life('a', 'live');
     await lives.life('b');
@@ -427,7 +427,7 @@ describe('an erasure', () => {
     { goneAtMs: 4_000, types: ['ItemPurged'], cause: 'container-deleted' },
     { goneAtMs: 4_001, types: ['ItemExpired', 'ItemPurged'], cause: 'erasure' },
   ])(
-    'on demand of what expires at 4000 ms, of a container that went at $goneAtMs before it was put on record, records $types',
+    'on request of a life that expires at 4000 ms, in a container deleted at $goneAtMs with the expiry unrecorded, records $types',
     async ({ goneAtMs, types, cause }) => {
       const lives = new Lives();
       await lives.life('a', 'live');
@@ -446,7 +446,7 @@ describe('an erasure', () => {
     [10_000, 'container-deleted'],
     [10_001, 'erasure'],
   ])(
-    'on demand at 10000 ms, of what its container would take with it at %i, has the cause %s',
+    'on request at 10000 ms, of a live item in a container deleted at %i, has the cause %s',
     async (goneAtMs, cause) => {
       const lives = new Lives();
       await lives.life('a', 'live');
@@ -456,7 +456,7 @@ describe('an erasure', () => {
     },
   );
 
-  it('on demand of what left with its partition key says so, though another node has written to it in vain', async () => {
+  it('on request of a life deleted with its partition key records that end, although another node has written to it in vain', async () => {
     const lives = new Lives();
     const { stream } = await lives.life('a', 'live');
     await lives.life('b');
@@ -471,7 +471,7 @@ describe('an erasure', () => {
     });
   });
 
-  it('on demand of what another node has deleted meanwhile ends nothing, also where its container has gone since', async () => {
+  it('on request of a life that another node deletes meanwhile ends nothing, even if the container is deleted since', async () => {
     const lives = new Lives();
     const { stream, id, partitionKey } = await lives.life('a', 'live');
     const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
@@ -486,7 +486,7 @@ describe('an erasure', () => {
     expect(lives.record('a').data.cause).toBe('erasure');
   });
 
-  it('that a crash came after is gone on with: of destroyed keys alone, with nothing said of what was looked at', async () => {
+  it('that a crash interrupted is finished only for destroyed keys, and does not record what was checked', async () => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
     const request = { stream: lives.stream('a'), lastWriteTs: 2, lastEventAtMs: 3_000, nowMs: 4_000 };
@@ -519,7 +519,7 @@ describe('an erasure', () => {
         });
       },
     },
-  ])('that a crash came after is gone on with although there is one $what, and that is told', async ({ fail }) => {
+  ])('that a crash interrupted is finished although there is one life $what, which is reported', async ({ fail }) => {
     const lives = new Lives();
     const rows = [await lives.life('a'), await lives.life('b')];
     for (const [index, { stream }] of rows.entries()) {
@@ -532,7 +532,7 @@ describe('an erasure', () => {
     expect(lives.types('b')).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
-  it('of which the log does not say whether it has the record is gone on with in the log when it has', async () => {
+  it('whose record may or may not have reached the log is continued if the log has it', async () => {
     const lives = new Lives();
     const append = lives.log.append.bind(lives.log);
     const rows = [await lives.life('a'), await lives.life('b')];
@@ -552,7 +552,7 @@ describe('an erasure', () => {
     }
   });
 
-  it('gives up the unique keys’ values that the life still has, and no other’s', async () => {
+  it('releases the values of unique keys that the life holds, and no others', async () => {
     const lives = new Lives();
     const [own, others] = ['own', 'others'].map((hash) => uniqueKeyStream('Co1', hash));
     const row = await lives.life('a', 'deleted', [own!, others!]);
@@ -568,7 +568,7 @@ describe('an erasure', () => {
     await take(others!, lives.stream('b'));
     const truncate = lives.log.truncateStream;
     lives.log.truncateStream = (stream, before) => {
-      // Only the writes say what there is to give up: a crash must not come between.
+      // Only the writes tell which values to release, so this must be done before they are truncated.
       if (stream === row.stream) expect(lives.log.readLast(own!)!.type).toBe('UniqueKeyReleased');
       return truncate(stream, before);
     };
@@ -577,7 +577,7 @@ describe('an erasure', () => {
     expect(lives.log.readStream(others!).map(({ type }) => type)).toEqual(['UniqueKeyTaken']);
   });
 
-  it('that is under way is waited for: for its record, and for what it removes', async () => {
+  it('in progress can be waited for: for its record, and for its truncations', async () => {
     const lives = new Lives();
     const row = await lives.life('a');
     const destroyKeys = lives.vault.destroyKeys.bind(lives.vault);
@@ -590,7 +590,7 @@ describe('an erasure', () => {
     await erasing;
   });
 
-  it('whose truncation fails says so once, when that is waited for', async () => {
+  it('whose truncation fails reports that once, to whoever waits for the truncation', async () => {
     const lives = new Lives();
     const row = await lives.life('a');
     lives.log.truncateStream = () => Promise.reject(new Error('the disk is full'));

@@ -30,7 +30,7 @@ describe('an identity token', () => {
   const identities = (issuers: readonly Issuer[] = [issuer.as([assign('ann', 'reader')])]) =>
     Identities.of(issuers, { nowMs: () => nowMs, onFault: (message) => told.push(message) });
 
-  test('names who has come, by its issuer’s keys, and what the principal may do', async () => {
+  test('names its principal, verified by its issuer’s keys, and what the principal may do', async () => {
     const ring = await identities();
     expect(await ring.verify(await issuer.token('ann'))).toEqual({
       ok: true,
@@ -73,7 +73,7 @@ describe('an identity token', () => {
     expect(verdict).toEqual({ ok: false, reason: 'invalid', why: expect.stringContaining(why) as string });
   });
 
-  test('signed by a key of one’s own is refused, whatever it says of it', async () => {
+  test('signed by another key is refused, whatever it claims about the key', async () => {
     const { privateKey } = await generateKeyPair('RS256');
     const claims = { iss: issuer.url, aud: AUDIENCE, oid: 'ann', exp: NOW_MS / 1000 + 60 };
     const [kept] = (JSON.parse(issuer.jwks) as { keys: { kid: string }[] }).keys;
@@ -82,13 +82,13 @@ describe('an identity token', () => {
       const forged = await new SignJWT(claims).setProtectedHeader({ alg: 'RS256', ...header }).sign(privateKey);
       expect(await ring.verify(forged)).toMatchObject({ ok: false, reason: 'invalid' });
     }
-    // The published key taken for a secret that both sides have.
+    // The published key, misused as a secret for a symmetric signature.
     const secret = new TextEncoder().encode(issuer.jwks);
     const forged = await new SignJWT(claims).setProtectedHeader({ alg: 'HS256', kid: kept!.kid }).sign(secret);
     expect(await ring.verify(forged)).toMatchObject({ ok: false, reason: 'invalid' });
   });
 
-  test('that was good is not after its end, nor after its assignments were changed', async () => {
+  test('is refused after its end, and after its assignments were removed', async () => {
     const ring = await identities();
     const token = await issuer.token('ann');
     expect(await ring.verify(token)).toMatchObject({ ok: true });
@@ -103,7 +103,7 @@ describe('an identity token', () => {
     nowMs = NOW_MS;
   });
 
-  test('has what is assigned to its groups, by the claim that lists them and no other', async () => {
+  test('has the roles of its groups, by the claim that lists them and no other', async () => {
     const ofGroup = { group: 'readers', role: 'reader', scope: {} } as const;
     const assigned = [assign('ann', 'contributor', 'shop'), ofGroup, assign('readers', 'administrator')];
     const may = async (claims: object, more: Partial<Issuer> = {}) => {
@@ -113,19 +113,19 @@ describe('an identity token', () => {
     };
     expect(await may({ groups: ['others', 'readers'] })).toEqual(['contributor', 'reader']);
     expect(await may({ roles: ['readers'] }, { groups: 'roles' })).toEqual(['contributor', 'reader']);
-    // In no group, in another one, no list, and what Entra ID says of those who are in too many.
+    // In no group, in another one, not a list, and what Entra ID sends for principals in too many groups.
     const overage = { _claim_names: { groups: 'src1' } };
     for (const claims of [{}, { groups: ['others'] }, { groups: 'readers' }, { roles: ['readers'] }, overage]) {
       expect(await may(claims)).toEqual(['contributor']);
     }
-    // A principal of the group's name is not in it, nor is one in the group the principal.
+    // A principal with the group's name is not in the group, and a group with the principal's name is not the principal.
     const ring = await identities([issuer.as(assigned)]);
     expect(await ring.verify(await issuer.token('readers'))).toMatchObject({
       principal: { assignments: [assign('readers', 'administrator')] },
     });
   });
 
-  test('is looked at again after a while, by keys that are asked for once', async () => {
+  test('is verified again after a while, with keys that are fetched once', async () => {
     await issuer.rotate();
     const ring = await identities();
     const token = await issuer.token('ann');
@@ -140,7 +140,7 @@ describe('an identity token', () => {
     expect(await withdrawn.verify(token)).toMatchObject({ ok: false, reason: 'invalid' });
   });
 
-  test('is not good any more a while after its issuer has withdrawn the key', async () => {
+  test('is refused some time after its issuer has withdrawn the key', async () => {
     vi.useFakeTimers({ toFake: ['Date'], now: nowMs });
     onTestFinished(() => {
       nowMs = NOW_MS;
@@ -160,7 +160,7 @@ describe('an identity token', () => {
     ['answers something else', { status: 200, text: '<html>' }],
     ['answers what is no set of keys', { status: 200, text: '[]' }],
     ['answers more than anybody has keys', { status: 200, text: `{"keys": []}${' '.repeat(1_048_576)}` }],
-  ])('can’t be judged while its issuer %s, and can again as soon as it doesn’t', async (_, fault) => {
+  ])('can’t be verified while its issuer %s, and can be again as soon as that is over', async (_, fault) => {
     const ring = await identities();
     const token = await issuer.token('ann');
     told.length = 0;
@@ -172,14 +172,14 @@ describe('an identity token', () => {
     expect(await ring.verify(token)).toMatchObject({ ok: true });
   });
 
-  test('is judged by the keys of before for an hour in which they can’t be had again', async () => {
+  test('is verified with the former keys for an hour in which new ones can’t be fetched', async () => {
     vi.useFakeTimers({ toFake: ['Date'], now: nowMs });
     onTestFinished(() => void vi.useRealTimers());
     const ring = await identities();
     expect(await ring.verify(await issuer.token('ann'))).toMatchObject({ ok: true });
     issuer.fault = { status: 503, text: '' };
     told.length = 0;
-    // As after a change of who may do what.
+    // As after a change of the assignments.
     ring.use([issuer.as([assign('bob', 'reader')])]);
     for (const [minutes, ok] of [
       [0, true],
@@ -191,10 +191,10 @@ describe('an identity token', () => {
       vi.setSystemTime(nowMs);
       const token = await issuer.token('bob', { n: minutes }, { atMs: nowMs });
       expect([minutes, (await ring.verify(token)).ok]).toEqual([minutes, ok]);
-      // From the beginning, while there is time to mend it.
+      // Reported from the beginning, while there is time to mend it.
       expect(told).toContainEqual(expect.stringContaining("can't be fetched"));
     }
-    // Of a key that nobody has seen nothing can be said.
+    // A token of an unknown key can't be judged.
     nowMs = NOW_MS;
     vi.setSystemTime(nowMs);
     await issuer.rotate();
@@ -202,7 +202,7 @@ describe('an identity token', () => {
     expect(await ring.verify(bySomeOther)).toMatchObject({ ok: false, reason: 'unavailable' });
   });
 
-  test('that nobody has signed has the keys asked for ten times a second at most, while that fails', async () => {
+  test('that is unsigned lets the keys be fetched ten times a second at most, while that fails', async () => {
     const ring = await identities();
     const header = Buffer.from('{"alg":"RS256","kid":"none"}').toString('base64url');
     const junk = [header, Buffer.from(JSON.stringify({ iss: issuer.url })).toString('base64url'), 'AAAA'].join('.');
@@ -213,7 +213,7 @@ describe('an identity token', () => {
   });
 
   test.each(['a file', 'its address'])(
-    'of an issuer whose key in %s can’t be used is no defect of the store',
+    'of an issuer whose key in %s is unusable is not reported as a defect of the store',
     async (where) => {
       const [key] = (JSON.parse(issuer.jwks) as { keys: object[] }).keys;
       const text = JSON.stringify({ keys: [{ ...key, n: 'AQAB' }] });
@@ -272,7 +272,7 @@ describe('an identity', () => {
   const statuses = (principal: string, paths: readonly string[]) =>
     Promise.all(paths.map(async (path) => (await as(principal, 'GET', path)).status));
 
-  test('reads or writes as its roles say, in what they are for, and nothing else', async () => {
+  test('reads and writes as its roles allow, within their scope, and nothing else', async () => {
     const feeds = ['shop', 'elsewhere'].flatMap((database) =>
       ['orders', 'others'].map((container) => `/dbs/${database}/colls/${container}/docs`),
     );
@@ -342,7 +342,7 @@ describe('an identity', () => {
     });
   });
 
-  test('finds the databases and containers that it may see, by name and by rid', async () => {
+  test('sees the databases and containers within its scope, by name and by rid', async () => {
     const ids = async (principal: string, path: string, list: string) =>
       ((await as(principal, 'GET', path)).json[list] as { id: string }[] | undefined)?.map(({ id }) => id);
     expect(await ids('reader', '/dbs', 'Databases')).toEqual(['shop', 'elsewhere']);
@@ -351,7 +351,7 @@ describe('an identity', () => {
     expect(
       await statuses('of-orders', ['/', '/dbs/shop', '/dbs/shop/colls/orders', '/dbs/shop/colls/orders/pkranges']),
     ).toEqual([200, 200, 200, 200]);
-    // Nobody learns from the answer what there is besides.
+    // The answers do not reveal what else exists.
     const hidden = [
       '/dbs/elsewhere',
       '/dbs/nothing',
@@ -366,7 +366,7 @@ describe('an identity', () => {
     expect(await statuses('of-orders', [orders, `${orders}/docs`, `${others}/docs`])).toEqual([200, 200, 403]);
     expect(await create('of-orders', `${orders}/docs`)).toBe(201);
     expect(await create('of-orders', `${others}/docs`)).toBe(403);
-    // A rid is made of names, which could be tried by it.
+    // A rid is derived from names, so it could be used to guess them.
     const never = others.replace(/.=$/, 'A=');
     for (const path of [never, `${never}/docs`, others, `${others}/docs`]) {
       const { status, text } = await as('of-orders', 'GET', path);
@@ -377,7 +377,7 @@ describe('an identity', () => {
     }
   });
 
-  test('is refused what its roles are not for before other nodes are asked for the name', async () => {
+  test('is refused outside its roles’ scope before other nodes are asked for the name', async () => {
     const asked: unknown[] = [];
     const settleNames = async (...names: unknown[]) => void asked.push(names);
     const identities = await Identities.of([issuer.as([assign('of-orders', 'contributor', 'shop', 'orders')])], {
@@ -410,14 +410,14 @@ describe('an identity', () => {
     ['make a user', 'POST', '/dbs/shop/users'],
     ['make a client encryption key', 'POST', '/dbs/shop/clientencryptionkeys'],
     ['make a stored procedure', 'POST', '/dbs/shop/colls/orders/sprocs'],
-  ])('does not %s by a data role, as in Cosmos DB', async (_, method, path) => {
+  ])('can’t %s by a data role, as in Cosmos DB', async (_, method, path) => {
     const reply = await as('contributor', method, path, { body: { id: 'x' } });
     expect(reply.status).toBe(403);
     expect(reply.headers['x-ms-substatus']).toBe('5300');
     expect(reply.json['message']).toContain(`The given request [${method} ${path}] cannot be authorized by AAD token`);
   });
 
-  test('is told which role is missing, in words that tools of Cosmos DB know', async () => {
+  test('is told which role is missing, in a form that tools of Cosmos DB know', async () => {
     const reply = await as('nobody', 'GET', '/dbs/shop');
     expect(reply.headers['x-ms-substatus']).toBe('5301');
     expect(reply.json['message']).toContain(
@@ -432,7 +432,7 @@ describe('an identity', () => {
     );
   });
 
-  test('is refused with 401 by a token that is not good, and asked to try again where that can’t be said', async () => {
+  test('is refused with 401 if the token is not good, and asked to try again if that can’t be determined', async () => {
     const stale = identityHeader(await issuer.token('reader', { exp: NOW_MS / 1000 - HOUR_MS }));
     const reply = await call(app, 'GET', '/dbs', { headers: { authorization: stale } });
     expect([reply.status, reply.json['message']]).toEqual([
@@ -448,7 +448,7 @@ describe('an identity', () => {
   });
 });
 
-test('the store of a principal refuses what its roles are not for, whatever it is asked', async () => {
+test('the store of a principal refuses everything outside its roles, whichever method is called', async () => {
   const store = fakeStore();
   const [reads, writes] = [
     ['readItem', 'itemByBirth', 'countItems', 'listItems', 'queryItems', 'readChangeFeed'],
@@ -485,7 +485,7 @@ test('the store of a principal refuses what its roles are not for, whatever it i
     expect(await ask('contributor', name, orders), name).toBe('done');
     expect([await ask('reader', name, orders), await ask('contributor', name, others)], name).toEqual([5301, 5301]);
   }
-  // Of definitions, by whatever it is asked for them, too.
+  // The same goes for definitions, by name or by rid.
   const definitions = assignedStore(store, {
     id: 'ann',
     actor: 'entra:ann',
@@ -509,11 +509,11 @@ test('the store of a principal refuses what its roles are not for, whatever it i
   ]) {
     expect(notFor).toThrow(expect.objectContaining({ shape: expect.objectContaining({ substatus: 5301 }) as object }));
   }
-  // What may be a rid is looked for as one then.
+  // Something that may be a rid is looked up as one.
   expect(() => definitions.database('AAAAAA==')).toThrow(Refusal);
   expect(() => definitions.container('AAAAAA==', 'orders')).toThrow(Refusal);
   expect(() => definitions.container('shop', 'AAAAAAAAAAA=')).toThrow(Refusal);
-  // What nobody has thought of is refused.
+  // Methods that nobody has listed are refused.
   for (const name of ['deleteContainer', 'changeTtl', 'placeHold', 'explain']) {
     expect(await ask('contributor', name, orders), name).toBe(5301);
   }

@@ -11,14 +11,14 @@ const create = (app: FastifyInstance, body: unknown, options: Call = {}) =>
 const upserting = { 'x-ms-documentdb-is-upsert': 'true' };
 
 describe('an item', () => {
-  test('is answered with its system properties when it is made, and read back the same', async () => {
+  test('is answered with its system properties when it is created, and read back equal', async () => {
     const app = await shop();
     const created = await create(app, { id: 'o1', customer: 'ann', total: 12.5 }, { headers: ann });
     expect(created.status).toBe(201);
     expect(created.json).toMatchObject({ id: 'o1', customer: 'ann', total: 12.5, _attachments: 'attachments/' });
     const rid = Buffer.from(String(created.json['_rid']).replaceAll('-', '/'), 'base64');
     expect(rid).toHaveLength(16);
-    // What else it would be to the .NET clients: a stored procedure, a range, …
+    // The .NET clients tell items, stored procedures, ranges and so on by these bits of the rid.
     expect(rid[15]! >> 4).toBe(0);
     expect(created.headers['etag']).toBe(created.json['_etag']);
     const read = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
@@ -26,14 +26,14 @@ describe('an item', () => {
     expect(read.json).toEqual(created.json);
   });
 
-  test('has an id that is unique in its partition key, not in the container', async () => {
+  test('has an id that is unique within its partition key, not within the container', async () => {
     const app = await shop();
     expect((await create(app, { id: 'o1', customer: 'ann' })).status).toBe(201);
     expect((await create(app, { id: 'o1', customer: 'bob' })).status).toBe(201);
     expect((await create(app, { id: 'o1', customer: 'ann' })).status).toBe(409);
   });
 
-  test('is made by an upsert, then replaced by one', async () => {
+  test('is created by an upsert, then replaced by one', async () => {
     const app = await shop();
     const upsert = (total: number) => create(app, { id: 'o1', customer: 'ann', total }, { headers: upserting });
     expect((await upsert(1)).status).toBe(201);
@@ -54,7 +54,7 @@ describe('an item', () => {
     expect(read).toContain('"half":"\\ud83d"');
   });
 
-  test('can’t be given system properties by its client', async () => {
+  test('can’t be given system properties by the client', async () => {
     const app = await shop();
     const body = { id: 'o1', _rid: 'x', _self: 'x', _etag: 'x', _attachments: 'x', _ts: 1, _lsn: 1, customer: 'ann' };
     const created = await create(app, body);
@@ -106,12 +106,15 @@ describe('an item', () => {
     expect([status, json['message']]).toEqual([400, expect.stringContaining('is nested too deeply')]);
   });
 
-  test.each([gzipSync, deflateSync, brotliCompressSync])('that is compressed is told so: %o', async (compress) => {
-    const { status, json } = await create(await shop(), compress('{"id":"1","customer":"ann"}'));
-    expect([status, json['message']]).toEqual([400, expect.stringContaining('no Content-Encoding is taken')]);
-  });
+  test.each([gzipSync, deflateSync, brotliCompressSync])(
+    'that is compressed is refused with an explanation: %o',
+    async (compress) => {
+      const { status, json } = await create(await shop(), compress('{"id":"1","customer":"ann"}'));
+      expect([status, json['message']]).toEqual([400, expect.stringContaining('no Content-Encoding is taken')]);
+    },
+  );
 
-  test('without an id is refused in the service’s words', async () => {
+  test('without an id is refused with the service’s message', async () => {
     const { json } = await create(await shop(), { customer: 'ann' });
     expect(json['message']).toContain(
       "The input content is invalid because the required properties - 'id; ' - are missing",
@@ -123,7 +126,7 @@ describe('an item', () => {
     const nested = `{"id":"1","customer":"ann","a":${'['.repeat(127)}${']'.repeat(127)}}`;
     expect((await create(app, nested)).status).toBe(201);
     expect((await create(app, { id: 'x'.repeat(1023), customer: 'ann' })).status).toBe(201);
-    // The words: https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_resource_id.py
+    // The message is from https://github.com/Azure/azure-sdk-for-python/blob/main/sdk/cosmos/azure-cosmos/tests/test_resource_id.py
     const tooLong = await create(app, { id: 'x'.repeat(1024), customer: 'ann' });
     expect(tooLong.status).toBe(400);
     expect(tooLong.json['message']).toContain(
@@ -150,7 +153,7 @@ describe('an item', () => {
     expect((await create(app, growing)).status).toBe(413);
   });
 
-  test('must be where the partition key header says', async () => {
+  test('must agree with the partition key header', async () => {
     const app = await shop();
     const reply = await create(app, { id: 'o1', customer: 'ann' }, { headers: keyHeader('bob') });
     expect(reply.status).toBe(400);
@@ -175,7 +178,7 @@ describe('an item', () => {
     },
   );
 
-  test('is not read from or written to another container than is intended, though it has the name', async () => {
+  test('is not read or written if the request means a former container of the same name', async () => {
     const app = await shop();
     const container = await call(app, 'GET', '/dbs/shop/colls/orders');
     const meant = (rid: string) => ({ ...keyHeader('ann'), 'x-ms-cosmos-intended-collection-rid': rid });
@@ -207,7 +210,7 @@ describe('an item', () => {
     expect((await call(app, 'PUT', `${DOCS}/o9`, elsewhere)).status).toBe(404);
   });
 
-  test('is answered as by any replace when that gives it another id', async () => {
+  test('is answered as by any replace when the replace gives it another id', async () => {
     const app = await shop();
     const { json: created } = await create(app, { id: 'o1', customer: 'ann' });
     const body = { id: 'o2', customer: 'ann', total: 1 };
@@ -228,7 +231,7 @@ describe('an item', () => {
     expect(back.headers['etag']).not.toBe(created['_etag']);
   });
 
-  test('is guarded by If-Match, and not sent again with If-None-Match', async () => {
+  test('is guarded by If-Match; If-None-Match with its etag answers 304', async () => {
     const app = await shop();
     const { json } = await create(app, { id: 'o1', customer: 'ann' });
     const etag = String(json['_etag']);
@@ -248,7 +251,7 @@ describe('an item', () => {
     expect(deleted).toMatchObject({ status: 204, text: '', headers: { 'content-type': 'application/json' } });
     const missing = await call(app, 'GET', `${DOCS}/o1`, { headers: ann });
     expect(missing.status).toBe(404);
-    // Clients and their tests look for either.
+    // Some clients and tests look for the one text, some for the other.
     expect(missing.json['message']).toContain('Entity with the specified id does not exist in the system.');
     expect(missing.json['message']).toContain('Resource Not Found. Learn more: https://aka.ms/cosmosdb-tsg-not-found');
   });
@@ -288,7 +291,7 @@ describe('an item', () => {
     expect(other.status).toBe(404);
   });
 
-  test('with a ttl that is none is refused in the words of Cosmos DB', async () => {
+  test('with an invalid ttl is refused with the message of Cosmos DB', async () => {
     const app = await shop();
     await call(app, 'POST', '/dbs/shop/colls', {
       body: { id: 'brief', partitionKey: { paths: ['/id'] }, defaultTtl: -1 },
@@ -311,7 +314,7 @@ describe('a feed of items', () => {
     'content-type': 'application/query+json',
   };
 
-  test('goes on from page to page and ends', async () => {
+  test('continues page by page to its end', async () => {
     const app = await fill();
     const seen: unknown[] = [];
     let continuation: string | undefined;
@@ -331,13 +334,13 @@ describe('a feed of items', () => {
     expect(seen).toEqual(['o0', 'o1', 'o2', 'o3', 'o4', 'o5', 'o6']);
   });
 
-  test('is one partition key’s when the header says so', async () => {
+  test('is limited to one partition key by the header', async () => {
     const app = await fill();
     const { json } = await call(app, 'GET', DOCS, { headers: keyHeader('bob') });
     expect(json['_count']).toBe(3);
   });
 
-  test('refuses junk for a continuation', async () => {
+  test('refuses an invalid continuation', async () => {
     const app = await fill();
     const junk = [
       'x',
@@ -367,7 +370,7 @@ describe('a feed of items', () => {
     }
   });
 
-  test('leaves the size of a page to the server where it is -1 or 0, as an unset number of a program is', async () => {
+  test('leaves the page size to the server if it is -1 or 0, as in programs that do not set it', async () => {
     const app = await fill();
     const whole = (await call(app, 'GET', DOCS)).json;
     for (const headers of [{ 'x-ms-max-item-count': '0' }, { 'x-ms-max-item-count': '-1' }]) {
@@ -396,7 +399,7 @@ describe('a feed of items', () => {
     expect(String(reply.json['message'])).toContain(String(refusal));
   });
 
-  test('answers queries with metrics that no client chokes on', async () => {
+  test('answers queries with metrics that every client can parse', async () => {
     const app = await fill();
     const reply = await call(app, 'POST', DOCS, {
       headers: { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' },
@@ -408,7 +411,7 @@ describe('a feed of items', () => {
     expect(metrics).toContain('retrievedDocumentCount=7');
   });
 
-  test('tells sizes in bytes, whatever characters there are', async () => {
+  test('reports sizes in bytes, whatever characters the items contain', async () => {
     const app = await fill();
     const reply = await call(app, 'POST', DOCS, {
       headers: { ...query, 'x-ms-documentdb-populatequerymetrics': 'True' },
@@ -418,7 +421,7 @@ describe('a feed of items', () => {
     expect(String(reply.headers['x-ms-documentdb-query-metrics'])).toContain(`outputDocumentSize=${bytes};`);
   });
 
-  /** The metrics that a query is answered with whose page has these. */
+  /** The query metrics with which a page with these measurements is answered. */
   async function metricsToldOf(metrics: Awaited<ReturnType<StoreApi['queryItems']>>['metrics']): Promise<string[]> {
     const inner = fakeStore();
     const queryItems: StoreApi['queryItems'] = async (...given) => ({ ...(await inner.queryItems(...given)), metrics });
@@ -428,7 +431,7 @@ describe('a feed of items', () => {
     return String(reply.headers['x-ms-documentdb-query-metrics']).split(';');
   }
 
-  test('tells the time of a query’s run whole, from which clients take off what was not the engine’s', async () => {
+  test('reports a query’s total time, from which clients subtract what was not spent in the engine', async () => {
     const metrics = await metricsToldOf({ totalMs: 10, compileMs: 1, planMs: 0.5, lookupMs: 2, loadMs: 6 });
     expect(metrics).toContain('totalExecutionTimeInMs=10.00');
     expect(metrics).toContain('queryCompileTimeInMs=1.00');
@@ -438,7 +441,7 @@ describe('a feed of items', () => {
     expect(metrics).toContain('documentLoadTimeInMs=6.00');
   });
 
-  test('tells no time of 0 for what was done, however quick it was', async () => {
+  test('reports no time of 0 for work that was done, however quickly', async () => {
     const metrics = await metricsToldOf({ totalMs: 0.004, compileMs: 0.002, planMs: 0.001, lookupMs: 0, loadMs: 0 });
     expect(metrics).toContain('totalExecutionTimeInMs=0.01');
     expect(metrics).toContain('queryCompileTimeInMs=0.01');
@@ -447,7 +450,7 @@ describe('a feed of items', () => {
     expect(metrics).toContain('indexLookupTimeInMs=0.00');
   });
 
-  test('tells which parts of a filter were decided before documents were read', async () => {
+  test('reports which parts of a filter were decided before documents were read', async () => {
     const app = await fill();
     const utilized = async (where: string, headers: Record<string, string>) => {
       const reply = await call(app, 'POST', DOCS, {
@@ -501,7 +504,7 @@ describe('a feed of items', () => {
     expect(plain.headers['x-ms-cosmos-index-utilization']).toBe(undefined);
   });
 
-  test('tells the same in the second version of index metrics, each path once', async () => {
+  test('reports the same in the second version of index metrics, each path once', async () => {
     const app = await fill();
     const reply = await call(app, 'POST', DOCS, {
       headers: {
@@ -517,7 +520,7 @@ describe('a feed of items', () => {
     });
   });
 
-  test('answers a query plan that passes everything through, and 400 for what is no query', async () => {
+  test('answers a query plan that passes everything through, and 400 for text that is no query', async () => {
     const app = await fill();
     const plan = (body: unknown) =>
       call(app, 'POST', DOCS, { headers: { ...query, 'x-ms-cosmos-is-query-plan-request': 'True' }, body });
@@ -540,7 +543,7 @@ describe('a feed of items', () => {
     }
   });
 
-  test('says what is still to come', async () => {
+  test('refuses an empty batch', async () => {
     const app = await fill();
     expect(
       (await call(app, 'POST', DOCS, { headers: { 'x-ms-cosmos-is-batch-request': 'true' }, body: [] })).status,
@@ -548,8 +551,8 @@ describe('a feed of items', () => {
   });
 });
 
-describe('a session', () => {
-  test('goes by the position of the log, and is not served ahead of it', async () => {
+describe('a session token', () => {
+  test('is a position in the log, and is refused with 404 and 1002 if the server is behind it', async () => {
     const app = await shop();
     const created = await create(app, { id: 'o1', customer: 'ann' });
     const token = String(created.headers['x-ms-session-token']);
@@ -568,7 +571,7 @@ describe('a session', () => {
     }
   });
 
-  test('is not junk, for a write either, which may be ahead of this server', async () => {
+  test('must be valid, for a write as well, and may be ahead of this server for a write', async () => {
     const app = await shop();
     const at = (session: string) => ({ headers: { ...ann, 'x-ms-session-token': session } });
     const body = { id: 'o1', customer: 'ann' };
