@@ -19,7 +19,7 @@ const IDS = ['a', 'b'];
 
 let folder: string;
 let store: Store;
-/** What was missing in the folder, as it was told. */
+/** The messages about files that were missing in the folder. */
 let told: string[];
 const open = () =>
   openEmbeddedStore({
@@ -52,7 +52,7 @@ function run(file: string, sql: string): void {
   database.close();
 }
 
-/** Does something to the files while the store is closed. */
+/** Changes the files while the store is closed. */
 async function whileClosed(work: () => void): Promise<void> {
   await store.close();
   work();
@@ -66,15 +66,15 @@ describe('a file that is damaged', () => {
     message: expect.stringMatching(told) as unknown,
   });
 
-  it('is named to the operator by whoever reads it', async () => {
+  it('is named to the operator by the read that finds it', async () => {
     await whileClosed(() => zeroTable(join(folder, 'items.v1.db'), 'items'));
     await expect(read('a')).rejects.toMatchObject(named(/items\.v1\.db can't be read.*rebuild the read models/));
     expect(await read('a').catch((error: unknown) => error)).toBeInstanceOf(StorageUnavailable);
   });
 
-  it('is deleted and not restored, where whoever writes it finds the damage and the log can make it again', async () => {
+  it('can be deleted instead of restored if a writer finds the damage and the file can be built from the log', async () => {
     await whileClosed(() => zeroTable(join(folder, 'items.v1.db'), 'disappearances'));
-    // It waits for the read model, which says what is the matter.
+    // The delete waits for the read model, which reports the damage.
     const deleting = store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
     deleting.catch(() => {});
     await vi.waitFor(async () => {
@@ -92,7 +92,7 @@ describe('a file that is damaged', () => {
     { what: 'the state of a container is cut short', sql: 'UPDATE containers SET state = substr(state, 1, 20)' },
     { what: 'that of a run of the purge is damaged', sql: "UPDATE purge_runs SET state = 'x'" },
     { what: 'how far it has come is lost', sql: 'DELETE FROM checkpoint' },
-  ])('is told with what to do to whoever starts the store, where $what', async ({ sql }) => {
+  ])('is reported at the start with advice if $what', async ({ sql }) => {
     await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
     await store.runPurge();
     const file = join(folder, 'items.v1.db');
@@ -114,7 +114,7 @@ describe('a file that is damaged', () => {
     { what: 'how far it has come is lost', damage: (file: string) => run(file, 'DELETE FROM proof') },
     { what: 'a table of it is lost', damage: (file: string) => run(file, 'DROP TABLE tiles') },
     { what: 'a page of it is', damage: (file: string) => zeroTable(file, 'tiles') },
-  ])('is told with what to do, where it is the proof tree and $what', async ({ damage }) => {
+  ])('is reported with advice if it is the proof tree and $what', async ({ damage }) => {
     const file = join(folder, 'proof.db');
     await expect(whileClosed(() => damage(file))).rejects.toMatchObject({
       name: 'UnusableFile',
@@ -136,17 +136,17 @@ describe('a file that is damaged', () => {
     },
   );
 
-  it('is named to whoever starts the store, where that reads it', async () => {
+  it('is named at the start if the start reads it', async () => {
     const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'keys'));
     await expect(starting).rejects.toMatchObject(named(/vault\.db can't be read.*restore it from a backup/));
   });
 
-  it('is named, too, where that reads it for what a kill has left behind', async () => {
+  it('is named at the start also if it is read only after a kill', async () => {
     const starting = whileClosed(() => zeroTable(join(folder, 'vault.db'), 'spare_keys'));
     await expect(starting).rejects.toThrow(/vault\.db: the key vault.*is damaged.*Restore it from a backup/);
   });
 
-  it('is refused where it is an older copy of the log: what came after it would be neither there nor seen to come', async () => {
+  it('is refused if it is an older copy of the log, because later events would be missing without a trace', async () => {
     const files = (of: string) => readdirSync(of).filter((name) => name.startsWith('log.db'));
     const copy = newFolder('older-log');
     await whileClosed(() => files(folder).forEach((name) => copyFileSync(join(folder, name), join(copy, name))));
@@ -159,12 +159,12 @@ describe('a file that is damaged', () => {
       /log\.db ends at 4, and the read models have events up to 5: it is an older copy/,
     );
     removeFolder(copy);
-    // As it says for when there is no newer one.
+    // As the message advises if there is no newer copy.
     for (const end of ['', '-wal', '-shm']) rmSync(join(folder, `items.v1.db${end}`), { force: true });
     store = await open();
     for (const id of IDS) expect((await read(id)).id).toBe(id);
     expect((await store.fsck()).problems).toEqual([]);
-    // What is recorded from here on has the positions of what is lost, and is proven like anything else.
+    // Later events get the positions of the lost ones, and can be proven like any others.
     await store.deleteItem(CALLER, store.container('db', 'c'), 'b', '["p"]');
     await store.runPurge();
     const certificate = await store.certificate(store.container('db', 'c'), 'b', '["p"]');
@@ -180,7 +180,7 @@ describe('a file that is damaged', () => {
       await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
     };
 
-    /** Goes on with one copy, and has the read models of that ready beside the other, with which it goes on then. */
+    /** Continues with one copy, and then puts the resulting read models beside the other copy, with which the test continues. */
     async function partWays(work: () => Promise<unknown>): Promise<void> {
       const before = newFolder('before');
       await whileClosed(() => cpSync(folder, before, { recursive: true }));
@@ -193,7 +193,7 @@ describe('a file that is damaged', () => {
     }
     const takeOther = () => renameSync(join(folder, 'other-items'), items());
 
-    it('is told, and made again from the log, where what is on record since would fit it, too', async () => {
+    it('is reported, and built again from the log, even if the log has enough events for it', async () => {
       await partWays(() => makeItem('a'));
       await makeItem('b');
       await makeItem('c');
@@ -202,8 +202,8 @@ describe('a file that is damaged', () => {
       expect((await store.fsck()).problems).toEqual([]);
     });
 
-    it('is not taken for that after starts that were cut short, or after a rebuild', async () => {
-      // The folder names its next opening before its read models do.
+    it('is not suspected after interrupted starts or after a rebuild', async () => {
+      // The folder's file gets the mark of the next opening before the read models do.
       for (let times = 0; times < 2; times++) {
         const former = join(folder, 'former-items');
         await whileClosed(() => copyFileSync(items(), former));
@@ -216,7 +216,7 @@ describe('a file that is damaged', () => {
     });
 
     it.each(['the same item', 'the same container'])(
-      'is told with what to do where the folder names no opening, and %s was made in both',
+      'is reported with advice if the folder has no mark of its opening, and %s was created in both',
       async (what) => {
         const make = () =>
           what === 'the same item' ? makeItem('c') : store.createContainer(CALLER, 'db', 'other', DEFINITION, -1);
@@ -249,7 +249,7 @@ describe('a file that is damaged', () => {
         FROM events WHERE position = 5`,
       says: /policy versions count up: the event log is damaged: .*Restore/,
     },
-  ])('is the log, and not what is made from it, where it $what', async ({ sql, says }) => {
+  ])('is reported as the log, and not as a file made from it, if the log $what', async ({ sql, says }) => {
     await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 60, confirmed: false });
     const damage = (file: string) => {
       const log = new DatabaseSync(join(folder, file));
@@ -289,21 +289,21 @@ describe('a file that is damaged', () => {
       await store.runPurge();
     };
 
-    it('from before a write: its content would be lost, and the number of its key given out again', () =>
+    it('from before a write: its content would be lost, and the number of its key would be given out again', () =>
       older(() => create('later')));
 
-    it('from before a purge: what is on record as erased could be read again', () => older(() => purge('a')));
+    it('from before a purge: content recorded as erased could be read again', () => older(() => purge('a')));
 
-    it('from before a write that is purged since: the number of its key would be given out again', () =>
+    it('from before a write that was purged later: the number of its key would be given out again', () =>
       older(async () => {
         await create('later');
         await purge('later');
       }));
 
-    it('from before a purge that was not the last one, of a key that the copy has', () =>
+    it('from before earlier purges than the last, of keys that the copy has', () =>
       older(
         async () => {
-          // Of these two keys the copy has one in a row of its own, and the other among those stored ahead.
+          // One of the two keys has a row of its own in the copy, and the other is among the spare keys.
           await purge('a');
           await purge('b');
         },
@@ -311,7 +311,7 @@ describe('a file that is damaged', () => {
       ));
   });
 
-  it('is told by fsck, which goes on, where it is an event of a container', async () => {
+  it('is reported by fsck, which checks the rest, if it is an event of a container', async () => {
     await store.changeTtl(CALLER, 'db', 'c', { defaultTtl: 60, confirmed: false });
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));
@@ -330,7 +330,7 @@ describe('a file that is damaged', () => {
     expect(lives).toBe(IDS.length);
   });
 
-  it('is told by fsck, which goes on, where it is an event of a unique key', async () => {
+  it('is reported by fsck, which checks the rest, if it is an event of a unique key', async () => {
     await store.createContainer(
       CALLER,
       'db',
@@ -362,7 +362,7 @@ describe('a file that is damaged', () => {
     { what: 'whose data are cut short', set: 'data = substr(data, 1, 20)', says: /ItemUpserted at 3 is damaged/ },
     { what: 'of which a word is lost', set: 'shape = 9999', says: /ItemUpserted at 3 is damaged: word 9999/ },
   ])(
-    'keeps no store from starting, and is told by all who need it, where it is an event $what',
+    'does not prevent the start of the store, and is reported by everything that needs it, if it is an event $what',
     async ({ set, says }) => {
       await whileClosed(() => {
         const log = new DatabaseSync(join(folder, 'log.db'));
@@ -382,7 +382,7 @@ describe('a file that is damaged', () => {
     },
   );
 
-  it('is the only one that the check of the log names, where it is a fact among others', async () => {
+  it('is the only one that the check of the log names if it is one fact among others', async () => {
     await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
     await whileClosed(() =>
       run(join(folder, 'log.db'), "UPDATE events SET data = substr(data, 1, 5) WHERE stream LIKE 'container-%'"),
@@ -391,7 +391,7 @@ describe('a file that is damaged', () => {
     expect(problems.map(({ code, subject }) => [code, subject.split('-')[0]])).toEqual([['fact-differs', 'container']]);
   });
 
-  it('is told by fsck, which goes on, where it is an event of no version', async () => {
+  it('is reported by fsck, which checks the rest, if it is an event with an impossible version', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));
       log.exec('UPDATE events SET version = 0 WHERE position = 3');
@@ -406,7 +406,7 @@ describe('a file that is damaged', () => {
     { what: 'the time of a write is none', find: '"times":"', replace: '"times":"x' },
     { what: 'a write is missing', find: '"writes":1', replace: '"writes":2' },
   ])(
-    'does not have a purged item pass for one that never was, where in its ledger $what',
+    'in the ledger of a purged item ($what) does not make the item look as if it had never existed',
     async ({ find, replace }) => {
       await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');
       await store.runPurge();
@@ -430,7 +430,7 @@ describe('a file that is damaged', () => {
   it.each([
     { what: 'the end of its stream is said to be', sql: 'UPDATE streams SET last = 3 WHERE last = 4' },
     { what: 'the event before its own is said to be', sql: 'UPDATE events SET previous = 3 WHERE position = 5' },
-  ])('shows nothing of another item as one’s own where $what that one’s', async ({ sql }) => {
+  ])('does not let events of another item show up if $what that one’s', async ({ sql }) => {
     const document = { id: 'b', pk: 'p', n: 2 };
     const item = { id: 'b', partitionKey: '["p"]', document, json: JSON.stringify(document) };
     if (sql.includes('previous')) await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
@@ -447,7 +447,7 @@ describe('a file that is damaged', () => {
     expect((await store.fsck()).problems.map(({ code }) => code)).toContain('writes-missing');
   });
 
-  it('does not have an item pass for one that has left, whose write the log has lost', async () => {
+  it('does not make an item look deleted if the log has lost the content of its write', async () => {
     await whileClosed(() => {
       const log = new DatabaseSync(join(folder, 'log.db'));
       log.exec('UPDATE events SET body = NULL WHERE position = (SELECT max(position) FROM events)');

@@ -119,7 +119,7 @@ test('items expire on time, are purged, truncated by $tb, scavenged, and stay ex
   expect(await sightings(world.of('c1'), ['a', 'kept'])).toEqual(seen('a', 'kept'));
 });
 
-test('what another program has written to streams of items makes nothing of them untrue, is told, and keeps no other from its end', async () => {
+test('events of another program in the streams of items change nothing, are reported, and don’t prevent the end of other items', async () => {
   const container = await world.container({ defaultTtl: 60 });
   for (const id of ['overdue', 'live', 'other']) {
     await container.items.create({ id, customer: 'ann', ...(id === 'live' ? { ttl: -1 } : {}) });
@@ -150,7 +150,7 @@ test.each([
   { how: '', isForGood: false },
   { how: ' for good', isForGood: true },
 ])(
-  'a stream that somebody has deleted$how takes nothing more, and what comes to it keeps no other item from anybody',
+  'a stream that another program has deleted$how takes no more events, and appends to it do not affect other items',
   async ({ isForGood }) => {
     const container = await world.container();
     for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
@@ -188,7 +188,7 @@ test.each([
   },
 );
 
-test('items that are there, and whose streams somebody has deleted for good, are told, and keep no other from its end', async () => {
+test('existing items whose streams another program has deleted for good are reported, and don’t prevent the end of other items', async () => {
   const container = await world.container({ defaultTtl: 60 });
   for (const id of ['overdue', 'live', 'other']) {
     await container.items.create({ id, customer: 'ann', ...(id === 'live' ? { ttl: -1 } : {}) });
@@ -206,7 +206,7 @@ test('items that are there, and whose streams somebody has deleted for good, are
   expect(problems.map(({ code }) => code)).toEqual(['writes-missing', 'writes-missing']);
 });
 
-test('what came to a deleted stream from a node that died before it could hide that is nothing to any node, nor to a rebuild', async () => {
+test('an event that a node appended to a deleted stream, and could not hide before it died, is ignored by all nodes and rebuilds', async () => {
   const container = await world.container();
   for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
   await container.item('a', 'ann').delete();
@@ -229,7 +229,7 @@ test('what came to a deleted stream from a node that died before it could hide t
   expect(await sightings(world.of('c1'), ['a', 'b', 'c'])).toEqual(seen('b', 'c'));
 });
 
-test('a schedule scavenges what was purged, when so long ago the last one began and there is something to take', async () => {
+test('a schedule starts a scavenge if the last one is long enough ago and something was purged since', async () => {
   await world.end();
   double.log = new DoubleLog();
   world = await World.open({ eventStore: proxy.connectionString, policyGraceSeconds: 0, scavengeEverySeconds: 3_600 });
@@ -246,7 +246,7 @@ test('a schedule scavenges what was purged, when so long ago the last one began 
 
   await purgeOne('a');
   const firstMs = START_MS + 60_000;
-  // The schedule is looked at when the store starts, and every few seconds after.
+  // The store checks the schedule when it starts, and every few seconds after that.
   await world.restart();
   await expect.poll(scavenge).toMatchObject({
     livesWaiting: 0,
@@ -269,7 +269,7 @@ test('a schedule scavenges what was purged, when so long ago the last one began 
   expect(metrics).toContain(`epitaph_scavenge_last_start_timestamp_seconds ${nextAtMs / 1000}`);
 });
 
-test('a schedule begins with the first purge, by the system clock, too', async () => {
+test('a schedule begins with the first purge, with the system clock as well', async () => {
   await world.end();
   double.log = new DoubleLog();
   world = await World.open({ eventStore: proxy.connectionString, clock: 'system', scavengeEverySeconds: 3_600 });
@@ -281,7 +281,7 @@ test('a schedule begins with the first purge, by the system clock, too', async (
   await expect.poll(() => double.scavenges.length, { timeout: 5_000 }).toBe(1);
 });
 
-test('of several nodes with one schedule a single one starts the scavenge, and another if that one dies over it', async () => {
+test('of several nodes with one schedule only one starts the scavenge, and another if that one dies during it', async () => {
   const logs = await Promise.all([1, 2, 3].map(() => openEventStoreLog({ connectionString: double.connectionString })));
   const nodes = logs.map((log) => new Scavenges(log));
   const at = (nowMs: number) => ({ nowMs, actor: 'system:schedule', correlationId: newId(), newId });
@@ -306,7 +306,7 @@ test('of several nodes with one schedule a single one starts the scavenge, and a
   }
 });
 
-test('the change feed begins at a time, and a continuation from elsewhere is refused', async () => {
+test('the change feed begins at a given time, and a continuation from another store is refused', async () => {
   const container = await world.container();
   for (const id of ['a', 'b', 'c', 'd']) {
     await container.items.create({ id, customer: 'ann' });
@@ -341,7 +341,7 @@ test('a rebuilt read model equals the live one', async () => {
   expect((await sightings(container, ['0', '1'])).reads).toEqual(['0']);
 });
 
-test('while the event store is gone writes are refused with 503 and a time to come back, and then go on', async () => {
+test('while the event store is gone, writes are refused with 503 and Retry-After, and then succeed again', async () => {
   const container = await world.container();
   await container.items.create({ id: 'a', customer: 'ann' });
   proxy.refuse();
@@ -358,7 +358,7 @@ test('while the event store is gone writes are refused with 503 and a time to co
   expect(await world.fsck()).toEqual([]);
 }, 60_000);
 
-test('what would write several items, or delete an item and create it again, is refused in words, and nothing of it is written', async () => {
+test('a batch over several items, or a script that deletes an item and creates it again, is refused with an explanation, and none of it is written', async () => {
   const container = await world.container();
   const { message } = await refusalOf(
     container.items.batch(
@@ -388,7 +388,7 @@ test('what would write several items, or delete an item and create it again, is 
   expect(await sightings(container, ['a'])).toEqual(seen());
 });
 
-test('a data folder opens with its own event log alone', async () => {
+test('a data folder opens only with its own event log', async () => {
   await (await world.container()).items.create({ id: 'a', customer: 'ann' });
   await world.stop();
   const other = await EventStoreDouble.start();
@@ -407,7 +407,7 @@ test('a data folder opens with its own event log alone', async () => {
   expect((await world.of('c1').item('a', 'ann').read()).resource).toMatchObject({ id: 'a' });
 });
 
-describe('a life whose purge is larger than the server takes', () => {
+describe('a life whose purge record is larger than the server accepts', () => {
   let place: Place;
   let store: Store;
   beforeEach(() => {
@@ -423,7 +423,7 @@ describe('a life whose purge is larger than the server takes', () => {
     return Promise.all(last);
   };
 
-  test('is on record with as many of its writes as there is room for', async () => {
+  test('is recorded with as many of its writes as there is room for', async () => {
     const narrow = await EventStoreDouble.start({ maxAppendBytes: 2_000 });
     store = await place.open({ eventStore: at(narrow) });
     await store.createDatabase(CALLER, 'db');
@@ -464,7 +464,7 @@ describe('a life whose purge is larger than the server takes', () => {
     narrow.stop();
   });
 
-  test('where there is room for none, keeps no other from being purged, and is when the server takes more', async () => {
+  test('if there is room for none, does not prevent other purges, and is purged once the server accepts more', async () => {
     const wide = await EventStoreDouble.start();
     store = await place.open({ eventStore: at(wide) });
     await store.createDatabase(CALLER, 'db');

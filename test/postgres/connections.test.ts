@@ -23,7 +23,10 @@ import { Pooler, type Pooling } from './pooler.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 import { StatementProxy } from './statement-proxy.ts';
 
-/** Within a beat and its timeout a dead connection is noticed, and after ten idle seconds the pool has none left. */
+/**
+ * Long enough to notice a dead connection, which takes a beat and its timeout, and for the pool to close its idle connections, which takes
+ * ten seconds.
+ */
 const noticed = () => new Promise((resolve) => setTimeout(resolve, 11_000));
 const SOON = { timeout: 20_000, interval: 250 };
 
@@ -33,7 +36,7 @@ beforeAll(async () => {
 });
 afterAll(() => server?.dispose());
 
-/** A database that one process reaches over a network which a test can break, and another directly. */
+/** A database that one process reaches over a network that the test can break, and another process directly. */
 async function overANetwork(
   body: (far: PostgresDatabase, near: PostgresDatabase, proxy: Proxy) => Promise<void>,
 ): Promise<void> {
@@ -56,7 +59,7 @@ async function overANetwork(
 
 const lock = (sql: Statements) => sql.query<{ got: boolean }>('SELECT pg_try_advisory_lock(7) AS got');
 
-// At once, each in a database of its own: they wait far more than they work.
+// The tests run concurrently, each in a database of its own, because they mostly wait.
 const CONCURRENT = { timeout: 90_000, concurrent: true };
 
 describe.skipIf(whyNoPostgres !== undefined)(`a pooler before the server${skipReason}`, CONCURRENT, () => {
@@ -78,7 +81,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a pooler before the server${skipRe
     }
   });
 
-  it('will do where it keeps sessions apart and the role has what it drops', async () => {
+  it('is accepted if it keeps sessions apart and the role has the settings that it drops', async () => {
     const url = new URL(await server.newDatabase());
     url.username = 'pooled';
     const settings = {
@@ -103,7 +106,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a pooler before the server${skipRe
 });
 
 describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReason}`, CONCURRENT, () => {
-  it('fail soon when the server is gone without a word, and not when it takes long to answer', ({ expect }) =>
+  it('fail soon if the server is gone silently, but not if it takes long to answer', ({ expect }) =>
     overANetwork(async (far, near, proxy) => {
       const slow = near.query<{ done: boolean }>('SELECT pg_sleep(18) IS NOT NULL AS done');
       await far.query('SELECT 1');
@@ -118,7 +121,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       expect(await slow).toEqual([{ done: true }]);
     }));
 
-  it('fail soon where the server has lost the one that they wait on, and takes others', ({ expect }) =>
+  it('fail soon if the server has lost the one that they wait on while it accepts others', ({ expect }) =>
     overANetwork(async (far, _near, proxy) => {
       const startedMs = performance.now();
       const lost = far.transaction(async (sql) => {
@@ -128,14 +131,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       });
       await expect(lost).rejects.toThrow(StorageUnavailable);
       expect(performance.now() - startedMs).toBeLessThan(25_000);
-      // One that the server is at work on is waited for.
+      // A statement that the server is executing is waited for.
       const atWork = far.query('SELECT pg_sleep(14) IS NOT NULL AS done');
       expect(await atWork).toEqual([{ done: true }]);
     }));
 
-  it('are made anew at their next use where the server has lost them without a word while nobody used them', ({
-    expect,
-  }) =>
+  it('are replaced at their next use if the server silently lost them while they were idle', ({ expect }) =>
     overANetwork(async (far, _near, proxy) => {
       const all = () => Promise.all(Array.from({ length: 10 }, () => far.query('SELECT pg_sleep(0.1)')));
       await all();
@@ -144,11 +145,11 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       const startedMs = performance.now();
       await far.transaction((sql) => sql.query('SELECT 1'));
       await all();
-      // A second for an answer that does not come; the rest is the machine's.
+      // A second for the answer that does not come. The rest is for slow machines.
       expect(performance.now() - startedMs).toBeLessThan(3_500);
     }));
 
-  it('that can not be made are told as such, of the pool and beside it, where nobody says a word', ({ expect }) =>
+  it('that can’t be opened are reported, both in the pool and beside it, even if nothing answers', ({ expect }) =>
     overANetwork(async (far, _near, proxy) => {
       proxy.cut();
       proxy.block();
@@ -156,7 +157,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       expect(asked).toMatchObject([1, 2].map(() => ({ reason: expect.any(StorageUnavailable) as unknown })));
     }));
 
-  it('are made anew where they lead to a server that takes no writes any more: another has taken its place', ({
+  it('are replaced if they lead to a server that accepts no more writes, because another has taken its place', ({
     expect,
   }) =>
     overANetwork(async (far) => {
@@ -169,7 +170,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       await write();
     }));
 
-  it('commit nothing of a transaction in which anything has failed, and say what, though nobody waited for it', ({
+  it('commit nothing of a transaction in which a statement failed, and report that, even if nobody awaited the statement', ({
     expect,
   }) =>
     overANetwork(async (far) => {
@@ -189,9 +190,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
       expect(await far.query('SELECT number FROM asked')).toEqual([{ number: 1 }]);
     }));
 
-  it('commit nothing of a transaction that did not begin, though more was sent behind its beginning', async ({
-    expect,
-  }) => {
+  it('commit nothing of a transaction whose BEGIN failed, although more was sent after it', async ({ expect }) => {
     const url = new URL(await server.newDatabase());
     const proxy = await StatementProxy.to(url.hostname, Number(url.port));
     const database = await openDatabase(proxy.url(url.href));
@@ -203,7 +202,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
         });
       await put(1, 2);
       proxy.spoil('BEGIN');
-      // What is sent on may find the connection ended before it has been read why.
+      // The later statements may find the connection ended before the reason has been read.
       await expect(put(3, 4)).rejects.toThrow(/syntax error|Connection terminated/);
       await put(5);
       expect(await database.query('SELECT number FROM begun')).toEqual([{ number: 1 }, { number: 2 }, { number: 5 }]);
@@ -213,17 +212,13 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
     }
   });
 
-  it('say once that it is PostgreSQL which can’t be used, also by who asks in the middle of a transaction', ({
-    expect,
-  }) =>
+  it('say once that PostgreSQL can’t be used, also to callers in the middle of a transaction', ({ expect }) =>
     overANetwork(async (far, near) => {
       await near.close();
       await expect(far.transaction(() => near.query('SELECT 1'))).rejects.toThrow(/^PostgreSQL: Cannot use a pool/);
     }));
 
-  it('have the settings that the vault relies on, whatever the database and the URL say of them', async ({
-    expect,
-  }) => {
+  it('have the settings that the vault relies on, whatever the database and the URL say', async ({ expect }) => {
     const url = new URL(await server.newDatabase());
     const name = url.pathname.slice(1);
     for (const setting of ["default_transaction_isolation = 'repeatable read'", 'synchronous_commit = off']) {
@@ -243,7 +238,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
   });
 
   it.skipIf(process.env['EPITAPH_TEST_POSTGRES'] !== undefined)(
-    'are refused by a standby: what it shows may be of an earlier moment, and its locks are nobody else’s',
+    'are refused if they lead to a standby: it may show an earlier moment, and its locks exclude nobody else',
     async ({ expect }) => {
       const own = await TestServer.start();
       try {
@@ -273,10 +268,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of the pool${skipReaso
   );
 });
 
-describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReason}`, CONCURRENT, () => {
-  it('fail as storage that is away does, and leave no lock behind when what they are for can’t be prepared', ({
-    expect,
-  }) =>
+describe.skipIf(whyNoPostgres !== undefined)(`connections outside the pool${skipReason}`, CONCURRENT, () => {
+  it('fail with StorageUnavailable, and leave no lock behind if their set-up fails', ({ expect }) =>
     overANetwork(async (one, other) => {
       const broken = one.dedicated((sql) => sql.query('SELECT pg_terminate_backend(pg_backend_pid())'));
       await expect(broken).rejects.toThrow(StorageUnavailable);
@@ -290,7 +283,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await connection.close();
     }));
 
-  it('fail soon where the server loses them without a word while they are prepared', ({ expect }) =>
+  it('fail soon if the server silently loses them during their set-up', ({ expect }) =>
     overANetwork(async (far, _near, proxy) => {
       const startedMs = performance.now();
       const lost = far.dedicated(async (sql) => {
@@ -301,12 +294,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       expect(performance.now() - startedMs).toBeLessThan(25_000);
     }));
 
-  it('are not given out where they ended while something else was waited for: nobody would be told', ({ expect }) =>
+  it('are not given out if they ended while something else was waited for, because nobody would be told', ({
+    expect,
+  }) =>
     overANetwork(async (one, other) => {
       const readModels = await PostgresReadModels.open(one);
       const { promise: over, resolve: goOn } = Promise.withResolvers<void>();
       const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
-      // Another node has versions made or thrown away, which who is to write waits for.
+      // Another node is creating or removing versions, for which a node that is to write waits.
       const busy = other.transaction(async (sql) => {
         await sql.query('SELECT pg_advisory_xact_lock($1, $2)', [LOCK_SPACE, locks.readModels]);
         begin();
@@ -327,7 +322,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
         );
       await expect.poll(end).toEqual([{ ended: true }]);
       await expect.poll(end).toEqual([]);
-      // The process hears of it a moment later.
+      // The process notices it a moment later.
       await new Promise((resolve) => setTimeout(resolve, 500));
       goOn();
       await busy;
@@ -337,7 +332,9 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await again!.release();
     }));
 
-  it('are made anew when the server has lost them without a word: nobody follows who hears nothing', ({ expect }) =>
+  it('are replaced if the server has silently lost them, because a follower that hears nothing stays behind', ({
+    expect,
+  }) =>
     overANetwork(async (far, near, proxy) => {
       const news: ReadModelNews[] = [];
       const [follower, projecting] = [await PostgresReadModels.open(far), await PostgresReadModels.open(near)];
@@ -345,14 +342,14 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       proxy.sever();
       await projecting.tellErased([5]);
       await noticed();
-      // It may have missed anything.
+      // The follower may have missed anything.
       await expect.poll(() => follower.look().then(() => news), SOON).toEqual([ANYTHING]);
       await projecting.tellErased([6]);
       await expect.poll(() => news.at(-1)).toEqual({ containers: [], databases: [], erased: [6] });
       await follower.close();
     }));
 
-  it('are made anew by the node that projects, too: another one may purge', ({ expect }) =>
+  it('of the node that projects are replaced, too, because another node may purge', ({ expect }) =>
     overANetwork(async (_far, near) => {
       const [projecting, purging] = [await PostgresReadModels.open(near), await PostgresReadModels.open(near)];
       const news: ReadModelNews[] = [];
@@ -378,7 +375,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await projector.close();
     }));
 
-  it('are missed by the vault, which then keeps no key that others destroy', ({ expect }) =>
+  it('that are lost make the vault drop its cached keys, so that it keeps none that others destroy', ({ expect }) =>
     overANetwork(async (far, near, proxy) => {
       const master = createSecretKey(Buffer.alloc(32, 5));
       const [one, other] = [
@@ -407,16 +404,16 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       const ended = () => near.query<{ ended: boolean }>(`SELECT pg_terminate_backend(pid) AS ended ${LISTENERS}`);
       await expect.poll(ended).toEqual([{ ended: true }]);
       await expect.poll(ended).toEqual([]);
-      // The process hears of it a moment later.
+      // The process notices it a moment later.
       await new Promise((resolve) => setTimeout(resolve, 500));
       const found = vault.findKey(1, 'item-rid.a.0');
       await vault.close();
       await found;
-      // The server takes a moment to end what was closed.
+      // The server takes a moment to end a closed session.
       await expect.poll(listeners).toEqual([]);
     }));
 
-  it('are all closed where the storage can’t be opened after all', ({ expect }) =>
+  it('are all closed if the storage can’t be opened after all', ({ expect }) =>
     overANetwork(async (_far, near) => {
       const url = await server.newDatabase();
       const open = (id: string) =>
@@ -433,7 +430,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await expect.poll(left).toEqual([]);
     }));
 
-  it('with the right to write are ended by another node while theirs stands still', ({ expect }) =>
+  it('with the right to write are ended by another node if their own node stands still', ({ expect }) =>
     overANetwork(async (far, near, proxy) => {
       const [stopped, other] = [await PostgresReadModels.open(far), await PostgresReadModels.open(near)];
       let lost = false;
@@ -448,7 +445,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`connections of their own${skipReas
       await next!.release();
     }));
 
-  it('with the right to write are given back by a node that can’t begin, for itself or another to try again', async ({
+  it('with the right to write are given back by a node that fails to begin, so that it or another can try again', async ({
     expect,
   }) => {
     const cluster = new Cluster(await server.newDatabase());

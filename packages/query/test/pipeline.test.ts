@@ -49,7 +49,7 @@ describe('the description for a query plan', () => {
       'SELECT DISTINCT TOP 4 c.a FROM c',
       { distinctType: 'Unordered', top: 4, rewrittenQuery: 'SELECT DISTINCT c.a FROM c' },
     ],
-    // Equal rows need not be next to each other.
+    // Equal rows may be apart.
     [
       'SELECT DISTINCT c.a FROM c ORDER BY c.b',
       {
@@ -158,11 +158,11 @@ describe('the description for a query plan', () => {
     'SELECT c.v FROM c GROUP BY c.v ORDER BY VectorDistance(c.v, [1, 2])',
     'SELECT VALUE COUNT(1) FROM (SELECT DISTINCT d.a FROM d) c',
     'SELECT c.a FROM (SELECT VALUE d FROM d) c ORDER BY c.a',
-  ])('is refused where parts can not be merged: %s', (sql) => {
+  ])('is refused if parts can’t be merged: %s', (sql) => {
     expect(() => describeQuery(sql)).toThrow("can't be put together");
   });
 
-  it('is refused in the words of the service where it computes with aggregates', () => {
+  it('is refused with the service’s message if the query computes with aggregates', () => {
     const words = 'Compositions of aggregates and other expressions are not allowed.';
     expect(() => describeQuery('SELECT c.a, ABS(AVG(c.n)) AS n FROM c GROUP BY c.a')).toThrow(words);
   });
@@ -179,7 +179,7 @@ describe('the description for a query plan', () => {
     'SELECT DISTINCT c.a, COUNT(1) AS n FROM c GROUP BY c.a',
     'SELECT c.a FROM (SELECT VALUE d FROM d) AS c ORDER BY c.a',
     'SELECT VALUE 1',
-  ])('has the JavaScript client ask one range for all, and merge nothing: %s', (sql) => {
+  ])('lets the JavaScript client ask one range for the whole result, and merge nothing: %s', (sql) => {
     const parameters = [{ name: '@n', value: 3 }];
     const plan = planQuery(parseQuery(sql), parameters);
     const rewrittenQuery = `/* of all ranges */ ${sql}`;
@@ -189,7 +189,7 @@ describe('the description for a query plan', () => {
     expect(() => planQuery(parseQuery(rewrittenQuery), parameters)).not.toThrow();
   });
 
-  it('has the JavaScript client make rows of whole groups', () => {
+  it('lets the JavaScript client build rows from whole groups', () => {
     const plan = planQuery(parseQuery('SELECT c.b, SUM(c.a) AS s, MAX(c.a) AS m FROM c GROUP BY c.b OFFSET 1 LIMIT 2'));
     expect(describeForPipeline(plan, 'javaScript')).toEqual({
       ...plain,
@@ -213,7 +213,7 @@ describe('the description for a query plan', () => {
     },
   );
 
-  it('has rows told apart that JOIN makes of a document for the .NET client alone, which counts them otherwise', () => {
+  it('marks rows that a JOIN makes of one document for the .NET client alone, which counts them differently', () => {
     const plan = planQuery(parseQuery('SELECT t FROM c JOIN t IN c.tags ORDER BY c.a'));
     const { rewrittenQuery } = describeForPipeline(plan, 'java');
     expect(describeForPipeline(plan, 'olderDotNet').rewrittenQuery).toBe(rewrittenQuery);
@@ -223,7 +223,7 @@ describe('the description for a query plan', () => {
     expect(describeForPipeline(single, 'dotNet')).toEqual(describeForPipeline(single));
   });
 
-  it('is of queries that this language reads', () => {
+  it('contains queries that this parser reads', () => {
     for (const sql of [
       'SELECT VALUE MAX(c.a) FROM c',
       'SELECT AVG(c["or der"]) AS a FROM c',
@@ -236,14 +236,14 @@ describe('the description for a query plan', () => {
   });
 });
 
-describe('a least or greatest value of several ranges', () => {
+describe('MIN and MAX over several ranges', () => {
   type Part = { readonly item?: Json; readonly item2?: Json };
 
   /**
-   * What the .NET client makes of the parts.
+   * The value that the .NET client merges from the parts.
    *
    * @source `AggregateItem` and `MinMaxAggregator` of Microsoft.Azure.Cosmos/src/Query/Core/Pipeline/Aggregate/Aggregators in
-   *   https://github.com/Azure/azure-cosmos-dotnet-v3
+   * https://github.com/Azure/azure-cosmos-dotnet-v3
    */
   function mergedByDotNet(parts: readonly Part[], sign: number): Json | undefined {
     let merged: { readonly value: Json | undefined } | undefined;
@@ -300,7 +300,7 @@ describe('a least or greatest value of several ranges', () => {
   it.each([
     ['MIN', -1],
     ['MAX', 1],
-  ])('is of all of them for the .NET client, whichever range has none: %s', (name, sign) => {
+  ])('are those of all ranges for the .NET client, whichever range has no value: %s', (name, sign) => {
     const value = `SELECT VALUE ${name}(c.a) FROM c`;
     const { rewrittenQuery } = describeForPipeline(planQuery(parseQuery(value)), 'dotNet');
     const list = `SELECT ${name}(c.a) AS v FROM c`;
@@ -317,7 +317,7 @@ describe('a least or greatest value of several ranges', () => {
     }
   });
 
-  it('is of all of them for the Java client', () => {
+  it('are those of all ranges for the Java client', () => {
     const sql = 'SELECT VALUE MIN(c.a) FROM c';
     const { rewrittenQuery } = describeForPipeline(planQuery(parseQuery(sql)), 'java');
     for (const one of RANGES) {
@@ -335,7 +335,7 @@ describe('the description of a ranked search', () => {
   const score = (text: number) =>
     `_FullTextScore(c.text, ["red", "fast car"], {documentdb-formattablehybridsearchquery-totaldocumentcount}, {documentdb-formattablehybridsearchquery-totalwordcount-${text}}, {documentdb-formattablehybridsearchquery-hitcountsarray-${text}})`;
 
-  it('asks for the statistics of all documents, then for the best of those that are looked for', () => {
+  it('asks for the statistics of all documents, then for the best of the matching ones', () => {
     expect(
       search("SELECT TOP 10 * FROM c WHERE c.n > 1 ORDER BY RANK FullTextScore(c.text, 'Red', ['fast car'])"),
     ).toEqual({
@@ -358,7 +358,7 @@ describe('the description of a ranked search', () => {
     });
   });
 
-  it('has a query for each score, with all scores of its rows; one without a score comes last', () => {
+  it('has a query for each score, with all scores of its rows; rows without a score come last', () => {
     const found = search(
       "SELECT VALUE c.id FROM c ORDER BY RANK RRF(VectorDistance(c.v, [1]), FullTextScore(c.text, 'red', 'fast car'), [2, 1]) OFFSET 5 LIMIT 30",
     );
@@ -373,7 +373,7 @@ describe('the description of a ranked search', () => {
     );
   });
 
-  it('numbers the statistics by the texts alone, as the .NET client looks for them', () => {
+  it('numbers the statistics by the text scores alone, as the .NET client looks for them', () => {
     const text = (terms: string) => `FullTextScore(c.text, ${terms})`;
     const found = search(
       `SELECT TOP 1 * FROM c ORDER BY RANK RRF(${text("'red'")}, VectorDistance(c.v, [1]), ${text("'blue'")})`,
@@ -388,12 +388,12 @@ describe('the description of a ranked search', () => {
     ]);
   });
 
-  it('is none for other queries', () => {
+  it('does not exist for other queries', () => {
     expect(search('SELECT * FROM c ORDER BY c.n')).toBeUndefined();
   });
 });
 
-describe('what a client has to be able to do', () => {
+describe('the features that a client needs', () => {
   const missing = (sql: string, ...supported: string[]) =>
     missingFeatures(planForClients(planQuery(parseQuery(sql))), { supported: new Set(supported), isJava: false });
 
@@ -424,7 +424,7 @@ describe('what a client has to be able to do', () => {
     for (const name of needed) expect(missing(sql, ...needed.filter((one) => one !== name))).toEqual([name]);
   });
 
-  it('is told by the .NET client, whose averages always have their count, as those of the Java client have', () => {
+  it('tell apart .NET clients: those with DCount always read the count of an average, as the Java client does', () => {
     const average = (...supported: string[]) =>
       JSON.stringify(
         planForClients(planQuery(parseQuery('SELECT VALUE AVG(c.n) FROM c')), {
@@ -438,7 +438,7 @@ describe('what a client has to be able to do', () => {
     expect(average('Aggregate')).toContain('IS_DEFINED(SUM(c.n))');
   });
 
-  it('is to make rows of groups, which Microsoft.Azure.DocumentDB is not asked for, though it says that it can', () => {
+  it('do not include building rows from groups for Microsoft.Azure.DocumentDB, although it announces that', () => {
     const plan = (isDotNet: boolean) =>
       planForClients(planQuery(parseQuery('SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g')), {
         supported: new Set(['GroupBy']),
@@ -450,7 +450,7 @@ describe('what a client has to be able to do', () => {
     expect(plan(false)).toMatchObject({ queryInfo: { groupByExpressions: ['c.g'] } });
   });
 
-  it('is to count what is distinct, which the .NET and the Java client do', () => {
+  it('include DCount, which the .NET and Java clients have', () => {
     const plan = (sql: string, ...supported: string[]) =>
       planForClients(planQuery(parseQuery(sql)), { supported: new Set(supported), isJava: false }) as {
         queryInfo: object;
@@ -485,7 +485,7 @@ describe('what a client has to be able to do', () => {
     }
   });
 
-  it('is to merge lists, which the .NET client does without saying so', () => {
+  it('include merging lists, which the .NET client can do without announcing it', () => {
     expect(missing('SELECT VALUE MAKELIST(c.n) FROM c', 'Aggregate', 'DCount')).toEqual([]);
   });
 
@@ -494,11 +494,11 @@ describe('what a client has to be able to do', () => {
     return missingFeatures(planForClients(planQuery(parseQuery(sql)), client), client);
   };
 
-  it('is to merge lists, which the Java client does not', () => {
+  it('include merging lists, which the Java client can’t do', () => {
     expect(missingOfJava('SELECT VALUE MAKELIST(c.n) FROM c', 'Aggregate', 'DCount')).toEqual(['ListAndSetAggregate']);
   });
 
-  it('is to keep the order of groups, which the Java client does not', () => {
+  it('include keeping the order of groups, which the Java client can’t do', () => {
     const can = ['GroupBy', 'OrderBy'];
     expect(missingOfJava('SELECT c.n FROM c GROUP BY c.n ORDER BY c.n', ...can)).toEqual(['OrderedGroupBy']);
     expect(missing('SELECT c.n FROM c GROUP BY c.n ORDER BY c.n', ...can)).toEqual([]);

@@ -14,14 +14,14 @@ import { cleanUp, epitaph, serve, start, temporaryFolder } from './process.ts';
 
 afterEach(cleanUp);
 
-/** With which the line works that it prints; those tests are skipped where it is not there. */
+/** The printed line uses curl. Tests that run the line are skipped without it. */
 const hasCurl = spawnSync('curl', ['--version']).error === undefined;
 
 const BEARER = { authorization: `Bearer ${EMULATOR_KEY}` };
 
 describe('epitaph serve', () => {
   test.runIf(hasCurl)(
-    'says what it listens on, which key, where data lie, and a line that works when it is pasted',
+    'prints its address, its key, the data folder, and a command line that works when it is pasted',
     async () => {
       const data = temporaryFolder();
       const { endpoint, stdout, child, finished } = await serve(['--data', data]);
@@ -36,30 +36,33 @@ describe('epitaph serve', () => {
     },
   );
 
-  test.runIf(hasCurl)('makes its keys beyond loopback, prints none, and its line works all the same', async () => {
-    const data = path.join(temporaryFolder(), "it's here");
-    const { endpoint, stdout, child, finished } = await serve([
-      '--data',
-      data,
-      '--host',
-      '0.0.0.0',
-      '--log-level',
-      'debug',
-    ]);
-    expect(endpoint).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
-    const keys = JSON.parse(readFileSync(path.join(data, 'keys.json'), 'utf8')) as Record<string, string>;
-    const line = /^ {2}try +(.*)$/m.exec(stdout())![1]!;
-    const answer = execFileSync('sh', ['-c', line], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
-    expect(JSON.parse(answer)).toMatchObject({ state: 'idle' });
-    expect((await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER })).status).toBe(401);
-    child.kill('SIGINT');
-    const { code, stdout: printed, stderr } = await finished();
-    expect(code).toBe(0);
-    for (const key of [...Object.values(keys), EMULATOR_KEY]) expect(printed + stderr).not.toContain(key);
-    for (const logged of stderr.trimEnd().split('\n')) expect(JSON.parse(logged)).toHaveProperty('msg');
-  });
+  test.runIf(hasCurl)(
+    'creates keys of its own beyond loopback and prints none; the printed command line works all the same',
+    async () => {
+      const data = path.join(temporaryFolder(), "it's here");
+      const { endpoint, stdout, child, finished } = await serve([
+        '--data',
+        data,
+        '--host',
+        '0.0.0.0',
+        '--log-level',
+        'debug',
+      ]);
+      expect(endpoint).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+      const keys = JSON.parse(readFileSync(path.join(data, 'keys.json'), 'utf8')) as Record<string, string>;
+      const line = /^ {2}try +(.*)$/m.exec(stdout())![1]!;
+      const answer = execFileSync('sh', ['-c', line], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+      expect(JSON.parse(answer)).toMatchObject({ state: 'idle' });
+      expect((await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER })).status).toBe(401);
+      child.kill('SIGINT');
+      const { code, stdout: printed, stderr } = await finished();
+      expect(code).toBe(0);
+      for (const key of [...Object.values(keys), EMULATOR_KEY]) expect(printed + stderr).not.toContain(key);
+      for (const logged of stderr.trimEnd().split('\n')) expect(JSON.parse(logged)).toHaveProperty('msg');
+    },
+  );
 
-  test('keeps what it writes from other users of the machine, in a folder that is open to them, too', async () => {
+  test('makes its files private, even in a folder that other users can read', async () => {
     const data = temporaryFolder();
     chmodSync(data, 0o755);
     const { child, finished } = await serve(['--data', data]);
@@ -69,7 +72,7 @@ describe('epitaph serve', () => {
     expect((await finished()).code).toBe(0);
   });
 
-  test('keeps from them what an older version has left open, whose files had the rights that the user gives to others', async () => {
+  test('makes files private that an older version has left readable for others', async () => {
     const data = temporaryFolder();
     chmodSync(data, 0o755);
     const older = await serve(['--data', data]);
@@ -85,7 +88,7 @@ describe('epitaph serve', () => {
     expect((await finished()).code).toBe(0);
   });
 
-  test('takes the published key from loopback names only, so that no web page can use it', async () => {
+  test('accepts the published key under loopback names only, so that no web page can use it', async () => {
     const { endpoint } = await serve(['--data', temporaryFolder()]);
     const port = Number(new URL(endpoint).port);
     const statusFor = async (host: string, target: string, authorization: string): Promise<string> => {
@@ -108,7 +111,7 @@ describe('epitaph serve', () => {
     }
   });
 
-  test('lets named web pages in with the published key, and not all there are', async () => {
+  test('lets only named web pages use the published key', async () => {
     const data = temporaryFolder();
     const refused = await epitaph(['serve', '--port', '0', '--data', data, '--cors-origins', '*']);
     expect(refused).toMatchObject({ code: 2, stdout: '' });
@@ -123,7 +126,7 @@ describe('epitaph serve', () => {
     expect(answer.headers.get('access-control-allow-origin')).toBe('*');
   });
 
-  test('answers requests under way before it stops, and takes no more', async () => {
+  test('answers requests in progress before it stops, and accepts no more', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const port = Number(new URL(endpoint).port);
     const body = '{"seconds":1}';
@@ -133,7 +136,7 @@ describe('epitaph serve', () => {
     );
     let text = '';
     socket.on('data', (chunk) => (text += String(chunk)));
-    // Another request on the same server is answered: so the head of the first one is there.
+    // Once another request is answered, the head of the first one has arrived.
     await fetch(`${endpoint}/_epitaph/health/live`, { headers: { connection: 'close' } });
     child.kill('SIGTERM');
     await once(child.stdout!, 'data');
@@ -144,7 +147,7 @@ describe('epitaph serve', () => {
     await expect(fetch(`${endpoint}/_epitaph/health/live`)).rejects.toThrow();
   });
 
-  test('takes no more connections than leave it files to work with', async () => {
+  test('limits its connections so that enough file descriptors are left', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()], {}, 200);
     const agent = new Agent({ keepAlive: true });
     const ready = async (): Promise<number | undefined> => {
@@ -157,7 +160,7 @@ describe('epitaph serve', () => {
     expect(await ready()).toBe(200);
     const idle = Array.from({ length: 300 }, () => connect(Number(new URL(endpoint).port), '127.0.0.1'));
     await Promise.all(idle.map((socket) => once(socket, 'connect')));
-    // Longer than times are put down in advance, for which a file is opened.
+    // Longer than the interval of saving the clock's mark, which opens a file.
     await wait(2_500);
     expect(await ready()).toBe(200);
     for (const socket of idle) socket.destroy();
@@ -168,14 +171,14 @@ describe('epitaph serve', () => {
 
   const most = existsSync('/proc/sys/net/core/somaxconn') ? Number(readFileSync('/proc/sys/net/core/somaxconn')) : 0;
   test.skipIf(most < 1_000)(
-    'lets in clients that come all at once while it is busy, and resets none of them',
+    'accepts many clients that connect at once while it is busy, and resets none of them',
     async () => {
       const { endpoint, child } = await serve(['--data', temporaryFolder()]);
       const port = Number(new URL(endpoint).port);
       child.kill('SIGSTOP');
       const sockets = Array.from({ length: 800 }, () => connect(port, '127.0.0.1'));
       const connected = sockets.map((socket) => once(socket, 'connect'));
-      // Those that find no place try again after a second.
+      // A client that finds no room in the backlog would try again after a second.
       const isIn = await Promise.race([Promise.all(connected).then(() => true), wait(900, false)]);
       child.kill('SIGCONT');
       for (const socket of sockets) socket.destroy();
@@ -184,14 +187,14 @@ describe('epitaph serve', () => {
     },
   );
 
-  test('does not begin with too few files to work with, and says so', async () => {
+  test('does not start with too few file descriptors, and says so', async () => {
     const { code, stderr } = await start(['serve', '--port', '0', '--data', temporaryFolder()], {}, 100).finished();
     expect([code, stderr]).toEqual([2, expect.stringContaining('may have 100 files and connections open')]);
   });
 
-  test('ends when a thread that writes is lost: it could not write again, and keeps what was acknowledged', async () => {
+  test('stops when a writer thread is lost, because it could not write any more, and keeps what was acknowledged', async () => {
     const data = temporaryFolder();
-    // Has the log's writer handed what it can't read, upon a signal.
+    // On a signal, the log's writer gets a message that it can't read.
     const sabotage = `import { Worker } from 'node:worker_threads';
       const post = Worker.prototype.postMessage;
       let writer;
@@ -211,7 +214,7 @@ describe('epitaph serve', () => {
     expect(await status.json()).toMatchObject({ state: 'paused' });
   });
 
-  test('with --drain it answers for a while after the signal, says that it is not ready, and ends connections', async () => {
+  test('with --drain answers for a while after the signal, reports that it is not ready, and closes connections', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder(), '--drain', '2']);
     const ready = () => fetch(`${endpoint}/_epitaph/health/ready`);
     expect((await ready()).status).toBe(200);
@@ -229,13 +232,13 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0 });
   });
 
-  test('ends in order when its terminal hangs up', async () => {
+  test('stops in order when its terminal hangs up', async () => {
     const { child, finished } = await serve(['--data', temporaryFolder()]);
     child.kill('SIGHUP');
     expect(await finished()).toMatchObject({ code: 0, stdout: expect.stringContaining('stopping (SIGHUP)') });
   });
 
-  test('says at once that its backup folder is not there, before somebody needs a backup', async () => {
+  test('reports a missing backup folder at the start, before somebody needs a backup', async () => {
     const place = temporaryFolder();
     const file = path.join(place, 'file');
     writeFileSync(file, '');
@@ -259,7 +262,7 @@ describe('epitaph serve', () => {
     }
   });
 
-  test.skipIf(process.getuid?.() === 0)('says at once that it may not write to its backup folder', async () => {
+  test.skipIf(process.getuid?.() === 0)('reports at the start that it may not write to its backup folder', async () => {
     const folder = temporaryFolder();
     chmodSync(folder, 0o500);
     const { child, finished } = await serve(['--data', temporaryFolder(), '--backup-folder', folder]);
@@ -267,7 +270,7 @@ describe('epitaph serve', () => {
     expect((await finished()).stderr).toContain("can't be written to");
   });
 
-  test('goes on, and ends in order, when nobody reads what it prints', async () => {
+  test('goes on, and stops in order, when nobody reads what it prints', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     child.stdout!.destroy();
     expect((await fetch(`${endpoint}/_epitaph/purge`, { headers: BEARER })).status).toBe(200);
@@ -275,7 +278,7 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0, stderr: '' });
   });
 
-  test('ends when what was under way is answered, though its connection is kept', async () => {
+  test('stops when requests in progress are answered, even if a client keeps its connection', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
     socket.write(
@@ -294,7 +297,7 @@ describe('epitaph serve', () => {
     expect(performance.now() - endedMs).toBeLessThan(5_000);
   });
 
-  test('answers what was sent before its clients can know that it stops, on whatever connection', async () => {
+  test('answers what was sent on any connection before its clients can know that it stops', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const port = Number(new URL(endpoint).port);
     const request = 'GET /_epitaph/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n';
@@ -310,7 +313,7 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 0 });
   });
 
-  test('ends at once on a second signal', async () => {
+  test('stops at once on a second signal', async () => {
     const { endpoint, child, finished } = await serve(['--data', temporaryFolder()]);
     const socket = connect(Number(new URL(endpoint).port), '127.0.0.1');
     socket.on('error', () => {});
@@ -326,7 +329,7 @@ describe('epitaph serve', () => {
     expect(await finished()).toMatchObject({ code: 130 });
   });
 
-  test('ends at a signal while it is still starting, for nobody is served yet', async () => {
+  test('stops at a signal during its start, because nobody is served yet', async () => {
     const silent = createServer().listen(0, '127.0.0.1');
     await once(silent, 'listening');
     const { port } = silent.address() as AddressInfo;
@@ -363,8 +366,8 @@ describe('epitaph serve', () => {
   });
 });
 
-describe('a start that can’t be', () => {
-  test('is one line that says what to do, and exit code 2', async () => {
+describe('a start that is refused', () => {
+  test('prints one line of advice and has exit code 2', async () => {
     const data = temporaryFolder();
     const running = await serve(['--data', data]);
     const port = new URL(running.endpoint).port;
@@ -399,7 +402,7 @@ describe('a start that can’t be', () => {
       /^epitaph: --event-store names 127\.0\.0\.1:1, but: EventStoreDB can't be reached: .*\. Try again when it can be reached\.$/m,
     ],
   ])(
-    'is one that the event store %s stands against, as exit code %i, and no password is told',
+    'because of the event store %s has exit code %i, and prints no password',
     async (eventStore, exitCode, message) => {
       const variables = { EPITAPH_EVENT_STORE: eventStore };
       const { code, stdout, stderr } = await epitaph(['serve', '--port', '0', '--data', temporaryFolder()], variables);
@@ -410,7 +413,7 @@ describe('a start that can’t be', () => {
     },
   );
 
-  test.skipIf(process.getuid?.() === 0)('says so of a folder without the rights needed', async () => {
+  test.skipIf(process.getuid?.() === 0)('tells which folder lacks the needed rights', async () => {
     const data = temporaryFolder();
     chmodSync(data, 0o500);
     const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
@@ -419,7 +422,7 @@ describe('a start that can’t be', () => {
 
   const isRoot = process.getuid?.() === 0;
   test.skipIf(isRoot)(
-    `says so of each file that is another user’s, or may only be read${isRoot ? ' (skipped: root may do all; run it as another user)' : ''}`,
+    `names each file that belongs to another user or is read-only${isRoot ? ' (skipped: root may do all; run it as another user)' : ''}`,
     async () => {
       const data = temporaryFolder();
       const running = await serve(['--data', data]);
@@ -443,7 +446,7 @@ describe('a start that can’t be', () => {
     },
   );
 
-  test('says so of a file', async () => {
+  test('tells that the data folder is a file', async () => {
     const data = path.join(temporaryFolder(), 'store');
     writeFileSync(data, 'text');
     const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
@@ -451,7 +454,7 @@ describe('a start that can’t be', () => {
     expect(readFileSync(data, 'utf8')).toBe('text');
   });
 
-  test('says so of a folder with other files in it, and takes one with its own settings', async () => {
+  test('tells that the folder has other files in it; a folder with the server’s own settings is accepted', async () => {
     const data = temporaryFolder();
     const config = path.join(data, 'settings.json');
     writeFileSync(config, JSON.stringify({ port: 0, 'backup-folder': path.join(data, 'backups') }));
@@ -469,7 +472,7 @@ describe('a start that can’t be', () => {
     expect((await finished()).code).toBe(0);
   });
 
-  test('tells files that can not be read from damaged ones', async () => {
+  test('tells unreadable files from damaged ones', async () => {
     for (const name of ['epitaph.json', 'keys.json']) {
       const data = temporaryFolder();
       mkdirSync(path.join(data, name), { mode: 0o700 });
@@ -499,7 +502,7 @@ describe('a start that can’t be', () => {
     ]);
   });
 
-  test('leaves a port that another program has alone, and the folder free again', async () => {
+  test('because its port is in use leaves the folder unlocked', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const { port } = other.address() as { port: number };

@@ -10,14 +10,14 @@ import { call, keyHeader, testServer, type Reply } from './support/client.ts';
 
 const MINE = 'ann';
 const THEIRS = 'bob';
-/** In each text of a document, so that none of it can show up unseen. */
+/** Every text of a document contains this mark, so that any part of it that shows up is noticed. */
 const markOf = (customer: string) => `${customer}-only`;
 const IDS = ['o1', 'o2', 'o3', 'o4', 'o5', 'shared'];
 
 let folder: string;
 let store: Store;
 let app: FastifyInstance;
-/** Continuation tokens that the server gave, of all kinds of reading and of both customers. */
+/** Continuation tokens from the server, of all kinds of reads and of both customers. */
 const tokens: string[] = [];
 const containers = ['wide', 'levels'];
 const docs = (container: string) => `/dbs/fuzz/colls/${container}/docs`;
@@ -32,7 +32,7 @@ beforeAll(async () => {
   const paths = { wide: ['/customer'], levels: ['/customer', '/kind'] };
   for (const [id, partitionKey] of Object.entries(paths)) {
     await call(app, 'POST', '/dbs/fuzz/colls', {
-      // Wide enough for several ranges of partition keys.
+      // Enough throughput for several partition key ranges.
       headers: { 'x-ms-offer-throughput': '30000' },
       body: { id, partitionKey: { paths: partitionKey }, defaultTtl: -1 },
     });
@@ -71,7 +71,7 @@ async function collectTokens(container: string): Promise<void> {
 
 const asQuery = { 'content-type': 'application/query+json', 'x-ms-documentdb-isquery': 'true' };
 
-/** Mostly what any query may read, so that most queries get as far as the documents. */
+/** Mostly values that any query may read, so that most queries get as far as the documents. */
 const value = fc.oneof(
   {
     weight: 5,
@@ -157,7 +157,7 @@ const parameters = fc.oneof(
   { weight: 1, arbitrary: fc.jsonValue({ maxDepth: 1 }) },
 );
 
-/** Queries that tokens are of, so that some tokens fit. */
+/** The queries of the tokens, so that some tokens fit. */
 const plain = fc.constantFrom(
   'SELECT * FROM c',
   'SELECT VALUE c.mark FROM c',
@@ -166,7 +166,7 @@ const plain = fc.constantFrom(
   'SELECT DISTINCT c.n, c.mark FROM c',
 );
 
-/** A token as it was given, which mostly fits no other query, or with what it says changed. */
+/** A token as it was given, which seldom fits another query, or one with changed content. */
 const token = fc
   .tuple(fc.nat(), fc.nat(), fc.oneof(fc.maxSafeInteger(), fc.jsonValue({ maxDepth: 1 })))
   .chain(([which, at, put]) => {
@@ -175,7 +175,7 @@ const token = fc
     return fc.oneof(fc.constant(real), fc.constantFrom(...other));
   });
 
-/** The token without what it is of, container, key and order, with which no other takes it. */
+/** The token without its container, key and order, by which the server tells that it belongs to another request. */
 function unbound(real: string): string {
   const said = JSON.parse(Buffer.from(real, 'base64url').toString()) as Readonly<Record<string, unknown>>;
   const { of: _container, key: _key, by: _order, ...content } = said;
@@ -238,7 +238,7 @@ const extraHeaders = (...names: readonly string[]): fc.Arbitrary<Readonly<Record
     .subarray([...names], { maxLength: 4 })
     .chain((some) => fc.record(Object.fromEntries(some.map((name) => [name, headerValues[name]!]))));
 
-/** An answer that tells nothing of other partitions, and is no fault of the server. */
+/** Expects an answer that shows nothing of other partitions and is not a fault of the server. */
 function expectHarmless(reply: Reply): void {
   expect(reply.status, reply.text).toBeLessThan(500);
   if (reply.status >= 300) return;
@@ -282,7 +282,7 @@ const batchBody = fc.oneof(
   { weight: 1, arbitrary: fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes)) },
 );
 
-/** Items of another partition, as they stand. */
+/** The current items of the other partition. */
 async function theirItems(): Promise<string[]> {
   const replies = containers.flatMap((name) =>
     IDS.map((id) => call(app, 'GET', `${docs(name)}/${id}`, { headers: keyOf(name, THEIRS) })),
@@ -293,7 +293,7 @@ async function theirItems(): Promise<string[]> {
 const container = fc.constantFrom(...containers);
 
 describe('within one partition key', () => {
-  test('a query of any text, parameters, headers and continuation shows nothing of another', async () => {
+  test('a query of any text, parameters, headers and continuation shows nothing of another partition', async () => {
     const seen = new Map<number, number>();
     const headers = extraHeaders(
       ...Object.keys(headerValues).filter((name) => !name.startsWith('if-') && name !== 'a-im'),
@@ -319,7 +319,7 @@ describe('within one partition key', () => {
     expect(seen.get(400) ?? 0).toBeGreaterThan(100);
   }, 120_000);
 
-  test('plain queries, page by page with anybody’s continuation, show nothing of another', async () => {
+  test('plain queries, continued with anybody’s token, show nothing of another partition', async () => {
     let answered = 0;
     await fc.assert(
       fc.asyncProperty(container, fc.oneof(plain, plain, sql), token, async (name, query, continuation) => {
@@ -335,7 +335,7 @@ describe('within one partition key', () => {
     expect(answered).toBeGreaterThan(30);
   }, 120_000);
 
-  test('a feed, of items or of changes, shows nothing of another', async () => {
+  test('a feed, of items or of changes, shows nothing of another partition', async () => {
     const seen = new Set<number>();
     const headers = extraHeaders(...Object.keys(headerValues));
     await fc.assert(
@@ -349,7 +349,7 @@ describe('within one partition key', () => {
     expect([...seen]).toEqual(expect.arrayContaining([200, 400]));
   }, 120_000);
 
-  test('a batch of any operations changes and shows nothing of another', async () => {
+  test('a batch of any operations changes and shows nothing of another partition', async () => {
     const before = await theirItems();
     const headers = fc.record(
       {
@@ -362,7 +362,7 @@ describe('within one partition key', () => {
     const seen = new Set<number>();
     await fc.assert(
       fc.asyncProperty(container, headers, batchBody, async (name, extra, sent) => {
-        // A batch that isn't atomic has its keys in its operations, and may well name another.
+        // A batch that isn't atomic has its keys in its operations, and may well name another partition.
         const reply = await call(app, 'POST', docs(name), {
           headers: {
             ...keyOf(name, MINE),
@@ -377,7 +377,7 @@ describe('within one partition key', () => {
       }),
       {
         numRuns: 550,
-        // One that is carried out, which few others are.
+        // A batch that succeeds, as few others do.
         examples: [
           [
             'wide',
@@ -412,7 +412,7 @@ describe('within one partition key', () => {
 });
 
 describe('with a resource token for one partition key', () => {
-  /** Who may do everything within a partition key, in one container. */
+  /** Authorizes everything within one partition key of one container. */
   let authorization: string;
   beforeAll(async () => {
     await call(app, 'POST', '/dbs/fuzz/users', { body: { id: 'holder' } });
@@ -428,7 +428,7 @@ describe('with a resource token for one partition key', () => {
     authorization = encodeURIComponent(String(json['_token']));
   });
 
-  test('whatever is asked for, nothing of another is shown or changed', async () => {
+  test('whatever is requested, nothing of another partition is shown or changed', async () => {
     const before = await theirItems();
     const seen = new Map<number, number>();
     const key = fc.oneof(

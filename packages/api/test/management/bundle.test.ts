@@ -57,7 +57,7 @@ async function filesIn(file: string): Promise<ArchivedFile[]> {
   return files;
 }
 
-/** The bundle again, with its files changed. */
+/** A bundle with changed files. */
 async function changed(file: string, edit: (files: ArchivedFile[]) => readonly ArchivedFile[]): Promise<string> {
   const files = edit(await filesIn(file));
   const chunks: Buffer[] = [];
@@ -71,7 +71,7 @@ const replacing = (name: string, replace: (text: string) => string) => (files: A
   files.map((one) => (one.name === name ? { name, content: Buffer.from(replace(one.content.toString())) } : one));
 
 describe("an auditor's bundle", () => {
-  test('that finds no room says so, and leaves nothing', async () => {
+  test('for which there is no room on the disk reports that, and leaves no file', async () => {
     const file = path.join(folder, 'full.tar.gz');
     const named = vi.spyOn(crypto, 'randomUUID').mockReturnValue('abcdef01-0000-4000-8000-000000000000');
     symlinkSync('/dev/full', `${file}.abcdef01.part`);
@@ -82,7 +82,7 @@ describe("an auditor's bundle", () => {
     expect(readdirSync(folder).filter((name) => name.startsWith('full'))).toEqual([]);
   });
 
-  test('is whole though others write it at the same time', async () => {
+  test('is complete even if others write to the same file at the same time', async () => {
     const file = path.join(folder, 'same.tar.gz');
     const made = await Promise.all([1, 2, 3].map(() => epitaph('bundle', 'shop', 'orders', '--output', file)));
     expect(made.map(({ code, stderr }) => [code, stderr])).toEqual([1, 2, 3].map(() => [0, '']));
@@ -90,7 +90,7 @@ describe("an auditor's bundle", () => {
     expect(readdirSync(folder).filter((name) => name.startsWith('same'))).toEqual(['same.tar.gz']);
   });
 
-  test('takes the place of a file alone, also through a link', async () => {
+  test('replaces only a regular file, also through a link', async () => {
     const at = (name: string) => path.join(folder, name);
     for (const [link, target] of [
       ['link-to-device', '/dev/null'],
@@ -112,7 +112,7 @@ describe("an auditor's bundle", () => {
     expect((await epitaph('bundle', 'shop', 'orders', '--output', '')).code).toBe(2);
   });
 
-  test('leaves nothing where a signal ends it', async () => {
+  test('leaves no file if a signal ends it', async () => {
     const slow = createServer((_request, response) => response.write('half')).listen(0, '127.0.0.1');
     await once(slow, 'listening');
     const { port } = slow.address() as { port: number };
@@ -132,7 +132,7 @@ describe("an auditor's bundle", () => {
     slow.close();
   });
 
-  test('holds what is on record of a container, for the auditor key, and no content', async () => {
+  test('holds what is recorded of a container, for the auditor key, and no content', async () => {
     const file = await makeBundle();
     const files = await filesIn(file);
     expect(files.map(({ name }) => name)).toEqual([
@@ -154,7 +154,7 @@ describe("an auditor's bundle", () => {
     for (const { name, content } of files) expect([name, content.includes(CONTENT)]).toEqual([name, false]);
   });
 
-  test('says how many have expired in the period without a record of it yet, so that nobody takes it for all that left', async () => {
+  test('tells how many items expired in the period without a record yet, so that the list is not taken for complete', async () => {
     const { rid } = world.store.container('shop', 'orders');
     const textsOf = async (...period: string[]) => {
       const files = await filesIn(await makeBundle('--rid', rid, ...period));
@@ -187,7 +187,7 @@ describe("an auditor's bundle", () => {
     expect(later.rows.filter((row) => row.includes('behind'))).toHaveLength(2);
   });
 
-  test('names the deleted containers that had the name before, and when they went, be it with their database', async () => {
+  test('names deleted containers of the same name, and when they were deleted, also with their database', async () => {
     const first = world.store.container('shop', 'orders').rid;
     const manifestOf = async (...more: string[]) => {
       const files = await filesIn(await makeBundle(...more));
@@ -216,7 +216,7 @@ describe("an auditor's bundle", () => {
     expect(await manifestOf('--rid', first)).toMatchObject({ container: atFirst, ...alone });
   });
 
-  test('has the holds in files of some size, released ones too, and reads a few at a time', async () => {
+  test('has all holds in several files, also released ones, and reads a few at a time', async () => {
     const container = world.store.container('shop', 'orders');
     const items = Array.from({ length: 100 }, (_, index) => ({ id: `${index}`, partitionKey: '["ann"]' }));
     const count = 330;
@@ -240,7 +240,7 @@ describe("an auditor's bundle", () => {
     expect(holds[1]).toMatchObject({ id: 'h1', state: 'standing', count: 100 });
   });
 
-  test('has the facts of the container in files of some size, too, and is good with all of them', async () => {
+  test('has the facts of the container in several files, and verification needs all of them', async () => {
     const container = world.store.container('shop', 'orders');
     const hold = { scope: { kind: 'container' as const }, reason: '\u0001'.repeat(1_000) };
     const ids = Array.from({ length: 180 }, (_, number) => `h${number}`);
@@ -255,7 +255,7 @@ describe("an auditor's bundle", () => {
     const withoutFirst = await changed(file, (files) => files.filter(({ name }) => name !== CONTAINER_FACTS));
     const missing = expect.stringContaining('facts of the container are missing') as string;
     expect(await verify(withoutFirst)).toMatchObject({ code: 1, stdout: missing });
-    // As the first format had them.
+    // As in the first format.
     const together = await changed(file, (files) => {
       const old = { name: 'container-facts.ndjson', content: Buffer.concat(facts.map(({ content }) => content)) };
       const others = replacing('bundle.json', (text) => text.replace('bundle/2', 'bundle/1'))(files);
@@ -266,7 +266,7 @@ describe("an auditor's bundle", () => {
     expect(await verify(together)).toMatchObject({ code: 0, stdout: good });
   });
 
-  test('is a plain tar archive to other programs', async () => {
+  test('is a plain tar archive for other programs', async () => {
     execFileSync('tar', ['-xzf', await makeBundle(), '-C', folder]);
     expect(readdirSync(path.join(folder, 'certificates'))).toEqual(['000001.ndjson']);
     expect(readFileSync(path.join(folder, 'README.md'), 'utf8')).toContain('epitaph verify bundle');
@@ -280,7 +280,7 @@ describe("an auditor's bundle", () => {
     expect(before.at(-1)!.content.toString().trim().split('\n')).toHaveLength(1);
   });
 
-  test('is good by the public key alone, and not when anything that has a proof was changed', async () => {
+  test('is verified by the public key alone, and not if anything with a proof was changed', async () => {
     const file = await makeBundle('--from', MIDDLE);
     const key = await keyFile();
     const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
@@ -319,7 +319,7 @@ describe("an auditor's bundle", () => {
     expect((await verify(path.join(folder, 'nothing'))).code).toBe(2);
   });
 
-  test('is not good with parts of an older one, though each of them was signed', async () => {
+  test('is not verified with parts of an older bundle, although each part was signed', async () => {
     const older = await filesIn(await makeBundle());
     await world.store.placeHold(WRITER, world.store.container('shop', 'orders'), 'h', {
       scope: { kind: 'container' },
@@ -333,7 +333,7 @@ describe("an auditor's bundle", () => {
       );
     const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
     expect((await verify(await withOlder('README.md'))).code).toBe(0);
-    // Without the hold, and with it all the certificates.
+    // Facts without the hold, once with all the certificates and once with none.
     const mixed = await verify(await withOlder('checkpoint.txt', CONTAINER_FACTS));
     expect(mixed).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree') as string });
     const without = await changed(await withOlder('checkpoint.txt', CONTAINER_FACTS), (files) =>
@@ -342,7 +342,7 @@ describe("an auditor's bundle", () => {
     expect(await verify(without)).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree') as string });
   });
 
-  test('is not good with what whoever unpacks it would have in place of what was checked', async () => {
+  test('is not verified if another program could unpack anything else than what was checked', async () => {
     const file = await makeBundle();
     const key = await keyFile();
     const verify = async (bundle: string) => epitaph('verify', 'bundle', bundle, '--public-key', key);
@@ -375,12 +375,12 @@ describe("an auditor's bundle", () => {
       writeFileSync(other, bytes);
       return other;
     };
-    // Another program would unpack it under the name's prefix.
+    // Another program would unpack this file under the name's prefix.
     const prefixed = Buffer.from(whole);
     prefixed.write('x', 345);
     prefixed.write((Number.parseInt(prefixed.toString('latin1', 148, 154), 8) + 120).toString(8).padStart(6, '0'), 148);
     expect((await verify(packed(gzipSync(prefixed)))).code).toBe(1);
-    // One that looks on behind the end has more.
+    // A program that reads on after the end finds more files.
     expect((await verify(packed(gzipSync(Buffer.concat([whole, whole]))))).code).toBe(1);
     expect((await verify(packed(gzipSync(whole.subarray(0, -512))))).code).toBe(1);
     expect((await verify(packed(gzipSync(Buffer.concat([whole, Buffer.alloc(8192)]))))).code).toBe(0);
@@ -390,7 +390,7 @@ describe("an auditor's bundle", () => {
     expect((await verify(packed(zipped))).code).toBe(1);
   });
 
-  test('is not begun for a container that is not there', async () => {
+  test('is not begun for a container that does not exist', async () => {
     const made = await epitaph('bundle', 'shop', 'nothing', '--output', path.join(folder, 'x'));
     expect(made).toMatchObject({ code: 1, stderr: expect.stringContaining('container-not-found') as string });
     expect(readdirSync(folder)).toEqual([]);
@@ -413,7 +413,7 @@ describe('certificates', () => {
     expect([verdict.code, verdict.stdout.match(/^good: /gm)?.length]).toEqual([0, 2]);
   });
 
-  test('of a purge run are that of the run and those of what it erased', async () => {
+  test('of a purge run are that of the run and those of the lives that it erased', async () => {
     const { runs } = (await world.get('/purge/runs')) as { runs: readonly { readonly id: string }[] };
     expect(runs).toMatchObject([
       { expired: 1, purged: 1, heldBack: 0 },
@@ -442,7 +442,7 @@ describe('certificates', () => {
     expect([nothing.statusCode, nothing.json<{ code: string }>().code]).toEqual([404, 'purge-run-not-found']);
   });
 
-  test('are of every life, in whatever tile of the tree its facts are', async () => {
+  test('cover every life, in whatever tile of the tree its facts are', async () => {
     for (let n = 0; n < 300; n += 1) await world.write(`n${n}`);
     await world.store.advanceClock(100_000);
     await world.ask('POST', '/purge/run');

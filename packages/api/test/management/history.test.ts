@@ -9,7 +9,7 @@ beforeEach(async () => {
 afterEach(() => world.close());
 
 describe('explain', () => {
-  test('says why an item left: the rule, the arithmetic, the policy and who set it', async () => {
+  test('tells why an item left: the rule, the arithmetic, the policy and who set it', async () => {
     await world.write('a');
     await world.store.advanceClock(60_000);
     expect(await world.get(`${ORDERS}/explain${item('a')}`)).toEqual({
@@ -52,7 +52,7 @@ describe('explain', () => {
     });
   });
 
-  test('tells what was to come as it was known then, by a policy that was scheduled and withdrawn later, too', async () => {
+  test('at a past instant foretells what was known then, also from a policy that was scheduled and later withdrawn', async () => {
     await world.write('a');
     const schedule = async (defaultTtl: number, seconds: number) => {
       const effectiveFromMs = world.store.nowMs() + seconds * 1000;
@@ -82,7 +82,7 @@ describe('explain', () => {
     ]);
   });
 
-  test('answers for any instant, as ISO time with or without offset, or in milliseconds', async () => {
+  test('accepts any instant, as ISO time with or without offset, or in milliseconds', async () => {
     await world.store.advanceClock(10_000);
     await world.write('a');
     await world.store.advanceClock(100_000);
@@ -105,7 +105,7 @@ describe('explain', () => {
     },
   );
 
-  test('takes the same key however its JSON is written', async () => {
+  test('accepts a partition key in any spelling of its JSON', async () => {
     await world.write('a');
     const query = new URLSearchParams({ id: 'a', partitionKey: ' [ "\\u0061nn" ] ' });
     expect(await world.get(`${ORDERS}/explain?${query.toString()}`)).toMatchObject({
@@ -114,7 +114,7 @@ describe('explain', () => {
     });
   });
 
-  test('reaches items of a deleted container by its rid, under its own name', async () => {
+  test('finds items of a deleted container by its rid, and calls the container by its name', async () => {
     await world.write('a');
     const { rid } = world.store.container('shop', 'orders');
     await world.store.deleteContainer(WRITER, 'shop', 'orders');
@@ -153,7 +153,7 @@ describe('explain', () => {
     expect([other.statusCode, other.json()]).toMatchObject([404, { code: 'container-not-found' }]);
   });
 
-  test('names no container of another database as one that had the name', async () => {
+  test('does not find a container by its rid under another database', async () => {
     const { rid } = world.store.container('shop', 'orders');
     await world.store.createDatabase(WRITER, 'archive');
     await createOrders(world.store, null, 'archive');
@@ -167,7 +167,7 @@ describe('explain', () => {
       world.ask('GET', `/dbs/${database}/colls/orders/history?${new URLSearchParams({ rid: of }).toString()}`);
     expect((await byRid('archive', archived.rid)).statusCode).toBe(200);
     expect((await byRid('shop', archived.rid)).json()).toMatchObject({ status: 404, code: 'container-not-found' });
-    // The database that is there now is another than the one that had the container.
+    // The present database is not the one that had the container.
     await world.store.deleteDatabase(WRITER, 'shop');
     await world.store.createDatabase(WRITER, 'shop');
     const gone = await world.ask('GET', `${ORDERS}/history`);
@@ -195,11 +195,11 @@ describe('history', () => {
     ]);
   });
 
-  test('of an item that never was is empty', async () => {
+  test('of an item that never existed is empty', async () => {
     expect(await world.get(`${ORDERS}/history${item('nobody')}`)).toMatchObject({ events: [] });
   });
 
-  test('without an id is the container’s own', async () => {
+  test('without an id is that of the container', async () => {
     await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 0, reason: 'a test' } });
     const { events } = await world.get(`${ORDERS}/history`);
     expect(events).toMatchObject([
@@ -208,7 +208,7 @@ describe('history', () => {
     ]);
   });
 
-  test('of a container comes page by page where a limit is asked for, and that of an item whole', async () => {
+  test('of a container comes in pages if a limit is given', async () => {
     for (const defaultTtl of [10, 20, 30]) await world.ask('PUT', `${ORDERS}/ttl`, { body: { defaultTtl } });
     interface History {
       readonly events: readonly { readonly revision: number }[];
@@ -218,7 +218,7 @@ describe('history', () => {
     const read = vi.spyOn(world.store, 'containerHistory');
     const first = (await world.get(`${ORDERS}/history?limit=2`)) as unknown as History;
     expect(revisions(first)).toEqual([0, 1]);
-    // No more of the stream than tells whether there is more.
+    // It reads only one event more than the page, to tell whether there are more.
     expect((await read.mock.results[0]!.value) as unknown).toHaveLength(3);
     const last = (await world.get(
       `${ORDERS}/history?limit=2&continuation=${first.continuation}`,
@@ -232,14 +232,14 @@ describe('history', () => {
     expect((await world.ask('GET', `${ORDERS}/history?continuation=0.1`)).statusCode).toBe(400);
   });
 
-  test('of an item comes page by page where a limit is asked for, over all its lives, and no more is read', async () => {
+  test('of an item comes in pages if a limit is given, over all its lives, and each page reads no more than it needs', async () => {
     const deleted = async () => {
       await world.store.deleteItem(WRITER, world.store.container('shop', 'orders'), 'a', '["ann"]');
     };
     const times = async (count: number) => {
       for (let write = 0; write < count; write++) await world.write('a');
     };
-    // One that is purged and truncated, one that has ended, and one that left with its partition key.
+    // A life that is purged and truncated, one that has ended, and one that was deleted with its partition key.
     await times(5);
     await deleted();
     await world.store.runPurge();
@@ -287,7 +287,7 @@ describe('history', () => {
     expect((await world.ask('GET', `${ORDERS}/history${item('a')}&continuation=3`)).statusCode).toBe(400);
   });
 
-  test('of an item that is purged while it is read has what the ledger says', async () => {
+  test('of an item that is purged meanwhile shows what the ledger has', async () => {
     for (let write = 0; write < 3; write++) await world.write('a');
     const { readLast } = SqliteEventLog.prototype;
     const looked = vi.spyOn(SqliteEventLog.prototype, 'readLast');
@@ -311,7 +311,7 @@ describe('history', () => {
     });
   });
 
-  test('is read in parts where all of it is asked for, as an item may have been written a million times', async () => {
+  test('is read in parts even without a limit, because an item may have been written a million times', async () => {
     for (let write = 0; write < 5; write++) await world.write('a');
     const { historyPage } = world.store;
     const asked: (number | undefined)[] = [];
@@ -327,12 +327,12 @@ describe('history', () => {
     expect(asked).toEqual([10_000, 10_000, 10_000]);
   });
 
-  test('ends behind the last life, also where more lives are asked for than the item has had', async () => {
+  test('ends after the last life, also if a page after it is asked for', async () => {
     await world.write('a');
     expect(await world.get(`${ORDERS}/history${item('a')}&continuation=7.0`)).toMatchObject({ events: [] });
   });
 
-  test('shows no content, to nobody', async () => {
+  test('shows no content to anybody', async () => {
     await world.write('a', { secret: 'zauberwort' });
     for (const url of [`${ORDERS}/history${item('a')}`, `${ORDERS}/explain${item('a')}`]) {
       const response = await world.ask('GET', url, { key: AUDITOR_KEY });
@@ -353,7 +353,7 @@ describe('disappearances', () => {
     await world.ask('POST', '/purge/run');
   });
 
-  test('come in pages, in the order in which they left', async () => {
+  test('come in pages, in the order in which the items left', async () => {
     const first = await world.get(`${ORDERS}/disappearances?limit=2`);
     expect(first).toMatchObject({
       container: { name: 'orders' },
@@ -377,7 +377,7 @@ describe('disappearances', () => {
     expect(second).not.toHaveProperty('continuation');
   });
 
-  test('say who deleted an item, its partition key, or had it erased; also when they are projected anew', async () => {
+  test('tell who deleted an item or its partition key, or had it erased; also after a rebuild', async () => {
     const other = { ...WRITER, actor: 'key:secondary' };
     const container = world.store.container('shop', 'orders');
     for (const id of ['x', 'y']) await world.write(id);
@@ -402,7 +402,7 @@ describe('disappearances', () => {
     expect(await who()).toEqual(expected);
   });
 
-  test('can be narrowed to a time and a cause', async () => {
+  test('can be filtered by time and cause', async () => {
     const ids = async (query: string): Promise<unknown[]> => {
       const answer = await world.get(`${ORDERS}/disappearances?${query}`);
       return (answer['disappearances'] as { id: string }[]).map(({ id }) => id);
@@ -422,7 +422,7 @@ describe('disappearances', () => {
     expect(lines.at(-1)).toBe('');
   });
 
-  test('export as one JSON object a line, all pages of them', async () => {
+  test('export as one JSON object a line, including all pages', async () => {
     const container = world.store.container('shop', 'orders');
     for (let n = 0; n < 1100; n += 1) {
       await world.write(`n${n}`);
@@ -465,7 +465,7 @@ describe('disappearances', () => {
       actor: 'key:primary',
     });
 
-    test('list its items from then on, before they are erased and while a hold keeps them', async () => {
+    test('list its items from its deletion on, before they are erased and while a hold keeps them', async () => {
       expect(await list('&cause=container-deleted')).toMatchObject({
         disappearances: ['p', 'q', 'r', 's'].map((id) => taken(id, null)),
       });
@@ -482,7 +482,7 @@ describe('disappearances', () => {
       expect(csv.payload).toMatch(/,q,"\[""ann""\]",0,container-deleted,2026-11-21T10:01:45.000Z,/);
     });
 
-    test('have each item on one page, also when the purge comes in between', async () => {
+    test('have each item on one page, even if the purge runs between two pages', async () => {
       const first = await list('&cause=container-deleted&limit=2');
       expect(ids(first)).toEqual(['p', 'q']);
       await world.ask('POST', '/purge/run');
@@ -493,14 +493,14 @@ describe('disappearances', () => {
       expect(third.continuation).toBe(undefined);
     });
 
-    test('are narrowed to a time and a cause like all others', async () => {
+    test('are filtered by time and cause like all others', async () => {
       expect(ids(await list('&cause=erasure'))).toEqual([]);
       expect(ids(await list(`&from=${START_MS + 105_000}&to=${START_MS + 105_001}`))).toEqual(['p', 'q', 'r', 's']);
       expect(ids(await list(`&from=${START_MS + 105_001}`))).toEqual([]);
       expect(ids(await list(`&from=${START_MS + 103_001}&to=${START_MS + 105_000}`))).toEqual([]);
     });
 
-    test('are the same when the read models are built again', async () => {
+    test('are the same after the read models are rebuilt', async () => {
       await world.ask('POST', '/purge/run');
       const before = await list('');
       world.store.startRebuild('items');
@@ -509,7 +509,7 @@ describe('disappearances', () => {
     });
   });
 
-  test('take no limit when they are exported', async () => {
+  test('refuse a limit in exports', async () => {
     const response = await world.ask('GET', `${ORDERS}/disappearances?limit=5`, { accept: 'text/csv' });
     expect(response.statusCode).toBe(400);
   });
