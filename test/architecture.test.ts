@@ -14,63 +14,63 @@ const ARROWS: Readonly<Record<string, readonly string[]>> = {
   api: ['core', 'projections', 'query', 'scripts', 'storage'],
 };
 
-/** The folders of query, from what knows of nothing to what clients are answered with: each imports only those before it. */
+/** The folders of query, from the lowest to the highest. Each imports only those before it. */
 const QUERY_FLOORS = ['values', 'regex', 'functions', 'language', 'run', 'compile', 'pages'];
 
 /**
- * The folders of the store, from what it keeps to what it is told: each imports only those before it, and what lies beside them none.
- * The store itself, which puts them together, imports all.
+ * The folders of the store, from the lowest to the highest. Each imports only those before it, and the files beside them import none of
+ * them. The store itself, which assembles them, imports all.
  */
 const STORE_FLOORS = ['api', '', 'items', 'queries', 'operations', 'retention', 'change-feed', 'history', 'catalog'];
 const STORE = 'packages/api/src/store/store.ts';
 
-/** Within api, who may know which storage adapter is in use. */
+/** The files within api that may know which storage adapter is in use. */
 const COMPOSITION = [
   /^packages\/api\/src\/cli\//,
   /^packages\/api\/src\/main\.ts$/,
   /^packages\/api\/src\/compose\.ts$/,
 ];
 
-/** Within api, who asks the store: it knows nothing of any of them, nor does anything that it is made of. */
+/** The files within api that use the store. Neither the store nor anything that it consists of may import them. */
 const ASKERS = /^packages\/api\/src\/(?:cli|cosmos|http|management)\//;
 
-/** Who may read the time or set a timer, and why. Everybody else is given the time in a command. */
+/** The files that may read the time or set a timer, and why. All other code gets the time in a command. */
 const MAY_KEEP_TIME = new Set([
   // The one source of time.
   'packages/core/src/clock.ts',
   // The one timer: it wakes the purge.
   'packages/projections/src/purge/runner.ts',
-  // Looking at progress again, and bounding a stop: nothing that happens to items hangs on it.
+  // Polls progress, and bounds the time of a stop. Nothing that happens to items depends on it.
   'packages/api/src/wait.ts',
-  // How late the event loop is, for whoever watches it.
+  // Measures the delay of the event loop, for monitoring.
   'packages/api/src/metrics/process-metrics.ts',
-  // The instant by which a token is judged, in the form that the library takes; what it is, is asked of the clock.
+  // The instant by which a token is judged, in the form that the library needs. Its value comes from the clock.
   'packages/api/src/http/identities.ts',
-  // What a script may take of it: nothing of the store hangs on it but that the script is ended.
+  // Limits the time of a script. Apart from the end of the script, nothing in the store depends on it.
   'packages/scripts/src/engine.ts',
   'packages/scripts/src/prelude.ts',
   'packages/scripts/src/thread-pool.ts',
-  // Waiting for a server elsewhere: until it answers, and before it is asked again or whether it is still there.
+  // Waits for a remote server: for its answer, before another attempt, and to find out whether it is still there.
   'packages/storage/src/patience.ts',
-  // When rows go into their file at the latest: readers see them before.
+  // The latest time for rows to go into their file. Readers see them before.
   'packages/storage/src/sqlite/write-behind.ts',
 ]);
 
 interface Source {
-  /** From the root, with slashes. */
+  /** The path from the root, with slashes. */
   readonly file: string;
-  /** Without comments. */
+  /** The code without comments. */
   readonly code: string;
 }
 
-/** Comments, strings, templates; whichever begins first. Good enough for formatted sources, and it needs no parser. */
+/** A comment, string or template, whichever begins first. Good enough for formatted sources, and it needs no parser. */
 const TOKENS = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
 
 function withoutComments(text: string): string {
   return text.replaceAll(TOKENS, (token) => (token.startsWith('/') ? ' ' : token));
 }
 
-/** Names only: strings are emptied, of templates what is computed stays. */
+/** Keeps names only: strings are emptied, and expressions in templates stay. */
 function withoutStrings(code: string): string {
   return code.replaceAll(TOKENS, (token) =>
     token.startsWith('`') ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((part) => part[1]).join(' ') : "''",
@@ -83,7 +83,7 @@ function importsOf(code: string): string[] {
   return [...code.matchAll(statements), ...code.matchAll(calls)].map((match) => match[1] ?? match[2] ?? '');
 }
 
-/** The file that an import means, from the root; undefined for one from outside the project. */
+/** The file that an import refers to, as a path from the root; undefined for one outside the project. */
 function resolveImport(from: string, specifier: string): string | undefined {
   if (specifier.startsWith('.')) return path.posix.join(path.posix.dirname(from), specifier);
   const [, name, rest] = /^@epitaph\/([^/]+)(?:\/(.+))?$/.exec(specifier) ?? [];
@@ -112,7 +112,7 @@ const sources = read('packages/*/src/**/*.ts');
 const packageTests = read('packages/*/test/**/*.ts');
 const others = read('{test,bench,examples}/**/*.ts');
 
-/** Every import of some sources that a rule complains of, as lines that name both ends. */
+/** Every import in some sources that breaks a rule, as lines that name both files. */
 function complaints(
   of: readonly Source[],
   rule: (file: string, specifier: string, target: string | undefined) => boolean,
@@ -125,7 +125,7 @@ function complaints(
 }
 
 describe('the architecture', () => {
-  it('is looked at whole: every package has sources', () => {
+  it('covers all code: every package has sources', () => {
     for (const name of Object.keys(ARROWS)) {
       expect(sources.filter((source) => packageOf(source.file) === name).length, name).toBeGreaterThan(3);
     }
@@ -141,7 +141,7 @@ describe('the architecture', () => {
     ).toEqual([]);
   });
 
-  it('lets nobody but tests, benches and examples import api', () => {
+  it('lets only tests, benches and examples import api', () => {
     expect(
       complaints([...sources, ...packageTests], (file, _, target) => {
         return target !== undefined && packageOf(target) === 'api' && packageOf(file) !== 'api';
@@ -149,7 +149,7 @@ describe('the architecture', () => {
     ).toEqual([]);
   });
 
-  it('lets api know of storage adapters only where everything is put together', () => {
+  it('lets api name storage adapters only where the store is assembled', () => {
     expect(
       complaints(sources, (file, _, target) => {
         const adapter = target !== undefined && packageOf(target) === 'storage';
@@ -158,7 +158,7 @@ describe('the architecture', () => {
     ).toEqual([]);
   });
 
-  it('lets nothing that the store is made of know of the protocols and commands that ask it', () => {
+  it('lets nothing in the store import the protocols and commands that use it', () => {
     const parts = reached(graphOf(sources), (file) => file.startsWith('packages/api/src/store/'));
     expect(
       complaints(
@@ -186,14 +186,14 @@ describe('the architecture', () => {
     ).toEqual([]);
   });
 
-  it('lets the folders of query import only those below', () => {
+  it('lets the folders of query import only lower ones', () => {
     const floorOf = (file: string) => QUERY_FLOORS.indexOf(/^packages\/query\/src\/([^/]+)\//.exec(file)?.[1] ?? '');
     const inFolders = sources.filter(({ file }) => packageOf(file) === 'query' && !/src\/[^/]+$/.test(file));
     expect(inFolders.filter(({ file }) => floorOf(file) === -1)).toEqual([]);
     expect(complaints(inFolders, (file, _, target) => floorOf(target!) > floorOf(file))).toEqual([]);
   });
 
-  it('lets the folders of the store import only those below', () => {
+  it('lets the folders of the store import only lower ones', () => {
     const floorOf = (file: string) =>
       STORE_FLOORS.indexOf(/^packages\/api\/src\/store\/(?:([^/]+)\/)?[^/]+$/.exec(file)?.[1] ?? '');
     const inStore = sources.filter(({ file }) => file.startsWith('packages/api/src/store/') && file !== STORE);
@@ -202,7 +202,7 @@ describe('the architecture', () => {
     expect(complaints(inStore, (file, _, target) => isOfStore(target) && floorOf(target!) > floorOf(file))).toEqual([]);
   });
 
-  it('reaches into no other package but by its name', () => {
+  it('imports other packages only by their names', () => {
     expect(
       complaints([...sources, ...packageTests], (file, specifier, target) => {
         if (!specifier.startsWith('.') || target === undefined) return false;
@@ -256,7 +256,7 @@ describe('the architecture', () => {
   });
 });
 
-/** The values that a file exports where it defines them. */
+/** The values that a file exports at their definitions. */
 function exportsOf(code: string): string[] {
   const names = /^export (?:const|(?:async )?function\*?|(?:abstract )?class) ([\w$]+)/gm;
   return Array.from(code.matchAll(names), (match) => match[1]!);
@@ -282,15 +282,15 @@ function graphOf(of: readonly Source[]): Map<string, readonly string[]> {
   );
 }
 
-/** Files from which to begin, and all that they import, and what those import. */
+/** The files from which to begin, and everything that they import, directly or indirectly. */
 function reached(graph: ReadonlyMap<string, readonly string[]>, begins: (file: string) => boolean): Set<string> {
   const files = new Set([...graph.keys()].filter(begins));
-  // A set that grows while it is gone through.
+  // The set grows while it is iterated over.
   for (const file of files) for (const target of graph.get(file) ?? []) files.add(target);
   return files;
 }
 
-/** One line for each cycle found: the files round it. */
+/** One line for each import cycle, with the files in it. */
 function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[] {
   const cycles: string[] = [];
   const done = new Set<string>();
@@ -311,8 +311,8 @@ function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[] {
   return cycles;
 }
 
-describe('the eyes of these tests', () => {
-  it('see every way to import, and none in comments', () => {
+describe('these tests', () => {
+  it('recognize every kind of import, and none in comments', () => {
     const code = withoutComments(`
       import { a } from './a.ts'; // import './not.ts'
       import type {
@@ -335,7 +335,7 @@ describe('the eyes of these tests', () => {
     expect(resolveImport('packages/api/src/x.ts', 'node:fs')).toBe(undefined);
   });
 
-  it('see clocks and timers in code, and none in texts, comments and names of others', () => {
+  it('recognize clocks and timers in code, and none in strings, comments and parts of other names', () => {
     for (const code of [
       'const now = Date.now();',
       'new Date()',
@@ -360,7 +360,7 @@ describe('the eyes of these tests', () => {
     }
   });
 
-  it('see every value that is exported', () => {
+  it('recognize every exported value', () => {
     const code = `
 export const a = 1;
 export function b() {}
@@ -374,7 +374,7 @@ const h = 'export const i';`;
     expect([hasWord('import { ab, c } from', 'c'), hasWord('import { ab } from', 'a')]).toEqual([true, false]);
   });
 
-  it('see what is imported by way of others', () => {
+  it('recognize indirect imports', () => {
     const graph = new Map([
       ['a', ['b']],
       ['b', ['c', 'a']],
@@ -384,7 +384,7 @@ const h = 'export const i';`;
     expect([...reached(graph, (file) => file === 'a')]).toEqual(['a', 'b', 'c']);
   });
 
-  it('see cycles and decorators', () => {
+  it('recognize cycles and decorators', () => {
     expect(
       cyclesIn(
         new Map([

@@ -31,7 +31,7 @@ beforeEach(async () => {
   await store.createDatabase(CALLER, 'db');
   await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
   for (let index = 0; index < 40; index++) await write(store, 'c', `item-${index}`);
-  // Two writes of one life, and one that is erased.
+  // Two writes of one life, and one life that is erased.
   await write(store, 'c', 'item-1', { v: 2 });
   await store.deleteItem(CALLER, store.container('db', 'c'), 'item-0', '["p"]');
   await store.runPurge();
@@ -62,7 +62,7 @@ describe('changing the master key', () => {
     await expect(place.open({ masterKey: old })).rejects.toThrow('not the one');
   });
 
-  it('keeps a key whose number another life had, whose own key is lost with a newer copy of the keys', async () => {
+  it('keeps a key whose number the log also has for another life, whose own key is lost with a newer copy of the keys', async () => {
     const log = new DatabaseSync(join(data, 'log.db'));
     const events = log
       .prepare("SELECT position, shape, data FROM events WHERE body IS NOT NULL AND data LIKE '%item-_\"%'")
@@ -90,7 +90,7 @@ describe('changing the master key', () => {
     { what: 'whose data are another value', damage: "data = 'null'" },
     { what: 'of which a word is lost', damage: 'shape = 9999' },
     { what: 'of which a word is damaged', damage: "shape = (SELECT number FROM words WHERE text = 'key:primary')" },
-  ])('keeps the key of a life of which the log has nothing but a damaged write, $what', async ({ damage }) => {
+  ])('keeps the key of a life of which the log has only a damaged write, $what', async ({ damage }) => {
     const log = new DatabaseSync(join(data, 'log.db'));
     const [event] = log
       .prepare("SELECT position, shape, data FROM events WHERE body IS NOT NULL AND data LIKE '%item-2\"%'")
@@ -103,7 +103,7 @@ describe('changing the master key', () => {
     await opensWhole();
   });
 
-  it('is done where the last erasure on record is damaged', async () => {
+  it('works if the last recorded erasure is damaged', async () => {
     const log = new DatabaseSync(join(data, 'log.db'));
     const type = "(SELECT number FROM words WHERE text = 'ItemPurged')";
     expect(log.prepare(`UPDATE events SET data = 'x' WHERE type = ${type}`).run().changes).toBe(1);
@@ -111,7 +111,7 @@ describe('changing the master key', () => {
     expect(await epitaph(['keys', 'rotate-master', '--data', data])).toMatchObject({ code: 0 });
   });
 
-  it('cut short at any step goes on where it was, and opens for nobody until it is done', async () => {
+  it('interrupted at any step continues from there, and the store does not open until it is done', async () => {
     const given = {
       current: readFileSync(join(data, 'master.key'), 'utf8').trim(),
       next: Buffer.alloc(32, 9).toString('base64'),
@@ -143,7 +143,7 @@ describe('changing the master key', () => {
         const marked = JSON.parse(readFileSync(join(data, 'epitaph.json'), 'utf8')) as { rotatingTo?: string };
         if (marked.rotatingTo !== undefined) await expect(place.open()).rejects.toThrow('keys rotate-master');
       }
-      // Without a key file of its own there is none to swap.
+      // Without a key file in the folder there is none to swap.
       expect(crashes.size).toBe(keys === given ? 5 : 6);
       expect(existsSync(join(data, 'master.key.next'))).toBe(false);
       if (keys === given) await opensWhole(given.next);
@@ -154,9 +154,9 @@ describe('changing the master key', () => {
     }
   });
 
-  it('of more keys than are wrapped in one transaction goes on between two of them, too', async () => {
+  it('can also continue between two transactions, if there are more keys than one transaction wraps', async () => {
     const vault = new DatabaseSync(join(data, 'vault.db'));
-    // Made for writes that then failed: the log knows no life of theirs.
+    // Keys for writes that then failed, so the log has no lives for them.
     vault.exec(
       `INSERT INTO keys (id, owner, wrapped)
        WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
@@ -171,7 +171,7 @@ describe('changing the master key', () => {
       if (step === 'batch: after commit') throw new PlacedCrash(step);
     });
     await expect(cut).rejects.toThrow(PlacedCrash);
-    // The value by which the key is known goes last.
+    // The value that identifies the master key is written last.
     const next = place.file('next.key');
     copyFileSync(join(data, 'master.key.next'), next);
     expect((await epitaph(['keys', 'verify-master', next, '--data', data])).code).toBe(2);
@@ -179,7 +179,7 @@ describe('changing the master key', () => {
     await opensWhole();
   });
 
-  it('that was cut short goes on to no other key than the one it was begun with', async () => {
+  it('that was interrupted continues only with the same new key', async () => {
     const current = readFileSync(join(data, 'master.key'), 'utf8').trim();
     const next = Buffer.alloc(32, 9).toString('base64');
     const folder = DataFolder.open(data, 'manual');
@@ -202,7 +202,7 @@ describe('changing the master key', () => {
     await opensWhole(next);
   });
 
-  it('that is to be to a key that is given is to that one, of a folder that keeps its own, and when it was cut short', async () => {
+  it('to a given key uses that key, also in a folder with a key file, and after an interruption', async () => {
     const keyFile = join(data, 'master.key');
     const [next, other] = [9, 8].map((byte) => Buffer.alloc(32, byte).toString('base64')) as [string, string];
     const folder = DataFolder.open(data, 'manual');
@@ -221,7 +221,7 @@ describe('changing the master key', () => {
   });
 
   it.each(['a write', 'a purge'])(
-    'refuses keys from before %s, for the newest would be left under a key that is gone',
+    'refuses a copy of the keys from before %s, because the newest copy would stay under the old master key',
     async (what) => {
       const names = () => readdirSync(data).filter((name) => name.startsWith('vault.db'));
       const take = (to: string) => {
@@ -244,7 +244,7 @@ describe('changing the master key', () => {
       put('older');
       const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data]);
       expect([code, err]).toEqual([2, expect.stringMatching(/older copy than the event log.*Nothing was changed/)]);
-      // What it says to do helps.
+      // The advice in the message works.
       put('newest');
       const again = await place.open();
       expect(await readable(again, 'c', what === 'a write' ? 'later' : 'item-38')).toBe(true);
@@ -264,7 +264,7 @@ describe('changing the master key', () => {
     await opensWhole();
   });
 
-  it('refuses the key that is in force, which would be no change', async () => {
+  it('refuses the key in use, because that would be no change', async () => {
     const current = readFileSync(join(data, 'master.key'), 'utf8').trim();
     for (const given of [{}, { EPITAPH_MASTER_KEY: current }]) {
       const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data], {
@@ -276,7 +276,7 @@ describe('changing the master key', () => {
     await opensWhole();
   });
 
-  it('is of a store, not of a copy of its keys or of a store without its keys or its log, and leaves these as they are', async () => {
+  it('refuses a copy of the keys, and a store without its keys or its log, and leaves them as they are', async () => {
     const given = {
       EPITAPH_MASTER_KEY: readFileSync(join(data, 'master.key'), 'utf8').trim(),
       EPITAPH_NEW_MASTER_KEY: Buffer.alloc(32, 7).toString('base64'),
@@ -298,7 +298,7 @@ describe('changing the master key', () => {
     expect([code, err]).toEqual([2, expect.stringContaining('There is no event log in')]);
   });
 
-  it('waits for nobody: a store that runs has the folder', async () => {
+  it('does not wait for a running store, which has locked the folder', async () => {
     await place.open();
     const { code, err } = await epitaph(['keys', 'rotate-master', '--data', data]);
     expect([code, err]).toEqual([2, expect.stringContaining('in use by another process')]);
@@ -306,7 +306,7 @@ describe('changing the master key', () => {
 });
 
 describe('escrow', () => {
-  it('gets the master key in a file for its owner alone, which opens the keys; nothing is overwritten', async () => {
+  it('writes the master key to a file for its owner only, which opens the keys; it overwrites nothing', async () => {
     const file = place.file('escrow.key');
     expect((await epitaph(['keys', 'export-master', file, '--data', data])).code).toBe(0);
     expect(statSync(file).mode & 0o077).toBe(0);
@@ -315,7 +315,7 @@ describe('escrow', () => {
     expect((await epitaph(['keys', 'export-master', file, '--data', data])).code).toBe(2);
   });
 
-  it('is got and checked where nothing may be written, of a folder that was closed; of another that is said', async (context) => {
+  it('exports and verifies on a read-only disk, if the folder was closed; otherwise it says why not', async (context) => {
     const disk = new Disk(place.file('read-only'));
     mkdirSync(disk.path);
     disk.mountOrSkip(context, 16);
@@ -336,7 +336,7 @@ describe('escrow', () => {
     }
   });
 
-  it('gets no key that opens nothing, and a mistyped folder is not made', async () => {
+  it('exports no key that opens nothing, and does not create a mistyped folder', async () => {
     writeFileSync(join(data, 'master.key'), Buffer.alloc(32, 3).toString('base64'));
     const wrong = await epitaph(['keys', 'export-master', place.file('x'), '--data', data]);
     expect([wrong.code, wrong.err]).toEqual([2, expect.stringContaining('does not open')]);
@@ -358,7 +358,7 @@ describe('changing the master key of a folder whose event log is on a server', (
       await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
       for (let index = 0; index < 5; index++) await write(store, 'c', `item-${index}`);
       const earlier = double.log.copy();
-      // Brought back, it has a life and a key that no write of a client has made.
+      // A recovered item has a life and a key that no client's write has made.
       await store.setRecoveryWindow(CALLER, store.container('db', 'c'), 60, 'in case');
       await store.deleteItem(CALLER, store.container('db', 'c'), 'item-2', '["p"]');
       await store.recoverItem(CALLER, store.container('db', 'c'), 'item-2', '["p"]', { reason: 'needed' });
@@ -383,7 +383,7 @@ describe('changing the master key of a folder whose event log is on a server', (
       }
       double.log = log;
       expect(wrappedKeys(folder)).toEqual(before);
-      // What has no key may be damaged.
+      // A life without a key may only be damaged.
       const end = log.readBackwards().find(({ type }) => type === 'ItemDeleted')!;
       const whole = end.data.slice();
       end.data.fill(0x78);

@@ -17,7 +17,7 @@ export const definition = (clearPaths?: readonly string[]) => ({
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Few values, so that many are equal, among them those that lie beside each other or look alike. */
+/** Few values, so that many are equal, including some that are adjacent or look alike. */
 const long = 'long '.repeat(40);
 const scalar = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom('new', 'open', 'shipped', 1, 2, 3) },
@@ -64,7 +64,7 @@ const step = fc.oneof(
 );
 export type Step = typeof step extends fc.Arbitrary<infer Found> ? Found : never;
 
-/** What takes a clock that can be turned. */
+/** Steps that need a clock that can be advanced. */
 const timeStep = fc.oneof(
   fc.constantFrom(3, 10, 30).map((seconds) => ({ kind: 'advance' as const, seconds })),
   fc.constantFrom(null, -1, 8).map((defaultTtl) => ({ kind: 'policy' as const, defaultTtl })),
@@ -82,7 +82,7 @@ const itemOf = ({ id, pk, fields: own, ttl: seconds }: Written) => {
   return { id, partitionKey: JSON.stringify([pk]), document, json: JSON.stringify(document) };
 };
 
-/** Carries a step out, and says how it was refused if it was. */
+/** Carries out a step, and returns "done" or the code of the refusal. */
 export async function play(store: Store, container: ContainerState, one: Step | TimeStep): Promise<string> {
   const key = 'pk' in one ? JSON.stringify([one.pk]) : '';
   const reason = 'a test';
@@ -124,7 +124,7 @@ export async function play(store: Store, container: ContainerState, one: Step | 
         break;
       case 'purge':
       case 'advance':
-        // Not of one container.
+        // These steps do not belong to one container.
         break;
     }
     return 'done';
@@ -145,7 +145,7 @@ interface Text {
 const keys = fc.uniqueArray(fc.constantFrom('p', 'q', 'r', 'nobody', 1, null), { minLength: 1, maxLength: 3 });
 const hasKey = (pk: string): Text => ({ sql: 'c.pk = ?', values: [pk] });
 
-/** A time so many seconds before the last write to the documents that a query is asked of. */
+/** A time so many seconds before the last write to the documents that a query reads. */
 class Ago {
   readonly seconds: number;
 
@@ -212,7 +212,7 @@ const joined = (word: string, left: Text, right: Text): Text => ({
   values: [...left.values, ...right.values],
 });
 
-/** Rows are told apart by what is in the documents; those of a document in the order of the documents. */
+/** Queries whose order of rows depends only on the documents. Rows of one document come in the order of the documents. */
 const shape = fc.constantFrom(
   (where: string) => `SELECT c.id, c.pk, c.status, c.n FROM c WHERE ${where}`,
   (where: string) => `SELECT VALUE [c.id, c.pk] FROM c WHERE ${where} ORDER BY c.n DESC, c.id, c.pk`,
@@ -252,7 +252,7 @@ export const question = fc
   });
 export type Question = typeof question extends fc.Arbitrary<infer Found> ? Found : never;
 
-/** All pages of a query's answer, and how many documents were looked at for them. */
+/** All pages of a query's answer, and the number of documents examined for them. */
 async function answered(store: Store, container: ContainerState, asked: Question) {
   const rows: unknown[] = [];
   let examined = 0;
@@ -275,10 +275,10 @@ const withoutTimes = (documents: readonly Fields[]) => documents.map(({ _ts: _, 
 const timesOf = (documents: readonly Fields[]) => documents.map(({ _ts }) => _ts as number);
 
 /**
- * Both containers have the same history: asks them, and the evaluator over the bare documents. By clocks that go on, the same
+ * Both containers have the same history. Asks both of them, and evaluates the query over the plain documents. If the clocks move, the same
  * write may be a second later in one of them.
  *
- * @returns how many documents were looked at in each
+ * @returns how many documents were examined in each
  */
 export async function compare(store: Store, clear: ContainerState, plain: ContainerState, drawn: Question) {
   const [inPlain, inClear] = [await documentsOf(store, plain), await documentsOf(store, clear)];

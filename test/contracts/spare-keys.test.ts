@@ -61,7 +61,7 @@ async function live(storage: SqliteStorage, name: string): Promise<Life> {
   return { name, keyId: key.keyId, secret: (key as SecretLifeKey).secret.export() };
 }
 
-/** Lives whose keys were stored before: the first one has spare keys made, and waits for its own. */
+/** Lives whose keys were stored in advance. The first life makes the vault create spare keys, and waits for a key of its own. */
 async function spareLives(storage: SqliteStorage, count: number, name = 'life'): Promise<Life[]> {
   const first = await live(storage, `${name}-first`);
   const lives = await Promise.all(Array.from({ length: count }, (_, index) => live(storage, `${name}-${index}`)));
@@ -85,7 +85,7 @@ const destruction = ({ name, keyId }: Life) => ({
   nowMs: 2_000,
 });
 
-/** Pieces of wrapped keys as they lie in a file, which the master key opens; what is short is one piece. */
+/** Splits wrapped keys, as they are in a file, into pieces of 64 bytes. Something shorter is one piece. */
 const piecesOf = (wrapped: readonly Buffer[]): Buffer[] =>
   wrapped.flatMap((bytes) =>
     Array.from({ length: Math.max(1, Math.floor(bytes.length / 64)) }, (_, at) =>
@@ -96,7 +96,7 @@ const piecesOf = (wrapped: readonly Buffer[]): Buffer[] =>
 const masterKeyOf = (path: string) =>
   createSecretKey(Buffer.from(readFileSync(join(path, 'master.key'), 'utf8').trim(), 'base64'));
 
-/** What is in a vault's file: the numbers of keys that have rows, and all bytes of the spare ones. */
+/** The contents of a vault's file: the numbers of the keys in rows, and all bytes of the spare keys. */
 function vaultOf(path: string, master = masterKeyOf(path)) {
   const vault = new DatabaseSync(join(path, 'vault.db'), { readOnly: true });
   try {
@@ -121,7 +121,7 @@ function vaultOf(path: string, master = masterKeyOf(path)) {
 
 for (const writers of ['inline', 'threads'] as const) {
   describe(`spare keys (${writers})`, () => {
-    it('spare a life’s first write the wait for its key: it has a row of its own only later', async () => {
+    it('make a life’s first write faster: its key gets a row of its own only later', async () => {
       const storage = await folder.open({ writers });
       const lives = await spareLives(storage, 20);
       const { rows, spare } = vaultOf(folder.path);
@@ -133,11 +133,11 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const life of lives) expect(await opens(storage, life)).toBe(`about ${life.name}`);
     });
 
-    it('are known to have lives, too, that are begun together with one whose key was stored before', async () => {
+    it('are also known for lives that begin together with one whose key was stored before', async () => {
       const storage = await folder.open({ writers });
       await spareLives(storage, 1);
       const earlier = storage.vault.createKey(streamOf('earlier'));
-      // Handed over to the writer by itself.
+      // The writer gets this one by itself.
       await new Promise(setImmediate);
       const later = storage.vault.createKey(streamOf('later'));
       const written = [
@@ -160,7 +160,7 @@ for (const writers of ['inline', 'threads'] as const) {
       }
     });
 
-    it('are found again after a kill by the lives that the log knows; the others are gone', async () => {
+    it('are found after a kill by the lives in the log; unused ones are gone', async () => {
       const storage = await folder.open({ writers });
       const lives = await spareLives(storage, 20);
       copyAsKilled(folder.path, killed.path);
@@ -169,12 +169,12 @@ for (const writers of ['inline', 'threads'] as const) {
       const { rows, spare } = vaultOf(killed.path);
       expect(rows).toEqual([expect.any(Number), ...lives.map(({ keyId }) => keyId)]);
       expect(spare.length).toBe(0);
-      // Numbers are given out once.
+      // No number is given out twice.
       const later = await live(again, 'later');
       expect(rows).not.toContain(later.keyId);
     });
 
-    it('are found again after a kill by what they have sealed, where the rest of the write is damaged', async () => {
+    it('are found after a kill by the body that they have sealed, if the rest of the write is damaged', async () => {
       const storage = await folder.open({ writers });
       const lives = await spareLives(storage, 20);
       copyAsKilled(folder.path, killed.path);
@@ -196,14 +196,14 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
     });
 
-    it('stay readable, and are in the file once, however many lives follow, killed at any time', async () => {
+    it('stay readable and are in the file only once, however many lives follow and whenever the process is killed', async () => {
       const storage = await folder.open({ writers });
       const lives: Life[] = [];
       for (let round = 0; round < 16; round++) {
         const some = Array.from({ length: 100 }, (_, index) => live(storage, `${round}-${index}`));
         lives.push(...(await Promise.all(some)));
         if (round === 6) {
-          // What is left of a batch that is used up, which no other has taken the place of yet.
+          // The rest of a used-up batch, which has not been replaced by a new batch yet.
           await storage.vault.destroyKeys([destruction(lives.pop()!)]);
           const { spare } = vaultOf(folder.path);
           expect(lives.filter(({ secret }) => spare.includes(secret))).toEqual([]);
@@ -224,14 +224,14 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
     });
 
-    it('leave nothing of a key that is destroyed, and of the others what they need', async () => {
+    it('leave nothing of a destroyed key, and keep the others readable', async () => {
       const storage = await folder.open({ writers });
       const [gone, ...kept] = (await spareLives(storage, 5)) as [Life, ...Life[]];
       const pieces = piecesOf(vaultOf(folder.path).wrapped);
       expect(foundIn(folder.path, pieces).size).toBeGreaterThan(200);
       expect(await storage.vault.destroyKeys([destruction(gone)])).toEqual([{ kind: 'destroyed' }]);
       expect(await opens(storage, gone)).toBe('destroyed');
-      // The first life's own key is as it was.
+      // The first life's own key has not changed.
       expect(foundIn(folder.path, pieces).size).toBe(1);
       const { rows, spare } = vaultOf(folder.path);
       expect(spare.includes(gone.secret)).toBe(false);
@@ -247,7 +247,7 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const life of [...kept, next]) expect(await opens(again, life)).toBe(`about ${life.name}`);
     });
 
-    it('leave nothing in any page of a file, in whatever order they get rows of their own and are destroyed', async () => {
+    it('leave no bytes in any page of a file, in whatever order they get rows and are destroyed', async () => {
       const storage = await folder.open({ writers });
       const random = new Random(7);
       const seen = new Map<string, Buffer>();
@@ -260,7 +260,7 @@ for (const writers of ['inline', 'threads'] as const) {
       for (let round = 0; round < 30; round++) {
         lives.push(...(await begun(random.int(1, 150))));
         remember();
-        // Keys of their own meanwhile, with higher numbers than spare ones that are still to get rows.
+        // Sometimes keys with rows of their own, whose numbers are higher than those of spare keys that still get rows.
         const [some] = await Promise.all([
           begun(random.int(1, 30)),
           ...(random.chance(0.3) ? [storage.vault.whileCopying(async () => lives.push(...(await begun(40))))] : []),
@@ -274,16 +274,16 @@ for (const writers of ['inline', 'threads'] as const) {
         remember();
       }
       expect(seen.size).toBeGreaterThan(10_000);
-      // when all go
+      // when all lives are purged
       await storage.vault.destroyKeys(lives.map((life) => destruction(life)));
       const { wrapped } = vaultOf(folder.path);
-      // then what is left are keys that nobody has
+      // then only keys that no life has are left
       const left = new Set(piecesOf(wrapped).map((piece) => piece.toString('hex')));
       const former = [...seen.values()].filter((piece) => !left.has(piece.toString('hex')));
       expect(foundIn(folder.path, former).size).toBe(0);
     }, 60_000);
 
-    it('of which none is left behind by a store that is closed', async () => {
+    it('are all moved to rows when the store is closed', async () => {
       const storage = await folder.open({ writers });
       const lives = await spareLives(storage, 5);
       await folder.close();
@@ -292,7 +292,7 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const { keyId } of lives) expect(rows).toContain(keyId);
     });
 
-    it('that have rows of their own are kept in memory no longer: one whose row is lost is missed', async () => {
+    it('are dropped from memory once they have rows, so a lost row is noticed', async () => {
       const storage = await folder.open({ writers });
       const [life] = await spareLives(storage, 1);
       await storage.vault.whileCopying(async () => {});
@@ -303,10 +303,10 @@ for (const writers of ['inline', 'threads'] as const) {
       expect(await opens(storage, life!)).toBe('unknown');
     });
 
-    it('are in no copy of the vault: it opens nothing that begins later', async () => {
+    it('are in no copy of the vault, so a copy opens nothing that begins later', async () => {
       const storage = await folder.open({ writers });
       const before = await spareLives(storage, 5);
-      // Taken in the turn in which the copy begins.
+      // Created while the copy begins.
       const beside = [live(storage, 'beside-1'), live(storage, 'beside-2')];
       await storage.vault.whileCopying(async () => {
         const { rows, spare } = vaultOf(folder.path);
@@ -320,7 +320,7 @@ for (const writers of ['inline', 'threads'] as const) {
       expect(vaultOf(folder.path).spare.includes(later.secret)).toBe(true);
     });
 
-    it('are wrapped anew with a new master key though the store was killed', async () => {
+    it('are wrapped with a new master key even if the store was killed before', async () => {
       const storage = await folder.open({ writers });
       const lives = await spareLives(storage, 5);
       copyAsKilled(folder.path, killed.path);
@@ -332,7 +332,7 @@ for (const writers of ['inline', 'threads'] as const) {
       for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
     });
 
-    it('wait for the right master key: a start with a wrong one loses none', async () => {
+    it('are not lost by a start with a wrong master key', async () => {
       const storage = await folder.open({ writers });
       const lives = await spareLives(storage, 5);
       copyAsKilled(folder.path, killed.path);
@@ -344,7 +344,7 @@ for (const writers of ['inline', 'threads'] as const) {
   });
 }
 
-it('spare keys whose lives are not told by anything else are looked for in the last events alone', async () => {
+it('spare keys without a known owner are searched for in the last events of the log only', async () => {
   const master = createSecretKey(Buffer.alloc(32, 1));
   const vault = openVault(folder.file('vault.db'), 'OFF');
   const spare = new SpareKeys(vault, new VaultTables(vault, master), master);
@@ -364,14 +364,14 @@ it('spare keys whose lives are not told by anything else are looked for in the l
   expect(positions()).toEqual([10]);
   expect(spare.isStale(260_011)).toBe(true);
   settle(260_011);
-  // As of the last time: whose a key is may be told a little late.
+  // The search begins where the previous one was, because the owner of a key may become known a little late.
   expect(positions()).toEqual([200_000]);
   expect(spare.isStale(260_012)).toBe(false);
   vault.close();
 });
 
 it.each(['a start', 'a change of the master key'])(
-  'spare keys of a killed store wait for the newest log where %s meets an older one',
+  'spare keys of a killed store are kept until the newest log is there, if %s finds an older one',
   async (what) => {
     const storage = await folder.open();
     await live(storage, 'first');
@@ -385,7 +385,7 @@ it.each(['a start', 'a change of the master key'])(
       for (const name of ['log.db', 'log.db-wal']) copyFileSync(from.file(name), killed.file(name));
       rmSync(killed.file('log.db-shm'), { force: true });
     };
-    // given that the log is put back to an earlier moment
+    // given a log that is put back to an earlier moment
     putLog(old);
     await old.dispose();
     if (what === 'a start') await expect(killed.open()).rejects.toThrow('it is an older copy');
@@ -394,14 +394,14 @@ it.each(['a start', 'a change of the master key'])(
       await expect(rotateMasterKey(opened, {})).rejects.toThrow('Nothing was changed');
       opened.close();
     }
-    // when the newest is put in its place
+    // when the newest log is put in its place
     putLog(folder);
     const again = await killed.open();
     for (const life of lives) expect(await opens(again, life)).toBe(`about ${life.name}`);
   },
 );
 
-it('spare keys that a full disk kept from being given up are given up for later ones', async () => {
+it('spare keys that could not be moved to rows because of a full disk are moved later', async () => {
   let isFull = false;
   const storage = await folder.open({
     onStep: (step) => {
@@ -415,7 +415,7 @@ it('spare keys that a full disk kept from being given up are given up for later 
     await expect(storage.vault.whileCopying(async () => {})).rejects.toThrow('disk is full');
     isFull = false;
   }
-  // when a life begins beside a hold, which are written together
+  // when a life begins beside a change of a floor, and both are written together
   const [life] = await Promise.all([live(storage, 'beside'), storage.vault.setFloor('rid', 'retention', 60)]);
   expect(storage.vault.floors().get('rid')).toEqual({ retention: 60 });
   const spare = await live(storage, 'spare');
@@ -425,7 +425,7 @@ it('spare keys that a full disk kept from being given up are given up for later 
   for (const one of [...lives, life, spare]) expect(await opens(again, one)).toBe(`about ${one.name}`);
 });
 
-it('a key’s row comes behind all others, or is there before: none makes SQLite move one, which would leave it behind', async () => {
+it('the row of a key is added after all others, or existed before, so that SQLite never moves a row and leaves its bytes behind', async () => {
   const master = createSecretKey(Buffer.alloc(32, 1));
   const vault = openVault(folder.file('vault.db'), 'OFF');
   const tables = new VaultTables(vault, master);
@@ -441,7 +441,7 @@ it('a key’s row comes behind all others, or is there before: none makes SQLite
   add(3);
   expect(rows()).toEqual(['blank', 2, 3, 'blank', 5]);
   expect(() => add(3)).toThrow('UNIQUE');
-  // After a restore numbers begin at a place of their own.
+  // After a restore, numbers continue in a range of their own.
   add(5 + 2 ** 40);
   expect(rows()).toEqual(['blank', 2, 3, 'blank', 5, 5 + 2 ** 40]);
   vault.close();

@@ -22,12 +22,12 @@ import { DoubleLog, type DoubleRecord, InvalidPosition, StreamDeleted } from './
 type Duplex = ServerDuplexStream<streams.BatchAppendReq, streams.BatchAppendResp>;
 type Readable = ServerWritableStream<streams.ReadReq, streams.ReadResp>;
 
-/** What a test may do to an append: before it is in the log, and after, when nobody has been answered. */
+/** Called for each append: before it is in the log, and after that, before it is answered. */
 export type AppendHook = (moment: 'before' | 'after', stream: string) => Promise<void> | void;
 
 export interface DoubleOptions {
   readonly maxAppendBytes?: number;
-  /** With it every call must carry these. */
+  /** If set, every call must carry these credentials. */
   readonly credentials?: { readonly user: string; readonly password: string };
   readonly tls?: { readonly key: Buffer; readonly certificate: Buffer };
 }
@@ -52,9 +52,9 @@ export class EventStoreDouble {
   readonly #subscriptions = new Set<Readable>();
 
   onAppend: AppendHook | undefined;
-  /** Where the node says that the leader is; undefined: here. */
+  /** The leader that the node names; undefined: the node itself. */
   leader: { readonly host: string; readonly port: number } | undefined;
-  /** So many calls are answered with "Server Is Not Ready". */
+  /** The number of calls to answer with "Server Is Not Ready". */
   notReadyFor = 0;
   readonly scavenges: string[] = [];
 
@@ -76,7 +76,7 @@ export class EventStoreDouble {
     return `esdb://127.0.0.1:${this.#port}?tls=false`;
   }
 
-  /** Starts the node again, where it was and with what it held. */
+  /** Starts the node again, at the same address and with the same log. */
   async start(): Promise<void> {
     const server = new Server({ 'grpc.max_receive_message_length': 17 * 1024 * 1024 });
     server.addService(streamsRpc.StreamsService, {
@@ -118,7 +118,7 @@ export class EventStoreDouble {
     this.#server = server;
   }
 
-  /** As when the process is killed: connections end in the middle of whatever is under way. */
+  /** As if the process were killed: connections end in the middle of calls. */
   stop(): void {
     this.#server?.forceShutdown();
     this.#server = undefined;
@@ -128,7 +128,7 @@ export class EventStoreDouble {
     for (const call of this.#subscriptions) call.emit('error', fault(status.ABORTED, 'dropped by the test'));
   }
 
-  /** Why a call is refused as a whole. */
+  /** The reason to refuse a call as a whole. */
   #refusal(metadata: Metadata): ServiceError | undefined {
     const { credentials } = this.#options;
     if (credentials !== undefined) {
@@ -176,7 +176,7 @@ export class EventStoreDouble {
     }
     const parts = new Map<string, streams.BatchAppendReq[]>();
     call.on('data', (request: streams.BatchAppendReq) => {
-      // A node that has lost the lead ends the calls that it had begun.
+      // A node that has lost the leadership ends the calls that have begun.
       const refusedNow = this.#refusal(call.metadata);
       if (refusedNow !== undefined) {
         call.emit('error', refusedNow);
@@ -300,7 +300,7 @@ export class EventStoreDouble {
     }
     const records = forwards ? this.log.readForwards(from) : this.log.readBackwards();
     const wanted: DoubleRecord[] = [];
-    // Of a long log a few may be asked for.
+    // A reader may ask for a few records of a long log.
     for (const record of records) {
       if (wanted.length >= most) break;
       if (allowed(record)) wanted.push(record);
@@ -318,7 +318,7 @@ export class EventStoreDouble {
     confirmation.setSubscriptionId(crypto.randomUUID());
     const confirmed = new streams.ReadResp();
     confirmed.setConfirmation(confirmation);
-    // As the server does it: what it finds first from there on counts as the event to begin after.
+    // Like the server, takes the first event from that position on as the one to begin after.
     const history = this.log.readForwards(after).slice(after === undefined ? 0 : 1);
     call.write(confirmed);
     let queue: DoubleRecord[] = history.filter(allowed);

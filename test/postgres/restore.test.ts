@@ -65,7 +65,7 @@ const eraseIn = async (container: Container, ...ids: string[]) => {
   await expect.poll(purgedTotal).toBe(before + ids.length);
 };
 const headNow = async () => (await command(['ledger', '--endpoint', node.endpoint])).stdout.trim();
-/** The ledger's head of a store that is closed again, with one item. */
+/** Creates a store with one item, closes it, and returns the head of its ledger. */
 async function headOfOne(): Promise<string> {
   await start();
   await write('kept');
@@ -86,9 +86,9 @@ const explain = (id: string) =>
 const refusal = ({ code, stderr }: Finished) => [code, stderr];
 const refusedStart = () => epitaph(['serve', '--port', '0', '--data', temporaryFolder()], environment);
 
-describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from copies${skipReason}`, () => {
+describe.skipIf(whyNoPostgres !== undefined)(`servers that are restored from copies${skipReason}`, () => {
   it(
-    'show nothing that was erased since the copy of the keys: the log says what that was',
+    'show nothing that was erased since the copy of the keys, because the log lists it',
     { timeout: 180_000 },
     async () => {
       await start();
@@ -97,7 +97,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       await erase('erased');
       await write('late', 'late-and-erased');
       await erase('late-and-erased');
-      // Containers that the copy does not know: their items' names can't be made again either.
+      // Containers that the copy does not know. The stream names of their items can't be computed again either.
       for (const id of ['newer', 'emptied']) {
         const { container } = await (await carts()).database.containers.create({ id, partitionKey: '/id' });
         await container.items.create({ id: 'one' });
@@ -144,10 +144,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         state: 'purged',
         sentence: expect.stringContaining('system:restore'),
       });
-      // No number of a key is given a second time.
+      // No number of a key is given out twice.
       await write('erased', 'late', 'new');
       for (const id of ['erased', 'late', 'new']) expect(await textOf(id)).toBe(`text of ${id}`);
-      // What the lost secret had named is told as lost: another one may name what comes.
+      // The items named with the lost secret are recorded as lost. New items get names by a new secret.
       for (const id of ['newer', 'emptied']) {
         const another = await (await carts()).database.container(id).items.create({ id: 'one' });
         expect(another.statusCode).toBe(201);
@@ -156,7 +156,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       const verified = await command(['verify', 'log', '--endpoint', node.endpoint]);
       expect([verified.code, verified.stdout]).toEqual([0, expect.anything()]);
       await stop();
-      // Nobody has to do it twice; who does loses nothing.
+      // It need not be done twice, and doing it again loses nothing.
       expect(await restore(head)).toMatchObject({
         code: 0,
         stdout: expect.stringMatching(/^Log and keys go together again: 6 items/),
@@ -168,7 +168,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
     { what: 'lacks', damage: 'DELETE FROM epitaph_vault.secrets' },
     { what: 'has damaged', damage: 'UPDATE epitaph_vault.secrets SET wrapped = substr(wrapped, 1, 20)' },
   ])(
-    'are not made to go together where the copy of the keys $what the secrets by which items are named',
+    'are not brought into agreement if the copy of the keys $what the secrets for the items’ names',
     { timeout: 60_000 },
     async ({ damage }) => {
       const head = await headOfOne();
@@ -187,7 +187,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'say that proofs are signed with a new key where the copy of the keys lacks the one before',
+    'warn that proofs are signed with a new key if the copy of the keys lacks the former one',
     { timeout: 60_000 },
     async () => {
       const head = await headOfOne();
@@ -208,7 +208,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'are not made to go together while the log has an event that can not be read: it is told in words which one, and an older copy goes',
+    'are not brought into agreement while the log has an unreadable event: the message names it, and an older copy works',
     { timeout: 60_000 },
     async () => {
       const head = await headOfOne();
@@ -227,7 +227,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'have the log to themselves: it is refused to another database, and to the one that they were copied from',
+    'own the log alone: another database is refused, and so is the one that they were copied from',
     { timeout: 180_000 },
     async () => {
       const belongsTo = (to: string) => [
@@ -256,7 +256,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'show nothing that was erased since the copy of the log: the keys say what that was',
+    'show nothing that was erased since the copy of the log, because the vault knows it',
     { timeout: 180_000 },
     async () => {
       await start();
@@ -291,12 +291,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
         state: 'purged',
         sentence: expect.stringContaining('system:restore'),
       });
-      // The keys have the hold, too, so it was not lost with its record.
+      // The vault has the hold as well, so it was not lost with its record.
       expect(await manage(node.endpoint, 'GET', '/dbs/shop/colls/carts/holds')).toMatchObject({
         holds: [{ id: 'case-7', state: 'standing', placedBy: 'system:restore' }],
       });
       expect(await explain('kept')).toMatchObject({ state: 'live', holds: ['case-7'] });
-      // Policies that were lost with the log can be set again before more is erased.
+      // Policies that were lost with the log can be set again before anything else is erased.
       expect(await manage(node.endpoint, 'GET', '/purge')).toMatchObject({ state: 'paused', awaitingErasure: 0 });
       await write('late');
       expect(await fsckOf(node.endpoint)).toMatchObject({ ok: true, problems: [] });
@@ -305,7 +305,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'are not started with keys older than the log, though none was destroyed since: numbers would be given a second time',
+    'don’t start with keys older than the log, even if none was destroyed since, because numbers would be given out twice',
     { timeout: 180_000 },
     async () => {
       await start();
@@ -328,7 +328,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'end what was lost with its key, of which no number was given to another since by a node that went on, and erased',
+    'end items whose keys were lost, leave the numbers that a running node has given out since, and erase what was erased',
     { timeout: 180_000 },
     async () => {
       await start();
@@ -337,7 +337,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
       const keys = copyOfKeys();
       await start();
       await write('late');
-      // An older copy takes the server's place under the node.
+      // An older copy replaces the server while the node runs.
       await server.takePlace(url, VAULT, keys);
       await expect.poll(() => succeeds(write('again'))).toBe(true);
       const keyOf = (id: string) =>
@@ -363,7 +363,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are put back from cop
   );
 
   it(
-    'are refused when nothing says what was erased since, and while a node is at work',
+    'are refused without a record of what was erased since, and while a node is at work',
     { timeout: 180_000 },
     async () => {
       await start();

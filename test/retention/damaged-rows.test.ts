@@ -4,7 +4,7 @@ import { itemToWrite } from '../support/item.ts';
 import { CALLER, DamagedFolder, PK } from './damaged-folder.ts';
 import { DEFINITION } from './definition.ts';
 
-it('a purge records why a life ended as the log has it, whatever is left of that in the read models', async () => {
+it('a purge records why a life ended as the log tells it, whatever is left of that in the read models', async () => {
   const folder = new DamagedFolder('damaged-rows');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -34,7 +34,7 @@ it.each([
     damage: `UPDATE containers SET state = json_set(state, '$.partitionKeyDeletes',
       json('[{"partitionKey":"[\\"p\\"]","atMs":1,"position":1000,"by":"key:primary"}]'))`,
   },
-])('a write or an erasure ends no life by $what that the read models alone have', async ({ damage }) => {
+])('neither a write nor an erasure ends a life by $what that only the read models have', async ({ damage }) => {
   const folder = new DamagedFolder('damaged-rows');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -62,7 +62,7 @@ it.each([
     ]) {
       await expect(ending()).rejects.toThrow(/nothing of it is recorded or erased/);
     }
-    // What ends nothing goes on.
+    // Writes that end no life succeed.
     const other = itemToWrite({ id: 'b', pk: 'q' });
     for (let n = 0; n < 2; n += 1) await store.writeItem(CALLER, plain, 'upsert', other);
     store.startRebuild('items');
@@ -82,7 +82,7 @@ it.each([
 
 const TIME = String.raw`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`;
 
-/** A folder of a store that is closed, with an item that is live, one that was deleted and one that is erased. */
+/** A folder of a closed store with a live item, a deleted one and an erased one. */
 async function aStore(): Promise<DamagedFolder> {
   const folder = new DamagedFolder('damaged-rows');
   const store = await folder.open();
@@ -103,7 +103,7 @@ async function aStore(): Promise<DamagedFolder> {
   return folder;
 }
 
-describe('an examination names what is damaged', () => {
+describe('fsck names what is damaged', () => {
   it.each([
     { what: 'a database', sql: 'DELETE FROM databases WHERE number = 1', code: 'entry-differs' },
     {
@@ -297,7 +297,7 @@ describe('an examination names what is damaged', () => {
       sql: 'UPDATE keys SET wrapped = (SELECT wrapped FROM keys WHERE id = 2) WHERE id = 1',
       code: 'key-not-destroyed',
     },
-  ])('that what is on record is not so: $what', async ({ file, sql, code }) => {
+  ])('an event or key that contradicts the records: $what', async ({ file, sql, code }) => {
     const folder = new DamagedFolder('damaged-rows');
     let store = await folder.open();
     const { resource: database } = await store.createDatabase(CALLER, 'd');
@@ -324,7 +324,7 @@ describe('an examination names what is damaged', () => {
   });
 
   it.each(['container', 'database', 'user', 'purge-run'])(
-    'that of a %s an event is lost, though the rest can be read',
+    'a lost event of a %s, although the rest can be read',
     async (kind) => {
       const folder = await aStore();
       const lost = `DELETE FROM events WHERE revision = (SELECT max(revision) FROM events WHERE stream LIKE '${kind}-%') - 1 AND stream LIKE '${kind}-%'`;
@@ -358,7 +358,7 @@ describe('an examination names what is damaged', () => {
     },
   );
 
-  it.each([0, 1, 2])('and nothing else of a container of which it can’t read an event (%i)', async (revision) => {
+  it.each([0, 1, 2])('only the event of a container that it can’t read (%i)', async (revision) => {
     const folder = await aStore();
     const cutShort = (log: DatabaseSync) =>
       log
@@ -374,7 +374,7 @@ describe('an examination names what is damaged', () => {
       }
     };
     expect([...(await examined())]).toEqual(['unreadable-event']);
-    // What is there else is still seen, as far as it can be judged without that.
+    // Everything else is still checked, as far as possible without that event.
     folder.change('vault.db', (vault) =>
       vault.exec('UPDATE keys SET wrapped = zeroblob(length(wrapped)) WHERE id = 2'),
     );
@@ -382,7 +382,7 @@ describe('an examination names what is damaged', () => {
   });
 });
 
-describe('what the read models have otherwise than the log erases nothing before its time', () => {
+describe('read models that contradict the log erase nothing before its time', () => {
   it.each([
     {
       what: 'a policy of a container',
@@ -411,7 +411,7 @@ describe('what the read models have otherwise than the log erases nothing before
       const { length: before } = (await store.purgeRuns(0, 10)).runs;
       for (let passes = 0; passes < 2; passes++)
         await expect(store.runPurge()).rejects.toThrow(/otherwise than the event log/v);
-      // It comes up in each pass; to have a run for each on record would fill the log.
+      // The fault recurs in each pass. One recorded run for each pass would fill the log.
       expect((await store.purgeRuns(0, 10)).runs.length).toBe(before + 1);
       store.startRebuild('items');
       await vi.waitFor(() => expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' }));
@@ -428,7 +428,7 @@ describe('what the read models have otherwise than the log erases nothing before
   });
 });
 
-it('bringing back what a policy took puts no end on record by a policy that the log has otherwise', async () => {
+it('recovering what a policy expired records no end by a policy that contradicts the log', async () => {
   const folder = await aStore();
   const damage = "UPDATE container_entries SET state = json_set(state, '$.defaultTtl', 1) WHERE list = 'policies'";
   folder.change('items.v1.db', (database) => database.prepare(damage).run());

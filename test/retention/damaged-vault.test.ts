@@ -19,7 +19,7 @@ afterAll(() => folders.forEach((each) => removeFolder(each)));
 
 const open = (of = folder) => openEmbedded({ folder: of, time: START_MS, newId: () => crypto.randomUUID() });
 
-it('a purge that meets a life whose key the vault has lost says so, and goes on with all others', async () => {
+it('a purge reports a life whose key the vault has lost, and purges all others', async () => {
   const ids = ['first', 'lost', 'last'];
   const { store: before } = await open();
   await before.createDatabase(CALLER, 'd');
@@ -32,7 +32,7 @@ it('a purge that meets a life whose key the vault has lost says so, and goes on 
   }
   await before.close();
   const vault = new DatabaseSync(join(folder, 'vault.db'));
-  // Numbers ascend in the order in which the items were made.
+  // The numbers of keys ascend in the order in which the items were created.
   vault.exec('DELETE FROM keys WHERE id = (SELECT id FROM keys ORDER BY id LIMIT 1 OFFSET 1)');
   vault.close();
 
@@ -51,7 +51,7 @@ it('a purge that meets a life whose key the vault has lost says so, and goes on 
   }
 });
 
-it('what expires after it is purged as well, before a restart and after it, in the run that it keeps open', async () => {
+it('later expiries are purged as well, before and after a restart, in the run that stays open', async () => {
   for (const id of ['later', 'after a restart']) {
     const { store } = await open();
     try {
@@ -70,7 +70,7 @@ it('what expires after it is purged as well, before a restart and after it, in t
   }
 });
 
-it('what comes after lives whose keys are lost is erased, also where these are more than a pass takes at a time', async () => {
+it('lives behind those with lost keys are erased, even if these are more than a pass takes at a time', async () => {
   const lost = 2 * BATCH_SIZE;
   const { store: before } = await open(other);
   await before.createDatabase(CALLER, 'd');
@@ -87,7 +87,7 @@ it('what comes after lives whose keys are lost is erased, also where these are m
   const { store } = await open(other);
   try {
     await store.advanceClock(200_000);
-    // Whoever asks for it is told each time.
+    // Each request for a purge is told.
     for (let pass = 0; pass < 2; pass++) {
       await expect(store.runPurge()).rejects.toThrow('the vault does not know the key');
       expect(await store.purgeStatus()).toMatchObject({ purgedTotal: 10, awaitingErasure: lost, heldBack: 0 });
@@ -98,7 +98,7 @@ it('what comes after lives whose keys are lost is erased, also where these are m
 });
 
 it.each(['floors', 'feed_floors'])(
-  'a floor among the %s that is longer than any can be keeps no store from its start, and is made what is on record',
+  'an impossibly long floor among the %s does not prevent a start, and is replaced by the recorded one',
   async (table) => {
     const of = newFolder('damaged-floor');
     folders.push(of);
@@ -130,7 +130,7 @@ it.each([
   { what: 'is damaged', damage: 'wrapped = zeroblob(length(wrapped))', says: 'does not open with the master key' },
   { what: 'is lost', damage: undefined, says: 'lacks the secret' },
 ])(
-  'a container whose secret $what makes no other: it is told, and keeps no other from being purged',
+  'a container whose secret $what gets no other secret, is reported, and does not prevent other purges',
   async ({ damage, says }) => {
     const of = newFolder('damaged-secret');
     folders.push(of);
@@ -187,7 +187,7 @@ it.each([
   },
 );
 
-it('what went with a container whose secret is lost is told, and passes for no life of another that a hold keeps', async () => {
+it('items of a deleted container with a lost secret are reported, and are not mistaken for lives under a hold in another container', async () => {
   const of = newFolder('damaged-secret');
   folders.push(of);
   const { store: before } = await open(of);
@@ -245,7 +245,7 @@ it.each([
     canBeDeleted: false,
   },
 ])(
-  'an item of which $what is lost is named to who reads it, and deleted where that helps',
+  'an item of which $what is lost is named to its readers, and can be deleted if that helps',
   async ({ file, damage, cause, canBeDeleted }) => {
     const damaged = new DamagedFolder('damaged-vault');
     let store = await damaged.open();
@@ -292,7 +292,7 @@ it.each([
   },
 );
 
-it('a page that ends before an item that is damaged is answered', async () => {
+it('a page that ends before a damaged item is answered', async () => {
   const damaged = new DamagedFolder('damaged-page');
   let store = await damaged.open();
   await store.createDatabase(CALLER, 'd');
@@ -319,7 +319,7 @@ it('a page that ends before an item that is damaged is answered', async () => {
   }
 });
 
-it('an item whose id only its content has is not left out by that where its content is lost', async () => {
+it('an item whose id is in its content only is not excluded by id if the content is lost', async () => {
   const damaged = new DamagedFolder('damaged-pseudonym');
   let store = await damaged.open();
   await store.createDatabase(CALLER, 'd');

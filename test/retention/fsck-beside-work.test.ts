@@ -21,7 +21,7 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 let close = async () => {};
 afterEach(() => close());
 
-/** The object, with one of its methods done in another way. */
+/** The object, with one of its methods replaced. */
 function withMethod<Target extends object, Name extends keyof Target>(
   object: Target,
   method: Name,
@@ -36,10 +36,7 @@ function withMethod<Target extends object, Name extends keyof Target>(
   });
 }
 
-/**
- * A store on whose log every page that is read goes through `onPage` first, and which goes on after it has destroyed
- * keys when `onDestroyed` has.
- */
+/** A store that calls `onPage` for every page read from its log, and that waits for `onDestroyed` after it has destroyed keys. */
 async function open(
   onPage: (page: readonly RecordedEvent[]) => Promise<void> | void,
   onDestroyed: () => Promise<void> | void = () => {},
@@ -83,7 +80,7 @@ interface Written {
   readonly ttl?: number;
 }
 
-/** The same with a container, and how an item is written to it. */
+/** The same with a container and a function that writes to it. */
 async function openWithContainer(...on: Parameters<typeof open>) {
   const store = await open(...on);
   await store.createDatabase(CALLER, 'd');
@@ -98,7 +95,7 @@ async function openWithContainer(...on: Parameters<typeof open>) {
   return { store, container, put };
 }
 
-/** What is to be done once, when the next page has been read. */
+/** Work to be done once, after the next page is read. */
 class Meanwhile {
   work: (() => Promise<void>) | undefined;
 
@@ -109,7 +106,7 @@ class Meanwhile {
   };
 }
 
-it('holds no bodies but a few, however many events it reads at a time', async () => {
+it('holds only a few bodies, however many events it reads at a time', async () => {
   const pages: (readonly RecordedEvent[])[] = [];
   const { store, put } = await openWithContainer((page) => void pages.push(page));
   for (let index = 0; index < 40; index++) await put({ id: `${index}`, pk: 'p' });
@@ -119,7 +116,7 @@ it('holds no bodies but a few, however many events it reads at a time', async ()
   expect(pages.flat().filter(({ body }) => body !== undefined)).toEqual([]);
 });
 
-it('is done with the lives of a page before it reads the next, so that none are held, however many there are', async () => {
+it('finishes the lives of a page before it reads the next, so that it never holds many', async () => {
   const lives = 1_100;
   const asked = new Map<string, number>();
   const askedAtPages: number[] = [];
@@ -132,11 +129,11 @@ it('is done with the lives of a page before it reads the next, so that none are 
   askedAtPages.length = 0;
   asked.clear();
   expect(await store.fsck()).toMatchObject({ lives, problems: [] });
-  // For its write and for itself the key of each life is asked for.
+  // The key of each life is asked for twice: for its write and for the life.
   expect(askedAtPages).toEqual([0, 1_000 - 2, lives]);
 });
 
-it('says how far it is all the time, also while it goes through the rows of the read models', async () => {
+it('reports its progress all the time, also while it reads the rows of the read models', async () => {
   const [present, gone] = [2_100, 1_100];
   const { store, container, put } = await openWithContainer(() => {});
   const putIn = (pk: string) => (_: unknown, index: number) => put({ id: `${index}`, pk });
@@ -147,12 +144,12 @@ it('says how far it is all the time, also while it goes through the rows of the 
   await store.fsck((done, total) => void shares.push(done / total));
   expect(shares).toEqual(shares.toSorted((left, right) => left - right));
   expect(shares.at(-1)).toBe(1);
-  // A thousand events, or as many rows, are between two of them at most: of 3,200 each that is a sixth.
+  // At most a thousand events, or as many rows, are between two reports. Of 3,200 each that is a sixth.
   const steps = shares.map((share, index) => share - (shares[index - 1] ?? 0));
   expect(Math.max(...steps)).toBeLessThan(0.2);
 });
 
-it('finds nothing in what is written, leaves and is erased while it is at work', async () => {
+it('reports no problem with items that are written, end and are erased meanwhile', async () => {
   const meanwhile = new Meanwhile();
   const { store, container, put } = await openWithContainer(meanwhile.onPage);
   const write = (id: string, ttl = -1, pk = 'p') => put({ id, pk, ttl });
@@ -184,7 +181,7 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
       expect(await store.runPurge()).toMatchObject({ expired: 2, purged: 4 });
     }),
   ).toEqual([]);
-  // What a run that has not ended has on record, and the next one erases and truncates.
+  // The records of a run that has not ended, and what the next run erases and truncates.
   await write('short', 1);
   await store.advanceClock(1_000);
   await store.setRecoveryWindow(CALLER, container, 60, 'a test');
@@ -197,13 +194,13 @@ it('finds nothing in what is written, leaves and is erased while it is at work',
   ).toEqual([]);
 });
 
-/** From here on nothing comes to the read models, until all is examined. */
+/** From now on no change reaches the read models until fsck is done. */
 const keepReadModelsBehind = () => holdBack(SqliteReadModelStore.prototype, 'apply', 'all');
 
-it('finds nothing in an item that leaves before its life is examined, where the read models are behind', async () => {
+it('reports no problem with an item that ends before its life is checked while the read models are behind', async () => {
   const { store, container, put } = await openWithContainer(() => {});
   for (let write = 0; write < 2; write++) await put({ id: 'a', pk: 'p' });
-  // From here on its row is in the file.
+  // From this fsck on, the item's row is in the file.
   expect(await store.fsck()).toMatchObject({ items: 1, problems: [] });
   const behind = keepReadModelsBehind();
   const { readStream } = SqliteEventLog.prototype;
@@ -232,7 +229,7 @@ it('finds nothing in an item that leaves before its life is examined, where the 
   expect(await store.fsck()).toMatchObject({ items: 0, problems: [] });
 });
 
-it('finds nothing in a database that is deleted while it is at work, where the read models are behind', async () => {
+it('reports no problem with a database that is deleted meanwhile while the read models are behind', async () => {
   const { store } = await openWithContainer(() => {});
   const behind = keepReadModelsBehind();
   const recorded = vi.spyOn(SqliteEventLog.prototype, 'append');
@@ -250,7 +247,7 @@ it('finds nothing in a database that is deleted while it is at work, where the r
   expect((await store.fsck()).problems).toEqual([]);
 });
 
-it('fails where the key vault can not be reached for a moment, and says of no life that it is damaged', async () => {
+it('fails if the key vault is away for a moment, and reports no life as damaged', async () => {
   const away = new StorageUnavailable('the key vault is away');
   let asked = 0;
   const { store, put } = await openWithContainer(
@@ -267,7 +264,7 @@ it('fails where the key vault can not be reached for a moment, and says of no li
   expect(await store.fsck()).toMatchObject({ lives: 2, problems: [] });
 });
 
-it('finds nothing in a hold that is released, and a floor that is lowered, while it is at work', async () => {
+it('reports no problem with a hold that is released and a floor that is lowered meanwhile', async () => {
   const meanwhile = new Meanwhile();
   const { store, container } = await openWithContainer(meanwhile.onPage);
   await store.placeHold(CALLER, container, 'case', { scope: { kind: 'container' }, reason: 'a test' });
@@ -280,7 +277,7 @@ it('finds nothing in a hold that is released, and a floor that is lowered, while
   expect(meanwhile.work).toBeUndefined();
 });
 
-it('finds nothing in a hold that is released just before the vault is asked for it, once and again', async () => {
+it('reports no problem with a hold that is released just before the vault is asked for it, time and again', async () => {
   const { store, container } = await openWithContainer(() => {});
   const cases = ['one', 'two', 'three'];
   for (const name of cases) {
@@ -290,7 +287,7 @@ it('finds nothing in a hold that is released just before the vault is asked for 
   const asked = vi.spyOn(SqliteKeyVault.prototype, 'holds').mockImplementation(function (this: SqliteKeyVault, ...of) {
     const name = cases.shift();
     const released = name === undefined ? undefined : store.releaseHold(CALLER, container, name, 'a test');
-    // As a vault on a server answers.
+    // Answers later, like a vault on a server.
     return (async () => {
       await released;
       return holds.apply(this, of);
@@ -304,14 +301,14 @@ it('finds nothing in a hold that is released just before the vault is asked for 
   expect(cases).toEqual([]);
 });
 
-it('finds nothing in a container that is changed before it is looked up in the catalog, and once more after that', async () => {
+it('reports no problem with a container that is changed before it is looked up in the catalog, and again after that', async () => {
   const { store, container } = await openWithContainer(() => {});
   const { containers } = SqliteReadModelStore.prototype;
   let looks = 0;
   const looked = vi.spyOn(SqliteReadModelStore.prototype, 'containers').mockImplementation(async function (
     this: SqliteReadModelStore,
   ) {
-    // The first look comes before the log is read, in which the container's stream is met.
+    // The first look comes before the log is read, so before the container's stream is met.
     const change = (looks += 1) === 2;
     if (change) await store.setRetentionFloor(CALLER, container, 100, 'a test');
     const rows = containers.call(this);
@@ -326,7 +323,7 @@ it('finds nothing in a container that is changed before it is looked up in the c
   expect(looks).toBeGreaterThan(1);
 });
 
-it('goes on with the read models that a rebuild puts in the place of those it had begun with', async () => {
+it('continues with the rebuilt read models if a rebuild swaps them in meanwhile', async () => {
   const meanwhile = new Meanwhile();
   const { store, put } = await openWithContainer(meanwhile.onPage);
   await put({ id: 'a', pk: 'p' });
@@ -340,7 +337,7 @@ it('goes on with the read models that a rebuild puts in the place of those it ha
   expect(store.rebuildStatus('items')).toMatchObject({ state: 'done' });
 });
 
-it('finds nothing in keys that are gone, and of which it is not on record yet', async () => {
+it('reports no problem with destroyed keys whose purge is not recorded yet', async () => {
   const found: unknown[] = [];
   const { store, container, put } = await openWithContainer(
     () => {},
@@ -365,7 +362,7 @@ it('finds nothing in keys that are gone, and of which it is not on record yet', 
   expect(found).toEqual([]);
 });
 
-it('finds nothing in keys that go while it is at work, with what was asked for after it began', async () => {
+it('reports no problem with keys destroyed meanwhile, whose purge request came after it began', async () => {
   const meanwhile = new Meanwhile();
   const atKeys = Promise.withResolvers<void>();
   const examined = Promise.withResolvers<void>();
@@ -392,11 +389,11 @@ it('finds nothing in keys that go while it is at work, with what was asked for a
   expect(problems).toEqual([]);
 });
 
-it('has what a purge has left in the log taken out once it has named it, unless the purge is paused', async () => {
+it('has sealed bodies removed that a purge has left in the log, once it has named them, unless the purge is paused', async () => {
   const { store, container, put } = await openWithContainer(() => {});
   await put({ id: 'a', pk: 'p' });
   await store.deleteItem(CALLER, container, 'a', '["p"]');
-  // As where it died at that moment, and another completed its run.
+  // As if that node had died at this moment, and another had completed its run.
   const left = vi.spyOn(SqliteEventLog.prototype, 'truncateStream').mockResolvedValue();
   await store.runPurge();
   left.mockRestore();

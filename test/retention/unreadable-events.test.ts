@@ -10,7 +10,9 @@ const CUT = 'UPDATE events SET data = substr(data, 1, 1) WHERE stream LIKE ? AND
 const NEWER = 'UPDATE events SET version = 99 WHERE stream LIKE ? AND revision = ?';
 const LOST = 'DELETE FROM events WHERE stream LIKE ? AND revision = ?';
 
-/** A store with two containers of the same items: of the first the log is damaged, and the read models are made anew of it. */
+/**
+ * A store with two containers of the same items. The log of the first one is damaged, and the read models are then made again from the log.
+ */
 async function madeAnew(damage: (log: DatabaseSync, rid: string) => void) {
   const folder = new DamagedFolder('unreadable-events');
   let store = await folder.open();
@@ -79,7 +81,7 @@ interface Damage {
 
 const ALL = ['once', 'twice', 'again', 'elsewhere'];
 
-describe('an event of an item that can not be read costs that item alone where the read models are made anew', () => {
+describe('when the read models are made again, an unreadable event of an item affects only that item', () => {
   const cases: (Damage & { readonly what: string; readonly item: string; readonly isWhole?: true })[] = [
     { what: 'the only write, cut short', sql: CUT, nth: 0, life: 0, revision: 0, item: 'once' },
     { what: 'the last write', sql: CUT, nth: 1, life: 0, revision: 1, item: 'twice' },
@@ -103,7 +105,7 @@ describe('an event of an item that can not be read costs that item alone where t
         await expect(listed(store, container)).rejects.toThrow('can not be read');
         const ids = { sql: 'SELECT VALUE c.id FROM c', parameters: [], maxItemCount: 10 };
         await expect(store.queryItems(container, ids)).rejects.toThrow('can not be read');
-        // Nobody makes it anew over what is not known of it.
+        // It can't be created again, because nothing is known of its state.
         const create = store.writeItem(CALLER, container, 'create', itemToWrite({ id: item, pk: 'p' }));
         await expect(create).rejects.toThrow('is damaged');
         const told = damage.sql === LOST ? 'the event log has lost the last event of item-' : 'Item';
@@ -114,7 +116,7 @@ describe('an event of an item that can not be read costs that item alone where t
       expect((await store.explain(next, item, PK)).state).toBe('purged');
       expect((await store.explain(container, 'elsewhere', '["q"]')).state).toBe('purged');
       if (isWhole !== true) {
-        // Nothing says that it has expired.
+        // Nothing tells that it has expired.
         expect(await read(store, container, item)).toBe('UnreadableEvent');
         await expect(store.explain(container, item, PK)).rejects.toThrow('damaged');
       }
@@ -127,7 +129,7 @@ describe('an event of an item that can not be read costs that item alone where t
   });
 });
 
-it('an item of which the log can not say the name may be any that a query asks for by partition key or id, and can be left out', async () => {
+it('an item whose name is lost makes queries for its possible partition key or id fail, and can be excluded from them', async () => {
   const damage = { sql: CUT, nth: 0, life: 0, revision: 0 };
   const { store, container, heal } = await madeAnew((log, rid) => damageItem(log, rid, damage));
   let healed: Store | undefined;
@@ -142,7 +144,7 @@ it('an item of which the log can not say the name may be any that a query asks f
     expect(stream).toBeDefined();
     await expect(ask(store, 'SELECT VALUE c.id FROM c WHERE c.id = "once"')).rejects.toThrow('can not be read');
     await expect(ask(store, 'SELECT * FROM c WHERE c.pk = "q"')).rejects.toThrow('can not be read');
-    // Whose name and partition key are another's is not meant.
+    // The name and partition key of another item can't belong to it.
     expect(await ask(store, 'SELECT VALUE c.id FROM c WHERE c.id = "twice"', PK)).toEqual(['twice']);
     await expect(ask(store, 'SELECT VALUE c.id FROM c WHERE c.id = "once"', PK)).rejects.toThrow('can not be read');
     const others = `SELECT VALUE c.id FROM c WHERE c.id != ${stream}`;
@@ -161,8 +163,8 @@ it('an item of which the log can not say the name may be any that a query asks f
 describe.each([
   { what: 'cut short', sql: CUT },
   { what: 'lost', sql: LOST },
-])('where the creation is $what', ({ sql }) => {
-  it('of a container, that one is told by its name as damaged, made by nobody, and goes when it is deleted', async () => {
+])('when the creation is $what', ({ sql }) => {
+  it('of a container, the container is reported as damaged by its name, can’t be created again, and can be deleted', async () => {
     const { store, container, next } = await madeAnew((log, rid) => {
       expect(log.prepare(sql).run(`container-${rid}`, 0).changes).toBe(1);
     });
@@ -189,7 +191,7 @@ describe.each([
     }
   });
 
-  it('of a container, a log that is whole again makes it what it was', async () => {
+  it('of a container, mending the log mends the container', async () => {
     const { container, heal } = await madeAnew((log, rid) => {
       expect(log.prepare(sql).run(`container-${rid}`, 0).changes).toBe(1);
     });
@@ -203,7 +205,7 @@ describe.each([
     }
   });
 
-  it('of a database that has containers, it is told by its name as damaged, and made by nobody', async () => {
+  it('of a database with containers, the database is reported as damaged by its name, and can’t be created again', async () => {
     const { store } = await madeAnew((log) => {
       log.prepare("UPDATE events SET data = '[\"d\" ]' WHERE stream LIKE 'database-%'").run();
       expect(log.prepare(sql).run('database-%', 0).changes).toBe(1);
@@ -224,10 +226,10 @@ it.each([
   { what: 'can not be read', sql: CUT },
   { what: 'is lost', sql: LOST },
 ])(
-  'nothing of a container of which an event $what is erased where the read models are made anew, until it is said what holds',
+  'nothing in a container with an event that $what is erased after the read models are made again, until its policy is confirmed',
   async ({ sql }) => {
     const { store, container } = await madeAnew((log, rid) => {
-      // A later one, by which a loss is noticed.
+      // A later event, which reveals the loss.
       expect(log.prepare(sql).run(`container-${rid}`, 1).changes).toBe(1);
     });
     try {
@@ -252,7 +254,7 @@ async function rebuilt(store: Store) {
 }
 
 it.each(['item-%', 'container-%', 'user-%'])(
-  'an event of %s that a newer version has written is not gone on without: nothing of it is lost',
+  'an event of %s by a newer version is not skipped: nothing of it is lost',
   async (streams) => {
     const folder = new DamagedFolder('unreadable-events');
     const store = await folder.open();
@@ -267,8 +269,8 @@ it.each(['item-%', 'container-%', 'user-%'])(
   },
 );
 
-describe('what a user may no more it can not again over an event that the log has lost, or has so that it can not be read', () => {
-  /** A user with two permissions, of which the first was taken away. */
+describe('when events of a user are lost or unreadable, permissions that were withdrawn do not come back', () => {
+  /** A user with two permissions, of which the first has been withdrawn. */
   async function withUser(damage: string, revision: number, readModels: 'kept' | 'made anew') {
     const folder = new DamagedFolder('unreadable-events');
     let store = await folder.open();
@@ -299,7 +301,7 @@ describe('what a user may no more it can not again over an event that the log ha
   it.each([
     { what: 'cut short', sql: CUT },
     { what: 'lost', sql: LOST },
-  ])('$what: none of before is left where the read models are made anew', async ({ sql }) => {
+  ])('$what: no permission of before is left after the read models are made again', async ({ sql }) => {
     const { store, names } = await withUser(sql, 3, 'made anew');
     try {
       expect(names()).toEqual(['last']);
@@ -312,7 +314,7 @@ describe('what a user may no more it can not again over an event that the log ha
     { what: 'cut short', sql: CUT, revision: 2 },
     { what: 'lost', sql: LOST, revision: 2 },
     { what: 'lost at the end', sql: LOST, revision: 4 },
-  ])('$what: it can be taken away, and the user deleted', async ({ sql, revision }) => {
+  ])('$what: the permission can be withdrawn, and the user can be deleted', async ({ sql, revision }) => {
     const { store, rid, names } = await withUser(sql, revision, 'kept');
     try {
       expect(names()).toEqual(['left', 'last']);

@@ -58,7 +58,7 @@ const done = (handled: ItemsHandled) => {
   return handled;
 };
 
-/** The log with something done just before each of its first appends. */
+/** The log, with something done just before each of its first appends. */
 const raced = (log: EventLog, ...races: (() => Promise<unknown>)[]): EventLog =>
   new Proxy(log, {
     get(target, name) {
@@ -83,7 +83,7 @@ const alone = (log: EventLog): EventLog =>
   });
 
 describe('commands on several items', () => {
-  it('are recorded in one append, each seeing what those before it decided', async () => {
+  it('are recorded in one append, each based on the decisions of those before it', async () => {
     const world = new BatchWorld();
     const seen: unknown[] = [];
     const handled = done(
@@ -116,7 +116,7 @@ describe('commands on several items', () => {
     expect(world.vault.contents.keys.size).toBe(3);
   });
 
-  it('are refused together, by the first that is, and leave neither events nor keys', async () => {
+  it('are refused together, with the first refusal, and leave neither events nor keys', async () => {
     const world = new BatchWorld();
     const handled = await world.run([
       world.write('a', 'create'),
@@ -135,14 +135,14 @@ describe('commands on several items', () => {
     expect(world.vault.contents.keys.size).toBe(0);
   });
 
-  it('stop when one of them was made for another time', async () => {
+  it('stop if one of them was made for another time', async () => {
     const world = new BatchWorld();
     const steps = [world.write('a', 'create'), world.step('b', () => ({ kind: 'again' }))];
     expect(await world.run(steps)).toEqual({ kind: 'again' });
     expect(world.log.head()).toBe(0);
   });
 
-  it('end an overdue life in the same append, and tell of it before', async () => {
+  it('end an overdue life in the same append, and report that before', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create'), world.write('b', 'create')]));
     world.nowMs += 100_000;
@@ -167,7 +167,7 @@ describe('commands on several items', () => {
     expect(done(await world.run([world.write('a', 'upsert')])).steps[0]).toMatchObject({ life: 6, revision: 0 });
   });
 
-  it('are all decided again when one item was written meanwhile, with no key used twice', async () => {
+  it('are all decided again if one item was written meanwhile, and no key is used twice', async () => {
     const world = new BatchWorld();
     const other = () => world.run([world.write('a', 'create', { by: 'other' })]);
     const log = raced(world.log, other);
@@ -181,7 +181,7 @@ describe('commands on several items', () => {
     expect(second).toBe(first);
   });
 
-  it('are refused by what a race has left, whole', async () => {
+  it('are refused as a whole because of another writer’s change', async () => {
     const world = new BatchWorld();
     const log = raced(world.log, () => world.run([world.write('b', 'create')]));
     const handled = await world.run([world.write('a', 'create'), world.write('b', 'create')], { log });
@@ -208,7 +208,7 @@ describe('commands on several items', () => {
     expect(await under).toMatchObject({ kind: 'done', position: 4 });
   });
 
-  it('tell where each life’s first event of the append stands, and where a life that begins does', async () => {
+  it('return the position of each life’s first event in the append, and the birth of each new life', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create')]));
     const steps = [world.write('a', 'upsert'), world.write('a', 'upsert'), world.write('b', 'create')];
@@ -221,7 +221,7 @@ describe('commands on several items', () => {
     ]);
   });
 
-  it('whose append and keys both fail tell it once, and leave no failure that nobody handles', async () => {
+  it('report one failure if append and keys both fail, and leave no unhandled rejection', async () => {
     const world = new BatchWorld();
     const unhandled: unknown[] = [];
     const onUnhandled = (reason: unknown) => unhandled.push(reason);
@@ -243,7 +243,7 @@ describe('commands on several items', () => {
     }
   });
 
-  it('give up after losing many times in a row', async () => {
+  it('give up after many conflicts in a row', async () => {
     const world = new BatchWorld();
     const other = () => world.run([world.write('a', 'upsert')]);
     const log = raced(world.log, ...Array.from({ length: 30 }, () => other));
@@ -255,7 +255,7 @@ describe('commands on several items', () => {
 });
 
 describe('on a log that appends to one stream at a time', () => {
-  it('commands on one life go through, those on several are not begun', async () => {
+  it('commands on one life succeed, and those on several are not begun', async () => {
     const world = new BatchWorld();
     const log = alone(world.log);
     const one = [world.write('a', 'create'), world.write('a', 'replace', { n: 2 })];
@@ -265,7 +265,7 @@ describe('on a log that appends to one stream at a time', () => {
     expect(world.log.head()).toBe(2);
   });
 
-  it('an expiry that can not be recorded, for another program has written behind the life, is told as that', async () => {
+  it('an expiry that can’t be recorded, because another program has written to the life’s stream, is reported as such', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create')]));
     world.nowMs += 100_000;
@@ -278,7 +278,7 @@ describe('on a log that appends to one stream at a time', () => {
     );
   });
 
-  it('a life that was written to before its expiry came to the log is decided on anew, and none begins beside it', async () => {
+  it('a life that was written to before its expiry was appended is decided on again, and no life begins beside it', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create')]));
     world.nowMs += 100_000;
@@ -292,7 +292,7 @@ describe('on a log that appends to one stream at a time', () => {
     expect(world.typesOf('a', 1)).toEqual(['ItemUpserted']);
   });
 
-  it('an expiry is recorded by itself, whatever becomes of the rest', async () => {
+  it('an expiry is recorded by itself, even if the rest fails', async () => {
     const world = new BatchWorld();
     done(await world.run([world.write('a', 'create')]));
     world.nowMs += 100_000;

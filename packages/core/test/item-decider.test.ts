@@ -54,8 +54,8 @@ const remove = (over: Partial<DeleteItem> = {}): ItemCommand => ({
 });
 const purge = (over: Partial<RecordPurge> = {}): ItemCommand => ({ type: 'RecordPurge', ...purgeFacts, ...over });
 
-describe('writing an item that is not there', () => {
-  it('with create or upsert begins the life, with a key yet to be made and _ts floored to the second', () => {
+describe('writing an item that does not exist', () => {
+  it('with create or upsert begins the life, with a key still to be made and _ts rounded down to the second', () => {
     for (const operation of ['create', 'upsert'] as const) {
       givenItem()
         .when(write({ operation }))
@@ -65,14 +65,14 @@ describe('writing an item that is not there', () => {
         .then(upserted({ operation, key: NEW_KEY, bytes: 42 }));
     }
   });
-  it('with replace or patch is refused, also under a condition', () => {
+  it('with replace or patch is refused, with or without a condition', () => {
     for (const operation of ['replace', 'patch'] as const) {
       for (const ifMatch of [undefined, '*', etag]) {
         givenItem().when(write({ operation, ifMatch })).thenRefused('not-found');
       }
     }
   });
-  it('on a condition of its etag is taken: there is none to differ', () => {
+  it('with If-Match is accepted, because there is no etag to differ', () => {
     for (const operation of ['create', 'upsert'] as const) {
       for (const ifMatch of ['*', etag]) {
         givenItem()
@@ -81,7 +81,7 @@ describe('writing an item that is not there', () => {
       }
     }
   });
-  it('on the condition that it is not there is taken', () => {
+  it('with If-None-Match is accepted', () => {
     for (const ifNoneMatch of ['*', etag]) {
       givenItem()
         .when(write({ ifNoneMatch }))
@@ -90,7 +90,7 @@ describe('writing an item that is not there', () => {
   });
 });
 
-describe('writing an item that is there', () => {
+describe('writing an item that exists', () => {
   it('with create is refused', () => {
     givenItem(upserted())
       .when(write({ operation: 'create' }))
@@ -99,19 +99,19 @@ describe('writing an item that is there', () => {
       .when(write({ operation: 'create', ifMatch: '"other"' }))
       .thenRefused('already-exists');
   });
-  it('with upsert, replace or patch stamps it anew and keeps the key of its life', () => {
+  it('with upsert, replace or patch gives it a new _ts and keeps the key of its life', () => {
     for (const operation of ['upsert', 'replace', 'patch'] as const) {
       givenItem(upserted())
         .when(write({ operation, nowMs: NOW_MS + 30_000 }))
         .then(upserted({ operation, ts: TS + 30, bytes: 42 }));
     }
   });
-  it('without a ttl takes an earlier one away', () => {
+  it('without a ttl removes an earlier one', () => {
     givenItem(upserted({ ttl: 10 }))
       .when(write({ operation: 'replace' }))
       .then(upserted({ operation: 'replace', bytes: 42, ttl: null }));
   });
-  it('with the current etag, or any, is taken; with another it is refused', () => {
+  it('with the current etag, or any, is accepted; with another it is refused', () => {
     for (const operation of ['upsert', 'replace', 'patch'] as const) {
       for (const ifMatch of [etag, '*']) {
         givenItem(upserted())
@@ -126,7 +126,7 @@ describe('writing an item that is there', () => {
         .thenRefused('precondition-failed');
     }
   });
-  it('on the condition that it is not there, or not in this version, is refused', () => {
+  it('on the condition that it does not exist, or not in this version, is refused', () => {
     for (const ifNoneMatch of ['*', etag]) {
       givenItem(upserted()).when(write({ ifNoneMatch })).thenRefused('precondition-failed');
     }
@@ -134,7 +134,7 @@ describe('writing an item that is there', () => {
       .when(write({ ifNoneMatch: '"other"' }))
       .then(upserted({ operation: 'upsert', bytes: 42 }));
   });
-  it('records the policy it was decided under', () => {
+  it('records the policy under which it was decided', () => {
     const policies = [
       ...timeline(60),
       { fromMs: NOW_MS, defaultTtl: null, version: 2 },
@@ -144,7 +144,7 @@ describe('writing an item that is there', () => {
       .when(write({ timeline: policies }))
       .then(upserted({ operation: 'upsert', key: NEW_KEY, bytes: 42, policyVersion: 2 }));
   });
-  it('by a clock that is behind the one which made its container is decided under its first policy', () => {
+  it('by a clock behind the one that created the container is decided under the container’s first policy', () => {
     const policies = [
       { fromMs: NOW_MS + 1, defaultTtl: 5, version: 1 },
       { fromMs: NOW_MS + 2, defaultTtl: null, version: 2 },
@@ -156,13 +156,13 @@ describe('writing an item that is there', () => {
       .when(write({ timeline: policies, ttl: { kind: 'unreadable', value: 0 } }))
       .thenRefused('invalid-ttl', { value: 0 });
   });
-  it('in a container without any policy is a defect', () => {
+  it('in a container without any policy is reported as a defect', () => {
     expect(() => givenItem().when(write({ timeline: [] }))).toThrow(InvariantViolation);
   });
 });
 
 describe("an item's own ttl", () => {
-  it('is recorded as it is, with the TTL on or off', () => {
+  it('is recorded unchanged, with the TTL on or off', () => {
     for (const defaultTtl of [null, -1, 60] as const) {
       for (const seconds of [-1, 1, 2_147_483_647]) {
         givenItem()
@@ -171,7 +171,7 @@ describe("an item's own ttl", () => {
       }
     }
   });
-  it('that is none is refused for every write while the TTL is on, before anything else is looked at', () => {
+  it('if invalid, is refused for every write while the TTL is on, before anything else is checked', () => {
     for (const operation of writeOperations) {
       for (const defaultTtl of [-1, 60] as const) {
         const command = write({
@@ -184,7 +184,7 @@ describe("an item's own ttl", () => {
       }
     }
   });
-  it('that is none counts as absent while the TTL is off, and is marked', () => {
+  it('if invalid, counts as absent while the TTL is off, and is marked', () => {
     givenItem()
       .when(write({ timeline: timeline(null), ttl: { kind: 'unreadable', value: 0 } }))
       .then(upserted({ operation: 'upsert', key: NEW_KEY, bytes: 42, unreadableTtl: true }));
@@ -192,7 +192,7 @@ describe("an item's own ttl", () => {
 });
 
 describe('deleting an item', () => {
-  it('that is there is recorded, without a condition or with the current etag', () => {
+  it('that exists is recorded, without a condition or with the current etag', () => {
     for (const ifMatch of [undefined, '*', etag]) {
       givenItem(upserted()).when(remove({ ifMatch })).then(deleted);
     }
@@ -202,7 +202,7 @@ describe('deleting an item', () => {
       .when(remove({ ifMatch: '"other"' }))
       .thenRefused('precondition-failed');
   });
-  it('that is not there is refused', () => {
+  it('that does not exist is refused', () => {
     givenItem().when(remove()).thenRefused('not-found');
     givenItem()
       .when(remove({ ifMatch: etag }))
@@ -212,7 +212,7 @@ describe('deleting an item', () => {
 
 describe('a deadline', () => {
   const deadlineMs = (TS + 60) * 1000;
-  it('one millisecond before it the item is there for everybody', () => {
+  it('one millisecond before it, every command finds the item', () => {
     const nowMs = deadlineMs - 1;
     givenItem(upserted())
       .when(write({ nowMs }))
@@ -222,7 +222,7 @@ describe('a deadline', () => {
       .when({ type: 'RecordExpiry', nowMs, timeline: timeline(60) })
       .thenRefused('not-due');
   });
-  it('from it on every command of a client first records the end, whatever its conditions', () => {
+  it('from it on, every command of a client first records the end, whatever its conditions', () => {
     for (const nowMs of [deadlineMs, deadlineMs + 1, deadlineMs + 1_000_000_000]) {
       for (const operation of writeOperations) {
         givenItem(upserted())
@@ -251,7 +251,7 @@ describe('a deadline', () => {
         },
       });
   });
-  it("that a policy's start brought about is recorded as such, at that start", () => {
+  it('that the start of a policy brought about is recorded as such, at that start', () => {
     const startMs = deadlineMs + 123;
     givenItem(upserted())
       .when({
@@ -272,7 +272,7 @@ describe('a deadline', () => {
         },
       });
   });
-  it('does not come without a TTL', () => {
+  it('does not exist without a TTL', () => {
     givenItem(upserted({ ttl: 5 }))
       .when({ type: 'RecordExpiry', nowMs: 253_402_300_799_999, timeline: timeline(null) })
       .thenRefused('not-due');
@@ -287,7 +287,7 @@ describe('a deadline', () => {
 });
 
 describe('a life that has ended', () => {
-  it('sends every command of a client to the next', () => {
+  it('sends every command of a client to the next life', () => {
     for (const past of [
       [upserted(), expired],
       [upserted(), deleted],
@@ -307,7 +307,7 @@ describe('a life that has ended', () => {
 });
 
 describe('recording a purge', () => {
-  it('of an expired or deleted life is taken once', () => {
+  it('of an expired or deleted life is accepted once', () => {
     for (const end of [expired, deleted]) {
       for (const cause of purgeCauses) {
         givenItem(upserted(), end)
@@ -317,7 +317,7 @@ describe('recording a purge', () => {
       }
     }
   });
-  it('of a live one is taken only when its container is gone or its erasure was asked for', () => {
+  it('of a live item is accepted only if its container is deleted or its erasure was requested', () => {
     for (const cause of ['container-deleted', 'erasure'] as const) {
       givenItem(upserted())
         .when(purge({ cause }))
@@ -327,13 +327,13 @@ describe('recording a purge', () => {
       givenItem(upserted()).when(purge({ cause })).thenRefused('not-due');
     }
   });
-  it('of a life that never was is refused', () => {
+  it('of a life that never existed is refused', () => {
     for (const cause of purgeCauses) givenItem().when(purge({ cause })).thenRefused('not-due');
   });
 });
 
 describe('stream names', () => {
-  it('of lives can be read back', () => {
+  it('of lives can be parsed', () => {
     expect(parseItemStream(itemStream('item-Co1.hash', 12))).toEqual({
       prefix: 'item-Co1.hash',
       containerRid: 'Co1',
@@ -345,12 +345,12 @@ describe('stream names', () => {
   });
 });
 
-describe('a life that left with its partition key', () => {
+describe('a life that was deleted with its partition key', () => {
   const left = { atMs: (TS + 30) * 1000, by: 'key:secondary' };
   const gone: ItemEvent = { type: 'ItemDeleted', data: { ...identity, ts: TS, withPartitionKey: left } };
   const nowMs = (TS + 90) * 1000;
 
-  it('ends on record before the next write or delete is decided, whatever the deadline since', () => {
+  it('gets its end recorded before the next write or delete is decided, even if its deadline has passed since', () => {
     for (const command of [
       write({ nowMs, leftWithPartitionKey: left }),
       remove({ nowMs, leftWithPartitionKey: left }),
@@ -358,13 +358,13 @@ describe('a life that left with its partition key', () => {
       givenItem(upserted()).when(command).thenEndsFirst(gone);
     }
   });
-  it('says where its last write stands, where that is known', () => {
+  it('is recorded with the position of its last write, if that is known', () => {
     const placed = { ...left, position: 41 };
     givenItem(upserted())
       .when(write({ nowMs, leftWithPartitionKey: placed }))
       .thenEndsFirst({ type: 'ItemDeleted', data: { ...identity, ts: TS, withPartitionKey: placed } });
   });
-  it('and had expired before ends by its deadline', () => {
+  it('and that had expired before ends by its deadline', () => {
     const late = { ...left, atMs: (TS + 60) * 1000 };
     givenItem(upserted())
       .when(write({ nowMs, leftWithPartitionKey: late }))
@@ -378,7 +378,7 @@ describe('a life that left with its partition key', () => {
       givenItem(upserted(), end).when(command).thenRefused('not-due');
     }
   });
-  it('is over for the next command', () => {
+  it('has ended for the next command', () => {
     givenItem(upserted(), gone).when(write({ nowMs })).thenGoesToNextLife();
   });
 });

@@ -21,26 +21,26 @@ const context: CommandContext = {
   newId: () => crypto.randomUUID(),
 };
 
-/** Read models that hold nothing but how far they are, and that one of several nodes writes. */
+/** Read models that consist of a checkpoint only, shared by several nodes of which one writes. */
 class Shared {
   readonly log = new MemoryEventLog();
   readonly checkpoints = new Map([[1, 0]]);
-  /** The one in use, as every node would find it. */
+  /** The version in use. */
   used = 1;
-  /** Which one is in use as far as this node has looked. */
+  /** The version in use as of this node's last look. */
   seen = 1;
-  /** Waited for by whoever asks where a version stands. */
+  /** Reads of a checkpoint wait for this. */
   asked: Promise<void> = Promise.resolve();
-  /** Waited for before a batch is applied. */
+  /** Batches wait for this before they are applied. */
   applies: Promise<void> = Promise.resolve();
-  /** How often the catalog was loaded, and what is waited for meanwhile. */
+  /** How often the catalog was loaded. Loads wait for `loading`. */
   loads = 0;
   loading: Promise<void> = Promise.resolve();
   #onLost: (() => void) | undefined;
   #onNews: ((news: ReadModelNews) => void) | undefined;
-  /** Of what the node has been told. */
+  /** The news that the node has got. */
   readonly news: ReadModelNews[] = [];
-  /** The batches that were applied: to which version, and up to where. */
+  /** The batches that were applied: to which version, and up to which checkpoint. */
   readonly applied: { readonly version: number; readonly checkpoint: number }[] = [];
   readonly projector: SharedProjector;
 
@@ -54,7 +54,7 @@ class Shared {
     } as unknown as SharedProjectorOptions);
   }
 
-  /** Whether the node has the right to write. */
+  /** True if the node has the right to write. */
   get isLed(): boolean {
     return this.#onLost !== undefined;
   }
@@ -64,14 +64,14 @@ class Shared {
     await this.log.append([{ stream: crypto.randomUUID(), expectedRevision: 'no-stream', events: [event] }]);
   }
 
-  /** The connection that holds the right to write breaks. */
+  /** Breaks the connection that holds the right to write. */
   loseLead(): void {
     const onLost = this.#onLost!;
     this.#onLost = undefined;
     onLost();
   }
 
-  /** Another node has the right to write by now, and has applied something. */
+  /** Another node gets the right to write and applies something. The returned function tells this node that it has lost the right. */
   otherApplies(checkpoint: number, news: ReadModelNews): () => void {
     const onLost = this.#onLost!;
     this.#onLost = () => {};
@@ -133,8 +133,8 @@ class Shared {
   }
 }
 
-describe('a node that goes on to project after a rebuild', () => {
-  it('writes the version that is in use, also where nobody has told it of the swap', async () => {
+describe('a node that resumes projecting after a rebuild', () => {
+  it('writes to the version in use, even if nobody has told it of the swap', async () => {
     const shared = new Shared();
     await shared.projector.start();
     await shared.projector.stop();
@@ -149,36 +149,39 @@ describe('a node that goes on to project after a rebuild', () => {
   it.each([
     { what: 'a node that started has put others in their place', byRebuild: false },
     { what: 'a rebuild has', byRebuild: true },
-  ])('applies each event once, though it looks again before it goes on with them: $what', async ({ byRebuild }) => {
-    const shared = new Shared();
-    await shared.projector.start();
-    try {
-      if (byRebuild) await shared.projector.stop();
-      const { promise, resolve: goOn } = Promise.withResolvers<void>();
-      shared.asked = promise;
-      shared.checkpoints.set(2, 0);
-      shared.used = 2;
-      const subscribe = vi.spyOn(shared.log, 'subscribe');
-      const resumed = byRebuild ? shared.projector.resume() : undefined;
-      // It looks each second.
-      await new Promise((resolve) => setTimeout(resolve, 3_200));
-      goOn();
-      await resumed;
-      await shared.append();
-      await expect.poll(() => shared.applied).toEqual([{ version: 2, checkpoint: 1 }]);
-      await shared.append();
-      await expect.poll(() => shared.applied.at(-1)).toEqual({ version: 2, checkpoint: 2 });
-      expect(shared.applied).toHaveLength(2);
-      expect(subscribe).toHaveBeenCalledOnce();
-    } finally {
-      await shared.projector.close();
-    }
-  });
+  ])(
+    'applies each event once, although it looks again before it resumes with new read models: $what',
+    async ({ byRebuild }) => {
+      const shared = new Shared();
+      await shared.projector.start();
+      try {
+        if (byRebuild) await shared.projector.stop();
+        const { promise, resolve: goOn } = Promise.withResolvers<void>();
+        shared.asked = promise;
+        shared.checkpoints.set(2, 0);
+        shared.used = 2;
+        const subscribe = vi.spyOn(shared.log, 'subscribe');
+        const resumed = byRebuild ? shared.projector.resume() : undefined;
+        // It looks each second.
+        await new Promise((resolve) => setTimeout(resolve, 3_200));
+        goOn();
+        await resumed;
+        await shared.append();
+        await expect.poll(() => shared.applied).toEqual([{ version: 2, checkpoint: 1 }]);
+        await shared.append();
+        await expect.poll(() => shared.applied.at(-1)).toEqual({ version: 2, checkpoint: 2 });
+        expect(shared.applied).toHaveLength(2);
+        expect(subscribe).toHaveBeenCalledOnce();
+      } finally {
+        await shared.projector.close();
+      }
+    },
+  );
 
   it.each([
     { what: 'of one that projects', mayProject: true },
     { what: 'of one that does not', mayProject: false },
-  ])('takes nothing for gone that is not in them yet: $what', async ({ mayProject }) => {
+  ])('reports no item as missing before the new read models have caught up: $what', async ({ mayProject }) => {
     const shared = new Shared(mayProject);
     await shared.append();
     if (!mayProject) shared.checkpoints.set(1, 1);
@@ -191,7 +194,7 @@ describe('a node that goes on to project after a rebuild', () => {
     shared.used = 2;
     await expect.poll(() => shared.seen, { timeout: 3_000 }).toBe(2);
     await turns();
-    // Readers find the others by now, and wait.
+    // Readers use the new read models by now, and wait.
     expect(shared.projector.position).toBe(0);
     const waited = shared.projector.waitFor(1);
     goOn();
@@ -204,7 +207,7 @@ describe('a node that goes on to project after a rebuild', () => {
     await shared.projector.close();
   });
 
-  it('stands still when it is told to, also in the midst of going on with others that a node has made', async () => {
+  it('stops when it is told to, also while it changes over to read models that another node has made', async () => {
     const shared = new Shared();
     await shared.projector.start();
     const { promise, resolve: goOn } = Promise.withResolvers<void>();
@@ -225,7 +228,7 @@ describe('a node that goes on to project after a rebuild', () => {
     await shared.projector.close();
   });
 
-  it('applies each event once, though it loses the right to write just then and gets it back', async () => {
+  it('applies each event once, although it loses the right to write at that moment and gets it back', async () => {
     const shared = new Shared();
     await shared.projector.start();
     await shared.projector.stop();
@@ -248,8 +251,8 @@ describe('a node that goes on to project after a rebuild', () => {
   });
 });
 
-describe('a node that projects no more', () => {
-  it('knows of what another one has projected before it noticed', async () => {
+describe('a node that has lost the right to write', () => {
+  it('hears of what another node has projected before it noticed the loss', async () => {
     const shared = new Shared();
     await shared.projector.start();
     await shared.append();
@@ -277,7 +280,7 @@ describe('a node that projects no more', () => {
 });
 
 describe('a node that projects', () => {
-  it('is told what others have erased, and nothing of what it has applied itself', async () => {
+  it('is told what others have erased, but nothing of what it has applied itself', async () => {
     const shared = new Shared();
     await shared.projector.start();
     shared.news.splice(0);
@@ -287,7 +290,7 @@ describe('a node that projects', () => {
     await shared.projector.close();
   });
 
-  it('is closed when its subscription has ended', async () => {
+  it('is closed only once its subscription has ended', async () => {
     const shared = new Shared();
     const { promise, resolve: end } = Promise.withResolvers<void>();
     const subscribe = shared.log.subscribe.bind(shared.log);
@@ -305,8 +308,8 @@ describe('a node that projects', () => {
   });
 });
 
-describe('a node that loses the right to write before it has begun to project', () => {
-  it('leaves it to whoever has it by then', async () => {
+describe('a node that loses the right to write before it begins to project', () => {
+  it('leaves projecting to the node that has the right', async () => {
     const shared = new Shared();
     const { promise, resolve: begin } = Promise.withResolvers<void>();
     shared.asked = promise;
@@ -323,8 +326,8 @@ describe('a node that loses the right to write before it has begun to project', 
   });
 });
 
-describe('a node that loses the right to write in the midst of a batch', () => {
-  it('tells nobody that it shows what it does not, though the batch is applied', async () => {
+describe('a node that loses the right to write in the middle of a batch', () => {
+  it('does not report the batch as visible before it has loaded it, although the batch is applied', async () => {
     const shared = new Shared();
     await shared.projector.start();
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -341,8 +344,8 @@ describe('a node that loses the right to write in the midst of a batch', () => {
   });
 });
 
-describe('a node that can not reach the log', () => {
-  it('lets another one project until it can', async () => {
+describe('a node that can’t reach the log', () => {
+  it('gives up the right to write until it can', async () => {
     const shared = new Shared();
     await shared.projector.start();
     const head = vi.spyOn(shared.log, 'head').mockRejectedValue(new StorageUnavailable('the event store is away'));
@@ -358,7 +361,7 @@ describe('a node that can not reach the log', () => {
     await shared.projector.close();
   });
 
-  it('keeps the right to write in the midst of a swap, and where an operator has to put it right', async () => {
+  it('keeps the right to write during a swap, and if only an operator can mend the fault', async () => {
     const shared = new Shared();
     await shared.projector.start();
     class OtherLog extends StorageUnavailable {
@@ -375,8 +378,8 @@ describe('a node that can not reach the log', () => {
   });
 });
 
-describe('a node whose read models have gone back, because a standby took the place of their server', () => {
-  it('projects again what they have lost', async () => {
+describe('a node whose read models have gone back because a standby replaced their server', () => {
+  it('projects the lost events again', async () => {
     const shared = new Shared();
     await shared.projector.start();
     for (let position = 1; position <= 2; position++) {
@@ -390,14 +393,14 @@ describe('a node whose read models have gone back, because a standby took the pl
     await shared.projector.close();
   });
 
-  it('does not say that it shows what they have lost, where another one projects', async () => {
+  it('does not report lost events as visible if another node projects', async () => {
     const shared = new Shared();
     await shared.projector.start();
     shared.otherApplies(2, { containers: [], databases: [], erased: [] })();
     await expect.poll(() => shared.projector.position).toBe(2);
     shared.checkpoints.set(1, 1);
     await expect.poll(() => shared.projector.position, { timeout: 5_000 }).toBe(1);
-    // Its connections broke. How often the catalog has changed may be the same again by now, by other changes.
+    // Its connections broke. The number of catalog changes may be the same as before, although the changes are others.
     const { loads } = shared;
     shared.hears(ANYTHING);
     await expect.poll(() => shared.loads).toBe(loads + 1);
@@ -406,17 +409,17 @@ describe('a node whose read models have gone back, because a standby took the pl
 });
 
 describe('a node that starts', () => {
-  it('tells that the read models are away as that, and not that they are damaged', async () => {
+  it('reports read models that can’t be reached as away and not as damaged', async () => {
     const shared = new Shared();
     shared.asked = Promise.reject(new StorageUnavailable('away'));
     shared.asked.catch(() => {});
     await expect(shared.projector.start()).rejects.toThrow(StorageUnavailable);
-    // Another one may reach them.
+    // Another node may be able to reach them.
     expect(shared.isLed).toBe(false);
     await shared.projector.close();
   });
 
-  it('waits no longer for what only an operator can put right, which requests wait for as long as for anything', async () => {
+  it('no longer waits for a fault that only an operator can mend, while requests still wait for their usual time', async () => {
     const waiters = new PositionWaiters();
     const [start, request] = [waiters.wait(5, 'endless'), waiters.wait(5)];
     waiters.giveUp(new Error('damaged'));

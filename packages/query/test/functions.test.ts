@@ -402,13 +402,13 @@ describe('an argument that may be left out', () => {
   });
 });
 
-describe('numbers that JSON has not', () => {
-  it('are constants', () => {
+describe('numbers that JSON does not have', () => {
+  it('can be written as constants', () => {
     expect(valueOf('[IS_NUMBER(NaN), IS_FINITE_NUMBER(Infinity), 1 < Infinity]')).toEqual([true, false, true]);
     expect(valueOf('StringToNumber(NaN)')).toBeUndefined();
   });
 
-  it('are given by name', () => {
+  it('can be written by name', () => {
     expect(valueOf('{a: [NaN, -Infinity], b: {c: Infinity}, d: 1}')).toEqual({
       a: ['NaN', '-Infinity'],
       b: { c: 'Infinity' },
@@ -416,7 +416,7 @@ describe('numbers that JSON has not', () => {
     });
   });
 
-  it('leave their names to aliases', () => {
+  it('can be used as aliases', () => {
     expect(rows('SELECT VALUE NaN.a FROM NaN', [{ a: 1 }])).toEqual([1]);
   });
 });

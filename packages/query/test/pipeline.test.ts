@@ -260,11 +260,10 @@ describe('MIN and MAX over several ranges', () => {
   }
 
   /**
-   * What the Java client makes of the parts of a least value, null for undefined. (Of the greatest it leaves out a part that
-   * is undefined, whatever it is told.)
+   * The value that the Java client merges from the parts of a MIN, null for undefined. (For a MAX it always leaves out undefined parts.)
    *
    * @source `AggregateItem` and `MinAggregator` of sdk/cosmos/azure-cosmos/src/main/java/com/azure/cosmos/implementation/query in
-   *   https://github.com/Azure/azure-sdk-for-java
+   * https://github.com/Azure/azure-sdk-for-java
    */
   function leastByJava(parts: readonly Part[]): Json {
     let least: Json | undefined;

@@ -103,7 +103,7 @@ describe('pushdown', () => {
   });
 });
 
-describe('what a plan says of itself', () => {
+describe('the properties of a plan', () => {
   it.each([
     ['SELECT * FROM c', { streaming: true, needsBody: true, countOnly: false, documentProperties: undefined }],
     ['SELECT c.id FROM c WHERE c._ts > 1', { streaming: true, needsBody: false, documentProperties: ['_ts', 'id'] }],
@@ -140,7 +140,7 @@ describe('the documents of an ordered answer', () => {
     ['SELECT TOP 5 c.a, c.b FROM c ORDER BY c["id"], c._ts', ['a', 'b', 'c', 'd']],
     ['SELECT VALUE d FROM c AS d WHERE d._ts >= 5 AND d.id != @a ORDER BY d._ts OFFSET 2 LIMIT 9', ['c']],
     ['SELECT [c.a] AS keys, c AS payload FROM c WHERE true ORDER BY c._ts', ['b', 'd', 'a', 'c']],
-  ])('are told by id and _ts: %s', (sql, expected) => {
+  ])('can be chosen by id and _ts alone: %s', (sql, expected) => {
     const parameters = [{ name: '@a', value: 'a' }];
     const chooser = choosingPlan(planQuery(parseQuery(sql), parameters), parameters, {})!;
     expect(chooser).toMatchObject({ needsBody: false });
@@ -164,12 +164,12 @@ describe('the documents of an ordered answer', () => {
     'SELECT x FROM c JOIN x IN c.list ORDER BY c._ts',
     'SELECT * FROM c ORDER BY RANK FullTextScore(c.id, "a")',
     'SELECT d.a FROM (SELECT c.a, c.id FROM c) AS d ORDER BY d.id',
-  ])('take more to tell, or are not to be opened: %s', (sql) => {
+  ])('can’t be chosen by id and _ts alone, or need not be opened: %s', (sql) => {
     expect(choosingPlan(planOf(sql), [], {})).toBe(undefined);
   });
 });
 
-describe('what rules a document out by its id and _ts', () => {
+describe('the conditions on id and _ts that rule a document out', () => {
   const STUBS = ['a', 'b', 'c'].map((id, index) => ({ id, _ts: 5 + index }));
   it.each([
     ["SELECT * FROM c WHERE c.id != 'b'", ['a', 'c']],
@@ -178,7 +178,7 @@ describe('what rules a document out by its id and _ts', () => {
     ['SELECT DISTINCT d.n FROM c AS d JOIN x IN d.list WHERE x.id = "a" AND d.id > "a" OFFSET 1 LIMIT 1', ['b', 'c']],
     ['SELECT VALUE x.n FROM (SELECT * FROM c WHERE c.id != "a" AND c.n = 1) AS x WHERE x.id != "b"', ['b', 'c']],
     ['SELECT * FROM c WHERE c.id = 5 AND c.n = 1', []],
-  ])('is the part of the filter that reads no more: %s', (sql, left) => {
+  ])('are the part of the filter that needs no content: %s', (sql, left) => {
     const parameters = [{ name: '@a', value: 'a' }];
     const sparing = sparingPlan(planQuery(parseQuery(sql), parameters), parameters, {})!;
     expect(STUBS.filter((stub) => matches(sparing, stub)).map(({ id }) => id)).toEqual(left);
@@ -192,12 +192,12 @@ describe('what rules a document out by its id and _ts', () => {
     "SELECT * FROM c WHERE EXISTS (SELECT VALUE x FROM x IN c.list WHERE c.id != 'b')",
     "SELECT VALUE x FROM (SELECT c.a AS id FROM c) AS x WHERE x.id != 'b'",
     "SELECT * FROM c WHERE c.id != 'b' ORDER BY RANK FullTextScore(c.text, 'a')",
-  ])('is nothing of: %s', (sql) => {
+  ])('don’t exist in: %s', (sql) => {
     expect(sparingPlan(planOf(sql), [], {})).toBe(undefined);
   });
 });
 
-describe('which documents have rows', () => {
+describe('the number of rows that documents have', () => {
   const DOCUMENTS = [
     { id: 'a', n: 1, list: [1, 2] },
     { id: 'b', n: 2, list: [] },
@@ -213,7 +213,7 @@ describe('which documents have rows', () => {
     ['SELECT * FROM c.sub', true],
     ['SELECT * FROM x IN c.list WHERE x > 1', true],
     ['SELECT VALUE x FROM (SELECT VALUE c.n FROM c) AS x', true],
-  ])('is told without their values: %s', (sql, needsBody) => {
+  ])('is the same without the rows’ values: %s', (sql, needsBody) => {
     const [whole, plan] = [parseQuery(sql), withoutValues(parseQuery(sql))].map((query) => planQuery(query));
     const rowsOf = (of: QueryPlan) => DOCUMENTS.map((document) => [...evaluate(of, [document])].length);
     expect(rowsOf(plan!)).toEqual(rowsOf(whole!));
@@ -230,7 +230,7 @@ function read(document: Json, path: readonly string[]): Value {
   return value;
 }
 
-/** A store's own idea of the comparisons, written apart from the package's. */
+/** A store's comparison, written independently of the package's. */
 function passes(value: Value, { op, values }: PathComparison): boolean {
   if (op === 'in' || op === '=') return values.some((other) => value === other);
   const [other] = values;
@@ -350,7 +350,7 @@ describe('documents left out by the pushdown', () => {
     );
   });
 
-  it('include all that fail the whole filter when it is complete', () => {
+  it('include all that fail the filter, if the pushdown is complete', () => {
     fc.assert(
       fc.property(
         fc.array(
@@ -389,7 +389,7 @@ describe('random text', () => {
     }
   };
 
-  it('throws nothing but QueryErrors', () => {
+  it('makes the parser throw nothing but QueryErrors', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...words), { maxLength: 20 }), (parts) => run(parts.join(' '))),
       { numRuns: 3_000 },

@@ -21,7 +21,7 @@ import { builtInHost, Host, withUserFunctions } from './host.ts';
 import { rows } from './run.ts';
 
 interface Asked extends PlanOptions {
-  /** No more documents are offered once there are so many rows. */
+  /** Stops offering documents once there are this many rows. */
   readonly mostRows?: number;
   readonly monotonicMs?: () => number;
 }
@@ -90,17 +90,17 @@ const simple = () =>
   });
 
 describe('user-defined functions', () => {
-  it('mean in all clauses what built-in functions of the same meaning do', async () => {
+  it('give the same results in all clauses as built-in functions of the same meaning', async () => {
     let compared = 0;
     await fc.assert(
       fc.asyncProperty(queries.map(plain), documents, async (sql, all) => {
         const expected = await answer(() => rows(sql, all, [], { nowMs: 0 }));
-        // Constants are put together where the query is read, and not every document that fails is come to.
+        // Queries that fail are left out: constants are folded when the query is read, and not every failing document is reached.
         if (typeof expected === 'string') return;
         const asUsers = withUserFunctions(sql);
         if (asUsers !== sql) compared += 1;
         let nowMs = 0;
-        // Of some documents each is tried by itself, of others several are.
+        // With a clock that stands still several documents are tried together, with one that moves each by itself.
         const monotonicMs = () => (nowMs += all.length % 3);
         expect(await answer(() => called(asUsers, all, builtInHost(sql), { monotonicMs }))).toEqual(expected);
       }),
@@ -166,12 +166,12 @@ describe('user-defined functions', () => {
     'SELECT VALUE 1 FROM c WHERE c.n = 1 AND EXISTS(SELECT VALUE 1 FROM x IN c.list WHERE udf.failAbove(x) = 1)',
     'SELECT VALUE (SELECT TOP 1 VALUE udf.failAbove(udf.same(x)) FROM x IN c.list) FROM c WHERE c.n = 1',
     'SELECT VALUE FIRST(SELECT VALUE udf.failAbove(x) FROM x IN c.list) FROM c WHERE udf.twice(c.n) = 2',
-  ])('fail no query that does not need what fails: %s', async (sql) => {
+  ])('don’t fail a query that does not need the failing call: %s', async (sql) => {
     const all = many(4, (index) => ({ n: index + 1, list: [1, 2, 3, 4] }));
     expect(await called(sql, all, simple())).toEqual([1]);
   });
 
-  it('fail a query by what they throw, once it comes to it', async () => {
+  it('fail a query by what they throw, once the query needs that call', async () => {
     const all = many(6, (index) => ({ n: index }));
     const host = simple();
     const sql = 'SELECT VALUE udf.failAbove(c.n) FROM c';
@@ -181,7 +181,7 @@ describe('user-defined functions', () => {
     await expect(called('SELECT VALUE udf.fail(COUNT(1)) FROM c', all, host)).rejects.toThrow('no input');
   });
 
-  it('are called for many documents and rows together, and once for equal arguments', async () => {
+  it('are called together for many documents and rows, and once for equal arguments', async () => {
     const all = many(60, (index) => ({ n: index % 50, list: Array.from({ length: 15 }, (_, at) => at) }));
     for (const [sql, asks] of [
       ['SELECT VALUE udf.twice(c.n) FROM c', [16, 34]],
@@ -206,7 +206,7 @@ describe('user-defined functions', () => {
     }
   });
 
-  it('are called for so many at once as take some milliseconds', async () => {
+  it('are called in batches that take some milliseconds', async () => {
     let nowMs = 0;
     const host = new Host(['slow'], () => (x) => {
       nowMs += (x as number) < 80 ? 1 : 5;
@@ -217,7 +217,7 @@ describe('user-defined functions', () => {
     expect(host.asked.map(({ length }) => length)).toEqual([16, 64, 64, 40, 16]);
   });
 
-  it('are called for fewer at once where so many fail together', async () => {
+  it('are called in smaller batches if large ones fail', async () => {
     const asked: number[] = [];
     const host = {
       names: new Set(['f']),
@@ -233,7 +233,7 @@ describe('user-defined functions', () => {
     expect(asked.slice(0, 4)).toEqual([16, 8, 1, 1]);
   });
 
-  it('leave to be looked up what else a filter says', () => {
+  it('don’t prevent the pushdown of the other conditions of a filter', () => {
     const options = { userFunctions: new Set(['f', 'ARRAY_CONTAINS', 'COUNT']) };
     const plan = (sql: string) => planQuery(parseQuery(sql), [], options);
     const { pushdown } = plan('SELECT * FROM c WHERE c.id = "a" AND udf.f(c) AND c._ts > udf.f(3)');
@@ -249,7 +249,7 @@ describe('user-defined functions', () => {
     expect(telling).toMatchObject({ callsFunctions: false, pushdown: { ids: ['a'] } });
   });
 
-  it('stand as they are in what clients ask of ranges', () => {
+  it('are kept unchanged in the queries that clients send to ranges', () => {
     const sql = 'SELECT udf.f(c.a, udf.g("x")) AS f FROM c WHERE udf.isIn(c.b) ORDER BY udf.f(c.n)';
     const plan = planForClients(planQuery(parseQuery(sql), [], { userFunctions: new Set(['f', 'g', 'isIn']) }));
     const { rewrittenQuery, orderByExpressions } = 'queryInfo' in plan ? plan.queryInfo : expect.fail();
@@ -261,7 +261,7 @@ describe('user-defined functions', () => {
 describe('a query that calls functions', () => {
   const userFunctions = new Set(['f']);
 
-  it('is refused where there is no such function, with its place', () => {
+  it('is refused if there is no such function, with its place', () => {
     expect(refusal('SELECT VALUE udf.F(c.n) FROM c', { userFunctions })).toEqual({
       severity: 'Error',
       location: { start: 13, end: 23 },
@@ -287,25 +287,25 @@ describe('a query that calls functions', () => {
     },
   );
 
-  it('is refused with more calls than a hundred in its text', () => {
+  it('is refused with more than a hundred calls in its text', () => {
     const sql = (calls: number) => `SELECT VALUE [${Array.from({ length: calls }, () => 'udf.f(c.n)').join()}] FROM c`;
     expect(refusal(sql(100), { userFunctions })).toMatchObject({ callsFunctions: true });
     expect(refusal(sql(101), { userFunctions })).toMatchObject({ code: 'SC3001' });
   });
 
-  it('ends past so many calls on one document, however they come about', async () => {
+  it('fails after too many calls for one document, however they arise', async () => {
     const list = Array.from({ length: 101 }, (_, index) => index);
     const within = of({ list: list.slice(1) }, { list: list.slice(1).map((n) => n + 100) });
     const sql = 'SELECT VALUE COUNT(udf.f(x, y)) FROM c JOIN x IN c.list JOIN y IN c.list';
     const host = () => Host.of({ f: () => true });
     expect(await called(sql, within, host())).toEqual([20_000]);
     await expect(called(sql, of({ list }), host())).rejects.toThrow(/more than 10000 times on one document/);
-    // Documents before it are given.
+    // The results of documents before it are returned.
     const first = 'SELECT TOP 1 VALUE c.id FROM c WHERE EXISTS(SELECT VALUE 1 FROM x IN c.list WHERE udf.f(x))';
     expect(await called(first, of({ list }, { list }), host())).toEqual(['i0']);
   });
 
-  it('ends at a result, or at all results for a document, that are too large', async () => {
+  it('fails on a result, or on results for one document, that are too large', async () => {
     const host = Host.of({ large: (length) => 'x'.repeat(length as number) });
     const megabytes = (count: number) => count * 1024 * 1024;
     const result = `SELECT VALUE LENGTH(udf.large(${megabytes(2) - 2}))`;
@@ -316,7 +316,7 @@ describe('a query that calls functions', () => {
     await expect(called(held, all, host)).rejects.toThrow(/too much memory/);
   });
 
-  it('ends at a result that is nested deeper than a document may be', async () => {
+  it('fails on a result nested deeper than a document may be', async () => {
     const deep = (levels: number) =>
       called('SELECT VALUE IS_ARRAY(udf.f())', [], {
         names: new Set(['f']),
@@ -327,7 +327,7 @@ describe('a query that calls functions', () => {
     await expect(deep(100_000)).rejects.toThrow(/'udf.f' is nested too deep/);
   });
 
-  it('ends when a document takes too long to be tried, even if it were quicker the next time', async () => {
+  it('fails when a document takes too long to try, even if it would be quicker the next time', async () => {
     let nowMs = 0;
     const host = Host.of({ f: () => true });
     const sql = 'SELECT VALUE 1 FROM c JOIN x IN c.list WHERE udf.f(x)';
@@ -340,7 +340,7 @@ describe('a query that calls functions', () => {
     expect(() => startEvaluation(plan, context).offer(all, 0)).toThrow(QueryError);
   });
 
-  it('is not held back by what it does on several documents, or rows, together', async () => {
+  it('does not count the time of trying several documents or rows together against one document', async () => {
     const host = simple();
     const rowsOf = async (sql: string, all: readonly Json[], tickMs: number) => {
       let nowMs = 0;
@@ -375,35 +375,38 @@ describe('a query that calls functions', () => {
     ['large arguments', 20_000, 10],
     ['large results', 10, 50_000],
     ['both', 30_000, 30_000],
-  ])('holds no more of many documents than of a few, and calls nothing twice for that: %s', async (_, text, result) => {
-    const host = Host.of({ large: (__, n) => 'x'.repeat(result + (n as number)) });
-    const sql = 'SELECT VALUE LENGTH(udf.large(c.text, c.n)) FROM c WHERE c.n < 150';
-    const plan = planQuery(parseQuery(sql), [], { userFunctions: host.names });
-    let nowMs = 0;
-    const calls = new FunctionCalls(host, () => (nowMs += 0.1));
-    const all = many(200, (n) => ({ n, text: 'y'.repeat(text) }));
-    const ready = tryDocuments(plan, { calls });
-    let [most, mostMissing] = [0, 0];
-    const goThrough = async (some: readonly Json[]) => {
-      for (let from = 0; from < some.length;) {
-        const to = ready(some, from, some.length);
-        most = Math.max(most, calls.heldBytes);
-        if (to === from) {
-          mostMissing = Math.max(mostMissing, calls.heldBytes);
-          await calls.settle();
+  ])(
+    'holds no more of many documents than of a few, and does not call a function twice because of that: %s',
+    async (_, text, result) => {
+      const host = Host.of({ large: (__, n) => 'x'.repeat(result + (n as number)) });
+      const sql = 'SELECT VALUE LENGTH(udf.large(c.text, c.n)) FROM c WHERE c.n < 150';
+      const plan = planQuery(parseQuery(sql), [], { userFunctions: host.names });
+      let nowMs = 0;
+      const calls = new FunctionCalls(host, () => (nowMs += 0.1));
+      const all = many(200, (n) => ({ n, text: 'y'.repeat(text) }));
+      const ready = tryDocuments(plan, { calls });
+      let [most, mostMissing] = [0, 0];
+      const goThrough = async (some: readonly Json[]) => {
+        for (let from = 0; from < some.length;) {
+          const to = ready(some, from, some.length);
+          most = Math.max(most, calls.heldBytes);
+          if (to === from) {
+            mostMissing = Math.max(mostMissing, calls.heldBytes);
+            await calls.settle();
+          }
+          from = to;
         }
-        from = to;
-      }
-    };
-    await goThrough(all);
-    expect(host.calls).toHaveLength(150);
-    // Arguments count as well.
-    expect(mostMissing > 300 * 1024).toBe(text > 10);
-    const { length } = host.asked;
-    // What has been done with is not kept.
-    await goThrough([...all]);
-    expect(host.calls.length).toBeGreaterThan(250);
-    expect(most).toBeLessThan(2 * 1024 * 1024);
-    expect(length).toBeLessThan(75);
-  });
+      };
+      await goThrough(all);
+      expect(host.calls).toHaveLength(150);
+      // Arguments count as well.
+      expect(mostMissing > 300 * 1024).toBe(text > 10);
+      const { length } = host.asked;
+      // Results that are not needed any more are not kept.
+      await goThrough([...all]);
+      expect(host.calls.length).toBeGreaterThan(250);
+      expect(most).toBeLessThan(2 * 1024 * 1024);
+      expect(length).toBeLessThan(75);
+    },
+  );
 });

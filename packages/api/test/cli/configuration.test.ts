@@ -38,7 +38,7 @@ describe('the configuration', () => {
     });
   });
 
-  test('takes flags before variables before the file', () => {
+  test('prefers flags to variables, and variables to the file', () => {
     const config = file('{"port": 1, "host": "1.1.1.1", "data": "file", "policy-grace": 7}');
     const {
       port,
@@ -54,7 +54,7 @@ describe('the configuration', () => {
     expect(readConfiguration({ flags: {}, environment }).port).toBe(1);
   });
 
-  test('has no port of a service of Kubernetes, and knows which variables are none of its options', () => {
+  test('ignores the port of a Kubernetes service, and knows which variables are not its options', () => {
     const environment = {
       EPITAPH_PORT: 'tcp://10.96.0.12:8081',
       EPITAPH_PORT_8081_TCP_ADDR: '10.96.0.12',
@@ -135,17 +135,17 @@ describe('the configuration', () => {
     ['{"host": 5}', /^"host" in \S+epitaph\.json: must be a text\.$/],
     ['[]', /must hold one JSON object/],
     ['{', /is not JSON/],
-  ])('refuses a file of %s and names it', (text, message) => {
+  ])('refuses a file of %s and names the file', (text, message) => {
     const config = file(text);
     expect(() => readConfiguration({ flags: { config }, environment: {} })).toThrow(message);
   });
 
-  test('reads a file that begins with the mark of its encoding', () => {
+  test('reads a file that begins with a byte order mark', () => {
     const config = file('\uFEFF{"port": 1}');
     expect(readConfiguration({ flags: { config }, environment: {} }).port).toBe(1);
   });
 
-  test('names a file that is not there, and repeats no key', () => {
+  test('names a missing file, and never prints a key', () => {
     expect(() => readConfiguration({ flags: { config: '/nowhere/x.json' }, environment: {} })).toThrow(
       /\/nowhere\/x\.json can't be read/,
     );
@@ -174,7 +174,7 @@ describe('--throughput', () => {
   });
 
   test.each(['0', '399', '450', 'autoscale:400', 'autoscale:', '1000001', '4e2', 'Serverless', 'none'])(
-    'refuses %s and says what it may be',
+    'refuses %s and tells what is allowed',
     (text) => {
       expect(() => throughputOf(text)).toThrow(/^--throughput: (must be a number|The offer should have valid)/);
     },
@@ -211,13 +211,13 @@ describe('an instant', () => {
     '1969-12-31',
     '+12026-01-01',
     '2026-11-21T10:00:00+25:00',
-  ])('%j is none', (text) => {
+  ])('%j is not an instant', (text) => {
     expect(parseInstant(text)).toBeUndefined();
   });
 });
 
 describe('keys', () => {
-  test('are made once, for their owner alone, and good for the key ring', () => {
+  test('are created once, readable by their owner only, and accepted by the key ring', () => {
     const folder = temporaryFolder();
     const first = keysInForce({ folder, given: undefined, loopback: false });
     expect(first.primary).toBe('file');
@@ -227,7 +227,7 @@ describe('keys', () => {
     expect(keysInForce({ folder, given: undefined, loopback: false })).toEqual(first);
   });
 
-  test('have the emulator’s as primary on loopback, and the one that is given anywhere', () => {
+  test('default to the emulator’s as primary on loopback; a given one is used everywhere', () => {
     const folder = temporaryFolder();
     const given = Buffer.alloc(64, 5).toString('base64');
     expect(keysInForce({ folder, given: undefined, loopback: true })).toMatchObject({
@@ -239,7 +239,7 @@ describe('keys', () => {
     }
   });
 
-  test('never have the emulator’s beyond loopback', () => {
+  test('never default to the emulator’s beyond loopback', () => {
     const folder = temporaryFolder();
     expect(() => keysInForce({ folder, given: EMULATOR_KEY, loopback: false })).toThrow(/loopback only/);
     const { file: name, texts } = keysInForce({ folder, given: undefined, loopback: true });
@@ -247,7 +247,7 @@ describe('keys', () => {
     expect(() => keysInForce({ folder, given: undefined, loopback: false })).toThrow(/loopback only/);
   });
 
-  test('are refused when the file is damaged or open to others', () => {
+  test('are refused if the file is damaged or open to others', () => {
     const folder = temporaryFolder();
     const { file: name } = keysInForce({ folder, given: undefined, loopback: true });
     const text = readFileSync(name, 'utf8');
@@ -274,7 +274,7 @@ describe('the identities file', () => {
   const read = (...issuers: readonly object[]) => readIdentities(file(JSON.stringify({ issuers })));
   const assigned = (assignment: object) => ({ ...good, assignments: [assignment] });
 
-  test('says whose tokens are taken, and for what', () => {
+  test('names the issuers whose tokens are accepted, and the roles', () => {
     expect(read(good)).toEqual([
       {
         ...good,
@@ -290,7 +290,7 @@ describe('the identities file', () => {
     ]);
   });
 
-  test('may have the keys in a file beside it', () => {
+  test('can have the issuer’s keys in a file beside it', () => {
     const name = file('{"issuers": []}');
     writeFileSync(path.join(path.dirname(name), 'keys.jwks'), '{"keys": []}');
     writeFileSync(name, JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
@@ -333,17 +333,17 @@ describe('the identities file', () => {
   test.each([
     { kty: 'EC', d: 'AAAA' },
     { kty: 'oct', k: 'AAAA' },
-  ])('may have no secret key beside it: %j', (key) => {
+  ])('can’t have a secret key beside it: %j', (key) => {
     const name = file(JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
     writeFileSync(path.join(path.dirname(name), 'keys.jwks'), JSON.stringify({ keys: [{ kty: 'EC' }, key] }));
     expect(() => readIdentities(name)).toThrow(/keys\.jwks has a secret key in it/);
   });
 
-  test('is refused where others on the machine may change it', () => {
+  test('is refused if others on the machine can change it', () => {
     const name = file(JSON.stringify({ issuers: [good] }));
     chmodSync(name, 0o620);
     expect(() => readIdentities(name)).toThrow(/chmod go-w/);
-    // Who writes the keys signs tokens for anybody.
+    // Whoever can write the keys can sign tokens as anybody.
     const own = file(JSON.stringify({ issuers: [{ ...good, keys: 'keys.jwks' }] }));
     const keys = path.join(path.dirname(own), 'keys.jwks');
     writeFileSync(keys, '{"keys": []}');
@@ -362,7 +362,7 @@ describe('loopback', () => {
       expect(await isLoopbackHost(host)).toBe(false);
     },
   );
-  test('is what a Host header must say', () => {
+  test('is recognized in a Host header', () => {
     for (const header of ['127.0.0.1:8081', 'localhost', 'LOCALHOST:1', 'db.localhost:80', '[::1]:8081', undefined]) {
       expect([header, isLoopbackHostHeader(header)]).toEqual([header, true]);
     }

@@ -22,7 +22,7 @@ beforeEach(async () => {
 afterEach(() => world.close());
 
 describe('health', () => {
-  test('is live always, and ready while the store is', async () => {
+  test('is always live, and ready while the store is', async () => {
     expect(await world.get('/health/live')).toEqual({ status: 'live' });
     expect(await world.get('/health/ready')).toEqual({ status: 'ready' });
     await world.store.close();
@@ -34,7 +34,7 @@ describe('health', () => {
     ]);
   });
 
-  test('ends when the read models fall further behind than they may', () => {
+  test('is not ready when the read models are too far behind', () => {
     const readiness = (headPosition: number, readyLagEvents?: number, log = {}) => {
       const ports = { clockJump: () => {}, log };
       const parts = { headPosition: () => headPosition, projector: { position: 100 }, ports };
@@ -54,12 +54,12 @@ describe('health', () => {
     expect(readiness(10_101)).toEqual({ ready: false, reasons: ['the projection is 10001 events behind'] });
     expect(readiness(105, 5).ready).toBe(true);
     expect(readiness(106, 5).ready).toBe(false);
-    // Positions that are bytes, as those of an event store.
+    // Positions that are bytes, as in an event store's log.
     expect(readiness(5_100, 5, { positionsPerEvent: 1_000 }).ready).toBe(true);
     expect(readiness(5_101, 5, { positionsPerEvent: 1_000 }).ready).toBe(false);
   });
 
-  test('ends with a fault of the projection, which is not for anyone to read', () => {
+  test('is not ready after a fault of the projector, whose details are not public', () => {
     const error = 'PostgreSQL: password authentication failed for user "epitaph"';
     const parts = { headPosition: () => 0, projector: { position: 0, error }, ports: { clockJump: () => {}, log: {} } };
     const operations = new Operations(
@@ -77,7 +77,7 @@ describe('health', () => {
     });
   });
 
-  test('says of a clock that is held what it shows, and what it should', () => {
+  test('shows the time of a held clock, and the expected one', () => {
     const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 };
     const parts = { headPosition: () => 0, projector: { position: 0 }, ports: { clockJump: () => jump, log: {} } };
     const operations = new Operations(
@@ -97,14 +97,14 @@ describe('health', () => {
 });
 
 describe('the clock', () => {
-  test('is turned forward by hand when it is manual', async () => {
+  test('is advanced by hand if it is manual', async () => {
     expect(await world.get('/clock')).toEqual({ now: '2026-11-21T10:00:00.000Z', nowMs: START_MS, kind: 'manual' });
     const response = await world.ask('POST', '/clock/advance', { body: { milliseconds: 7 * 365 * 86_400_000 } });
     expect(response.json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
     expect((await world.ask('POST', '/clock/confirm')).json()).toMatchObject({ now: '2033-11-19T10:00:00.000Z' });
   });
 
-  test('is accepted with the purge paused, where that is asked for', async () => {
+  test('can be accepted with the purge paused', async () => {
     await world.ask('POST', '/clock/confirm', { body: { pausePurge: false } });
     expect(await world.get('/purge')).toMatchObject({ state: 'idle' });
     await world.ask('POST', '/clock/confirm', { body: { pausePurge: true } });
@@ -113,13 +113,13 @@ describe('the clock', () => {
     await world.ask('POST', '/purge/resume');
   });
 
-  test('says why it is held to who asks for the time', async () => {
+  test('tells why it is held with every answer of the time', async () => {
     const held = vi.spyOn(world.store, 'clockHeld').mockReturnValue('the system clock says …');
     expect(await world.get('/clock')).toMatchObject({ held: 'the system clock says …' });
     held.mockRestore();
   });
 
-  test('says for how long it stands still after it had run ahead, also to who scrapes metrics', async () => {
+  test('tells for how long it stands still after it was ahead, also in the metrics', async () => {
     const stands = vi.spyOn(world.store, 'clockStandsStillMs').mockReturnValue(7_200_500);
     expect(await world.get('/clock')).toMatchObject({ standsStillFor: 'PT7200.5S', standsStillForMs: 7_200_500 });
     expect(await metricsText(world.store)).toContain('\nepitaph_clock_stands_still_seconds 7200.5\n');
@@ -127,7 +127,7 @@ describe('the clock', () => {
     expect(await metricsText(world.store)).toContain('\nepitaph_clock_stands_still_seconds 0\n');
   });
 
-  test('has on record who accepted it after a jump, and what was expected', async () => {
+  test('has recorded who accepted it after a jump, and the expected time', async () => {
     const jump = { reason: 'wall-clock-jumped', wallMs: START_MS + 3_600_000, expectedMs: START_MS + 0.5 } as const;
     const confirms = vi.spyOn(world.store, 'confirmClock').mockResolvedValueOnce(jump);
     await world.ask('POST', '/clock/confirm');
@@ -139,7 +139,7 @@ describe('the clock', () => {
 });
 
 describe('the purge', () => {
-  test('tells its backlog, and a run answers when all is done', async () => {
+  test('shows its backlog, and a run answers once all is done', async () => {
     for (let n = 0; n < 20; n += 1) await world.write(`n${n}`);
     await world.store.advanceClock(62_000);
     expect(await world.get('/purge')).toMatchObject({
@@ -157,7 +157,7 @@ describe('the purge', () => {
     });
   });
 
-  test('tells how far it is while it runs', async () => {
+  test('reports its progress while it runs', async () => {
     for (let n = 0; n < 20; n += 1) await world.write(`n${n}`);
     await world.store.advanceClock(62_000);
     const events = eventsIn((await world.ask('POST', '/purge/run', { accept: 'text/event-stream' })).payload);
@@ -165,7 +165,7 @@ describe('the purge', () => {
     expect(events.at(-1)).toMatchObject({ event: 'done', data: { purged: 20, status: { overdueItems: 0 } } });
   });
 
-  test('says of a life that it can not erase what is the matter, and is no defect', async () => {
+  test('reports a life that it can’t erase with the reason, and not as a defect of the server', async () => {
     const message = 'the vault does not know the key of item-rid.name.0';
     const failing = vi.spyOn(world.store, 'runPurge').mockRejectedValue(new PurgeFault(message));
     const response = await world.ask('POST', '/purge/run');
@@ -178,15 +178,18 @@ describe('the purge', () => {
     new UnreadableEvent('ItemUpserted at 7 is damaged'),
     new SealBroken('the body of item-rid.name.0 at revision 0 does not open'),
     new LifeUnreadable('item-rid.name.0', 'unknown'),
-  ])('says of what the log or the vault is damaged for what is the matter, and is no defect: %s', async (error) => {
-    const failing = vi.spyOn(world.store, 'explain').mockRejectedValue(error);
-    const response = await world.ask('GET', `${ORDERS}/explain${item('a')}`);
-    failing.mockRestore();
-    expect(response.statusCode).toBe(500);
-    expect(response.json()).toMatchObject({ code: 'unreadable', detail: error.message });
-  });
+  ])(
+    'reports damage of the log or the vault with what is damaged, and not as a defect of the server: %s',
+    async (error) => {
+      const failing = vi.spyOn(world.store, 'explain').mockRejectedValue(error);
+      const response = await world.ask('GET', `${ORDERS}/explain${item('a')}`);
+      failing.mockRestore();
+      expect(response.statusCode).toBe(500);
+      expect(response.json()).toMatchObject({ code: 'unreadable', detail: error.message });
+    },
+  );
 
-  test('says of a part that can not be read what of it is damaged, too', async () => {
+  test('reports with an unreadable part also what is damaged', async () => {
     const cause = new UnreadableEvent('ItemUpserted at 7 is damaged.');
     const error = new PartUnreadable('The item "a" can not be read.', { cause });
     const failing = vi.spyOn(world.store, 'explain').mockRejectedValue(error);
@@ -195,7 +198,7 @@ describe('the purge', () => {
     expect(response.json()).toMatchObject({ code: 'unreadable', detail: `${error.message} ${cause.message}` });
   });
 
-  test('does nothing while it is paused, and goes on after', async () => {
+  test('does nothing while it is paused, and continues afterwards', async () => {
     await world.write('a');
     await world.store.advanceClock(62_000);
     expect((await world.ask('POST', '/purge/pause')).json()).toMatchObject({ state: 'paused' });
@@ -214,7 +217,7 @@ describe('policy grace', () => {
 });
 
 describe('projections', () => {
-  test('are rebuilt while one watches', async () => {
+  test('are rebuilt with progress reports', async () => {
     await world.write('a');
     const started = await world.ask('POST', '/projections/items/rebuild');
     expect(started.statusCode).toBe(202);
@@ -233,7 +236,7 @@ describe('projections', () => {
     });
   });
 
-  test('are left as they were by a rebuild that is cancelled', async () => {
+  test('are unchanged after a rebuild that is cancelled', async () => {
     await world.ask('POST', '/projections/items/rebuild');
     expect((await world.ask('DELETE', '/projections/items/rebuild')).json()).toMatchObject({ state: 'cancelled' });
     expect(await world.get('/projections')).toMatchObject({ projections: [{ version: 1, state: 'live' }] });
@@ -241,7 +244,7 @@ describe('projections', () => {
 });
 
 describe('fsck', () => {
-  test('answers a report, or tells how far it is as it goes', async () => {
+  test('answers with a report, or with progress reports on the way', async () => {
     await world.write('a');
     const report = { ok: true, items: 1, lives: 1, problems: [] };
     expect((await world.ask('POST', '/fsck')).json()).toMatchObject(report);
@@ -251,8 +254,8 @@ describe('fsck', () => {
   });
 });
 
-describe('many calls that come at once', () => {
-  test('are begun one at a time, with everything else in between; health waits for none of them', async () => {
+describe('many calls at the same time', () => {
+  test('are begun one at a time, with other work in between; health waits for none of them', async () => {
     const order: string[] = [];
     let isRunning = true;
     const others = (): void => {
@@ -275,7 +278,7 @@ describe('many calls that come at once', () => {
 });
 
 describe('a server that stops', () => {
-  test('lets nobody who follows a rebuild keep it from stopping', async () => {
+  test('is not kept from stopping by a client that follows a rebuild', async () => {
     const status = { ...world.store.startRebuild('items'), state: 'running' as const };
     world.store.rebuildStatus = () => status;
     const address = await world.app.listen({ port: 0, host: '127.0.0.1' });
@@ -289,7 +292,7 @@ describe('a server that stops', () => {
   });
 
   test.each(['application/json', 'text/event-stream'])(
-    'waits no longer for request units, and says that not all is purged (%s)',
+    'no longer waits for request units, and tells that the purge is not complete (%s)',
     async (accept) => {
       const waits = vi.spyOn(world.store, 'runPurge').mockImplementation(
         ({ signal } = {}) =>

@@ -44,7 +44,7 @@ describe('the preview of a TTL policy', () => {
     [80, 0],
     [81, 1],
     [100, 2],
-  ])('with a floor of %i s says of how many it keeps the content once the grace is over: %i', async (seconds, kept) => {
+  ])('with a floor of %i s tells how many items’ content it keeps after the grace: %i', async (seconds, kept) => {
     await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 20 } });
     await world.ask('PUT', `${ORDERS}/retention-floor`, { body: { seconds, reason: 'tax law' } });
     expect(await preview({ defaultTtl: 55 })).toMatchObject({
@@ -54,7 +54,7 @@ describe('the preview of a TTL policy', () => {
     await changeTtl({ defaultTtl: 55 });
     await world.store.runPurge();
     expect(await world.store.purgeStatus()).toMatchObject({ inGrace: 5 });
-    // The change has turned the clock on by a millisecond.
+    // The change has advanced the clock by a millisecond.
     await world.store.advanceClock(Date.UTC(2026, 10, 21, 10, 2, 10, 1) - world.store.nowMs());
     await world.store.runPurge();
     const orders = world.store.container('shop', 'orders');
@@ -64,7 +64,7 @@ describe('the preview of a TTL policy', () => {
     expect((await Promise.all(states)).filter((state) => state === 'expired')).toHaveLength(kept);
   });
 
-  test('counts what would go at once, what later and what never, and changes nothing', async () => {
+  test('counts what would expire at once, later and never, and changes nothing', async () => {
     expect(await preview({ defaultTtl: 55 })).toMatchObject({
       from: -1,
       to: 55,
@@ -88,24 +88,24 @@ describe('the preview of a TTL policy', () => {
     expect(await listed()).toHaveLength(12);
   });
 
-  test('is what the change then does', async () => {
+  test('predicts what the change then does', async () => {
     const { atOnce } = (await preview({ defaultTtl: 55 })) as { atOnce: { items: number } };
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(200);
     expect(await listed()).toHaveLength(12 - atOnce.items);
   });
 
-  test('of a later time counts what would have gone by then anyway as gone', async () => {
+  test('of a later time does not count items that would have expired by then anyway', async () => {
     expect((await changeTtl({ defaultTtl: 100 })).statusCode).toBe(200);
-    // At 10:02:31 the default of 100 s has taken plain-0 to plain-4; 85 s would take plain-5 with them.
+    // By 10:02:31 the default of 100 s has expired plain-0 to plain-4. A default of 85 s would expire plain-5 with them.
     expect(await preview({ defaultTtl: 85, effectiveFrom: '2026-11-21T10:02:31Z' })).toMatchObject({
       items: 7,
       atOnce: { items: 1 },
     });
   });
 
-  test('of the second at which items would have gone anyway is what the change then does with them', async () => {
+  test('of the second at which items would have expired anyway predicts what the change then does with them', async () => {
     await changeTtl({ defaultTtl: 100 });
-    // By the default of 100 s plain-4 would go at this instant, at which that default is not in force any more.
+    // By the default of 100 s plain-4 would expire at this instant, but that default is no longer in force then.
     const effectiveFrom = '2026-11-21T10:02:30Z';
     const longer = await preview({ defaultTtl: 200, effectiveFrom });
     expect(longer).toMatchObject({ items: 8, atOnce: { items: 0 } });
@@ -121,7 +121,7 @@ describe('the preview of a TTL policy', () => {
     expect(await listed()).toHaveLength(8);
   });
 
-  test('says how many own ttls would have no effect, and how many are none', async () => {
+  test('tells how many items have a ttl without effect, and how many an invalid one', async () => {
     expect((await changeTtl({ defaultTtl: null })).statusCode).toBe(200);
     await world.write('odd', { ttl: 'a week' });
     expect(await preview({ defaultTtl: null })).toMatchObject({ inertTtls: 2, unreadableTtls: 1 });
@@ -129,11 +129,11 @@ describe('the preview of a TTL policy', () => {
     await changeTtl({ defaultTtl: 5 });
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ items: 3, unreadableTtls: 1 });
     await world.store.advanceClock(5_000);
-    // It has expired, and whether that is on record yet makes no difference.
+    // The item has expired, whether or not that is recorded yet.
     expect(await preview({ defaultTtl: -1 })).toMatchObject({ items: 2, unreadableTtls: 0 });
   });
 
-  test('counts what holds keep: the purge keeps just as many', async () => {
+  test('counts the items that holds will keep, as the purge then does', async () => {
     const many = 1_100;
     await world.ask('PUT', `${ORDERS}/policy-grace`, { body: { seconds: 0 } });
     for (let number = 0; number < many; number++) await writeOf(`customer ${number % 100}`, `many-${number}`);
@@ -148,7 +148,7 @@ describe('the preview of a TTL policy', () => {
     await hold('of-a-partition', { partitionKey: ['customer 9'] });
     await hold('of-another', { partitionKey: ['customer 11'] });
     await hold('of-nobody', { partitionKey: ['nobody'] });
-    // Looked for by the names in the holds, of which there are few.
+    // The items are looked up by the names in the holds, of which there are few.
     const kept = 2 + many / 100 + many / 100;
     expect(await preview({ defaultTtl: 5 })).toMatchObject({
       atOnce: { items: many + 10 },
@@ -158,7 +158,7 @@ describe('the preview of a TTL policy', () => {
     expect((await world.ask('POST', '/purge/run')).json()).toMatchObject({ heldBack: kept, purged: many + 10 - kept });
   });
 
-  test('says what is the least and the most that holds keep where both are too many to look at', async () => {
+  test('gives a lower and an upper bound of the items that holds keep if they are too many to examine', async () => {
     for (let number = 0; number < 1_100; number++) await world.write(`many-${number}`);
     await world.store.advanceClock(10_000);
     await hold('of-a-partition', { partitionKey: ['ann'] });
@@ -173,7 +173,7 @@ describe('the preview of a TTL policy', () => {
     expect(await preview({ defaultTtl: 5 })).toMatchObject({ kept: { byHolds: { atLeast: 1_110, atMost: 1_110 } } });
   });
 
-  test('says of a hold what it covers in the words of the list of holds', async () => {
+  test('describes the scope of a hold in the same words as the list of holds', async () => {
     await hold('a', { container: true });
     await hold('b', { partitionKey: ['ann'] });
     await hold('c', { items: [{ id: 'i', partitionKey: ['ann'] }] });
@@ -185,7 +185,7 @@ describe('the preview of a TTL policy', () => {
     );
   });
 
-  test('names some of the holds where there are many, and says how many more there are', async () => {
+  test('names some of the holds if there are many, and tells how many more there are', async () => {
     await Promise.all(Array.from({ length: 100 }, (_, number) => hold(`h-${number}`, { container: true })));
     const keptBy = async () => ((await preview({ defaultTtl: 5 })) as { kept: { holds: unknown[] } }).kept;
     const all = await keptBy();
@@ -196,7 +196,7 @@ describe('the preview of a TTL policy', () => {
     expect(await keptBy()).toMatchObject({ holds: { length: 100 }, moreHolds: 2 });
   });
 
-  test('refuses what is no policy and a key that sees history alone', async () => {
+  test('refuses an invalid policy and a key that may only see history', async () => {
     for (const body of [{}, { defaultTtl: 0 }, { defaultTtl: '55' }, { defaultTtl: 55, effectiveFrom: 'soon' }]) {
       expect((await world.ask('POST', `${ORDERS}/ttl/preview`, { body })).json()).toMatchObject({
         code: 'bad-request',
@@ -212,7 +212,7 @@ describe('the preview of a TTL policy', () => {
 });
 
 describe('the policies of a container', () => {
-  test('are shown page by page where a limit is asked for', async () => {
+  test('are listed in pages if a limit is given', async () => {
     for (const seconds of [10, 20, 30, 40, 50]) {
       await changeTtl({ defaultTtl: seconds });
       await world.store.advanceClock(1_000);
@@ -237,7 +237,7 @@ describe('the policies of a container', () => {
     expect(all).not.toHaveProperty('continuation');
   });
 
-  test('are answered to a change with no more than the last hundred that are over', async () => {
+  test('in the answer to a change are at most the last hundred past ones', async () => {
     let last = await changeTtl({ defaultTtl: 1_000 });
     for (let seconds = 1; seconds <= 110; seconds++) {
       await world.store.advanceClock(1_000);
@@ -256,7 +256,7 @@ describe('the policies of a container', () => {
 describe('the brake', () => {
   const setBrake = (body: unknown) => world.ask('PUT', `${ORDERS}/ttl/brake`, { body });
 
-  test('refuses a change above it with the count, until somebody confirms with a reason; all of it is on record', async () => {
+  test('refuses a change above it with the count, until somebody confirms with a reason; all of it is recorded', async () => {
     expect((await setBrake({ maxItems: 3, reason: 'never again' })).json()).toMatchObject({ brake: { maxItems: 3 } });
     const refused = await changeTtl({ defaultTtl: 55 });
     expect(refused.statusCode).toBe(412);
@@ -281,19 +281,19 @@ describe('the brake', () => {
     ]);
   });
 
-  test('stands against a client that replaces the container, which can’t confirm', async () => {
+  test('also refuses a client’s replacement of the container, which can’t confirm', async () => {
     await setBrake({ maxItems: 3 });
     const { definition } = world.store.container('shop', 'orders');
     const replace = (defaultTtl: number) =>
       world.store.replaceContainer(WRITER, 'shop', 'orders', definition, defaultTtl);
     await expect(replace(55)).rejects.toMatchObject({ code: 'ttl-change-braked' });
     expect(await listed()).toHaveLength(12);
-    // 10:00:10 to 10:00:30 of 10:01:50.
+    // The items of 10:00:10 to 10:00:30, of those up to 10:01:50.
     await replace(75);
     expect(await listed()).toHaveLength(9);
   });
 
-  test('by share, too; a body without limits takes it away', async () => {
+  test('can be a share of the items; a body without limits removes it', async () => {
     expect((await setBrake({ maxShare: 0.2 })).statusCode).toBe(200);
     expect((await changeTtl({ defaultTtl: 55 })).statusCode).toBe(412);
     await setBrake({ maxShare: 0.07, maxItems: 2 });
@@ -308,7 +308,7 @@ describe('the brake', () => {
 describe('a scheduled TTL change', () => {
   const LATER = '2026-11-21T12:00:00.000Z';
 
-  test('takes effect at its time and not before; until then it shows, and no other change is let through', async () => {
+  test('takes effect at its time and not before; until then it is shown, and no other change is accepted', async () => {
     const answer = await changeTtl({ defaultTtl: 55, effectiveFrom: LATER, reason: 'from noon on' });
     expect(answer.json()).toMatchObject({
       current: { version: 1, defaultTtl: -1 },
@@ -321,7 +321,7 @@ describe('a scheduled TTL change', () => {
     await world.store.advanceClock(Date.parse(LATER) - 1 - world.store.nowMs());
     expect(await listed()).toHaveLength(12);
     await world.store.advanceClock(1);
-    // "soon" has its own two hours, from 10:01:50 on.
+    // "soon" has a ttl of two hours, from 10:01:50 on.
     expect(await listed()).toEqual(['soon', 'kept']);
     expect(await world.get(`${ORDERS}/ttl`)).toMatchObject({
       current: { version: 2 },
@@ -330,7 +330,7 @@ describe('a scheduled TTL change', () => {
     });
   });
 
-  test('that is withdrawn in time never takes effect, and both facts stay on record', async () => {
+  test('that is withdrawn in time never takes effect, and both facts stay recorded', async () => {
     await changeTtl({ defaultTtl: 55, effectiveFrom: LATER });
     const withdrawn = await world.ask('DELETE', `${ORDERS}/ttl/scheduled`, { body: { reason: 'too early' } });
     expect(withdrawn.json()).toMatchObject({ current: { version: 1 }, scheduled: null });
@@ -344,7 +344,7 @@ describe('a scheduled TTL change', () => {
     expect((await world.store.fsck()).ok).toBe(true);
   });
 
-  test.each(['container', 'database'])('whose %s is gone before its time never is in force', async (what) => {
+  test.each(['container', 'database'])('whose %s is deleted before its time never takes effect', async (what) => {
     await changeTtl({ defaultTtl: 55, effectiveFrom: LATER });
     const { rid } = world.store.container('shop', 'orders');
     const deletedAt = new Date(world.store.nowMs()).toISOString();
@@ -365,7 +365,7 @@ describe('a scheduled TTL change', () => {
     });
   });
 
-  test('can not be made for a time that is over', async () => {
+  test('is refused for a past time', async () => {
     const past = await changeTtl({ defaultTtl: 55, effectiveFrom: new Date(START_MS).toISOString() });
     expect(past.json()).toMatchObject({ code: 'bad-request', detail: expect.stringContaining('now or later') });
   });
