@@ -15,7 +15,7 @@ const data = place.file('data');
 const backup = place.file('backup');
 const ledger = place.file('data', 'purge-ledger.ndjson');
 
-/** Copies folders as they are at this instant; what a process keeps of them in memory and its locks die with it. */
+/** Copies folders as they are at this instant. What a process has of them in memory, and its locks, is lost. */
 function wrecked(wreckage: Wreckage, name: string, folders: readonly string[]): (step: string) => void {
   let copies = 0;
   return (step) => {
@@ -51,13 +51,13 @@ describe('a crash while a backup is taken', () => {
     await place.close();
   }, 60_000);
 
-  it('at any step leaves a store that goes on, and that knows of every copy of its keys which was begun', async () => {
+  it('at any step leaves a store that goes on, and that knows of every copy of its keys that was begun', async () => {
     expect(new Set(wreckage.steps)).toEqual(
       new Set([
         ...['log', 'vault'].flatMap((part) =>
           ['made', 'copied', 'described', 'whole'].map((done) => `backup ${part}: ${done}`),
         ),
-        // The vault's transaction is that which takes the spare keys out of the file that is copied.
+        // The vault's transaction moves the spare keys to rows of the file that is copied.
         ...['log', 'vault', 'read model'].flatMap((name) => [
           `${name}: before`,
           `${name}: before commit`,
@@ -87,7 +87,7 @@ describe('a crash while a backup is taken', () => {
       const ledgerHead = await store.purgeLedgerHead();
       await place.close();
 
-      // What was begun is no backup, or is whole.
+      // The interrupted backup is either refused or complete.
       const restoring = restored(path, join(path, 'backup'), ledgerHead, join(path, 'data', 'purge-ledger.ndjson'));
       const isWhole = ['log', 'vault'].every((part) => existsSync(join(path, 'backup', part, 'backup.json')));
       if (isWhole) expect((await restoring).report.problems).toEqual([]);
@@ -141,7 +141,7 @@ describe('a crash while a backup is restored', () => {
     await restored(target, backup, head, ledger, wrecked(wreckage, 'restoring', folders));
   }, 60_000);
 
-  /** What a restore is for. */
+  /** Checks the purpose of a restore. */
   async function isRight(path: string): Promise<void> {
     expect(readdirSync(path)).toEqual(['restored']);
     expect(foundIn(join(path, 'restored'), erased).size).toBe(0);
@@ -156,20 +156,23 @@ describe('a crash while a backup is restored', () => {
   it.each([
     ['restore keys: before commit', 'There is no space left, or the disk fails, under'],
     ['log: before commit', 'The restore met a fault'],
-  ])('a fault of its storage is named whole, without what only a running store can wait for: %s', async (at, words) => {
-    const path = place.file('faulty');
-    mkdirSync(path);
-    const failing = restored(path, backup, head, ledger, (step) => {
-      if (step === at) throw Object.assign(new Error('EIO: i/o error, write'), { errcode: 10 });
-    });
-    const where = at.startsWith('restore') ? ` ${path}` : '';
-    await expect(failing).rejects.toMatchObject({
-      name: 'UnusableFile',
-      message: `${words}${where}: EIO: i/o error, write. The unfinished store was removed.`,
-    });
-    expect(readdirSync(path)).toEqual([]);
-    rmSync(path, { recursive: true });
-  });
+  ])(
+    'a fault of its storage is reported in full, without advice that only a running store can use: %s',
+    async (at, words) => {
+      const path = place.file('faulty');
+      mkdirSync(path);
+      const failing = restored(path, backup, head, ledger, (step) => {
+        if (step === at) throw Object.assign(new Error('EIO: i/o error, write'), { errcode: 10 });
+      });
+      const where = at.startsWith('restore') ? ` ${path}` : '';
+      await expect(failing).rejects.toMatchObject({
+        name: 'UnusableFile',
+        message: `${words}${where}: EIO: i/o error, write. The unfinished store was removed.`,
+      });
+      expect(readdirSync(path)).toEqual([]);
+      rmSync(path, { recursive: true });
+    },
+  );
 
   it('was placed at every step: of the copies, the keys, the record of what was erased, and the swap', () => {
     expect(new Set(wreckage.steps)).toEqual(
@@ -197,7 +200,7 @@ describe('a crash while a backup is restored', () => {
     );
   });
 
-  it('at any step leaves nothing that a store opens before it is done, and the same command again does it', async () => {
+  it('at any step leaves nothing that a store opens before the restore is complete, and the same command completes it', async () => {
     await wreckage.each(async ({ steps, path }) => {
       if (steps.includes('restore mark: removed')) {
         await expect(restored(path, backup, head, ledger)).rejects.toThrow('is not empty');
@@ -221,12 +224,12 @@ describe('a crash while a backup is restored', () => {
     const unlock = lockFolder(join(path, 'restored.restoring'));
     await expect(restored(path, backup, head, ledger)).rejects.toThrow('Another restore is making');
     unlock();
-    // One was killed while it marked its folder.
+    // A restore that was killed while it marked its folder.
     writeFileSync(join(path, 'restored.restoring', 'epitaph.json.new'), '{"form');
     await restored(path, backup, head, ledger);
     await isRight(path);
     rmSync(join(path, 'restored'), { recursive: true });
-    // One that runs keeps its folder to itself.
+    // A running restore locks its folder.
     const restoring = join(path, 'restored.restoring');
     const kept: string[] = [];
     await restored(path, backup, head, ledger, (step) => {
@@ -240,7 +243,7 @@ describe('a crash while a backup is restored', () => {
     await expect(restored(path, backup, head, ledger)).rejects.toThrow('was not left by a restore');
     expect(existsSync(join(path, 'restored.restoring', 'log.db'))).toBe(true);
     rmSync(join(path, 'restored.restoring'), { recursive: true });
-    // Somebody has restored there, or begun a store, since it was looked.
+    // Another restore or store has taken the folder since the first look.
     const meanwhile = (step: string) =>
       step === 'restore keys: after' && cpSync(data, join(path, 'restored'), { recursive: true });
     await expect(restored(path, backup, head, ledger, meanwhile)).rejects.toThrow('is not empty');

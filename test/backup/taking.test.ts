@@ -37,7 +37,7 @@ afterEach(() => place.dispose());
 const take = (folder: string) => store.backup(CALLER, { folder, vaultKeptSeconds: 60 });
 
 describe('a backup', () => {
-  it('goes below the backup folder only, by no name and by no link out of it, and overwrites nothing', async () => {
+  it('goes only below the backup folder, whatever its name or links, and overwrites nothing', async () => {
     for (const folder of ['../out', '/tmp/out', 'a/../../out', '.hidden', 'a//b', '']) {
       await expect(take(folder), folder).rejects.toMatchObject({ code: 'bad-request' });
     }
@@ -61,7 +61,7 @@ describe('a backup', () => {
     expect(existsSync(join(below, 'first', 'vault', 'backup.json'))).toBe(true);
   });
 
-  it('is no store, and a start on one of its parts leaves nothing in it', async () => {
+  it('is not a store, and a start on one of its parts leaves nothing in it', async () => {
     await take('b');
     for (const [part, why] of [
       ['log', /is the log part of a backup, not a store\. Restore it/],
@@ -74,7 +74,7 @@ describe('a backup', () => {
     }
   });
 
-  it('has of the log what there was at one moment, and says up to where that goes, however much is written meanwhile', async () => {
+  it('has the log of one moment, and tells its position, however much is written meanwhile', async () => {
     for (let index = 0; index < 20; index++) await write(store, 'c', `large-${index}`, { text: 'x'.repeat(1_000_000) });
     const writes: Promise<void>[] = [];
     const onProgress = ({ phase }: { phase: string }) => {
@@ -104,7 +104,7 @@ describe('a backup', () => {
     await take('b');
   });
 
-  it('that is cancelled while keys are copied counts all the same: they were on a disk', async () => {
+  it('that is cancelled while keys are copied still counts as a copy of the keys, because they were on a disk', async () => {
     const cancel = new AbortController();
     const onProgress = ({ phase }: { phase: string }) => {
       if (phase === 'digest' && store.backups().length > 0) cancel.abort();
@@ -114,7 +114,7 @@ describe('a backup', () => {
     expect(store.backups()).toMatchObject([{ state: 'cancelled', vaultLapsesAtMs: store.nowMs() + 60_000 }]);
   });
 
-  it('on a full disk says so, removes what it began, and the store goes on', async (context) => {
+  it('on a full disk reports that, removes what it began, and the store goes on', async (context) => {
     const disk = new Disk(join(below, 'disk'));
     mkdirSync(disk.path);
     disk.mountOrSkip(context, 1);
@@ -139,7 +139,7 @@ describe('a backup', () => {
     await expect(take('b')).rejects.toMatchObject({ code: 'not-supported' });
   });
 
-  it('removes keys that have lapsed where they still lie, and nothing else', async () => {
+  it('removes lapsed copies of keys where they still are, and nothing else', async () => {
     await take('old');
     await store.advanceClock(60_000);
     await take('new');
@@ -147,7 +147,7 @@ describe('a backup', () => {
     expect(readdirSync(join(below, 'new')).toSorted()).toEqual(['log', 'vault']);
   });
 
-  it('removes such keys of a backup with folders in its name, too, and follows no link for it', async () => {
+  it('removes such copies also of a backup with folders in its name, and follows no link', async () => {
     for (const name of ['2026/11/old', '2026/11/cut', '2026/12/linked']) await take(name);
     rmSync(join(below, '2026/11/cut/vault/backup.json'));
     renameSync(join(below, '2026/12'), place.file('elsewhere'));
@@ -159,13 +159,13 @@ describe('a backup', () => {
     expect(readdirSync(join(place.file('elsewhere'), 'linked')).toSorted()).toEqual(['log', 'vault']);
   });
 
-  it('removes the keys of one that a crash has cut short, which say of no date, and those of no other store', async () => {
+  it('removes the keys of an interrupted backup, which has no date, and not those of another store', async () => {
     for (const name of ['cut', 'foreign']) {
       await take(name);
       rmSync(join(below, name, 'vault', 'backup.json'));
     }
     const manifest = join(below, 'foreign', 'log', 'backup.json');
-    // Of the first format, which has no digest of itself.
+    // The first format has no digest of itself.
     const { sha256: _, ...found } = JSON.parse(readFileSync(manifest, 'utf8')) as { readonly sha256: string };
     writeFileSync(manifest, JSON.stringify({ ...found, format: 1, store: 'another' }));
     await take('new');
@@ -173,7 +173,7 @@ describe('a backup', () => {
     expect(parts).toEqual([['log'], ['log', 'vault'], ['log', 'vault']]);
   });
 
-  it('takes no data folder for keys that a crash has left, where it lies and whatever its name', async () => {
+  it('does not mistake a data folder for keys left by a crash, wherever it is and whatever its name', async () => {
     await place.close();
     renameSync(place.file('data'), place.file('aside'));
     mkdirSync(join(below, 'here'));
@@ -185,7 +185,7 @@ describe('a backup', () => {
     expect(store.container('db', 'c').name).toBe('c');
   });
 
-  it('removes the keys of one that was given up, though a crash has cut that short', async () => {
+  it('removes the keys of a cancelled backup even if a crash has interrupted the cancellation', async () => {
     const cut = new Place();
     let wreck: string | undefined;
     const onStep = (step: string) => {
@@ -204,7 +204,7 @@ describe('a backup', () => {
     await cut.dispose();
   });
 
-  it('of a stopped store is taken by the command line, in files for their owner alone, and is in its ledger', async () => {
+  it('can be taken of a stopped store by the command line, in files for their owner only, and is entered in the ledger', async () => {
     await place.close();
     const { code, out } = await epitaph(['backup', place.file('offline'), '--data', place.file('data')]);
     expect([code, out]).toEqual([0, expect.stringContaining('store it apart')]);
@@ -216,7 +216,7 @@ describe('a backup', () => {
     }
   });
 
-  it('can’t be restored with a ledger that is damaged in its midst, which fsck says while there are copies of it', async () => {
+  it('can’t be restored with a ledger that is damaged in the middle, which fsck reports while there are copies of it', async () => {
     for (let index = 0; index < 5; index++) {
       await store.deleteItem(CALLER, store.container('db', 'c'), `item-${index}`, '["p"]');
       await store.runPurge();
@@ -237,7 +237,7 @@ describe('a backup', () => {
     writeFileSync(file, whole);
     store = await place.open();
     expect((await store.fsck()).ok).toBe(true);
-    // Of one that it has open it knows how that ends.
+    // While the ledger is open, the store knows its end.
     const last = lines.length - 2;
     for (const [damaged, says] of [
       [changed(last, lines[last]!.replace('item-', 'itex-')), 'is not what was written'],

@@ -44,7 +44,7 @@ const close = () => {
   ledger = undefined;
 };
 const text = (): string => readFileSync(file, 'utf8');
-/** What whoever reads the ledger again from its first line on finds in it. */
+/** Reads the whole ledger again. */
 const read = async (): Promise<{ entries: LedgerEntry[]; head: LedgerHead; store: string }> => {
   const lines: LedgerLine[] = [];
   for await (const line of readPurgeLedger(file)) lines.push(line);
@@ -53,7 +53,7 @@ const read = async (): Promise<{ entries: LedgerEntry[]; head: LedgerHead; store
 };
 
 describe('a purge ledger', () => {
-  it('begins with its store, and each line after names the hash of the one before', async () => {
+  it('begins with its store, and each later line has the hash of the line before', async () => {
     const begun = open();
     expect(text()).toBe(`${FIRST}\n`);
     expect(begun.head).toEqual({ lines: 0, hash: hashOf(FIRST) });
@@ -71,7 +71,7 @@ describe('a purge ledger', () => {
     expect(await read()).toEqual({ entries: [destroyed(1), backup, destroyed(2)], head: begun.head, store: STORE });
   });
 
-  it('is gone on with where it ended', async () => {
+  it('is continued where it ended', async () => {
     for (let keyId = 1; keyId <= 3; keyId++) {
       const { head } = open();
       expect(head.lines).toBe(keyId - 1);
@@ -82,7 +82,7 @@ describe('a purge ledger', () => {
     expect((await read()).entries).toEqual([1, 2, 3].map(destroyed));
   });
 
-  it('is gone on with however long it is, and however long its last line', async () => {
+  it('is continued however long it is, and however long its last line', async () => {
     const long: LedgerEntry = { atMs: 5, keys: Array.from({ length: 20_000 }, (_, key) => [key, `item-Co1.${key}.0`]) };
     for (const entries of [Array.from({ length: 4_000 }, (_, keyId) => destroyed(keyId)), [long], [destroyed(1)]]) {
       open().append(entries);
@@ -94,7 +94,7 @@ describe('a purge ledger', () => {
     expect((await read()).head.lines).toBe(4_002);
   });
 
-  it('goes on before a line that a crash has cut short, wherever', async () => {
+  it('is continued before a line that a crash has cut short, at whatever character', async () => {
     open().append([destroyed(1)]);
     close();
     const whole = text();
@@ -112,7 +112,7 @@ describe('a purge ledger', () => {
     expect((await read()).entries).toEqual([destroyed(1), destroyed(3)]);
   });
 
-  it('begins anew where a crash left no whole line of it', () => {
+  it('is begun again if a crash left no whole line of it', () => {
     for (let size = 0; size <= FIRST.length; size++) {
       writeFileSync(file, FIRST.slice(0, size));
       expect(open().head).toEqual({ lines: 0, hash: hashOf(FIRST) });
@@ -124,7 +124,7 @@ describe('a purge ledger', () => {
     }
   });
 
-  it('takes nothing on a full disk, not half a line, and goes on when there is room', async (context) => {
+  it('refuses an entry on a full disk, with no half line left, and goes on when there is room', async (context) => {
     const path = folder.file('disk');
     mkdirSync(path);
     disk = new Disk(path);
@@ -140,7 +140,7 @@ describe('a purge ledger', () => {
         written = 0;
       }
     }
-    // What is left of its page takes the first part of it.
+    // The rest of the last page has room for the first part of the line.
     const long: LedgerEntry = { atMs: 5, keys: Array.from({ length: 1_000 }, (_, key) => [key, `item-Co1.${key}.0`]) };
     expect(() => ledger!.append([long])).toThrow(/can't be written: ENOSPC/);
     expect(text()).toBe(whole);
@@ -149,7 +149,7 @@ describe('a purge ledger', () => {
     expect((await read()).entries).toEqual([destroyed(1), destroyed(2)]);
   });
 
-  it('goes on behind its last line though what a failed write had left there could not be cut off at once', async () => {
+  it('goes on after its last line even if the rest of a failed write could not be cut off at once', async () => {
     const begun = open();
     begun.append([destroyed(1)]);
     const { writeSync, ftruncateSync } = fs;
@@ -180,7 +180,7 @@ describe('a purge ledger', () => {
     expect(await read()).toMatchObject({ entries: [destroyed(1), destroyed(3)], head: begun.head });
   });
 
-  it('takes nothing when another program has changed it in its place, and goes on when the whole one is copied over it', async () => {
+  it('refuses entries after another program has changed it in place, and goes on when the original is copied back', async () => {
     open().append([destroyed(1)]);
     const whole = text();
     for (const changed of ['', whole.slice(0, -5), `${whole}{}\n`]) {
@@ -197,7 +197,7 @@ describe('a purge ledger', () => {
     expect(await read()).toMatchObject({ entries: [destroyed(1), destroyed(3)], head: ledger!.head });
   });
 
-  it('takes nothing when its file was moved, removed or replaced while it was open', () => {
+  it('refuses entries after its file was moved, removed or replaced while it was open', () => {
     const aside = folder.file('aside');
     const ways: readonly (() => void)[] = [
       () => renameSync(file, aside),
@@ -237,7 +237,7 @@ describe('a purge ledger is refused', () => {
     close();
   });
 
-  it('that is of another store, of a newer format, or none at all', async () => {
+  it('that belongs to another store, has a newer format, or is not a ledger', async () => {
     expect(await refusal(() => open('b5d5a8f0-0000-4000-8000-000000000002'))).toContain('of another store');
     const lines = text();
     writeFileSync(file, lines.replace('epitaph-purge-ledger/1', 'epitaph-purge-ledger/2'));
@@ -246,7 +246,7 @@ describe('a purge ledger is refused', () => {
     writeFileSync(file, 'hello\n');
     for (const of of [open, read]) expect(await refusal(of)).toContain('is no purge ledger');
     expect(text()).toBe('hello\n');
-    // As a key that somebody keeps, or the beginning of another store's.
+    // Such as a key file, or the first line of another store's ledger.
     for (const other of ['hello', FIRST.replace('b5d5', 'c5d5')]) {
       writeFileSync(file, other);
       expect(await refusal(open)).toContain('is no purge ledger');
@@ -280,7 +280,7 @@ describe('a purge ledger is refused', () => {
     }
   });
 
-  it('from the first line on that does not follow from the one before', async () => {
+  it('with a line that does not follow from the one before, from the first on', async () => {
     const lines = text().trimEnd().split('\n');
     const broken: readonly (readonly string[])[] = [
       lines.with(1, lines[1]!.replace('hash1', 'hash9')),

@@ -17,7 +17,7 @@ class Groups implements WriterCore {
   close(): void {}
 }
 
-describe('the groups that a writer makes', () => {
+describe('the groups of jobs that a writer makes', () => {
   let core: Groups;
   let writer: InlineWriter;
   const client = (name: number) => writer.submit<string>({ kind: `client ${name}` });
@@ -33,19 +33,19 @@ describe('the groups that a writer makes', () => {
   });
   afterEach(() => writer.close());
 
-  it('have room for the purge while clients write more than a group holds', async () => {
+  it('leave room for the purge while clients write more than a group holds', async () => {
     await Promise.all([...some(500, client), ...some(40, (name) => purge(name))]);
     const beside = core.seen.filter((group) => ofClients(group) > 0);
     expect(beside[0]!.length - ofClients(beside[0]!)).toBeGreaterThan(0);
     expect(Math.max(...beside.map((group) => group.length - ofClients(group)))).toBeLessThanOrEqual(32);
   });
 
-  it('count what background jobs weigh', async () => {
+  it('count the weight of background jobs', async () => {
     await Promise.all(some(6, (name) => purge(name, { weight: 100 })));
     expect(core.seen.map((group) => group.length)).toEqual([3, 3]);
   });
 
-  it('hold jobs apart alone, and clients come in between two of them', async () => {
+  it('have jobs that must be alone in groups of their own, with clients’ jobs in between', async () => {
     const jobs = some(4, (name) => purge(name, { weight: 32, apart: true }));
     await Promise.all([client(0), ...jobs.slice(0, 2), ...some(40, (name) => client(name + 1)), ...jobs.slice(2)]);
     for (const group of core.seen) expect([0, group.length]).toContain(ofClients(group));
@@ -53,7 +53,7 @@ describe('the groups that a writer makes', () => {
     expect(kinds).toBe('apart clients apart clients apart apart');
   });
 
-  it('are answered in order, however many are told at a time', async () => {
+  it('are answered in order, however many are answered at a time', async () => {
     const told: string[] = [];
     await Promise.all(some(300, (name) => purge(name).then((kind) => told.push(kind))));
     expect(told).toEqual(some(300, (name) => `purge ${name}`));
@@ -75,7 +75,7 @@ describe('the threads of writers', () => {
   const closeAll = () => Promise.all(folders.splice(0).map((folder) => folder.dispose()));
 
   beforeEach(async () => {
-    // What another file of tests has left is used up.
+    // Uses up the threads that another test file has left.
     await Promise.all([open(), open()]);
     await closeAll();
     started.count = 0;
@@ -86,7 +86,7 @@ describe('the threads of writers', () => {
     await closeAll();
   });
 
-  it('are kept for the next store of the process: those of one', async () => {
+  it('are kept for the next store of the process: those of one store', async () => {
     await open();
     await closeAll();
     await open();
@@ -98,7 +98,7 @@ describe('the threads of writers', () => {
     expect(started.count).toBe(2);
   });
 
-  it('are kept when they could not open their files', async () => {
+  it('are kept if they could not open their files', async () => {
     const folder = new TestFolder();
     folders.push(folder);
     await folder.open();
@@ -134,14 +134,14 @@ describe('the table of streams', () => {
     causationId: crypto.randomUUID(),
   });
 
-  it('is filled group by group, and every stream is found where it ends, also after a crash in the midst', async () => {
+  it('is filled group by group, and every stream’s end is found, also after a crash in the middle', async () => {
     const one = folder();
     const { log } = await one.open({ durable: false });
     const name = (number: number) => `stream-${(number * 7_919) % 10_007}`;
     const write = (number: number) =>
       log.append([{ stream: name(number), expectedRevision: 'no-stream', events: [event(number)] }]);
     for (let number = 1; number <= 4_100; number++) await write(number);
-    // Again to one that may be in the table by now, and to one that may not.
+    // Appends again to a stream that may be in the table by now, and to one that may not.
     for (const number of [1, 4_000]) {
       await log.append([{ stream: name(number), expectedRevision: 0, events: [event(number)] }]);
     }
@@ -176,7 +176,7 @@ describe('the table of streams', () => {
     }
   });
 
-  it('is beside the last events of streams in memory, of which there are fewer where they are large', async () => {
+  it('is supplemented by the last events of streams in memory, of which fewer are kept if they are large', async () => {
     const { log } = await folder().open({ durable: false });
     const write = (stream: string, body = '') => {
       const events = [{ ...event(0), data: { body } }];
@@ -191,7 +191,7 @@ describe('the table of streams', () => {
     expect(read).toEqual(kept);
   });
 
-  it('that takes nothing for a while, as on a full disk, has every stream afterwards', async () => {
+  it('that can’t be written for a while, as on a full disk, has every stream afterwards', async () => {
     const one = folder();
     let { log } = await one.open({ durable: false });
     const name = (number: number) => `stream-${number}`;
@@ -217,7 +217,7 @@ describe('the table of streams', () => {
     }
   });
 
-  it('may say more than the log was told so far: a stream has each event once all the same', async () => {
+  it('may be ahead of the log’s acknowledged head; a stream still has each event once', async () => {
     const one = folder();
     const { log: first } = await one.open({ durable: false });
     await first.append([{ stream: 'a', expectedRevision: 'no-stream', events: [event(0)] }]);
@@ -235,7 +235,7 @@ describe('the table of streams', () => {
     expect(revisions).toEqual([0, 1]);
   });
 
-  it('may say more than the log was told so far: in order it is read to the head, beyond which nobody looks', async () => {
+  it('may be ahead of the log’s acknowledged head; reading in order ends at that head', async () => {
     const one = folder();
     let onWritten = () => {};
     const { log } = await one.open({ durable: false, onStep: (step) => step === 'log: after commit' && onWritten() });

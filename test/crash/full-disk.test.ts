@@ -37,7 +37,7 @@ async function write(id: string, ttl?: number): Promise<void> {
   await store.writeItem(CALLER, store.container('db', 'c'), 'upsert', item);
 }
 
-/** Writes until it is refused, and answers what was acknowledged and with what it ended. */
+/** Writes until a write is refused. Returns the acknowledged ids and the error. */
 async function fill(from: number): Promise<{ readonly written: string[]; readonly error: Error }> {
   const written: string[] = [];
   for (let index = from; ; index++) {
@@ -54,7 +54,7 @@ async function readAll(ids: readonly string[]): Promise<void> {
   for (const id of ids) expect((await store.readItem(store.container('db', 'c'), id, '["p"]')).id).toBe(id);
 }
 
-/** Takes as much as there is, to the last page. */
+/** Fills the disk to the last page. */
 function fillUp(): void {
   for (let size = 4 * 1024 * 1024, file = 0; size >= 4096; file++) {
     try {
@@ -73,7 +73,7 @@ async function isSound(): Promise<void> {
 }
 
 describe('a disk that is full', () => {
-  it('refuses writes and says what to do, keeps what was acknowledged, and is written to again when there is room', async () => {
+  it('refuses writes with advice, keeps what was acknowledged, and accepts writes when there is room', async () => {
     const ballast = join(disk.path, 'ballast');
     writeFileSync(ballast, Buffer.alloc(8 * 1024 * 1024));
     store = await open();
@@ -85,15 +85,15 @@ describe('a disk that is full', () => {
     expect(error.message).toContain('Free some space');
     await readAll(written);
 
-    // Whether it was made is not known: there may have been room for its record, and none for the read models.
+    // It is unknown whether the delete happened: there may have been room for its record, and none for the read models.
     const [first, ...kept] = written;
     await expect(store.deleteItem(CALLER, store.container('db', 'c'), first!, '["p"]')).rejects.toBeInstanceOf(
       StorageUnavailable,
     );
     await readAll(kept);
-    // What is measured tells it, though not all can be counted now.
+    // The metrics show it, although not everything can be counted now.
     expect(await metricsText(store)).toMatch(/^epitaph_append_faults_total [1-9]/m);
-    // It can be stopped as it is, and says what is the matter if it then can't be started.
+    // The store can be stopped in this state, and gives the reason if it then can't be started.
     await store.close();
     const started = await open().catch((error: unknown) => error as Error);
     if (started instanceof Error) expect(String(started)).toMatch(/UnusableFile|StorageFault/);
@@ -115,7 +115,7 @@ describe('a disk that is full', () => {
     await isSound();
   }, 60_000);
 
-  it('in the midst of a purge leaves nothing half told: the purge is done when there is room', async () => {
+  it('in the middle of a purge leaves nothing half recorded: the purge completes when there is room', async () => {
     store = await open();
     await store.createDatabase(CALLER, 'db');
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
@@ -132,7 +132,7 @@ describe('a disk that is full', () => {
     await isSound();
   }, 60_000);
 
-  it('on which the journal of values in clear can not be emptied fails nothing: it is emptied when there is room', () => {
+  it('on which the journal of values in clear can’t be emptied fails nothing, and the journal is emptied when there is room', () => {
     const file = join(disk.path, 'items.db');
     const core = new ReadModelWriterCore({ file, synchronous: 'OFF' });
     const item = (index: number) => ({ container: 1, partitionKey: '["p"]', id: `item-${index}`, life: 0 });
@@ -161,7 +161,7 @@ describe('a disk that is full', () => {
       core.execute([toApplyJob(changes, checkpoint)]);
     const many = Array.from({ length: 400 }, (_, index) => written(index, index + 1));
     expect(apply(many, 400)).toMatchObject([{ ok: true }]);
-    // Room for one more transaction, and not for all that the journal has.
+    // Room for one more transaction, but not for the whole journal.
     const { bavail, bsize } = statfsSync(disk.path);
     writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(bavail * bsize - 1_000_000));
     expect(apply(purged(7, 401), 402)).toMatchObject([{ ok: true }]);
@@ -172,7 +172,7 @@ describe('a disk that is full', () => {
     core.close();
   });
 
-  it('refuses proofs that there is no room for, and gives them when there is', async () => {
+  it('refuses proofs for which there is no room, and gives them when there is', async () => {
     store = await open();
     await store.createDatabase(CALLER, 'db');
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
@@ -186,14 +186,14 @@ describe('a disk that is full', () => {
     expect((await store.certificate(resource, 'item', '["p"]')).facts.length).toBeGreaterThan(0);
   }, 60_000);
 
-  it('does not stop time, nor readers: what expires meanwhile is gone', async () => {
+  it('stops neither time nor readers: items that expire meanwhile are gone', async () => {
     store = await openEmbeddedStore({ folder: data(), clock: 'system', automaticPurge: false, policyGraceSeconds: 0 });
     await store.createDatabase(CALLER, 'db');
     const { resource } = await store.createContainer(CALLER, 'db', 'c', DEFINITION, 2);
     await write('short', 1);
     await write('long', 600);
     fillUp();
-    // Longer than times are put down in advance.
+    // Longer than the interval of saving the clock's mark.
     await setTimeout(2_500);
     await readAll(['long']);
     await expect(store.readItem(resource, 'short', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
@@ -203,12 +203,12 @@ describe('a disk that is full', () => {
     await readAll(['long', 'after']);
   });
 
-  it('is told to whoever starts a store on it', async () => {
+  it('is reported to whoever starts a store on it', async () => {
     writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(12 * 1024 * 1024 - 8192));
     await expect(open()).rejects.toThrow(/no space left|ENOSPC|disk is full/);
   });
 
-  it('is told for what it is where not even its lock has room, at a start and with the master key', async () => {
+  it('is reported as such even if there is no room for the lock, at a start and by commands for the master key', async () => {
     store = await open();
     await store.close();
     fillUp();
@@ -220,8 +220,8 @@ describe('a disk that is full', () => {
   });
 });
 
-describe('a data folder that can not be written to', () => {
-  it('in which time can not be put down has readers told to try again, not that something is wrong with the store', async () => {
+describe('a data folder that can’t be written to', () => {
+  it('in which the clock’s mark can’t be saved makes readers try again, and is not reported as a defect', async () => {
     store = await openEmbeddedStore({ folder: data(), clock: 'system', automaticPurge: false });
     await store.createDatabase(CALLER, 'db');
     await store.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
@@ -234,7 +234,7 @@ describe('a data folder that can not be written to', () => {
       isForOperator: true,
       message: expect.stringMatching(/clock.* permissions/) as unknown,
     });
-    // Whoever is woken by it is told, too.
+    // Readiness reports it as well.
     const reasons = [expect.stringMatching(/^the time can't be stored .* log says why$/)];
     expect(store.health()).toEqual({ ready: false, reasons });
     const metrics = await metricsText(store);

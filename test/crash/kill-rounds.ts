@@ -23,7 +23,7 @@ export interface Intent {
   readonly ttl?: number;
 }
 
-/** The document that stands by what was acknowledged; its `_ts` and `ttl` in seconds. */
+/** The document expected by the acknowledged writes, with its `_ts` and `ttl` in seconds. */
 interface Standing {
   readonly v: number;
   readonly ts: number;
@@ -33,23 +33,23 @@ interface Standing {
 interface KnownItem {
   /** Undefined: never written, or deleted. */
   standing: Standing | undefined;
-  /** What was begun and not answered. */
+  /** An operation that was begun and not answered. */
   open: Intent | undefined;
 }
 
-/** Items that are always written at once, and have the same value. */
+/** Items that are always written in one batch, with the same value. */
 export const TOGETHER = ['x', 'y', 'z'];
 
-/** What is known besides the items that writers have for themselves. */
+/** What is known of the store's expected state. */
 class Known {
   readonly items = new Map<string, KnownItem>();
-  /** Partitions of which a delete is under way. */
+  /** Partition keys whose delete is in progress. */
   readonly leaving = new Set<string>();
-  /** By partition, the value of the items that are written at once, and what was begun with them and not answered. */
+  /** By partition, the value of the items that are written in a batch, and that of a batch that was begun and not answered. */
   readonly together = new Map<string, { standing: number | undefined; open: number | undefined }>();
-  /** Items that are held, once that was answered for. */
+  /** Items under holds, from the request of the hold on. */
   readonly holds = new Map<string, { readonly v: number; state: 'placing' | 'held' | 'releasing' | 'released' }>();
-  /** The newest version of the container's policy that was answered for. */
+  /** The newest acknowledged version of the container's policy. */
   policyVersion = 0;
 
   begun(subject: string, intent: Intent): void {
@@ -61,7 +61,7 @@ class Known {
     else if (intent.action !== 'policy') this.item(subject).open = intent;
   }
 
-  /** @param number `_ts` of what was written, or the version of the policy */
+  /** @param number the `_ts` of the write, or the version of the policy */
   acknowledged(subject: string, number: number): void {
     const hold = this.holds.get(subject);
     const together = this.together.get(subject);
@@ -92,22 +92,22 @@ export interface KillReport {
   readonly rounds: number;
   readonly acknowledged: number;
   readonly purged: number;
-  /** Holds that stood when the process was killed, each over an item that had expired. */
+  /** The number of acknowledged holds at the time of the kills, each on an item that had expired. */
   readonly held: number;
-  /** Intents that the kill left open, and how many of them had happened. */
+  /** The number of operations that were unanswered at the kills, and how many of them had happened. */
   readonly open: number;
   readonly happened: number;
 }
 
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
-/** A new folder after so many rounds: what is checked grows with the log. */
+/** A new folder begins after so many rounds, because checking takes longer as the log grows. */
 const ROUNDS_A_FOLDER = 8;
 
 /**
- * Runs a store in a process of its own under full load, kills it with SIGKILL at a random moment, opens what is left
- * and checks it against what the process had acknowledged; again and again on the same folder.
+ * Runs a store under full load in a process of its own, kills it with SIGKILL at a random moment, opens the folder that is left, and checks
+ * it against what the process had acknowledged. Does so repeatedly on the same folder.
  *
- * @throws an Error that tells seed, round and what was found
+ * @throws an Error with the seed, the round and the fault
  */
 export async function killRounds(
   rounds: number,
@@ -152,7 +152,7 @@ export async function killRounds(
   }
 }
 
-/** Reads what the process tells until it is dead, its last words too. */
+/** Reads the process's output until it is dead, including the last of it. */
 function runUntilKilled(
   folder: string,
   seed: number,
@@ -208,7 +208,7 @@ function split(line: string): string[] {
     : [line.slice(0, first), line.slice(first + 1, second), line.slice(second + 1)];
 }
 
-/** What stands after an intent was carried out. */
+/** The expected document after an operation. */
 function after(before: Standing | undefined, intent: Intent, ts: number): Standing | undefined {
   if (intent.action === 'delete' || intent.action === 'erase') return undefined;
   return { v: intent.v, ts, ttl: intent.action === 'patch' ? before?.ttl : intent.ttl };
@@ -261,12 +261,12 @@ async function check(store: Store, known: Known) {
         );
       }
       if (byOpen) counts.happened += 1;
-      // Its deadline may come while it is read.
+      // The item's deadline may pass while it is read.
       if (document.ttl !== undefined && (shown.ts + document.ttl) * 1000 <= askedMs)
         throw new Error(`${item} is shown after its deadline`);
       entry.standing = { v: document.v, ts: shown.ts, ttl: document.ttl };
     } else {
-      // Gone: by its deadline, or by what was open. The record must say which.
+      // The item is gone, by its deadline or by the unanswered operation. The history must tell which.
       const expired = standing?.ttl !== undefined && (standing.ts + standing.ttl) * 1000 <= nowMs;
       const last = history.findLast((fact) => fact.type !== 'ItemPurged');
       const written = last?.type === 'ItemUpserted' ? last : undefined;
@@ -298,7 +298,7 @@ async function check(store: Store, known: Known) {
   counts.purged = purged;
   for (const [item, { v, state }] of known.holds) {
     if (state !== 'held') continue;
-    // Its first life has ended, or is about to: either way what was written is there.
+    // The first life has ended or is about to. In both cases its content is there.
     const read = { reason: 'checked', life: 0 };
     const { json } = await store.heldContent(CALLER, container, item, '["h"]', read).catch((error: unknown) => {
       if (error instanceof Refusal && error.code === 'item-not-found') return store.readItem(container, item, '["h"]');
@@ -312,5 +312,5 @@ async function check(store: Store, known: Known) {
   return counts;
 }
 
-/** What a kill between two steps of a purge may leave, and the next run puts right. */
+/** Problems that a kill between two steps of a purge may leave, and that the next run removes. */
 const MAY_BE_LEFT = new Set(['writes-left-after-purge']);

@@ -11,7 +11,7 @@ import { anchorsOf, pages, prose, readPage, ROOT, tableAfter } from './markdown.
 import { MAIN } from '../../packages/api/test/cli/process.ts';
 
 describe('the pages of the documentation', () => {
-  test('link only to files and headings that there are', () => {
+  test('link only to existing files and headings', () => {
     const broken: string[] = [];
     for (const page of pages()) {
       for (const [, target] of prose(readPage(page)).matchAll(/\]\(([^)\s]+)\)/g)) {
@@ -27,7 +27,7 @@ describe('the pages of the documentation', () => {
     expect(broken).toEqual([]);
   });
 
-  test('that the program, its containers or its alerts name are there', () => {
+  test('exist if the program, its containers or its alerts name them', () => {
     const sources = globSync(
       ['packages/*/src/**/*.ts', 'bench/**/*.ts', 'deploy/*', 'docs/*.yaml', 'compose.yaml', 'Dockerfile'],
       { cwd: ROOT, exclude: ['**/node_modules'] },
@@ -57,7 +57,7 @@ describe('the pages of the documentation', () => {
 });
 
 describe('docs/errors.md', () => {
-  test('has the codes of the catalogue with their meanings and numbers, and no other', () => {
+  test('has the codes of the catalogue with their meanings and numbers, and no others', () => {
     const rows = Object.entries(errorCodes).map(([code, meaning]) => {
       const { status, code: word, substatus } = refusalShapes[code as ErrorCode];
       const wire = substatus === undefined ? `${status} ${word}` : `${status} ${word}, substatus ${substatus}`;
@@ -66,7 +66,7 @@ describe('docs/errors.md', () => {
     expect(tableAfter(readPage('docs/errors.md'), 'checked: errors')).toEqual(rows);
   });
 
-  test('has the further codes of the management calls', () => {
+  test('has the additional codes of the management calls', () => {
     const rows = Object.entries(managementCodes).map(([code, meaning]) => [
       `\`${code}\``,
       meaning,
@@ -83,7 +83,7 @@ function managementStatus(code: ProblemCode): number {
 describe('docs/operations.md', () => {
   const text = readPage('docs/operations.md');
 
-  test('names every option of serve --help, and none that there is not', () => {
+  test('names every option of serve --help, and no others', () => {
     const help = execFileSync(process.execPath, [MAIN, 'serve', '--help'], { encoding: 'utf8' });
     const offered = Array.from(help.matchAll(/^ +--([a-z-]+)/gm), ([, name]) => name!);
     const shown = Array.from(text.matchAll(/^\| `--([a-z-]+)/gm), ([, name]) => name!);
@@ -94,7 +94,7 @@ describe('docs/operations.md', () => {
 describe('docs/management.md', () => {
   const text = readPage('docs/management.md');
 
-  test('names every command, and none that there is not', () => {
+  test('names every command, and no others', () => {
     const help = execFileSync(process.execPath, [MAIN, '--help'], { encoding: 'utf8' });
     const offered = Array.from(help.matchAll(/^ {2}([a-z-]+)/gm), ([, name]) => name!);
     const table = text.slice(text.indexOf('| command | for |'), text.indexOf('Commands take `--endpoint`'));
@@ -118,7 +118,7 @@ describe('docs/troubleshooting.md', () => {
 describe('docs/architecture.md', () => {
   const text = readPage('docs/architecture.md');
 
-  test('names every kind of event, and none that there is not', () => {
+  test('names every kind of event, and no others', () => {
     const sources = globSync('packages/{core,projections}/src/**/*.ts', { cwd: ROOT })
       .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
       .join('');
@@ -133,7 +133,7 @@ describe('docs/architecture.md', () => {
     expect(shown.filter((type) => !sources.includes(`'${type}'`))).toEqual([]);
   });
 
-  test('sends nobody to a file that is not there', () => {
+  test('names only existing files', () => {
     const files = Array.from(text.matchAll(/`((?:api|core|projections|storage|test)\/[^`\s]+)`/g), ([, file]) => file!);
     expect(files.length).toBeGreaterThan(10);
     expect(files.filter((file) => globSync(`{.,packages}/${file}`, { cwd: ROOT }).length === 0)).toEqual([]);
@@ -160,7 +160,7 @@ test('docs/request-units.md: operations cost what the page says', () => {
   expect(page).toContain(`A 429 reports ${charge.throttled} `);
 });
 
-test('docs/request-units.md: what operations cost of any size is what its formulas come to', () => {
+test('docs/request-units.md: operations of any size cost what its formulas give', () => {
   const costs: Readonly<Record<string, (bytes: number) => number>> = {
     'point read': charge.pointRead,
     'create, upsert, replace, patch': (bytes) => charge.write(bytes, 7),
@@ -169,7 +169,7 @@ test('docs/request-units.md: what operations cost of any size is what its formul
     'page of the change feed': (bytes) => charge.changeFeed(3, bytes),
   };
   const counts = { 'indexed value': 7, 'document looked at': 40, change: 3 };
-  /** `5.09 + 0.1 for each indexed value + 1/11 for each kilobyte beyond the first`, of so many kilobytes. */
+  /** Evaluates a formula such as `5.09 + 0.1 for each indexed value + 1/11 for each kilobyte beyond the first`. */
   const evaluate = (formula: string, kilobytes: number): number => {
     const each: Readonly<Record<string, number>> = { ...counts, 'kilobyte beyond the first': kilobytes - 1 };
     const terms = formula.split(' + ').map((term) => {
@@ -190,7 +190,7 @@ test('docs/request-units.md: what operations cost of any size is what its formul
   }
 });
 
-test('docs/semantics.md: every example leaves when the page says, for the reason it says', () => {
+test('docs/semantics.md: the item of every example ends when the page says, for the reason that it says', () => {
   const rows = tableAfter(readPage('docs/semantics.md'), 'checked: expiry').filter(([, written]) => written !== '');
   expect(rows.length).toBeGreaterThan(10);
   for (const [policies, written, ttl, leaves, because] of rows) {

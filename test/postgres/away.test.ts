@@ -19,7 +19,7 @@ import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
 let server: TestServer;
 let double: EventStoreDouble;
-/** On the way to PostgreSQL. */
+/** The proxy between the store and PostgreSQL. */
 let proxy: Proxy;
 let url: string;
 let environment: Readonly<Record<string, string>>;
@@ -42,7 +42,7 @@ afterEach(async () => {
 });
 afterAll(() => server?.dispose());
 
-/** Makes the keys of a store, and answers with the head of its ledger. */
+/** Creates a vault, and returns the head of its ledger. */
 const makeVault = async (): Promise<string> => {
   const node = await serve(['--data', temporaryFolder()], environment);
   const { head } = (await manage(node.endpoint, 'GET', '/purge-ledger')) as { readonly head: string };
@@ -62,7 +62,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a start${skipReason}`, () => {
   const starts = (changed: object) =>
     epitaph(['serve', '--port', '0', '--data', temporaryFolder()], { ...environment, ...changed });
 
-  it('before PostgreSQL is there is one line and exit code 3: the same start may do later', async () => {
+  it('before PostgreSQL is there ends with one line and exit code 3: the same start may work later', async () => {
     const nothing = await starts({ EPITAPH_POSTGRES: 'postgresql://x@127.0.0.1:1/db' });
     expect(nothing).toEqual(unreachable(/^epitaph: PostgreSQL at .* can't be used: nothing listens there\./));
     proxy.refuse();
@@ -78,7 +78,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a start${skipReason}`, () => {
   });
 });
 
-describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${skipReason}`, () => {
+describe.skipIf(whyNoPostgres !== undefined)(`a database user without the needed rights${skipReason}`, () => {
   const named = async (user: string): Promise<string> => {
     await server.run(`CREATE ROLE ${user} LOGIN PASSWORD 'secret'`);
     const as = new URL(url);
@@ -86,7 +86,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
     return as.href;
   };
 
-  it('is one line and exit code 2 of a start and of a command: somebody has to grant them', async () => {
+  it('makes a start and a command end with one line and exit code 2, because somebody has to grant the rights', async () => {
     const EPITAPH_POSTGRES = await named('newcomer');
     const serveArgs = ['serve', '--port', '0', '--data', temporaryFolder()];
     const variables = { ...environment, EPITAPH_POSTGRES, EPITAPH_VAULT_COPIES_KEPT: '60' };
@@ -96,7 +96,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
     const words =
       /^epitaph: PostgreSQL refuses a right that the store needs: permission denied for .*\. Grant it to the user; docs\/servers\.md lists the rights\.\n$/;
     const refused = { code: 2, stdout: '', stderr: expect.stringMatching(words) as string };
-    // Where there is no vault yet, and where it is another user's.
+    // Without a vault, and with a vault of another user.
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
     await makeVault();
     expect(await epitaph(serveArgs, variables)).toEqual(refused);
@@ -105,7 +105,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a user without the rights needed${
 });
 
 describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a node${skipReason}`, () => {
-  it('is named in the log, as answers and pages say, once and not by each request', async () => {
+  it('is named in the log once, and not by each request, as answers and documentation say', async () => {
     const node = await serve(['--data', temporaryFolder()], environment);
     proxy.refuse();
     for (let request = 0; request < 3; request += 1) {
@@ -116,7 +116,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     expect(told).toEqual([expect.stringMatching(/"level":"error".*"correlationId":.*"msg":"PostgreSQL/)]);
   });
 
-  it('is named in the log and to no client where it keeps a node from what others have recorded', async () => {
+  it('is named in the log and not to clients when a node can’t confirm the catalog', async () => {
     const node = await serve(['--data', temporaryFolder()], environment);
     const { databases } = new CosmosClient({ endpoint: node.endpoint, key: EMULATOR_KEY });
     const { database } = await databases.create({ id: 'shop' });
@@ -132,7 +132,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     expect((await node.finished()).stderr).toMatch(/"level":"error".*Id":.*"msg":"PostgreSQL/);
   });
 
-  it('is named in the log by a scrape, which is answered all the same', async () => {
+  it('is named in the log by a scrape of the metrics, which is answered all the same', async () => {
     const node = await serve(['--data', temporaryFolder()], environment);
     proxy.refuse();
     const headers = { authorization: `Bearer ${EMULATOR_KEY}` };
@@ -160,7 +160,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that refuses a node at 
       admit: 'GRANT pg_checkpoint TO restricted',
       words: /"msg":"PostgreSQL refuses a right that the store needs: .*Grant it/,
     },
-  ])('$what is told as a storage that is away, and it goes on when that is put right', async (fault) => {
+  ])('$what: reported as unavailable storage, and the node goes on when that is mended', async (fault) => {
     const { user } = fault;
     await server.run(`CREATE ROLE ${user} LOGIN IN ROLE pg_checkpoint, pg_monitor`);
     const as = new URL(url);
@@ -195,7 +195,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that refuses a node at 
 
 describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a command${skipReason}`, () => {
   it.each(['FROM pg_namespace', 'FROM epitaph_vault.root'])(
-    'is one line and exit code 3 of keys verify-master, at %s',
+    'ends keys verify-master with one line and exit code 3, at %s',
     { timeout: 60_000 },
     async (statement) => {
       await makeVault();
@@ -211,7 +211,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     },
   );
 
-  it('is exit code 3 of a change of the master key, which goes on when it is called again', async () => {
+  it('ends a change of the master key with exit code 3; called again, it continues', async () => {
     await makeVault();
     const next = randomBytes(32).toString('base64');
     const rotate = () =>
@@ -226,10 +226,10 @@ describe.skipIf(whyNoPostgres !== undefined)(`PostgreSQL that goes away under a 
     expect(await rotate()).toMatchObject({ code: 0 });
   });
 
-  it('is exit code 3 of a restore, which goes on when it is called again', { timeout: 120_000 }, async () => {
+  it('ends a restore with exit code 3; called again, it continues', { timeout: 120_000 }, async () => {
     const head = await makeVault();
     const restore = () => command(['restore', '--postgres', url, '--ledger-head', head], environment);
-    // Before anything is done; while a node of its own is opened; at the very end.
+    // Before anything is done, while it opens a node of its own, and at the very end.
     for (const statement of [
       'SELECT 1 FROM pg_namespace',
       'SELECT 1 FROM epitaph_vault.restoring',

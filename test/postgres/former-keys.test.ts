@@ -9,7 +9,7 @@ import { NodeContent, nodeOf } from '@epitaph/storage/postgres/key-tree.ts';
 import { PostgresKeyVault } from '@epitaph/storage/postgres/postgres-key-vault.ts';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 
-// Files are searched, so the server must be one of ours.
+// The test searches the server's files, so it needs a server of its own.
 const why =
   process.env['EPITAPH_TEST_POSTGRES'] === undefined
     ? whyNoPostgres
@@ -23,7 +23,7 @@ interface Life extends DestroyRequest {
   readonly secret: Buffer;
 }
 
-/** A vault on a server of its own, whose files can be looked at. */
+/** A vault on a server of its own, whose files can be searched. */
 class FileWorld {
   readonly server: TestServer;
   readonly database: PostgresDatabase;
@@ -80,11 +80,11 @@ class FileWorld {
     return this.database.query('SELECT level, number, sealed FROM epitaph_vault.nodes ORDER BY level, number');
   }
 
-  /** In which files some bytes stand, or one half of them. */
+  /** The files that contain these bytes, or one half of them. */
   filesWith(bytes: Buffer): string[] {
     const half = Math.floor(bytes.length / 2);
     const parts = [bytes, bytes.subarray(0, half), bytes.subarray(-half)];
-    // As they are, and as a text of the client protocol or a log would have them.
+    // As they are, and as text in the form of the client protocol or a log.
     const forms = parts.flatMap((part) => [part, Buffer.from(part.toString('hex'))]);
     return this.server
       .files()
@@ -113,14 +113,14 @@ describe.skipIf(why !== undefined)(`a destroyed key on a PostgreSQL server${reas
     lives = await world.makeLives();
     rootBefore = await world.root();
     nodesBefore = await world.nodes();
-    // What a server does by itself in time: statistics with samples of columns, pages written, rows moved.
+    // What a server does by itself after a while: sampling columns for statistics, writing pages, moving rows.
     await world.database.query('ANALYZE');
     await world.database.query('CHECKPOINT');
     gone = lives.filter((_, index) => index % 3 === 0);
   });
   afterAll(() => world?.dispose());
 
-  it('would be found by the search: before, the key of the root stands in a table and in the WAL', () => {
+  it('would be found by the search: before, the key of the root is in a table and in the WAL', () => {
     const files = world.filesWith(rootBefore);
     expect(files.some(isWal)).toBe(true);
     expect(files.some((file) => /^\d+$/.test(file))).toBe(true);
@@ -128,20 +128,20 @@ describe.skipIf(why !== undefined)(`a destroyed key on a PostgreSQL server${reas
     expect(world.filesWith(nodesBefore[0]!.sealed).length).toBeGreaterThan(0);
   });
 
-  it('leaves nothing in any file that it could be had from', async () => {
+  it('is in no file in any form from which it could be recovered', async () => {
     const outcomes = await world.vault.destroyKeys(gone);
     expect(outcomes).toMatchObject(gone.map(() => ({ kind: 'destroyed' })));
-    // The one thing that the master key opens is gone: from the table, the WAL, the server's log, everything.
+    // The only thing that the master key opens is gone: from the table, the WAL, the server's log, everything.
     expect(world.filesWith(rootBefore)).toEqual([]);
     expect(world.filesWith(await world.root()).length).toBeGreaterThan(0);
   });
 
-  it('is in old versions of its leaf only, which no key opens that there still is', async () => {
+  it('is only in old versions of its leaf, which no remaining key opens', async () => {
     const touched = new Set(gone.map(({ keyId }) => nodeOf(keyId, 0).number));
     const leaves = nodesBefore.filter(({ level, number }) => level === 0 && touched.has(number));
     const now = await world.nodes();
     const still = leaves.filter(({ sealed }) => world.filesWith(sealed).length > 0);
-    // PostgreSQL leaves such bytes lying about, as was to be expected: that is what the tree is for.
+    // PostgreSQL leaves such bytes behind, as expected; the key tree makes them useless.
     expect(still.length).toBeGreaterThan(0);
     const contents = keysReachable(await world.root(), world.master, now);
     expect(contents.opened).toBe(now.length);
@@ -151,18 +151,18 @@ describe.skipIf(why !== undefined)(`a destroyed key on a PostgreSQL server${reas
       for (const key of contents.keys) expect(NodeContent.open(key, { level, number }, sealed)).toBe(undefined);
     }
     const old = keysReachable(rootBefore, world.master, nodesBefore);
-    // With the former root they would open: the test looks at the right thing.
+    // With the former root they would open, so the test examines the right bytes.
     for (const { level, number, sealed } of still) {
       expect(old.keys.some((key) => NodeContent.open(key, { level, number }, sealed) !== undefined)).toBe(true);
     }
   });
 
-  it('never was in a file as it is, nor were those that stay', () => {
+  it('is never in a file unwrapped, and neither are the remaining keys', () => {
     const files = world.server.files();
     for (const { secret } of lives) expect(files.some(({ bytes }) => bytes.includes(secret))).toBe(false);
   });
 
-  it('leaves all others readable, also after the server crashed in the next instant', async () => {
+  it('leaves all other keys readable, even if the server crashes right after', async () => {
     const [next, ...others] = lives.filter((life) => !gone.includes(life));
     const formerRoot = await world.root();
     expect(await world.vault.destroyKeys([next!])).toMatchObject([{ kind: 'destroyed' }]);
@@ -184,7 +184,7 @@ describe.skipIf(why !== undefined)(`a destroyed key on a PostgreSQL server${reas
 });
 
 describe.skipIf(why !== undefined)(`destroying a key on a PostgreSQL server${reason}`, () => {
-  it('fails while a replication slot keeps old WAL, and is finished when that is gone', async () => {
+  it('fails while a replication slot keeps old WAL, and is completed once the slot is gone', async () => {
     const world = await FileWorld.make();
     try {
       const [life] = await world.makeLives(1);
@@ -192,7 +192,7 @@ describe.skipIf(why !== undefined)(`destroying a key on a PostgreSQL server${rea
       await world.database.query("SELECT pg_create_physical_replication_slot('behind', true)");
       await expect(world.vault.destroyKeys([life!])).rejects.toThrow(FormerRootsKept);
       expect(world.filesWith(former).some(isWal)).toBe(true);
-      // The key is gone from the tables: what was begun is not taken back, and nobody was told that it is done.
+      // The key is gone from the tables. The destruction is not undone, but it was not acknowledged either.
       expect((await world.vault.findKey(life!.keyId, life!.stream)).status).toBe('destroyed');
       await expect(world.vault.destroyKeys([life!])).rejects.toThrow(FormerRootsKept);
       await world.database.query("SELECT pg_drop_replication_slot('behind')");
@@ -203,8 +203,8 @@ describe.skipIf(why !== undefined)(`destroying a key on a PostgreSQL server${rea
     }
   });
 
-  it('on a server that keeps old WAL by its settings says until when the key could be had', async () => {
-    // Each of them by itself would keep what is destroyed.
+  it('on a server configured to keep old WAL tells until when the key could be recovered', async () => {
+    // Each of these settings alone would keep what is destroyed.
     const keeping = ['wal_recycle=on', 'archive_mode=on', 'wal_keep_size=16MB', 'log_statement=mod'];
     await expect(FileWorld.make(keeping)).rejects.toThrow(
       /wal_recycle is on.*WAL is archived.*wal_keep_size.*log_parameter_max_length.*--vault-copies-kept/,
@@ -223,7 +223,7 @@ describe.skipIf(why !== undefined)(`destroying a key on a PostgreSQL server${rea
   });
 });
 
-/** Every node that opens from a root down, and the keys of all of them. */
+/** The nodes that open from a root down, and the keys in them. */
 function keysReachable(wrapped: Buffer, master: KeyObject, nodes: { level: number; number: number; sealed: Buffer }[]) {
   const keys: KeyObject[] = [];
   let opened = 0;

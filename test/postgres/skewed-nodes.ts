@@ -18,7 +18,7 @@ const POLICY_DELAY_MS = 8_000;
 
 const STEPS = 50;
 
-/** The suite, over so many seeds, on a PostgreSQL of its own. */
+/** The tests, over this many seeds, on a PostgreSQL server of their own. */
 export function describeSkewedNodes(seeds: number, timeoutMs: number): void {
   let server: TestServer;
   beforeAll(async () => {
@@ -41,14 +41,8 @@ export function describeSkewedNodes(seeds: number, timeoutMs: number): void {
 }
 
 /**
- * One run of two nodes whose clocks are seconds apart, over one log in memory and one read model in PostgreSQL, on
- * time that the run turns forward: random writes, reads, deletes, purges and changes of policy on either node or on
- * both at once. The order of what two do at once is the machine's; all else comes from the seed.
- *
- * A node may show an item only while its deadline has not come by the node's own clock and the policy in force then;
- * and miss one only when it was deleted, or its deadline has come by the clock of the node that is ahead.
- *
- * @throws an Error that tells the seed and what was done last
+ * One run of two nodes whose clocks are seconds apart, over one log in memory and one read model in PostgreSQL, on time that the run
+ * advances: random writes, reads, deletes, purges and changes of policies, checked against a model.
  */
 async function simulateSkewedNodes(url: string, seed: number, steps: number): Promise<void> {
   const random = new Random(seed);
@@ -79,7 +73,7 @@ async function simulateSkewedNodes(url: string, seed: number, steps: number): Pr
       machine.wall += elapsed;
       machine.monotonic += elapsed;
     }
-    // Past every deadline that is not years away.
+    // After every deadline that is not years away.
     machine.wall += 3_600_000;
     machine.monotonic += 3_600_000;
     for (const item of ITEMS) for (const node of nodes) await run.look(node, item);
@@ -104,7 +98,7 @@ async function simulateSkewedNodes(url: string, seed: number, steps: number): Pr
   }
 }
 
-/** The last write of an item that was acknowledged, as the model has it; undefined when it was deleted. */
+/** The last acknowledged write of an item by the model; undefined if it was deleted. */
 interface Standing {
   readonly position: number;
   readonly write: (WriteFact & { readonly n: number }) | undefined;
@@ -126,7 +120,7 @@ class Run {
     this.#policies = policiesOf(container);
   }
 
-  /** @returns for how many milliseconds nothing happens then */
+  /** @returns the number of milliseconds until the next step */
   async step(): Promise<number> {
     const random = this.#random;
     const node = random.pick(this.#nodes);
@@ -150,7 +144,7 @@ class Run {
         await this.#purge(node);
         break;
       case 'corner':
-        // What the node ahead has recorded as expired, the one behind must not undo by a policy that begins before.
+        // The node ahead records expiries. The node behind must not undo them by a policy that begins before.
         await this.#purge(this.#nodes[1]);
         await this.#changePolicy(this.#nodes[0]);
         break;
@@ -179,7 +173,7 @@ class Run {
     ]);
   }
 
-  /** To the edge of a deadline by one of the clocks. */
+  /** The time to the edge of a deadline by one of the clocks. */
   #untilADeadline(): number {
     const nowMs = this.#random.pick(this.#nodes).store.nowMs();
     for (const { write } of this.#items.values()) {
@@ -234,7 +228,7 @@ class Run {
     await node.store.runPurge();
   }
 
-  /** Reads an item with the token of the last write, and judges what is shown. */
+  /** Reads an item with the session token of the last write, and checks what is shown. */
   async look(node: Node, item: string): Promise<void> {
     const { store } = node;
     this.#note(`${this.#name(node)} reads ${item}`, node);

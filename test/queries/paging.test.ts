@@ -12,7 +12,7 @@ withStore('paging', (opened) => {
   store = opened;
 });
 
-/** No two rows of an answer are the same, and rows say all that they are ordered by. */
+/** Queries whose rows are all different and contain everything that they are ordered by. */
 const IN_PLACE = [
   'SELECT VALUE c.id FROM c',
   'SELECT VALUE c.id FROM c ORDER BY c.n',
@@ -37,7 +37,7 @@ const IN_PLACE = [
   'SELECT VALUE [REPLICATE(c.s, 700), c.n] FROM c GROUP BY REPLICATE(c.s, 700), c.n',
 ];
 
-/** By values that no token has room for: goes on beside the rows that were next to the last. */
+/** Ordered by values that no token has room for. Pages continue beside the rows that were next to the last one. */
 const BY_LONG_VALUES = [
   'SELECT VALUE c.id FROM c ORDER BY CONCAT(REPLICATE("long", 300), c.s)',
   'SELECT VALUE c.id FROM c ORDER BY c.n, CONCAT(REPLICATE("long", 300), c.s) DESC',
@@ -45,7 +45,7 @@ const BY_LONG_VALUES = [
   'SELECT DISTINCT c.s, c.n FROM c ORDER BY REPLICATE(c.s, 1000) DESC, c.n',
 ];
 
-/** Rows change their places, since scores depend on all documents. */
+/** Rows change their places, because scores depend on all documents. */
 const IN_ANY_ORDER = [
   'SELECT VALUE c.id FROM c ORDER BY RANK FullTextScore(c.s, "ab", "a")',
   'SELECT VALUE c.id FROM c WHERE c.n != 1 ORDER BY RANK RRF(FullTextScore(c.s, "ab"), FullTextScore(c.s, "b"))',
@@ -59,7 +59,7 @@ const item = fc.record({
 });
 type Item = Readonly<Record<'n' | 's' | 'list' | 'ttl', Json>>;
 
-/** What happens between two pages: of the items that are there, by their place, some go; others come. */
+/** Changes between two pages: some of the items, by index, are deleted, and others are created. */
 const between = fc.record({
   gone: fc.array(fc.nat(), { maxLength: 3 }),
   come: fc.array(item, { maxLength: 2 }),
@@ -88,7 +88,7 @@ async function write(name: string, fields: Item): Promise<void> {
   });
 }
 
-/** The documents that are there, in order of birth. */
+/** The existing documents, in order of birth. */
 async function documentsOf(name: string): Promise<{ readonly id: string; readonly [name: string]: Json }[]> {
   const { items } = await store.listItems(store.container('db', name), { maxItemCount: 1_000 });
   return items.map(({ json, ts }) => ({ ...(JSON.parse(json) as { id: string }), _ts: ts }));
@@ -133,7 +133,7 @@ const texts = (rows: readonly unknown[]) => rows.map((row) => JSON.stringify(row
 
 describe('the pages of a query', () => {
   it.each([...IN_PLACE, ...BY_LONG_VALUES, ...IN_ANY_ORDER])(
-    'have every row once that is there all the time, in order, whatever leaves and comes: %s',
+    'contain every row that exists all the time once, in order, whatever is deleted and created: %s',
     async (sql) => {
       const plan = planQuery(parseQuery(sql));
       const isLong = BY_LONG_VALUES.includes(sql);
@@ -152,7 +152,7 @@ describe('the pages of a query', () => {
                 const step = todo.shift();
                 if (step !== undefined) {
                   changes += 1;
-                  // Some of what is next to a place has to stay.
+                  // Some of the rows next to the page's end have to stay.
                   const fewer = { ...step, gone: step.gone.slice(0, 1), expire: false };
                   await happen(name, isLong ? fewer : step);
                 }
@@ -161,7 +161,7 @@ describe('the pages of a query', () => {
             const last = new Set((await documentsOf(name)).map(({ id }) => id));
             const lasting = first.filter(({ id }) => last.has(id));
             const expected = texts([...evaluate(plan, lasting)]);
-            // What left and came back may be given again there.
+            // A row that left and came back may be returned again.
             if (!isLong) expect(new Set(found).size).toBe(found.length);
             const kept = found.filter((row) => expected.includes(row));
             if (IN_ANY_ORDER.includes(sql)) expect(kept.toSorted()).toEqual(expected.toSorted());
@@ -174,7 +174,7 @@ describe('the pages of a query', () => {
     },
   );
 
-  it('miss nothing by long values that begin alike when all rows around the end of a page leave', async () => {
+  it('miss nothing with long values that begin alike if all rows around the end of a page are deleted', async () => {
     for (const direction of ['ASC', 'DESC']) {
       const name = await stocked(Array.from({ length: 40 }, () => ({ n: 1, s: 'a', list: [], ttl: -1 })));
       const ids = (await documentsOf(name)).map(({ id }) => id);
@@ -189,12 +189,12 @@ describe('the pages of a query', () => {
         }
       });
       expect([...new Set(found)]).toEqual([...order.slice(0, 20), ...order.slice(26)]);
-      // The first half of it comes again: that is what a token of so many characters can't tell.
+      // The first half of the group comes again, because a token of limited length can't tell its rows apart.
       expect(found).toHaveLength(20 + 14 + 14);
     }
   });
 
-  it('of the best go on by a number of rows when there are more than a token can name', async () => {
+  it('of a ranked search continue by a number of rows if there are more than a token can name', async () => {
     const name = await stocked(
       Array.from({ length: 400 }, (_, n) => ({ n, s: 'ab '.repeat((n % 7) + 1), list: [], ttl: -1 })),
     );
@@ -210,7 +210,7 @@ describe('the pages of a query', () => {
     ['SELECT VALUE [c.id, x] FROM c JOIN x IN c.list ORDER BY c.n', counted],
     ['SELECT VALUE c.id FROM c ORDER BY c.n DESC', afterFirst],
     ['SELECT VALUE c.id FROM c ORDER BY c.n DESC, c.s', { ...afterFirst, keys: [[1], ['a']] }],
-  ])('are refused by tokens of versions that gave its rows in another order: %s', async (sql, continuation) => {
+  ])('refuse tokens of versions that returned the rows in another order: %s', async (sql, continuation) => {
     const name = await stocked(
       Array.from({ length: 4 }, (_, n) => ({ n: 1, s: 'ba'.charAt(n % 2), list: [n], ttl: -1 })),
     );
@@ -218,7 +218,7 @@ describe('the pages of a query', () => {
     await expect(page).rejects.toThrow('Invalid Continuation Token');
   });
 
-  it('go on by tokens of versions that gave its rows in the same order', async () => {
+  it('accept tokens of versions that returned the rows in the same order', async () => {
     const name = await stocked(Array.from({ length: 4 }, () => ({ n: 1, s: 'a', list: [], ttl: -1 })));
     const container = store.container('db', name);
     const { items } = await store.listItems(container, { maxItemCount: 4 });

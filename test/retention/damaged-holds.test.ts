@@ -65,7 +65,7 @@ it.each([
     },
     lost: 'items.v1.db',
   },
-])('holds that $what keep what they are on record to keep, also after a start', async (given) => {
+])('holds that $what keep what they cover by their records, also after a start', async (given) => {
   const { damage, free = 'purged', lost } = given;
   const folder = new DamagedFolder('damaged-holds');
   let store = await folder.open();
@@ -104,7 +104,7 @@ it.each([
 it.each([
   { what: 'another container', of: (rid: string) => rid },
   { what: 'none that there is', of: () => 'x' },
-])('a hold that the vault has under $what keeps what it covers, and is put right by the start', async ({ of }) => {
+])('a hold that the vault has under $what keeps what it covers, and is repaired by the start', async ({ of }) => {
   const folder = new DamagedFolder('damaged-holds');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -142,7 +142,7 @@ it.each([
     that: 'that the read models have lost and the log can’t be read of',
     damage: { 'items.v1.db': LOSE_FEED, 'log.db': CUT_SHORT },
   },
-])('a floor of $of $that keeps what it is on record to keep, also after a start', async ({ of, damage }) => {
+])('a floor of $of $that keeps what its record says, also after a start', async ({ of, damage }) => {
   const folder = new DamagedFolder('damaged-holds');
   let store = await folder.open();
   await store.createDatabase(CALLER, 'd');
@@ -163,7 +163,7 @@ it.each([
 });
 
 it.each(['container', 'database'])(
-  'a floor of a change feed that a crash has left behind when its %s was deleted is lifted by the next start',
+  'a floor of a change feed that a crash has left behind when its %s was deleted is removed by the next start',
   async (deleted) => {
     const folder = new DamagedFolder('damaged-holds');
     let store = await folder.open();
@@ -216,7 +216,7 @@ it.each([
     sql: "UPDATE events SET data = json_remove(data, '$[1].items[0]') WHERE data LIKE '[\"list\"%'",
     says: 'keep more',
   },
-])('an examination looks whether content is kept $what: $says', async ({ file, sql, says }) => {
+])('fsck checks whether content is kept $what: $says', async ({ file, sql, says }) => {
   const folder = new DamagedFolder('damaged-holds');
   const store = await folder.open();
   try {
@@ -232,7 +232,7 @@ it.each([
     const found = { kind: 'query', sql: 'SELECT VALUE t FROM c JOIN t IN c.tags', parameters: [] } as const;
     await store.placeHold(CALLER, container, 'query', { scope: found, reason: 'a test' });
     await store.setRetentionFloor(CALLER, container, 150, 'a test');
-    // For no feed of these is anything kept any more.
+    // Their feeds keep nothing any more.
     await store.createContainer(CALLER, 'd', 'deleted', definition, -1);
     await store.deleteContainer(CALLER, 'd', 'deleted');
     await store.createDatabase(CALLER, 'e');

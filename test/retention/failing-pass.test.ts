@@ -22,12 +22,12 @@ afterAll(() => {
   for (const each of [folder, other, unseen, paused, kept]) removeFolder(each);
 });
 
-/** One step of a pass records or erases many items at once, in several turns of the event loop. */
-it('a pass of the purge that the log fails ends with that alone, and then nothing of it is under way', async () => {
+/** One step of a pass records or erases many items at the same time, over several turns of the event loop. */
+it('a pass of the purge that fails in the log ends only once all of its work has ended', async () => {
   const { store, log, storage } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
   try {
     await store.createDatabase(CALLER, 'd');
-    // After the start of the run come the ends, and beside those of the second batch what is erased of the first.
+    // After the start of the run come the ends. Those of the second batch are recorded while the first is erased.
     for (const write of [1, BATCH_SIZE + 10]) {
       const { resource: container } = await store.createContainer(CALLER, 'd', `c${write}`, DEFINITION, 100);
       for (let index = 0; index < 2 * BATCH_SIZE; index++) {
@@ -48,7 +48,7 @@ it('a pass of the purge that the log fails ends with that alone, and then nothin
   }
 });
 
-it('a run whose end is on record, though recording it failed, is not gone on with', async () => {
+it('a run whose end is recorded, although recording it failed, is not continued', async () => {
   const { store, log, storage } = await openEmbedded({
     folder: other,
     time: START_MS,
@@ -65,10 +65,10 @@ it('a run whose end is on record, though recording it failed, is not gone on wit
       await store.writeItem(CALLER, container, 'create', item);
     }
     await store.advanceClock(200_000);
-    // Started, expired, purged, truncated; then the end.
+    // Started, expired, purged, truncated, and then the end of the run.
     log.failAt(4, 'after');
     await expect(store.runPurge()).rejects.toThrow('the log failed after the write');
-    // Its last write is from before that run.
+    // The last write of this item is older than that run.
     await store.deleteItem(CALLER, container, 'stays', '["p"]');
     await store.runPurge();
     const events = await storage.log.readAll(0, 100, { withBodies: false });
@@ -80,7 +80,7 @@ it('a run whose end is on record, though recording it failed, is not gone on wit
   }
 });
 
-it('a purge that is paused on record erases no more, though readers do not see the record in time', async () => {
+it('once its pause is recorded, the purge erases no more, even if the pause is not visible to readers in time', async () => {
   const newId = () => crypto.randomUUID();
   const { store, storage } = await openEmbedded({ folder: unseen, time: START_MS, newId });
   try {
@@ -100,7 +100,7 @@ it('a purge that is paused on record erases no more, though readers do not see t
   }
 }, 20_000);
 
-it('a purge that was under way does nothing more once it is told as paused', async () => {
+it('a purge in progress does nothing more once a pause is acknowledged', async () => {
   const newId = () => crypto.randomUUID();
   const { store, storage } = await openEmbedded({ folder: paused, time: START_MS, newId });
   try {
@@ -126,7 +126,7 @@ it('a purge that was under way does nothing more once it is told as paused', asy
   }
 }, 20_000);
 
-/** A store with items whose time is over. */
+/** A store with overdue items. */
 async function withOverdue(name: string, ids: readonly string[]) {
   const opened = await openInlineStore(name);
   const { store, clock } = opened;
@@ -137,7 +137,7 @@ async function withOverdue(name: string, ids: readonly string[]) {
   return opened;
 }
 
-it('a pass that has erased, and can not take what is left out of the log, says so, and the next one does that', async () => {
+it('a pass that can’t remove erased bodies from the log reports that, and the next pass removes them', async () => {
   const { store, storage } = await withOverdue('left-in-log', ['a']);
   vi.spyOn(storage.log, 'truncateStream').mockRejectedValueOnce(new StorageUnavailable('the disk is away'));
   await expect(store.runPurge()).rejects.toThrow('the disk is away');
@@ -146,7 +146,7 @@ it('a pass that has erased, and can not take what is left out of the log, says s
   expect((await store.fsck()).problems).toEqual([]);
 });
 
-it('a pass that was asked for ends when the store closes: after the batch under way, which is waited for', async () => {
+it('a requested pass ends when the store closes: after the batch in progress, which is waited for', async () => {
   const { store, storage } = await withOverdue('closed-under-way', ['a', 'b']);
   const held = holdBack(storage.vault, 'destroyKeys', 'next');
   const pass = store.runPurge();
@@ -160,7 +160,7 @@ it('a pass that was asked for ends when the store closes: after the batch under 
   await closing;
 });
 
-it('a pass that is called off ends after the batch under way, and the next one does the rest', async () => {
+it('a cancelled pass ends after the batch in progress, and the next one does the rest', async () => {
   const { store, storage } = await withOverdue('called-off', ['a', 'b']);
   const slow = new SlowWrite(storage.log, 'ItemExpired');
   const isRecorded = slow.begin();
@@ -173,7 +173,7 @@ it('a pass that is called off ends after the batch under way, and the next one d
   expect(await store.runPurge()).toEqual({ expired: 0, purged: 2, heldBack: 0 });
 });
 
-it('a pass waits for request units no more when it is called off, the purge is paused, or the store closes', async () => {
+it('a pass no longer waits for request units when it is cancelled, the purge is paused, or the store closes', async () => {
   const { store, clock } = await openInlineStore('unpaid');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60, DEFAULT_THROUGHPUT);
@@ -191,7 +191,7 @@ it('a pass waits for request units no more when it is called off, the purge is p
   }
 });
 
-it('what is erased already when its record fails is put on record by the next pass, though a recovery window would keep it since', async () => {
+it('an erasure whose record failed is recorded by the next pass, even if a recovery window set since would keep the item', async () => {
   const { store, log } = await openEmbedded({ folder: kept, time: START_MS, newId: () => crypto.randomUUID() });
   try {
     await store.createDatabase(CALLER, 'd');

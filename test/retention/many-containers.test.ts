@@ -13,7 +13,7 @@ import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('a store that closes waits for the look that the purge takes at a container, and has it take no more', async () => {
+it('a store that closes waits for the container that the purge is looking at, and lets it look at no more', async () => {
   const folder = newFolder('many-containers');
   const faults: unknown[] = [];
   const store = await openEmbeddedStore({ folder, clock: 'system', onFault: (error) => faults.push(error) });
@@ -46,7 +46,7 @@ it('a store that closes waits for the look that the purge takes at a container, 
   }
 });
 
-it('the purge looks for what is overdue in the containers where something can be, and in no others', async () => {
+it('the purge looks for overdue items only in containers that may have some', async () => {
   const folder = newFolder('many-containers');
   const store = await openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0 });
   const looked = vi.spyOn(SqliteReadModelStore.prototype, 'nextDeadlines');
@@ -76,7 +76,7 @@ it('the purge looks for what is overdue in the containers where something can be
 /**
  * A store with containers of so many items each, all overdue.
  *
- * @param onAsked told of the containers of the lives whose keys the vault is asked to destroy, each time
+ * @param onAsked called with the containers of the lives whose keys the vault is asked to destroy, each time
  */
 async function overdueIn(containers: readonly number[], onAsked: (rids: readonly string[]) => unknown) {
   const { store } = await openInlineStore('many-containers', ({ vault }) => {
@@ -101,7 +101,7 @@ async function overdueIn(containers: readonly number[], onAsked: (rids: readonly
   return { store, rids };
 }
 
-it('what is overdue in many containers, a little in each, is purged side by side', async () => {
+it('overdue items in many containers, a few in each, are purged together', async () => {
   const asked: number[] = [];
   const { store } = await overdueIn(
     Array.from({ length: 40 }, () => 1),
@@ -112,7 +112,7 @@ it('what is overdue in many containers, a little in each, is purged side by side
   expect(asked.length).toBeLessThan(5);
 });
 
-it('a container in which much is overdue holds up no other', async () => {
+it('a container with many overdue items does not delay others', async () => {
   const asked: string[] = [];
   const { store, rids } = await overdueIn([BATCH_SIZE * 3, 1], (some) => asked.push(...some));
   await store.runPurge();
@@ -120,7 +120,7 @@ it('a container in which much is overdue holds up no other', async () => {
   expect(asked.indexOf(rids[1]!)).toBeLessThan(BATCH_SIZE * 2);
 });
 
-it('fsck gives way to others between containers, of which each may be empty', async () => {
+it('fsck gives other work turns between containers, even if these are empty', async () => {
   const { store } = await openInlineStore('many-containers');
   await store.createDatabase(CALLER, 'd');
   for (let number = 0; number < 30; number++) await store.createContainer(CALLER, 'd', `c${number}`, DEFINITION, null);
@@ -147,13 +147,13 @@ it('fsck gives way to others between containers, of which each may be empty', as
     spied.mockRestore();
     return seen.size;
   };
-  // What is asked of each container: its rows, what has left, and what the vault keeps of it.
+  // The three questions for each container: its rows, its ended lives, and its floors and holds in the vault.
   expect(await turnsBetween({ prototype: SqliteReadModelStore.prototype, method: 'allItems' })).toBe(30);
   expect(await turnsBetween({ prototype: SqliteReadModelStore.prototype, method: 'unrecordedEnds' })).toBe(30);
   expect(await turnsBetween({ prototype: SqliteKeyVault.prototype, method: 'holds' })).toBe(30);
 });
 
-it('containers that are gone with all that was in them cost neither a pass of the purge, nor a scrape, nor a start', async () => {
+it('deleted containers without content take no time of the purge, the metrics or the start', async () => {
   const folder = newFolder('many-containers');
   let store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false });
   try {
@@ -199,7 +199,7 @@ it('containers that are gone with all that was in them cost neither a pass of th
   }
 });
 
-it('a container of a name that was used and deleted before is made without reading what the log has of those', async () => {
+it('creating a container under a name that was used before does not read the events of the former containers', async () => {
   const folder = newFolder('many-containers');
   const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false });
   try {
@@ -232,9 +232,9 @@ it('a container of a name that was used and deleted before is made without readi
   }
 });
 
-it('what is erased while it is counted is told to be in no grace, of which there is none', async () => {
+it('items erased while they are counted are not reported as in grace if there is no grace', async () => {
   const { store } = await openInlineStore('many-containers');
-  // Of those that ended by a policy's start, of the others, and of these once more.
+  // Those that ended by a policy's start, the others, and the same again.
   const counts = [0, 10, 4, 4];
   try {
     await store.createDatabase(CALLER, 'd');

@@ -12,9 +12,9 @@ import { TestFolder } from '../contracts/sqlite-folder.ts';
 import { Random } from '../simulation/random.ts';
 import { formsOf, foundIn, search } from './search.ts';
 
-/** Stands in each value at a clear path. */
+/** Occurs in each value at a clear path. */
 const CITY = 'Otterburn-6-Quimper';
-/** Stands in the rest of each body. */
+/** Occurs in the rest of each body. */
 const NAME = 'Kestrel-47-Brodowy';
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const WITH_CLEAR_PATH = { ...DEFINITION, epitaph: { clearPaths: ['/address/city'] } };
@@ -25,7 +25,7 @@ const copies = newFolder('clear-paths-copies');
 const options = { clock: 'manual', automaticPurge: false, policyGraceSeconds: 0, durable: false } as const;
 let store: Store;
 
-/** Copies the folder while it is in use, journals and shared memory included. */
+/** Copies the folder while it is in use, including journals and shared memory. */
 function copyNow(name: string): string {
   const to = join(copies, name);
   mkdirSync(to);
@@ -34,7 +34,7 @@ function copyNow(name: string): string {
 }
 
 const container = (name: string) => store.container('db', name);
-/** Values differ from their beginning on, which makes looking for many of them at once fast. */
+/** Values differ from their first character on, which makes the search for many of them fast. */
 const cityOf = (index: number, round: number) =>
   `${(index * 3 + round).toString(36).padStart(3, '0')} ${CITY} ${'x'.repeat((index * 7) % 60)}`;
 const nameOf = (index: number) => ({ id: `item ${index}`, partitionKey: `["p${index % 5}"]` });
@@ -51,7 +51,7 @@ async function write(to: string, index: number, round: number, ttl?: number): Pr
   await store.writeItem(CALLER, container(to), 'upsert', { ...name, document, json: JSON.stringify(document) });
 }
 
-/** The cities that stand anywhere in the files of a folder, as the read model would keep them. */
+/** The cities that occur anywhere in the files of a folder, in the form of the read model. */
 function citiesIn(place: string, indexes: readonly number[], rounds: readonly number[]): number {
   const wanted = indexes.flatMap((index) =>
     rounds.map((round) => Buffer.from(cityOf(index, round), 'utf16le').swap16()),
@@ -73,7 +73,7 @@ beforeAll(async () => {
   await store.createDatabase(CALLER, 'db');
   await store.createContainer(CALLER, 'db', 'one', WITH_CLEAR_PATH, -1);
   for (let round = 0; round <= LAST; round++) {
-    // Expiring, deleted, erased on demand, and kept.
+    // Items that expire, are deleted, are erased on request, and are kept.
     await Promise.all(all.map((index) => write('one', index, round, index % 4 === 1 ? 60 : undefined)));
   }
   await store.placeHold(CALLER, container('one'), 'hold', {
@@ -90,7 +90,7 @@ beforeAll(async () => {
   await store.runPurge();
   held = copyNow('a hold keeps one');
   const request = { reason: 'a test', requestedBy: 'somebody' };
-  // One after the other: each is put on record in the container's stream.
+  // One after the other, because each is recorded in the container's stream.
   for (const index of all.filter((one) => one % 4 === 3)) {
     await store.eraseItem(CALLER, container('one'), nameOf(index).id, nameOf(index).partitionKey, request);
   }
@@ -111,20 +111,20 @@ describe('a value at a clear path', () => {
     expect(search(inUse, formsOf(NAME))).toEqual([]);
   });
 
-  it('is in no file once its item is purged: expired, deleted or erased, written over before or not', () => {
+  it('is in no file once its item is purged: expired, deleted or erased, overwritten before or not', () => {
     expect(citiesIn(purged, gone, [0, 1, LAST])).toBe(0);
     expect(citiesIn(purged, kept, [LAST])).toBe(kept.length);
-    // What was written over went with the purges of the others.
+    // Overwritten values went with the purges of the others.
     expect(citiesIn(purged, kept, [0, 1])).toBe(0);
   });
 
-  it('is in no file once its item has left, though a hold keeps the content', async () => {
+  it('is in no file once its item has ended, even if a hold keeps the content', async () => {
     expect(citiesIn(held, [2], [0, 1, LAST])).toBe(0);
     const { json } = await store.heldContent(CALLER, container('one'), 'item 2', '["p2"]', { reason: 'a test' });
     expect(json).toContain(cityOf(2, LAST));
   });
 
-  it('is in no file that a killed process leaves, once another has purged its item', async () => {
+  it('is in no file that a killed process leaves, once the next process has purged its item', async () => {
     const killed = join(copies, 'killed');
     copyAsKilled(inUse, killed);
     const again = await openEmbeddedStore({ folder: killed, ...options });
@@ -137,7 +137,7 @@ describe('a value at a clear path', () => {
     expect(citiesIn(killed, kept, [LAST])).toBe(kept.length);
   });
 
-  it('is in no file once its item is purged, though a rebuild was cut short that had got as far as its write', async () => {
+  it('is in no file once its item is purged, even if an interrupted rebuild had projected its write', async () => {
     const place = join(copies, 'cut short');
     copyAsKilled(inUse, place);
     const first = await openEmbeddedStore({ folder: place, ...options });
@@ -155,7 +155,7 @@ describe('a value at a clear path', () => {
     await again.close();
   });
 
-  it('is in no file once its item is purged and what reads the items at an earlier moment has ended', async () => {
+  it('is in no file once its item is purged and no snapshot from before its end is open', async () => {
     const index = LIVES;
     await write('one', index, 0);
     const snapshot = await store.snapshotItems(container('one'));
@@ -168,11 +168,11 @@ describe('a value at a clear path', () => {
     await vi.waitFor(() => expect(citiesIn(folder, [index], [0])).toBe(0));
   });
 
-  it('is in no file once it went, wherever in the file SQLite had it before', async () => {
+  it('is in no file once it is removed, wherever in the file SQLite had it before', async () => {
     // given
     const random = new Random(1);
     const place = new TestFolder();
-    // There is no log here of what the read model is told.
+    // The read model is given changes that no log has.
     const { readModels } = await place.open({ logMayBeOlder: true });
     const { store: readModel } = readModels.current;
     const lives = 1_500;
@@ -237,7 +237,7 @@ describe('a value at a clear path', () => {
     expect(foundIn(place.path, values.map(clearBytes)).size).toBe(lives - 1);
     const gone = past.splice(0).map(clearBytes);
     expect(foundIn(place.path, gone).size).toBe(0);
-    // Nor does what is written next bring it back.
+    // Later writes do not bring it back either.
     await readModel.apply(
       Array.from({ length: 500 }, () => written(random.int(1, lives - 1))),
       position,
@@ -246,7 +246,7 @@ describe('a value at a clear path', () => {
     await place.dispose();
   });
 
-  it('goes with its container, and comes back by no rebuild', async () => {
+  it('is removed with its container, and no rebuild brings it back', async () => {
     await store.createContainer(CALLER, 'db', 'two', WITH_CLEAR_PATH, -1);
     for (const index of all.slice(0, 50)) await write('two', index, 7 * LIVES);
     await store.deletePartitionKey(CALLER, container('two'), '["p1"]');

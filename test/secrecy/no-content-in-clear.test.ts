@@ -11,10 +11,10 @@ import { copyAsKilled, newFolder, removeFolder } from '../simulation/embedded.ts
 import { DEFINITION } from '../support/definition.ts';
 import { filesOf, formsOf, foundIn, search } from './search.ts';
 
-/** Stands in every body, and nowhere else. */
+/** Occurs in every body, and nowhere else. */
 const SECRET = 'Kestrel-47-Brodowy-Xanthippe-91';
 const FORMS = formsOf(SECRET);
-/** Stands in ids and partition keys, which are in clear by design: what shows that the search has eyes. */
+/** Occurs in ids and partition keys, which are in clear by design. So the search must find it. */
 const NAME = 'Quill-8-Ottokar';
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const LIVES = 300;
@@ -25,7 +25,7 @@ const places: string[] = [];
 const copies = newFolder('secrecy-copies');
 let store: Store;
 
-/** Copies the folder while it is in use, journals and shared memory included. */
+/** Copies the folder while it is in use, including journals and shared memory. */
 function copyNow(name: string): string {
   const to = join(copies, name);
   mkdirSync(to);
@@ -90,20 +90,20 @@ beforeAll(async () => {
   const withUniqueKey = { ...DEFINITION, uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/text'] }] } };
   const { resource: gone } = await store.createContainer(CALLER, 'db', 'gone', withUniqueKey, null);
   for (let round = 0; round < 2; round++) await load(kept, round, 60);
-  // Copied while it is written to.
+  // The backup copies the folder while it is written to.
   const loading = load(kept, 2, 60);
   await store.backup(CALLER, { folder: backup, vaultKeptSeconds: 60 });
   places.push(backup);
   await loading;
   await load(gone, 0);
-  // Content that is kept after its end, read there, and brought back.
+  // Content that is kept after its end, read under a hold, and recovered.
   const ended = { id: `${NAME}-11`, partitionKey: '["p4"]' };
   await store.placeHold(CALLER, kept, 'held', { scope: { kind: 'items', items: [ended] }, reason: 'a hold' });
   const read = await store.heldContent(CALLER, kept, ended.id, ended.partitionKey, { reason: 'looked at' });
   expect(read.json).toContain(SECRET);
   await store.recoverItem(CALLER, kept, ended.id, ended.partitionKey, { reason: 'wanted' });
   await store.eraseItem(CALLER, kept, `${NAME}-1`, '["p1"]', { reason: 'asked for', requestedBy: 'somebody' });
-  // Reads and queries hold bodies in plain, in memory only.
+  // Reads and queries have bodies in clear, but only in memory.
   const sql = 'SELECT * FROM c WHERE CONTAINS(c.text, @s) ORDER BY c.text';
   await store.queryItems(kept, { sql, parameters: [{ name: '@s', value: SECRET }], maxItemCount: 50 });
   await store.deleteContainer(CALLER, 'db', 'gone');
@@ -150,7 +150,7 @@ async function foldersOf(name: string, logOf: string, vaultOf: string): Promise<
 }
 
 describe('the content of documents', () => {
-  it('would be found by the search, in whatever form it lay there', () => {
+  it('would be found by the search, in whatever form it were stored', () => {
     const eyes = join(copies, 'eyes');
     for (const [index, form] of [...FORMS.values()].entries()) {
       mkdirSync(join(eyes, String(index)), { recursive: true });
@@ -175,7 +175,7 @@ describe('the content of documents', () => {
   it('is in clear in no file: under load, before, during and after a purge, with updates, patches and deletes', () => {
     expect(places.length).toBe(8);
     const files = new Set(places.flatMap((place) => filesOf(place).map(({ file }) => file)));
-    // Whatever a data folder has: who adds a file to it sees to it that it is searched.
+    // All files that a data folder can have. Whoever adds one must make sure that it is searched.
     expect([...files].filter((file) => !file.endsWith('-shm')).toSorted()).toEqual([
       'backup.json',
       'clock',
@@ -221,17 +221,17 @@ describe('the key of a life', () => {
   it('is in no file of the folder once it is destroyed, wrapped or not', () => {
     const after = wrappedKeys(folder);
     const destroyed = [...wrappedBefore].filter(([id, wrapped]) => !isZero(wrapped) && isZero(after.get(id)!));
-    // Every life with a ttl, every deleted one, and all of the container that is gone.
+    // The keys of every life with a ttl, every deleted one, and every one in the deleted container.
     expect(destroyed.length).toBeGreaterThan(LIVES);
     expect(destroyed.length).toBeLessThan(wrappedBefore.size);
     const whole = destroyed.map(([, wrapped]) => wrapped);
-    // Not a part of it either.
+    // Not even a part of it.
     const parts = whole.flatMap((wrapped) => [wrapped.subarray(0, 16), wrapped.subarray(-16)]);
     expect(foundIn(beforePurge, [...whole, ...parts]).size).toBe(whole.length * 3);
     expect(foundIn(folder, [...whole, ...parts]).size).toBe(0);
   });
 
-  it('never is in a file as it is', () => {
+  it('is never in a file unwrapped', () => {
     expect(bareKeys.length).toBeGreaterThan(LIVES);
     for (const place of [beforePurge, places.at(-1)!, backup, folder]) {
       expect(foundIn(place, bareKeys).size).toBe(0);

@@ -114,7 +114,7 @@ describe('a patch', () => {
     );
   });
 
-  test('takes __proto__ for the name of a property', () => {
+  test('treats __proto__ as the name of a property', () => {
     const patched = apply(
       { a: 1 },
       { op: 'set', path: '/__proto__', value: { polluted: true } },
@@ -126,7 +126,7 @@ describe('a patch', () => {
     expect(JSON.stringify(apply(patched, { op: 'remove', path: '/__proto__' }))).toBe('{"a":1,"b":2}');
   });
 
-  test('cannot nest a document deeper than one can be sent', () => {
+  test('can’t nest a document deeper than one can be sent', () => {
     let document: Document = { a: 0 };
     const deeper = () => {
       document = apply(
@@ -155,7 +155,7 @@ describe('a patch', () => {
     );
   });
 
-  test('leaves the given document as it is and makes a value that JSON keeps, or is refused', () => {
+  test('leaves the given document unchanged and makes a value that JSON can represent, or is refused', () => {
     const path = fc
       .array(fc.constantFrom('a', 'b', '0', '1', '-', '__proto__', 'a~1'), { minLength: 1, maxLength: 4 })
       .map((names) => `/${names.join('/')}`);

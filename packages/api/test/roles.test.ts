@@ -81,7 +81,7 @@ type Method = Parameters<typeof call>[1];
 interface Asked {
   readonly what: string;
   readonly method: Method;
-  /** With `{who}` for the one that asks. */
+  /** Contains `{who}` in place of the caller's name. */
   readonly path: string;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
@@ -206,7 +206,7 @@ const forAdministrators: readonly Asked[] = [
 const REFUSED = '403/5301';
 const NOT_BY_A_DATA_ROLE = '403/5300';
 
-/** What docs/access.md says of each role, in the data plane: a substatus, or undefined for what it may do. */
+/** The substatus with which docs/access.md lets a role be refused in the data plane; undefined if it is allowed. */
 function refusal(who: string, kind: 'metadata' | 'read' | 'write' | 'administration'): string | undefined {
   if (who === 'administrator') return undefined;
   const [role, database, container] = ROLES[who] ?? [];
@@ -222,7 +222,7 @@ const ask = async (who: string, { method, path: target, body, headers }: Asked):
   const authorization = identityHeader(tokens.get(who)!);
   const reply = await call(app, method, named(target), { ...payload, headers: { authorization, ...headers } });
   if (reply.status === 207) {
-    // Of a bulk each operation is answered by itself.
+    // The answer to a bulk has a status for each operation.
     const [{ statusCode, subStatusCode }] = reply.json as unknown as [Readonly<Record<string, number>>];
     return subStatusCode === undefined ? String(statusCode) : `${statusCode}/${subStatusCode}`;
   }
@@ -237,7 +237,7 @@ test.each([
   ['administration', forAdministrators],
 ] as const)('over Cosmos DB’s protocol each role may do what docs/access.md says: %s', async (kind, operations) => {
   for (const asked of operations) {
-    // The administrator last: what he deletes is gone.
+    // The administrator comes last, because what it deletes is gone.
     for (const who of everybody.toSorted((one) => (one === 'administrator' ? 1 : -1))) {
       const expected = refusal(who, kind) ?? String(asked.status ?? 200);
       expect([asked.what, who, await ask(who, asked)]).toEqual([asked.what, who, expected]);
@@ -245,7 +245,7 @@ test.each([
   }
 });
 
-test('in other containers, roles for one do nothing', async () => {
+test('roles for one container do nothing in others', async () => {
   const { json } = await call(app, 'GET', '/dbs/shop/colls/others');
   const rid = (json as { _rid: string })._rid;
   for (const asked of [...readsOfOrders, ...writesOfOrders]) {
@@ -258,7 +258,7 @@ test('in other containers, roles for one do nothing', async () => {
   }
 });
 
-test('that there is no database of some rid is told to those alone whose role is for all', async () => {
+test('only a role for the whole store is told that no database has a given rid', async () => {
   const { json } = await call(app, 'GET', '/dbs/shop');
   const { _rid: rid } = json as { _rid: string };
   const gone = `${rid.startsWith('A') ? 'B' : 'A'}${rid.slice(1)}`;
@@ -271,14 +271,14 @@ test('that there is no database of some rid is told to those alone whose role is
   }
 });
 
-test('of management calls, administrators may make all, auditors what the auditor key may, and data roles none', async () => {
+test('administrators may make all management calls, auditors those of the auditor key, and data roles none', async () => {
   const may: Readonly<Record<string, readonly string[]>> = {
     administrator: ['anyone', 'audit', 'read', 'write'],
     auditor: ['anyone', 'audit'],
   };
   for (const { method, url, access } of routes) {
     for (const who of everybody) {
-      // What is let in fails for want of parameters, or of what it names, and does nothing.
+      // Allowed calls fail for lack of parameters, or because nothing has the name "none", and do nothing.
       const target = `${url.replaceAll(/:\w+/g, 'none')}?nonsense=1`;
       const headers = { authorization: `Bearer ${tokens.get(who)!}` };
       const { statusCode } = await inject(app, { method, url: `/_epitaph${target}`, headers });

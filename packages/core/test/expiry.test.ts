@@ -15,8 +15,8 @@ function timelineOf(policies: readonly (readonly [fromMs: number, defaultTtl: nu
 }
 
 /**
- * The definition in its own words, read off instant by instant: expired from the first instant on at which `_ts + ttl`
- * has passed under the policy in force at that instant. Slow, and no code shared with what it judges but `policyAt`.
+ * The definition, applied instant by instant: an item is expired from the first instant at which `_ts + ttl` has passed under the policy in
+ * force at that instant. Slow, and shares only `policyAt` with the code that it judges.
  */
 function expiredByDefinition(
   item: ItemTimes,
@@ -41,7 +41,7 @@ function edgesOf(item: ItemTimes, timeline: PolicyTimeline): number[] {
   return edges.flatMap((edge) => [edge - 1, edge, edge + 1]).toSorted((left, right) => left - right);
 }
 
-/** All that is wrong with the answers about an item, or undefined. */
+/** The first error in the answers about an item, or undefined. */
 function disagreement(item: ItemTimes, timeline: PolicyTimeline): string | undefined {
   const edges = edgesOf(item, timeline);
   const expiry = expiryOf(item, timeline);
@@ -137,7 +137,7 @@ describe('expiry', () => {
     let atMs = fromMs;
     return gaps.map(([gap, ttl]) => [(atMs += gap), ttl] as const);
   };
-  /** Written before, within or after the timeline. */
+  /** Written before, during or after the timeline. */
   const item = fc.record({
     ts: fc.integer({ min: -30, max: 60 }).map((seconds) => ORIGIN_MS / 1000 + seconds),
     ttl: ownTtl,
@@ -153,7 +153,7 @@ describe('expiry', () => {
     );
   });
 
-  it(`is for ever: no later policy brings an item back, or moves or explains its expiry otherwise (seed ${seed})`, () => {
+  it(`is final: no later policy brings an item back, or changes its expiry or the explanation (seed ${seed})`, () => {
     let expired = 0;
     fc.assert(
       fc.property(policies, policies, item, gapMs, (past, future, times, waitMs) => {
@@ -162,7 +162,7 @@ describe('expiry', () => {
         const nowMs = starts.at(-1)![0] + waitMs;
         if (!isExpired(times, watermarks(before, nowMs))) return;
         expired += 1;
-        // Whatever follows takes effect after this instant.
+        // Later policies take effect after this instant.
         const after = timelineOf([...starts, ...startingAt(nowMs + 1, future)]);
         expect(expiryOf(times, after)).toEqual(expiryOf(times, before));
         for (const laterMs of [nowMs, ...edgesOf(times, after).filter((edge) => edge > nowMs), 2 ** 52]) {
@@ -174,7 +174,7 @@ describe('expiry', () => {
     expect(expired).toBeGreaterThan(1_000);
   });
 
-  it(`came first of some items to one that was written first, or whose own ttl ran out first (seed ${seed})`, () => {
+  it(`came first, of several items, to the one written first or the one whose own ttl ended first (seed ${seed})`, () => {
     fc.assert(
       fc.property(policies, fc.array(item, { maxLength: 6 }), gapMs, (gaps, items, waitMs) => {
         const starts = startingAt(ORIGIN_MS, gaps);
@@ -193,7 +193,7 @@ describe('expiry', () => {
     );
   });
 
-  it('does not know of policies that have not started', () => {
+  it('does not depend on policies that have not started', () => {
     const timeline = timelineOf([
       [0, null],
       [5_000, 1],
@@ -203,7 +203,7 @@ describe('expiry', () => {
     expect(watermarks(timeline, -1)).toEqual({ defaultMs: -Infinity, itemMs: -Infinity });
   });
 
-  it('comes to an item whose countdown ran out while the TTL was off in the instant it is turned on again', () => {
+  it('comes to an item whose countdown ended while the TTL was off at the instant at which the TTL is turned on again', () => {
     const timeline = timelineOf([
       [0, 10],
       [5_000, null],
@@ -222,7 +222,7 @@ describe('expiry', () => {
     });
   });
 
-  it('by a policy ends one millisecond before the next begins', () => {
+  it('by a policy is possible until one millisecond before the next begins', () => {
     const early: ItemTimes = { ts: 0, ttl: null };
     expect(
       expiryOf(
@@ -268,7 +268,7 @@ describe('expiry', () => {
     ).toBe(true);
   });
 
-  it('after an item was written at the largest second with the largest ttl is still counted exactly', () => {
+  it('is exact for an item written at the latest second with the longest ttl', () => {
     const late: ItemTimes = { ts: 253_402_300_799, ttl: 2_147_483_647 };
     const timeline = timelineOf([[0, -1]]);
     const deadlineMs = 255_549_784_446_000;
@@ -280,7 +280,7 @@ describe('expiry', () => {
 
 describe('a timeline of thousands of policies', () => {
   const policies = Array.from({ length: 4_000 }, (_, index) => [index * 1_000, 60 + (index % 7)] as const);
-  /** The timeline, and how many policies of it were looked at since that was asked last. */
+  /** A timeline, and a function that tells how many of its policies were read since its last call. */
   function watched(): { readonly timeline: PolicyTimeline; readonly looks: () => number } {
     let count = 0;
     const timeline = new Proxy(timelineOf(policies), {
@@ -307,7 +307,7 @@ describe('a timeline of thousands of policies', () => {
     expect(looks()).toBeLessThanOrEqual(200);
   });
 
-  it('is read from the time of the write on to say when an item expires', () => {
+  it('is read from the time of the write on to find an item’s expiry', () => {
     const { timeline, looks } = watched();
     expect(expiryOf({ ts: 3_800, ttl: null }, timeline)?.expiredAtMs).toBe(3_864_000);
     expect(looks()).toBeLessThan(300);
@@ -316,16 +316,16 @@ describe('a timeline of thousands of policies', () => {
 
 describe('a policy timeline', () => {
   const first: PolicyStart = { fromMs: 5, defaultTtl: 1, version: 1 };
-  it('drops a policy that was replaced within its own millisecond', () => {
+  it('leaves out a policy that was replaced within its own millisecond', () => {
     expect(withPolicy([first], { fromMs: 5, defaultTtl: null, version: 2 })).toEqual([
       { fromMs: 5, defaultTtl: null, version: 2 },
     ]);
   });
-  it('takes policies in their order only', () => {
+  it('accepts policies only in order', () => {
     expect(() => withPolicy([first], { fromMs: 4, defaultTtl: null, version: 2 })).toThrow(InvariantViolation);
     expect(() => withPolicy([first], { fromMs: 6, defaultTtl: null, version: 1 })).toThrow(InvariantViolation);
   });
-  it('says which policy is in force at an instant, from its first millisecond on', () => {
+  it('tells which policy is in force at an instant, from its first millisecond on', () => {
     const second: PolicyStart = { fromMs: 10, defaultTtl: null, version: 2 };
     expect([4, 5, 9, 10, 11].map((atMs) => policyAt([first, second], atMs)?.version)).toEqual([undefined, 1, 1, 2, 2]);
   });

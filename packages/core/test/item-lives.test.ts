@@ -27,7 +27,7 @@ describe('a life', () => {
     expect(items.vault.contents.keys.size).toBe(1);
   });
 
-  it('is not recorded before its key is stored, nor when that fails', async () => {
+  it('is not recorded before its key is stored, and not if that fails', async () => {
     const items = world();
     const createKey = items.vault.createKey.bind(items.vault);
     let store = () => {};
@@ -47,7 +47,7 @@ describe('a life', () => {
     expect(items.types(1)).toEqual([]);
   });
 
-  it('is begun without a look where there is likely none, and never over one that there is, in whatever state', async () => {
+  it('can be created without a look at the log if it is probably new, and never beside an existing life in any state', async () => {
     const items = world();
     expect(await items.createUnseen({ ttl: 30 })).toMatchObject({ life: 0, firstRevision: 0, position: 1 });
     const refused = { kind: 'refused', refusal: { reason: 'already-exists' } };
@@ -63,7 +63,7 @@ describe('a life', () => {
     expect(items.types(2)).toEqual(['ItemUpserted']);
   });
 
-  it('takes nothing for a refused command, and makes no key', async () => {
+  it('a refused command records nothing and creates no key', async () => {
     const items = world();
     expect((await items.write('replace')).decision).toEqual({ kind: 'refused', refusal: { reason: 'not-found' } });
     expect((await items.remove()).decision).toEqual({ kind: 'refused', refusal: { reason: 'not-found' } });
@@ -75,7 +75,7 @@ describe('a life', () => {
     expect(items.vault.contents.keys.size).toBe(0);
   });
 
-  it('that is overdue is ended on record by a create, which then starts the next', async () => {
+  it('that is overdue gets its end recorded by a create, which then begins the next life', async () => {
     const items = world();
     await items.write('create', { ttl: 30 });
     items.nowMs = START_MS + 100_000;
@@ -88,7 +88,7 @@ describe('a life', () => {
     });
   });
 
-  it('that is overdue is ended on record by a command that is then refused, too', async () => {
+  it('that is overdue gets its end recorded also by a command that is then refused', async () => {
     for (const command of ['replace', 'patch', 'delete'] as const) {
       const items = world();
       await items.write('create');
@@ -101,7 +101,7 @@ describe('a life', () => {
     }
   });
 
-  it('is the same life one millisecond before its deadline', async () => {
+  it('is still the same life one millisecond before its deadline', async () => {
     const items = world();
     await items.write('create');
     items.nowMs = DEADLINE_MS - 1;
@@ -109,7 +109,7 @@ describe('a life', () => {
     expect(await items.write('upsert')).toMatchObject({ life: 0, firstRevision: 1 });
   });
 
-  it('that expired stays expired, on record or not, when the TTL is taken away or made longer afterwards', async () => {
+  it('that expired stays expired, recorded or not, when the TTL is turned off or made longer', async () => {
     for (const defaultTtl of [null, -1, 1_000_000]) {
       const items = world();
       await items.write('create');
@@ -125,7 +125,7 @@ describe('a life', () => {
     }
   });
 
-  it('that was deleted is followed by the next', async () => {
+  it('that was deleted is followed by the next one', async () => {
     const items = world();
     await items.write('create');
     await items.remove();
@@ -134,7 +134,7 @@ describe('a life', () => {
     expect(items.types(0)).toEqual(['ItemUpserted', 'ItemDeleted']);
   });
 
-  it('that was purged and truncated is followed by the next, never begun again', async () => {
+  it('that was purged and truncated is followed by the next one, and never begun again', async () => {
     const items = world();
     await items.write('create');
     await items.remove();
@@ -144,7 +144,7 @@ describe('a life', () => {
     expect(items.types(0)).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
-  it('whose key is not in the vault is damage that a write reports and does not paper over', async () => {
+  it('whose key the vault lacks is damaged: a write reports that and does not hide it', async () => {
     const items = world();
     await items.write('create');
     items.vault.contents.keys.clear();
@@ -154,8 +154,8 @@ describe('a life', () => {
   });
 });
 
-describe('racing for a life', () => {
-  it('of two creators one wins, on a new item as on an overdue one', async () => {
+describe('racing writers', () => {
+  it('of two creators one wins, for a new item and for an overdue one', async () => {
     const items = world();
     for (const life of [0, 1]) {
       const results = await Promise.all([items.write('create', { ttl: 7 }), items.write('create', { ttl: 8 })]);
@@ -179,7 +179,7 @@ describe('racing for a life', () => {
     expect(items.lives()).toBe(2);
   });
 
-  it('upserts that meet are all taken, one after another, each sealed for the place it got', async () => {
+  it('concurrent upserts all succeed, one after another, each sealed for its own revision', async () => {
     const items = world();
     const results = await Promise.all(
       Array.from({ length: 10 }, (_, index) => items.write('upsert', { ttl: index + 1 })),
@@ -192,7 +192,7 @@ describe('racing for a life', () => {
     expect(new Set(keys).size, 'whoever lost the first place took the key of the life').toBe(1);
   });
 
-  it('a patch that lost is made again from the state that won', async () => {
+  it('a patch that lost is applied again to the state that won', async () => {
     const items = world();
     await items.write('create', { ttl: 100 });
     const patch = (amount: number) =>
@@ -208,7 +208,7 @@ describe('racing for a life', () => {
     expect(items.types(0).length).toBe(4);
   });
 
-  it('a delete and an expiry that meet leave one end', async () => {
+  it('a concurrent delete and expiry leave one end', async () => {
     const items = world();
     await items.write('create');
     items.nowMs = DEADLINE_MS;
@@ -229,20 +229,20 @@ describe('finding the current life', () => {
     return items;
   };
 
-  it('works from any hint, right or wrong, and never leaves a gap', async () => {
+  it('works with any hint, right or wrong, and never leaves a gap', async () => {
     for (const ended of [0, 1, 2, 3, 4, 7, 8, 9, 17]) {
       for (const hint of [0, 1, 2, ended - 1, ended, ended + 1, ended + 5, 1_000_000]) {
         if (hint < 0) continue;
         const items = await withLives(ended);
         expect(await items.write('upsert', {}, hint), `${ended} lives, hint ${hint}`).toMatchObject({ life: ended });
         expect(items.lives()).toBe(ended + 1);
-        // And while that life lives, every hint leads to it.
+        // While that life lives, every hint leads to it.
         expect(await items.write('upsert', {}, hint)).toMatchObject({ life: ended, firstRevision: 1 });
       }
     }
   });
 
-  it('looks at a number of streams that grows with the logarithm of the lives, and at a few with a good hint', async () => {
+  it('reads a number of streams that grows with the logarithm of the lives, and a few with a good hint', async () => {
     const items = await withLives(300);
     let looks = 0;
     const log: EventLog = new Proxy(items.log, {
@@ -257,7 +257,7 @@ describe('finding the current life', () => {
     expect(looks).toBeLessThan(30);
     looks = 0;
     expect(await counted.write('upsert', {}, 300)).toMatchObject({ life: 300, firstRevision: 1 });
-    // Life 0, the hinted one, that there is none after it, and what to decide on.
+    // Life 0, the hinted one, the absence of one after it, and the state to decide on.
     expect(looks).toBeLessThanOrEqual(4);
   });
 });

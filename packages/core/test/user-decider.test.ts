@@ -26,13 +26,13 @@ const replace = (name: string | number, value: Permission, ifMatch?: string) =>
   ({ type: 'ReplacePermission', name, permission: value, ifMatch }) as const;
 
 describe('creating a user', () => {
-  it('in a stream that nothing was written to is recorded', () => {
+  it('in an unused stream is recorded', () => {
     givenUser().when(create).then(created);
   });
-  it('that is there is refused', () => {
+  it('that exists is refused', () => {
     givenUser(created).when(create).thenRefused('already-exists');
   });
-  it('whose stream belongs to another name, or to one that is gone or renamed, goes on to the next', () => {
+  it('whose stream belongs to another name, or to a deleted or renamed user, is refused as taken', () => {
     givenUser(created)
       .when({ ...create, name: 'carla' })
       .thenRefused('rid-taken');
@@ -42,24 +42,24 @@ describe('creating a user', () => {
       .when({ ...create, name: 'carla' })
       .thenRefused('rid-taken');
   });
-  it('under a name that another user took is refused with that user, for the caller to look at', () => {
+  it('under a name that another user took by a rename is refused with that user, whom the caller must check', () => {
     givenUser(taken).when(create).thenRefused('name-taken', { user: 'Other' });
   });
 });
 
 describe('renaming a user', () => {
-  it('is recorded, and to the name it has changes nothing', () => {
+  it('is recorded, and to the present name changes nothing', () => {
     givenUser(created).when({ type: 'RenameUser', name: 'anna' }).then(renamed('anna'));
     givenUser(created).when({ type: 'RenameUser', name: 'ann' }).then();
   });
-  it('takes the new name in the stream that the name leads to, if that is free', () => {
+  it('takes the new name in the stream of that name, if it is free', () => {
     const take = { type: 'TakeUserName', databaseRid: 'Db', name: 'ann', user: 'Other' } as const;
     givenUser().when(take).then(taken);
     givenUser(created).when(take).thenRefused('already-exists');
     givenUser(taken).when(take).thenRefused('name-taken', { user: 'Other' });
     givenUser(created, deleted).when(take).thenRefused('rid-taken');
   });
-  it('is refused with another etag, and where there is no user', () => {
+  it('is refused with another etag, and without a user', () => {
     givenUser(created).when({ type: 'RenameUser', name: 'anna', ifMatch: '"x"' }).thenRefused('precondition-failed');
     givenUser().when({ type: 'RenameUser', name: 'anna' }).thenRefused('user-not-found');
     givenUser(taken).when({ type: 'RenameUser', name: 'anna' }).thenRefused('user-not-found');
@@ -68,7 +68,7 @@ describe('renaming a user', () => {
 });
 
 describe('deleting a user', () => {
-  it('is recorded with the right etag or none', () => {
+  it('is recorded with the current etag or none', () => {
     for (const ifMatch of [undefined, '*', etagOfGiven(0)]) {
       givenUser(created, given('p')).when({ type: 'DeleteUser', ifMatch }).then(deleted);
     }
@@ -87,7 +87,7 @@ describe('writing a permission', () => {
         .then(given('p'));
     }
   });
-  it('under a name that is there is refused to a create; an upsert replaces, even by the same', () => {
+  it('under an existing name is refused for a create; an upsert replaces it, even by the same', () => {
     givenUser(created, given('p'))
       .when(write('create', permission('p', { containerRid: 'other' })))
       .thenRefused('already-exists');
@@ -95,7 +95,7 @@ describe('writing a permission', () => {
       .when(write('upsert', permission('p')))
       .then(replaced(1, permission('p')));
   });
-  it('for what the user has a permission for already is refused; another partition key or item is something else', () => {
+  it('for a target for which the user has a permission is refused; another partition key or item is another target', () => {
     const c = { containerRid: 'C' };
     givenUser(created, given('p', c))
       .when(write('create', permission('q', c)))
@@ -111,7 +111,7 @@ describe('writing a permission', () => {
         .then(given('q', target));
     }
   });
-  it('is refused beyond the limit, but replacing is not', () => {
+  it('beyond the limit is refused, except for a replacement', () => {
     const many = Array.from({ length: MAX_PERMISSIONS }, (_, index) => given(`p${index}`));
     givenUser(created, ...many)
       .when(write('create', permission('more')))
@@ -120,7 +120,7 @@ describe('writing a permission', () => {
       .when(write('upsert', permission('p3')))
       .then(replaced(4, permission('p3')));
   });
-  it('is refused where the user or the etag is not', () => {
+  it('is refused without the user or with another etag', () => {
     givenUser(created, deleted)
       .when(write('create', permission('p')))
       .thenRefused('user-not-found');
@@ -139,7 +139,7 @@ describe('replacing a permission', () => {
       .when(replace('q', permission('r'), etagOfGiven(2)))
       .then(replaced(2, permission('r')));
   });
-  it('of a number is of that one, whatever its name is by now, and whoever has that name', () => {
+  it('by its number changes that permission, whatever its present name, and not another that has taken the name', () => {
     const steps = [created, given('p'), replaced(1, permission('q')), given('p', { containerRid: 'other' })] as const;
     givenUser(...steps)
       .when(replace(1, permission('p')))
@@ -151,7 +151,7 @@ describe('replacing a permission', () => {
       .when(replace(2, permission('q')))
       .thenRefused('permission-not-found');
   });
-  it('is refused by a name or a target that another one has', () => {
+  it('is refused if another permission has the name or the target', () => {
     givenUser(created, given('p'), given('q'))
       .when(replace('q', permission('p')))
       .thenRefused('already-exists');
@@ -159,7 +159,7 @@ describe('replacing a permission', () => {
       .when(replace('q', permission('q', { containerRid: 'p' })))
       .thenRefused('already-exists');
   });
-  it('is refused where it is not, or with another etag', () => {
+  it('is refused if it does not exist, or with another etag', () => {
     givenUser(created)
       .when(replace('p', permission('p')))
       .thenRefused('permission-not-found');
@@ -170,7 +170,7 @@ describe('replacing a permission', () => {
 });
 
 describe('deleting a permission', () => {
-  it('is recorded by its number, and refused where it is not or with another etag', () => {
+  it('is recorded by its number, and refused if it does not exist or with another etag', () => {
     const gone = { type: 'PermissionDeleted', data: { birth: 1 } } as const;
     givenUser(created, given('p')).when({ type: 'DeletePermission', name: 'p' }).then(gone);
     givenUser(created, given('p'), replaced(1, permission('q')), given('p', { containerRid: 'other' }))
@@ -190,7 +190,7 @@ describe("a user's state", () => {
   const at = (index: number, event: object & { type: string; data: object }) =>
     recordedEvent(stream, event, { occurredAtMs: 1_000 * (index + 1), id: `e${index}`, revision: index });
 
-  it('has its permissions with the etags of their last change, and its own', () => {
+  it('has the permissions and the user with the etags of their last changes', () => {
     const steps = [created, given('p'), given('q'), replaced(1, permission('r', { containerRid: 'p' }, 'all'))];
     const events = [...steps, { type: 'PermissionDeleted', data: { birth: 2 } } as const, renamed('anna')];
     const state = foldUser(events.map((event, index) => at(index, event)));
@@ -212,7 +212,7 @@ describe("a user's state", () => {
       permissions: [],
     });
   });
-  it('does not go on after the end, begin twice, or stand in a stream of another kind', () => {
+  it('refuses events after the end, a second beginning, and events of another kind of stream', () => {
     expect(() => foldUser([at(0, created), at(1, deleted), at(2, given('p'))])).toThrow(InvariantViolation);
     expect(() => foldUser([at(0, created), at(1, created)])).toThrow(InvariantViolation);
     expect(() => foldUser([recordedEvent('database-U', created)])).toThrow(InvariantViolation);

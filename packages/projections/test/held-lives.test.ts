@@ -4,7 +4,7 @@ import { type AskedLife, BEGINNING, HeldLives, isBehind, type Place } from '../s
 const CONTAINER = 7;
 const KIND = 'ended';
 
-/** A vault, and the read model's ended lives in order; who looks through them as a purge does. */
+/** A vault, the read model's ended lives in order, and a pass that looks through them as a purge does. */
 class World {
   readonly held = new HeldLives();
   readonly lives: (Place & { untilMs: number; by: 'hold' | 'floor' })[] = [];
@@ -17,7 +17,7 @@ class World {
     this.lives.sort((left, right) => (isBehind(left, right) ? 1 : -1));
   }
 
-  /** Asks the vault of all that is not known to be kept, so many at a time. */
+  /** Asks the vault about all lives not known to be kept, in batches. */
   pass(nowMs: number, batch: number, retryMs = 60_000): void {
     for (;;) {
       const { look } = this.held;
@@ -69,8 +69,8 @@ const heldLives = (count: number): World => {
   return world;
 };
 
-describe('lives that the vault keeps', () => {
-  it('are not asked of again before their time, nor looked up', () => {
+describe('lives that the vault keeps under a hold or floor', () => {
+  it('are neither asked about nor looked up before their time', () => {
     const world = heldLives(2_500);
     world.pass(10_000, 1_000);
     expect(world).toMatchObject({ asked: 2_500 });
@@ -83,7 +83,7 @@ describe('lives that the vault keeps', () => {
     expect(world.held.count).toBe(2_500);
   });
 
-  it('are remembered by stretches, and looked up, not asked of, when nobody knows where others have come', () => {
+  it('are remembered in stretches, which are looked up but not asked about after a change at an unknown place', () => {
     const world = heldLives(1_000);
     world.pass(10_000, 1_000);
     world.held.changed(CONTAINER);
@@ -95,7 +95,7 @@ describe('lives that the vault keeps', () => {
   it.each([
     ['is known', true],
     ['is not known', false],
-  ])('have others among them that are found, where their place %s', (_, isKnown) => {
+  ])('do not hide new lives among them, whose place %s', (_, isKnown) => {
     const world = heldLives(1_000);
     world.pass(10_000, 1_000);
     const late = { endedAtMs: 1_500, position: 5_000, untilMs: 0, by: 'hold' } as const;
@@ -108,7 +108,7 @@ describe('lives that the vault keeps', () => {
     expect(world.held.count).toBe(1_000);
   });
 
-  it('are asked of again if what kept one may have gone while the vault was asked', () => {
+  it('are asked about again if the reason to keep one may have gone while the vault was asked', () => {
     const world = heldLives(1);
     const { look } = world.held;
     world.held.forget(CONTAINER);
@@ -119,7 +119,7 @@ describe('lives that the vault keeps', () => {
     expect(world.asked).toBe(1);
   });
 
-  it('have what came while the vault was asked found among them', () => {
+  it('do not hide lives that came while the vault was asked', () => {
     const world = heldLives(3);
     const { look } = world.held;
     const late = { endedAtMs: 1_001, position: 9, untilMs: 0, by: 'hold' } as const;
@@ -143,10 +143,10 @@ describe('lives that the vault keeps', () => {
     ['as many', [1, 3], 9],
     ['others of the same sum', [], 6],
   ] as const;
-  it.each(CHANGED)('are known again by their number and by which they are, and not for %s', (_, left, position) => {
+  it.each(CHANGED)('are recognized by their number and identity, and not confused with %s', (_, left, position) => {
     const world = heldLives(3);
     world.pass(10_000, 1_000);
-    // One of them was erased at somebody's demand, and another has ended, nobody knows where.
+    // One of them was erased on request, and another life ended at an unknown place.
     world.lives.splice(0, 3, ...world.lives.filter((life) => (left as readonly number[]).includes(life.position)));
     world.end({ endedAtMs: 1_002, position, untilMs: 0, by: 'hold' });
     world.held.changed(CONTAINER);
@@ -154,7 +154,7 @@ describe('lives that the vault keeps', () => {
     expect(world.lives.map((life) => life.position)).toEqual(left);
   });
 
-  it('are looked up as before, and not asked of, where others among them were erased', () => {
+  it('are looked up as before, and not asked about, if others among them were erased', () => {
     const world = heldLives(50);
     for (const life of world.lives) if (life.position % 2 === 0) life.untilMs = 0;
     world.pass(10_000, 1_000);
@@ -172,7 +172,7 @@ describe('lives that the vault keeps', () => {
       const place = { endedAtMs: 1_000, position: container };
       const lives = [
         { ...place, after: BEGINNING, outcome: kept(5_000) },
-        // What is in between is not known.
+        // The lives in between are unknown.
         { ...place, position: 20, after: { ...place, position: 15 }, outcome: kept(4_000) },
       ];
       held.asked(container, KIND, lives, held.look);
@@ -189,7 +189,7 @@ describe('lives that the vault keeps', () => {
     expect(state()).toEqual([unknown, unknown, unknown]);
   });
 
-  it('have found among them what came while the vault was asked of those next to them', () => {
+  it('do not hide lives that came while the vault was asked about those next to them', () => {
     const kept = { by: 'hold', untilMs: 70_000 } as const;
     const third = { endedAtMs: 1_003, position: 3, untilMs: Number.POSITIVE_INFINITY, by: 'hold' } as const;
     for (const [endedAtMs, isWhileAsked] of [
@@ -211,7 +211,7 @@ describe('lives that the vault keeps', () => {
     }
   });
 
-  it('are looked up in vain where they are forgotten meanwhile, and asked of the next time', () => {
+  it('are looked up once more if they are forgotten during a look, and asked about the next time', () => {
     const world = heldLives(3);
     world.pass(10_000, 1_000);
     world.held.changed(CONTAINER);
@@ -223,7 +223,7 @@ describe('lives that the vault keeps', () => {
     expect(world.held.count).toBe(3);
   });
 
-  it('do not keep a life from being found that the log did not agree on', () => {
+  it('do not hide a life among them that was left because the log disagreed', () => {
     const world = heldLives(3);
     const kept = { by: 'hold', untilMs: 70_000 } as const;
     const [first, second, third] = world.lives;
@@ -243,7 +243,7 @@ describe('lives that the vault keeps', () => {
     expect(world.held.count).toBe(3);
   });
 
-  it('go when the floor over each has passed, whatever comes in between, and are counted', () => {
+  it('are forgotten when the floor over each has passed, whatever comes in between, and are counted', () => {
     for (let seed = 1; seed <= 50; seed += 1) {
       let state = seed;
       const random = (below: number): number => {

@@ -13,7 +13,7 @@ function errorOf(sql: string): QueryError {
 }
 
 describe('errors', () => {
-  it('are worded and placed as those of Cosmos DB', () => {
+  it('have the messages and places of Cosmos DB’s errors', () => {
     expect(errorOf('SELECT ^ FROM c').message).toBe(
       'Message: {"errors":[{"severity":"Error","location":{"start":7,"end":8},"code":"SC1001","message":"Syntax error, incorrect syntax near \'^\'."}]}',
     );
@@ -88,7 +88,7 @@ describe('errors', () => {
       'SC2210',
       'Specifying a sorting order (ASC or DESC) with VectorDistance function is not supported.',
     ],
-  ])('in %j they are those of Cosmos DB', (sql, start, end, code, message) => {
+  ])('in %j are those of Cosmos DB', (sql, start, end, code, message) => {
     expect(errorOf(sql).errors).toEqual([{ severity: 'Error', location: { start, end }, code, message }]);
   });
 
@@ -96,7 +96,7 @@ describe('errors', () => {
     ['SELECT 1e999 FROM c', 7, 12],
     ['SELECT 1e999', 7, 12],
     ["SELECT '\\u12", 8, 12],
-  ])('of %j are about no more than there is', (sql, start, end) => {
+  ])('of %j are about the smallest part', (sql, start, end) => {
     const message = `Syntax error, incorrect syntax near '${sql.slice(start, end)}'.`;
     expect(errorOf(sql).errors).toMatchObject([{ location: { start, end }, message }]);
   });
@@ -159,17 +159,17 @@ describe('errors', () => {
     expect(error.message).toBe(`Message: ${JSON.stringify({ errors: error.errors })}`);
   });
 
-  it('says in the service’s words where a score of texts may stand', () => {
+  it('tells with the service’s message where a score of texts may stand', () => {
     const words = 'The FullTextScore function is only allowed in the ORDER BY RANK clause.';
     expect(errorOf("SELECT FullTextScore(c.a, 'x') FROM c").message).toContain(words);
   });
 
-  it('refuses a parameter that is not given, where whoever asks needs all of them', () => {
+  it('refuses a missing parameter if the caller needs all of them', () => {
     const plan = () => planQuery(parseQuery('SELECT * FROM c WHERE c.a = @p'), [], { needsParameters: true });
     expect(plan).toThrow("The parameter '@p' is used but not given.");
   });
 
-  it('needs a time for the functions of the current one, which is a fault of the caller and not of the query', () => {
+  it('needs a time for the functions of the current time; its absence is a fault of the caller and not of the query', () => {
     expect(() => rows('SELECT GetCurrentTimestamp()')).toThrow('nowMs');
   });
 });
@@ -190,11 +190,11 @@ describe('limits', () => {
     ['a sum', nested('', `1${' + 1'.repeat(60_000)}`, '', 1)],
     ['a path', `SELECT VALUE c${'.a'.repeat(100_000)} FROM c`],
     ['comparisons', nested('', `1${' = 1'.repeat(60_000)}`, '', 1)],
-  ])('%s nested without end are refused', (_what, sql) => {
+  ])('%s nested too deeply are refused', (_what, sql) => {
     expect(errorOf(sql).errors[0]?.code).toBe('SC3001');
   });
 
-  it('takes what is deep but within the limits', () => {
+  it('accepts deep nesting within the limits', () => {
     expect(rows(nested('(', '1', ')', 150))).toEqual([1]);
     expect(rows(`SELECT VALUE 1${' + 1'.repeat(400)}`)).toEqual([401]);
   });
@@ -206,7 +206,7 @@ describe('limits', () => {
     expect(rows(`SELECT VALUE c.a FROM c WHERE c.a IN (${list})`, [{ a: 19_999 }, { a: 20_000 }])).toEqual([19_999]);
   });
 
-  it('takes as many values as a text has room for', () => {
+  it('accepts as many values as a query’s text has room for', () => {
     const ones = Array<string>(130_000).fill('1').join();
     expect(rows(`SELECT VALUE ARRAY_LENGTH([${ones}]) FROM c`, [{}])).toEqual([130_000]);
     expect(rows(`SELECT ${ones} FROM c`, [{}]).length).toBe(1);
@@ -221,10 +221,10 @@ describe('limits', () => {
   it.each([
     ['a long value in a chain', `[${Array<string>(40_000).fill('c.n').join()}]${' ?? 1'.repeat(490)}`],
     ['one in many arrays', `${'['.repeat(190)}${Array<string>(40_000).fill('c.n').join()}${']'.repeat(190)}`],
-  ])('finds the keys of groups at once in %s', (_what, expression) => {
+  ])('finds the keys of groups quickly in %s', (_what, expression) => {
     const before = process.threadCpuUsage().user;
     expect(rows(`SELECT VALUE ${expression} FROM c GROUP BY c.n`, [{ n: 1 }]).length).toBe(1);
-    // It took seconds.
+    // It used to take seconds.
     expect(process.threadCpuUsage().user - before).toBeLessThan(1_500_000);
   });
 

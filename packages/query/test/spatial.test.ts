@@ -30,11 +30,11 @@ const box = (west: number, south: number, east: number, north: number): Position
   [west, north],
   [west, south],
 ];
-/** Of the ellipsoid of WGS 84, in square metres. */
+/** The surface of the WGS 84 ellipsoid, in square metres. */
 const WHOLE_EARTH = 510_065_621_724_088;
 
 describe('on the globe', () => {
-  it('edges are the ways in a plane with the middle of the earth, as users of the service found', () => {
+  it('edges lie in a plane with the centre of the earth, as users of the service observed', () => {
     // Azure/azure-cosmos-dotnet-v3#2766: the southern edge runs north of its parallel.
     const square = polygon([
       [19, 49],
@@ -45,13 +45,13 @@ describe('on the globe', () => {
     ]);
     expect(within(point(19.59907, 48.00011), square)).toBe(false);
     expect(within(point(19.59907, 48.00105), square)).toBe(true);
-    // MicrosoftDocs/azure-docs#70912: the wider the box, the further north it lies in the middle.
+    // MicrosoftDocs/azure-docs#70912: the wider the box, the further north are its horizontal edges in the middle.
     const there = point(24.890739, 41.128275);
     expect(intersect(there, polygon(box(-18.62072, 35.98678, 42.28749, 54.33566)))).toBe(true);
     expect(intersect(there, polygon(box(-31.21105, 35.98678, 54.87782, 54.33566)))).toBe(false);
   });
 
-  it('a polygon is to the left of its ring: clockwise it is all but what it surrounds', () => {
+  it('a polygon is to the left of its ring: a clockwise ring contains everything except what it surrounds', () => {
     const small = polygon(box(0, 0, 1, 1));
     const inverse = polygon(box(0, 0, 1, 1).toReversed());
     for (const [x, y, inside] of [
@@ -73,26 +73,26 @@ describe('on the globe', () => {
     expect(intersect(polygon(box(0.2, 0.2, 0.4, 0.4)), inverse)).toBe(false);
   });
 
-  it('a hole is to the right of its own', () => {
+  it('a hole is to the right of its ring', () => {
     const holed = polygon(box(0, 0, 9, 9), box(3, 3, 6, 6).toReversed());
     expect(within(point(1, 1), holed)).toBe(true);
     expect(within(point(4, 4), holed)).toBe(false);
     expect(within(point(10, 4), holed)).toBe(false);
     expect(intersect(line([4, 4], [5, 5]), holed)).toBe(false);
     expect(intersect(line([4, 4], [7, 5]), holed)).toBe(true);
-    // Who surrounds the hole is not within, though all of the edge is.
+    // A polygon around the hole is not within the holed one, although all of its edge is.
     expect(within(polygon(box(1, 1, 8, 8)), holed)).toBe(false);
     expect(within(polygon(box(1, 1, 2, 8)), holed)).toBe(true);
     expect(area(holed)).toBeCloseTo(area(polygon(box(0, 0, 9, 9))) - area(polygon(box(3, 3, 6, 6))), -3);
   });
 
-  it('there is no seam at the 180th meridian, and the poles are places like others', () => {
+  it('there is no seam at the 180th meridian, and the poles are ordinary places', () => {
     const across = polygon(box(170, -10, -170, 10));
     for (const x of [175, 180, -180, -171]) expect(within(point(x, 5), across)).toBe(true);
     for (const x of [0, 169, -169]) expect(within(point(x, 5), across)).toBe(false);
     expect(intersect(line([165, 0], [-165, 0]), across)).toBe(true);
     expect(intersect(line([165, 0], [-165, 0]), line([180, 1], [180, -1]))).toBe(true);
-    // The short way is the other one.
+    // The shorter way crosses the 180th meridian.
     expect(intersect(line([165, 0], [-165, 0]), line([0, 1], [0, -1]))).toBe(false);
     expect(distance(point(179.5, 0), point(-179.5, 0)) / 1000).toBeCloseTo(111.319, 3);
     const pole = polygon([
@@ -116,8 +116,8 @@ describe('on the globe', () => {
       expect(within(point(x, y), pole)).toBe(false);
   });
 
-  it('distances and areas are those of the ellipsoid, as the service gives them', () => {
-    // The examples of ST_DISTANCE and ST_AREA in its documentation.
+  it('distances and areas are those of the ellipsoid, as in the service', () => {
+    // The examples of ST_DISTANCE and ST_AREA in the service's documentation.
     const office = point(-122.11758113953535, 47.66901087006131);
     expect(distance(point(-96.84368664765994, 46.81297794314663), office)).toBeCloseTo(1_907_438.4213, 3);
     expect(distance(point(-122.12826822304672, 47.63980239335718), office)).toBeCloseTo(3_345.27, 3);
@@ -128,18 +128,18 @@ describe('on the globe', () => {
     expect(distance(office, office)).toBe(0);
   });
 
-  it('distances are to the nearest point of a line', () => {
+  it('distances to a line are to its nearest point', () => {
     expect(distance(point(0, 1), line([-5, 0], [5, 0])) / 1000).toBeCloseTo(110.574, 3);
     expect(distance(point(7, 0), line([-5, 0], [5, 0])) / 1000).toBeCloseTo(222.639, 3);
     expect(distance(point(90, 0), line([-5, 0], [5, 0])) / 1000).toBeCloseTo((85 / 360) * 40_075.017, 2);
-    // The middle of a way along a parallel lies north of it.
+    // The middle of an edge between two points of a parallel lies north of the parallel.
     expect(distance(point(0, 60), line([-45, 45], [45, 45])) / 1000).toBeCloseTo(586.27, 2);
     expect(distance(point(3, 50), line([-10, 40], [20, 44])) / 1000).toBeCloseTo(787.3, 1);
     expect(distance(polygon(box(0, 0, 1, 1)), polygon(box(0.5, 0.5, 2, 2)))).toBe(0);
     expect(distance(point(10, 10), point(10, 10.000_001))).toBeCloseTo(0.1106, 4);
   });
 
-  /** A regular polygon around a place, counter-clockwise. */
+  /** A regular polygon around a point, counter-clockwise. */
   function around(longitude: number, latitude: number, degrees: number, corners: number): Position[] {
     const ring = Array.from({ length: corners }, (_, n) => placeAt(longitude, latitude, degrees, -(n / corners) * 360));
     return [...ring, ring[0]!];
@@ -155,7 +155,7 @@ describe('on the globe', () => {
     return [((turned + 540) % 360) - 180, (Math.asin(Math.max(-1, Math.min(1, sine))) * 180) / Math.PI];
   }
 
-  it('a polygon has what is nearer to its middle than its edges, and nothing that is further than its corners', () => {
+  it('a polygon contains what is nearer to its centre than its edges, and nothing that is further away than its corners', () => {
     let [inside, outside] = [0, 0];
     fc.assert(
       fc.property(
@@ -186,7 +186,7 @@ describe('on the globe', () => {
     expect(outside).toBeGreaterThan(200);
   });
 
-  it('of a hemisphere and of an eighth of the globe the areas are known', () => {
+  it('the areas of a hemisphere and of an eighth of the globe are right', () => {
     const eighth = polygon([
       [0, 0],
       [90, 0],
@@ -207,7 +207,7 @@ describe('on the globe', () => {
 });
 
 describe('on the plane', () => {
-  it('edges are straight, directions do not matter, and positions may be anywhere', () => {
+  it('edges are straight, the direction of a ring does not matter, and positions may be anywhere', () => {
     const there = point(19.59907, 48.00011);
     for (const ring of [box(19, 48, 20, 49), box(19, 48, 20, 49).toReversed()]) {
       expect(within(there, polygon(ring), 'Geometry')).toBe(true);
@@ -228,7 +228,7 @@ describe('on the plane', () => {
 });
 
 describe.each([undefined, 'Geometry'] as const)('the distance of shapes (%s)', (type) => {
-  /** To a picodegree, which is less than a micrometre: of smaller ones no digit is the same however it is computed. */
+  /** Rounded to a picodegree, less than a micrometre. Beyond that, digits depend on the way of computing. */
   const coordinate = (most: number) =>
     fc.double({ min: -most, max: most, noNaN: true }).map((degrees) => Math.round(degrees * 1e12) / 1e12);
   const shape = (most: number) =>
@@ -236,7 +236,7 @@ describe.each([undefined, 'Geometry'] as const)('the distance of shapes (%s)', (
       .array(fc.tuple(coordinate(most), coordinate(most)), { minLength: 2, maxLength: 6 })
       .map((positions): Position[] => positions);
 
-  it(`is that of the nearest of their points and edges (seed ${seed})`, () => {
+  it(`is that of their nearest points and edges (seed ${seed})`, () => {
     fc.assert(
       fc.property(
         fc.constantFrom(0.001, 2, 80).chain((most) => fc.tuple(shape(most), shape(most), fc.constantFrom(0, 8, 90))),
@@ -256,14 +256,14 @@ describe.each([undefined, 'Geometry'] as const)('the distance of shapes (%s)', (
     );
   });
 
-  it('is that to its ends, of an edge that is shorter than anything that can be measured', () => {
+  it('to an edge too short to be measured is the distance to its ends', () => {
     const edge = line([90, 4.5882716466240174e-157], [90, 0]);
     expect(distance(point(-0.5, 0), edge, type)).toBeCloseTo(distance(point(-0.5, 0), point(90, 0), type), 3);
     expect(distance(line([-0.5, 0], [0, 0]), edge, type)).toBeCloseTo(distance(point(0, 0), point(90, 0), type), 3);
   });
 });
 
-it('the distance of two outlines is that of few of their edges: most are seen to be further away', () => {
+it('the distance of two outlines is computed from few of their edges, because most are known to be further away', () => {
   const ring = (x: number): Position[] =>
     Array.from({ length: 501 }, (_, at) => {
       const angle = (2 * Math.PI * (at % 500)) / 500;
@@ -271,7 +271,7 @@ it('the distance of two outlines is that of few of their edges: most are seen to
     });
   const asked = vi.spyOn(globe, 'distanceToSegment');
   expect(distance(polygon(ring(0)), polygon(ring(40)))).toBeGreaterThan(3_000_000);
-  // Of half a million. Two outlines of 3,000 points held everybody up for 17 seconds.
+  // Of half a million pairs. Before, two outlines of 3,000 points blocked the server for 17 seconds.
   expect(asked.mock.calls.length).toBeLessThan(5_000);
   asked.mockRestore();
 });

@@ -5,7 +5,7 @@ import { call, DOCS, shop, testServer } from './support/client.ts';
 
 const QUERY = { 'x-ms-documentdb-isquery': 'true', 'content-type': 'application/query+json' };
 
-/** A server with so many databases, and how it lists them in pages. */
+/** A server with this many databases, and a function that lists them in pages. */
 async function withDatabases(count: number) {
   const app = testServer();
   const ids = Array.from({ length: count }, (_, n) => `d${n}`);
@@ -44,7 +44,7 @@ describe('a list of resources in pages', () => {
     'SELECT d.id FROM d',
     "SELECT 'x' AS _rid, d.id FROM d",
     'SELECT d.id, COUNT(1) AS n FROM d GROUP BY d.id',
-  ])('has each of them once while each is deleted after its page, asked by %s', async (query) => {
+  ])('has each entry once although each is deleted after its page, asked by %s', async (query) => {
     const { app, ids } = await withDatabases(7);
     const found: string[] = [];
     let after: string | undefined;
@@ -57,31 +57,31 @@ describe('a list of resources in pages', () => {
     expect(found).toEqual(ids);
   });
 
-  test('goes on behind what was given when what was to come next has gone', async () => {
+  test('continues after the last entry if the next ones are deleted', async () => {
     const { app } = await withDatabases(12);
     const first = await pageOf(app, { size: 3 });
     await remove(app, ['d0', 'd3', 'd4', 'd5', 'd6', 'd7']);
     expect(idsIn(await pageOf(app, { size: 3, after: first.next }))).toEqual(['d8', 'd9', 'd10']);
-    // Of what was given the very first alone may be left.
+    // Only the first entry of the page may be left.
     const other = await withDatabases(9);
     const { next: after } = await pageOf(other.app, { size: 2 });
     await remove(other.app, ['d1', 'd2', 'd3', 'd4', 'd5', 'd6']);
     expect(idsIn(await pageOf(other.app, { size: 2, after }))).toEqual(['d7', 'd8']);
   });
 
-  test('goes on by number where all around the end of the page has gone, and where rows are alike', async () => {
+  test('continues by number if all entries around the end of the page are deleted, and if rows are equal', async () => {
     const { app } = await withDatabases(12);
     const first = await pageOf(app, { size: 2 });
     await remove(app, ['d0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6']);
     expect(idsIn(await pageOf(app, { size: 2, after: first.next }))).toEqual(['d9', 'd10']);
-    // Twice the same row names no place.
+    // Two equal rows identify no place.
     const query = 'SELECT VALUE LENGTH(d.id) FROM d';
     const one = await pageOf(app, { size: 2, query });
     await remove(app, ['d7']);
     expect((await pageOf(app, { size: 1, query, after: one.next })).rows).toEqual([3]);
   });
 
-  test('goes on by number where the rows of a query are very much to tell apart', async () => {
+  test('continues by number if the rows of a query are too large to identify', async () => {
     const { app } = await withDatabases(6);
     const many = JSON.stringify(Array.from({ length: 100 }, (_, n) => n));
     const query = `SELECT VALUE { n: x, id: d.id, text: REPLICATE('a', 10000) } FROM d JOIN x IN (SELECT VALUE ${many})`;
@@ -90,7 +90,7 @@ describe('a list of resources in pages', () => {
     expect((await pageOf(app, { size: 1, query, after: first.next })).rows).toMatchObject([{ id: 'd2', n: 50 }]);
   });
 
-  test('says how many it has, and what they are in', async () => {
+  test('tells the number and the kind of its entries', async () => {
     const app = await shop();
     const { json: database } = await call(app, 'GET', '/dbs/shop');
     const { json, headers } = await call(app, 'GET', '/dbs/shop/colls');
@@ -98,7 +98,7 @@ describe('a list of resources in pages', () => {
     expect(headers['x-ms-item-count']).toBe('1');
   });
 
-  test('has tokens of less than 1 kB, and none behind the last page', async () => {
+  test('has tokens of less than 1 kB, and none after the last page', async () => {
     const { app } = await withDatabases(11);
     const first = await pageOf(app, { size: 6 });
     expect(first.next!.length).toBeLessThan(1024);
@@ -111,17 +111,17 @@ describe('a list of resources in pages', () => {
 describe('a query of a list', () => {
   const ask = async (body: unknown) => call(await shop(), 'POST', '/dbs', { headers: QUERY, body });
 
-  test('may say that it has no parameters, and nowhere to go on from', async () => {
+  test('may have empty parameters and an empty continuation', async () => {
     const { status, json } = await ask({ query: 'SELECT VALUE d.id FROM d', parameters: null, resumeFilter: null });
     expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: ['shop'] });
   });
 
-  test('may ask for the time', async () => {
+  test('may use the current time', async () => {
     const { status, json } = await ask({ query: 'SELECT VALUE GetCurrentTimestamp() FROM d WHERE NOW() > "2000"' });
     expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: [1_763_722_800_000] });
   });
 
-  test('is answered however long the machine had others to do meanwhile', async () => {
+  test('is answered even if the machine was busy with other work meanwhile', async () => {
     const app = await shop();
     let nowMs = performance.now();
     const stalling = vi.spyOn(systemClocks, 'monotonicMs').mockImplementation(() => (nowMs += 1_000));
@@ -133,7 +133,7 @@ describe('a query of a list', () => {
     expect({ status, rows: json['Databases'] }).toEqual({ status: 200, rows: ['shop'] });
   });
 
-  test('is refused when it works too long by itself', async () => {
+  test('is refused if it works too long itself', async () => {
     const numbers = JSON.stringify(Array.from({ length: 200 }, (_, n) => n));
     const joins = ['x', 'y', 'z'].map((name) => `JOIN ${name} IN (SELECT VALUE ${numbers})`).join(' ');
     const { status, json } = await ask({ query: `SELECT VALUE COUNT(1) FROM d ${joins} WHERE x + y + z < 0` });
@@ -167,14 +167,14 @@ describe('a query plan', () => {
   };
   const passedThrough = { rewrittenQuery: '', orderBy: [], hasNonStreamingOrderBy: false };
 
-  test('of a list passes its query through; a reading of the list is none', async () => {
+  test('of a list passes its query through; a GET of the list is not a query', async () => {
     const app = await shop();
     expect(await infoOf(app, '/dbs', 'SELECT * FROM d ORDER BY d.id')).toMatchObject(passedThrough);
     const read = await call(app, 'GET', '/dbs', { headers: PLAN });
     expect(read.json['Databases']).toHaveLength(1);
   });
 
-  test('of one range tells of a vector search, however it is written, and passes every other query through', async () => {
+  test('with one range describes a vector search, in any spelling, and passes every other query through', async () => {
     const app = await shop();
     const search = (name: string) => `SELECT TOP 3 c.id FROM c ORDER BY ${name}(c.v, [1, 2])`;
     for (const name of ['VectorDistance', 'vectordistance']) {
@@ -184,7 +184,7 @@ describe('a query plan', () => {
     expect(await infoOf(app, DOCS, ordered)).toMatchObject(passedThrough);
   });
 
-  /** The plan of a query in a container of two ranges. */
+  /** The plan of a query in a container with two ranges. */
   async function planOfTwo(paths: readonly string[], query: string, version = 2) {
     const app = await shop();
     const partitionKey = { paths, version };
@@ -199,7 +199,7 @@ describe('a query plan', () => {
   const everywhere = [{ min: '', max: 'FF', isMinInclusive: true, isMaxInclusive: false }];
   const keys = (count: number) => Array.from({ length: count }, (_, n) => `'k${n}'`).join(', ');
 
-  test('of two ranges has clients put together what they ask each for', async () => {
+  test('with two ranges lets clients merge the results of each', async () => {
     const { info, ranges } = await planOfTwo(['/a'], 'SELECT * FROM c ORDER BY c.n');
     expect(info).toMatchObject({ orderBy: ['Ascending'], rewrittenQuery: expect.stringContaining('orderByItems') });
     expect(ranges).toEqual(everywhere);
@@ -219,17 +219,17 @@ describe('a query plan', () => {
     } else expect(ranges).toEqual(everywhere);
   });
 
-  test('names keys that are hashed alike once: those of version 1 that have 100 characters in common', async () => {
+  test('names keys with equal hashes once: with version 1, those that share 100 characters', async () => {
     const long = 'x'.repeat(100);
     const { ranges } = await planOfTwo(['/a'], `SELECT * FROM c WHERE c.a IN ('${long}1', '${long}2', '1')`, 1);
     expect(ranges).toHaveLength(2);
   });
 
-  test('names what the leading components of a key include, and all of them for no key', async () => {
+  test('names the ranges that the leading components of a key include, and all ranges for no key', async () => {
     const { ranges } = await planOfTwo(['/a', '/b'], "SELECT * FROM c WHERE c.a = 'x'");
     const { min } = ranges[0]!;
     expect(ranges).toEqual([{ min, max: `${min}FF`, isMinInclusive: true, isMaxInclusive: false }]);
-    // Clients have no plan that asks nowhere.
+    // Clients can't use a plan without a range.
     const nothing = await planOfTwo(['/a'], 'SELECT * FROM c WHERE ARRAY_CONTAINS([], c.a)');
     expect(nothing.ranges).toEqual(everywhere);
   });

@@ -28,7 +28,7 @@ const shown = (id: string, partitionKey: string): FoundItem => ({
 });
 const byBirth = [shown('o1', ANN), shown('o2', ANN), shown('o1', BOB)];
 
-/** What was asked of the store behind the token's; its answers are empty. */
+/** The calls that reached the inner store. Their answers are empty. */
 const reached: unknown[][] = [];
 const store: StoreApi = Object.assign(fakeStore(), {
   itemByBirth: async (_container: ContainerState, birth: number, isWanted = (_name: FoundItem) => true) =>
@@ -58,14 +58,14 @@ beforeAll(async () => {
   others = (await store.createContainer(caller, 'shop', 'others', definition, null)).resource;
 });
 
-/** One call, and what it is about. */
+/** A call, and what it accesses. */
 interface Asked {
   readonly what: string;
   readonly call: (granted: StoreApi) => unknown;
   readonly inOrders: boolean;
-  /** One item; all else is about several. */
+  /** The id of the one item; undefined if the call is about several. */
   readonly id?: string;
-  /** Undefined for all of them. */
+  /** Undefined if the call is about all partition keys. */
   readonly partitionKey?: string;
   readonly writes: boolean;
 }
@@ -134,7 +134,7 @@ const grantOf = (target: object, writes: boolean): Grant => ({
   writes,
 });
 
-describe('the store of a token’s holder', () => {
+describe('the store that a token’s holder gets', () => {
   test.each([
     ['a container', {}, () => true],
     ['a partition key', { partitionKey: ANN }, ({ partitionKey }: Asked) => partitionKey === ANN],
@@ -154,7 +154,7 @@ describe('the store of a token’s holder', () => {
         expect(await isLet(() => asked.call(granted)), about).toBe(expected);
         if (!expected) expect(reached, about).toEqual([]);
       }
-      // By rid an item that it is not for is as one that never was.
+      // By rid, an item outside the grant looks as if it had never existed.
       for (const [birth, found] of byBirth.entries()) {
         const { id, partitionKey } = found;
         const expected = covers({ id, partitionKey, what: 'itemByBirth', inOrders: true, writes, call: () => 0 });
@@ -164,7 +164,7 @@ describe('the store of a token’s holder', () => {
     }
   });
 
-  test('for a partition key takes a range of that key alone for it', async () => {
+  test('with a grant for a partition key allows the range of exactly that key', async () => {
     const granted = grantedStore(store, grantOf({ partitionKey: ANN }, false));
     const range = rangeOfKey(effectivePartitionKey(definition.partitionKey, ANN));
     reached.length = 0;
@@ -180,7 +180,7 @@ describe('the store of a token’s holder', () => {
     expect(await isLet(() => granted.listItems(orders, { ...page, range, partitionKey: BOB }))).toBe(false);
   });
 
-  test('finds its own database and container, and no other', async () => {
+  test('finds the database and container of the grant, and no others', async () => {
     const granted = grantedStore(store, grantOf({}, true));
     expect(granted.listDatabases().map(({ name }) => name)).toEqual(['shop']);
     expect(granted.database('shop').rid).toBe(databaseRid);
@@ -195,7 +195,7 @@ describe('the store of a token’s holder', () => {
       () => granted.containerByRid(others.rid),
       () => granted.databaseByRid(store.database('elsewhere').rid),
       () => granted.deletedContainers('shop', 'others'),
-      // Nobody learns from the answer what there is besides.
+      // The error does not reveal what else exists.
       () => granted.database('nothing'),
       () => granted.container('shop', 'nothing'),
       () => granted.container('elsewhere', 'orders'),
@@ -206,7 +206,7 @@ describe('the store of a token’s holder', () => {
     }
   });
 
-  test('has nothing else of the store', () => {
+  test('has no other methods of the store', () => {
     const granted = grantedStore(store, grantOf({}, true)) as unknown as Record<string, () => unknown>;
     for (const name of ['createDatabase', 'replaceContainer', 'deletePartitionKey', 'history', 'tokens']) {
       expect(() => granted[name]!(), name).toThrow(refusal);
@@ -215,7 +215,7 @@ describe('the store of a token’s holder', () => {
 });
 
 describe('a request with a token', () => {
-  test('has no other node asked for names that are not known here, which would tell them from those that are', async () => {
+  test('does not ask other nodes for names outside its grant, because the time would reveal which exist', async () => {
     const settled: (string | undefined)[] = [];
     const shared: StoreApi = Object.assign(Object.create(store) as StoreApi, {
       settleNames: (_database: string | undefined, container: string | undefined) => void settled.push(container),
@@ -228,7 +228,7 @@ describe('a request with a token', () => {
       expect((await call(app, 'GET', target, { headers: { authorization, ...keyHeader('ann') } })).status).toBe(403);
       expect(settled).toEqual([]);
     }
-    // Of the container itself it is sure by what others have made of it, whether or not it is known.
+    // For the container itself the answer is confirmed with other nodes, whether or not the container is known.
     await call(app, 'GET', '/dbs/shop/colls/others', { headers: { authorization } });
     expect(settled.splice(0)).toEqual(['others']);
     await call(app, 'GET', '/dbs/shop/colls/nothing/docs/o1', { headers: keyHeader('ann') });
@@ -277,7 +277,7 @@ describe('a target', () => {
   ];
   const changes = (path: string) => ['POST', 'PUT', 'PATCH', 'DELETE'].map((method) => `${method} ${path}`);
 
-  test('that a token reaches is the account, or a container’s definition, ranges and documents, and a stored procedure to run', () => {
+  test('that a token can reach is the account, a container’s definition, ranges and documents, or a stored procedure to run', () => {
     expect(reached({}, false)).toEqual(read);
     expect(reached({}, true).toSorted()).toEqual(
       [
@@ -289,7 +289,7 @@ describe('a target', () => {
     );
   });
 
-  test('of several items none reaches that is for one', () => {
+  test('with several items can’t be reached by a token for one item', () => {
     const item = { item: { id: 'o1', partitionKey: ANN } };
     expect(reached(item, false)).toEqual(read.filter((target) => !target.endsWith('/docs')));
   });

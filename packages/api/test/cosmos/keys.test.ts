@@ -21,20 +21,20 @@ import { fakeStore } from './support/fake-store.ts';
 const MINUTE = 60_000;
 
 describe('a signed request', () => {
-  test('is let in with the primary and the secondary key', async () => {
+  test('is accepted with the primary and the secondary key', async () => {
     const app = testServer();
     expect((await call(app, 'GET', '/dbs')).status).toBe(200);
     expect((await call(app, 'GET', '/dbs', { key: SECONDARY_KEY })).status).toBe(200);
   });
 
-  test('is refused with a key that is not the server’s, and told what was expected to be signed', async () => {
+  test('is refused with another key, with the text that should have been signed', async () => {
     const reply = await call(testServer(), 'GET', '/dbs', { key: Buffer.alloc(64).toString('base64') });
     expect(reply.status).toBe(401);
     expect(reply.json['code']).toBe('Unauthorized');
     expect(reply.json['message']).toContain("payload to sign: 'get\\ndbs\\n\\n");
   });
 
-  test('may read but not write with the read-only key, and do neither with the auditor’s', async () => {
+  test('may read but not write with the read-only key, and neither with the auditor’s', async () => {
     const app = await shop();
     expect((await call(app, 'GET', DOCS, { key: READ_ONLY_KEY })).status).toBe(200);
     const query = {
@@ -48,7 +48,7 @@ describe('a signed request', () => {
     expect((await call(app, 'GET', DOCS, { key: AUDITOR_KEY })).status).toBe(403);
   });
 
-  test('does not write with the read-only key by calling it a query', async () => {
+  test('can’t write with the read-only key by pretending to be a query', async () => {
     const ann = { 'x-ms-documentdb-partitionkey': '["ann"]' };
     const asQuery: readonly Readonly<Record<string, string>>[] = [
       { 'x-ms-documentdb-isquery': 'true', 'x-ms-documentdb-query-enablecrosspartition': 'true' },
@@ -81,7 +81,7 @@ describe('a signed request', () => {
     expect(json['Documents']).toMatchObject([{ id: '1' }]);
   });
 
-  test('sees a store without writes with the read-only key', async () => {
+  test('with the read-only key gets a store without writes', async () => {
     const store = fakeStore();
     const readOnly = readOnlyStore(store);
     await store.createDatabase({ actor: 'key:primary', correlationId: '' }, 'shop');
@@ -92,7 +92,7 @@ describe('a signed request', () => {
     }
   });
 
-  test('is good for 15 minutes either way', async () => {
+  test('is valid for 15 minutes before and after its date', async () => {
     const app = testServer();
     const statusAt = async (offsetMs: number) => (await call(app, 'GET', '/dbs', { atMs: NOW_MS + offsetMs })).status;
     expect(await statusAt(15 * MINUTE)).toBe(200);
@@ -101,7 +101,7 @@ describe('a signed request', () => {
     expect(await statusAt(-15 * MINUTE - 1000)).toBe(403);
   });
 
-  test('of another time is refused with the times that show whose clock is off', async () => {
+  test('with an outdated date is refused with both times, which show whose clock is wrong', async () => {
     const reply = await call(testServer(), 'GET', '/dbs', { atMs: NOW_MS + 60 * MINUTE });
     expect(reply.json['code']).toBe('Forbidden');
     const at = (offsetMs: number) => new Date(NOW_MS + offsetMs).toISOString();
@@ -110,7 +110,7 @@ describe('a signed request', () => {
     );
   });
 
-  test('holds for its own verb, kind and link only', async () => {
+  test('is valid only for its verb, resource type and link', async () => {
     const app = await shop();
     const at = httpDate(NOW_MS);
     const others = [
@@ -124,7 +124,7 @@ describe('a signed request', () => {
     }
   });
 
-  test('may be signed by the rid alone where the target names rids', async () => {
+  test('may sign only the rid if the target consists of rids', async () => {
     const app = await shop();
     const { json } = await call(app, 'GET', '/dbs/shop/colls/orders');
     const signed = { type: 'colls', link: String(json['_rid']).toLowerCase() };
@@ -133,7 +133,7 @@ describe('a signed request', () => {
     expect(reply.json['id']).toBe('orders');
   });
 
-  test('is a 401 in Cosmos DB’s shape when its authorization is malformed in whatever way', async () => {
+  test('is a 401 in Cosmos DB’s shape if its authorization is malformed in any way', async () => {
     const app = testServer();
     const good = sign('GET', 'dbs', '', httpDate(NOW_MS));
     const malformed = [
@@ -147,7 +147,7 @@ describe('a signed request', () => {
       'type=master&ver=1.0&sig=%00',
       'type%3dmaster%26ver%3d1.0%26sig%3dAAAA',
       'type=master&ver=2.0&sig=AAAA',
-      // As long as a signature, but of one byte more.
+      // The base64 is as long as that of a signature, but decodes to one byte more.
       `type=master&ver=1.0&sig=${'A'.repeat(44)}`,
       'type%3Daad%26ver%3D1.0%26sig%3Dxxx',
       good.replace('1.0', '2.0'),
@@ -164,7 +164,7 @@ describe('a signed request', () => {
     expect((await call(app, 'GET', '/dbs', { headers: { 'x-ms-date': 'yesterday' } })).status).toBe(401);
   });
 
-  test('is told apart from what other authorizations there are', () => {
+  test('is told apart from other kinds of authorization', () => {
     const reasonOf = (text: string) =>
       testKeys().verifyMasterSignature({
         authorization: encodeURIComponent(text),
@@ -185,7 +185,7 @@ describe('a signed request', () => {
     }
   });
 
-  test('is taken by the date of the store, too, which goes on where the system clock has jumped', () => {
+  test('is also accepted with a date near the store’s time, which goes on when the system clock has jumped', () => {
     const texts = { primary: EMULATOR_KEY };
     const jumped = () => NOW_MS + 365 * 86_400_000;
     const verdictOf = (keys: KeyRing) =>
@@ -203,7 +203,7 @@ describe('a signed request', () => {
     expect(verdictOf(new KeyRing(texts, jumped, jumped))).toMatchObject({ reason: 'date-outside-window' });
   });
 
-  test('is checked each time, also where the same was signed rightly before, and is whose key signed it', () => {
+  test('is verified each time, even if the same text was signed correctly before, and by the key that signed it', () => {
     const keys = testKeys();
     const date = httpDate(NOW_MS);
     const verdictOf = (key: string) =>
@@ -227,7 +227,7 @@ describe('a signed request', () => {
     }
   });
 
-  test('may carry its date in the header of that name', async () => {
+  test('may have its date in the date header', async () => {
     const keys = testKeys();
     const date = httpDate(NOW_MS);
     const signed = { verb: 'GET', resourceType: 'dbs', resourceLink: '', msDate: undefined, date };
@@ -249,7 +249,7 @@ describe('a signed request', () => {
 });
 
 describe('a bearer', () => {
-  test('tells its role and actor by its key', () => {
+  test('has the role and the actor of its key', () => {
     const keys = testKeys();
     expect(keys.verifyBearer(`Bearer ${EMULATOR_KEY}`)).toEqual({ role: 'write', actor: 'key:primary' });
     expect(keys.verifyBearer(`bearer ${SECONDARY_KEY}`)).toEqual({ role: 'write', actor: 'key:secondary' });
@@ -257,7 +257,7 @@ describe('a bearer', () => {
     expect(keys.verifyBearer(`Bearer ${AUDITOR_KEY}`)).toEqual({ role: 'audit', actor: 'key:auditor' });
   });
 
-  test('is nobody with anything else', () => {
+  test('is refused with anything else', () => {
     const keys = testKeys();
     for (const header of [undefined, '', 'Bearer', 'Bearer ', `Basic ${EMULATOR_KEY}`, `Bearer ${EMULATOR_KEY}=`]) {
       expect(keys.verifyBearer(header)).toBeUndefined();
@@ -266,20 +266,20 @@ describe('a bearer', () => {
 });
 
 describe('a key ring', () => {
-  test('takes no key that is short or not base64', () => {
+  test('accepts no key that is short or not base64', () => {
     for (const primary of ['', 'short', 'not base64!'.repeat(10), Buffer.alloc(31).toString('base64')]) {
       expect(() => new KeyRing({ primary })).toThrow(RangeError);
     }
     expect(() => new KeyRing({ primary: Buffer.alloc(32).toString('base64') })).not.toThrow();
   });
 
-  test('shows no key when it is printed', () => {
+  test('hides its keys when it is printed', () => {
     expect(JSON.stringify(testKeys())).toBe('{}');
   });
 });
 
 describe('a date', () => {
-  test('is read as the runtime reads it', () => {
+  test('is parsed as the runtime parses it', () => {
     for (const iso of [
       '1970-01-01T00:00:00Z',
       '1999-12-31T23:59:59Z',
@@ -295,7 +295,7 @@ describe('a date', () => {
     expect(parseHttpDate('Sun, 1 Nov 2026 11:56:06 GMT')).toBe(Date.parse('2026-11-01T11:56:06Z'));
   });
 
-  test('is nothing in another form', () => {
+  test('is undefined in any other form', () => {
     const others = [
       '',
       '2026-11-21',

@@ -12,8 +12,8 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-describe('who is let in', () => {
-  test('a request without a valid key is told how to bring one, and nothing else', async () => {
+describe('authorization', () => {
+  test('a request without a valid key is told how to send one, and nothing else', async () => {
     for (const key of [null, 'nonsense', Buffer.alloc(64, 9).toString('base64')]) {
       for (const url of ['/purge', '/nothing', `/dbs/nothing/colls/nothing/history`]) {
         const response = await world.ask('GET', url, { key });
@@ -25,8 +25,8 @@ describe('who is let in', () => {
   });
 });
 
-describe('what takes no key', () => {
-  test('is answered where there is room for nothing', async () => {
+describe('a request that needs no key', () => {
+  test('is answered even if there is no room for others', async () => {
     const { store } = world;
     const keys = new KeyRing({ primary: EMULATOR_KEY });
     const full = buildServer({
@@ -44,7 +44,7 @@ describe('what takes no key', () => {
   });
 });
 
-describe('a "no"', () => {
+describe('a refusal', () => {
   test('is a problem detail with a stable code', async () => {
     const response = await world.ask('GET', '/dbs/shop/colls/nothing/history');
     expect(response.headers['content-type']).toMatch(/^application\/problem\+json/);
@@ -66,7 +66,7 @@ describe('a "no"', () => {
     ['GET', '/%zz', undefined, 400, 'bad-request'],
     ['GET', `/dbs/${'x'.repeat(5000)}/colls/y/history`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain`, undefined, 400, 'bad-request'],
-    // Of escapes in another encoding it would be said that nothing was ever written as what they are spelled with.
+    // An escape in another encoding would be taken for another name, of which nothing was ever written.
     ['GET', `${ORDERS}/explain?id=M%FCller&partitionKey=%5B%22ann%22%5D`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain?id=a%ED%A0%80&partitionKey=%5B%22ann%22%5D`, undefined, 400, 'bad-request'],
     ['GET', `${ORDERS}/explain?id=50%&partitionKey=%5B%22ann%22%5D`, undefined, 400, 'bad-request'],
@@ -115,7 +115,7 @@ describe('a "no"', () => {
   test.each([
     ['a year', '2025'],
     ['seconds, such as _ts', '1767258000'],
-  ])('takes %s for no time: as milliseconds it would be in 1970, when nothing had happened', async (_, at) => {
+  ])('does not accept %s as a time: as milliseconds it would be in 1970, when nothing had happened', async (_, at) => {
     for (const url of [
       `${ORDERS}/explain${item('a', { at })}`,
       `${ORDERS}/as-of?at=${at}`,
@@ -181,7 +181,7 @@ describe('a "no"', () => {
     expect(response.json<{ detail: string }>().detail).toMatch(detail);
   });
 
-  test('says which key is wanted, and where one goes', async () => {
+  test('tells which key is needed, and where to send it', async () => {
     const detail = async (key: string | null, method: 'GET' | 'POST', url: string) =>
       (await world.ask(method, url, { key })).json<{ detail: string }>().detail;
     expect(await detail(null, 'GET', '/purge')).toMatch(/header "Authorization: Bearer <key>".*keys\.json/);
@@ -201,7 +201,7 @@ describe('a "no"', () => {
     }
   });
 
-  test('that what was recorded is not seen in time says that it may be there, and when to come again', () => {
+  test('of a change that is not visible in time says that it may have been recorded, and when to try again', () => {
     const details = problemDetails(problemOf(new Refusal('session-not-available'))!, 'x');
     expect(details).toMatchObject({ status: 503, code: 'storage-unavailable' });
     expect(retryAfterSeconds(details)).toBeGreaterThan(0);

@@ -19,11 +19,11 @@ afterEach(() => world.close());
 
 interface Scrape {
   readonly text: string;
-  /** The value of the one sample that has these labels among its own. */
+  /** The value of the one sample that has these labels, possibly among others. */
   value(name: string, labels?: Readonly<Record<string, string>>): number;
 }
 
-/** Reads the text as strictly as a scraper: every line is a comment of a family or a sample of the last one. */
+/** Parses the text as strictly as a scraper: every line is a comment of a family or a sample of the last family. */
 function parse(text: string): Scrape {
   const samples: { readonly name: string; readonly labels: string; readonly value: number }[] = [];
   let family = '';
@@ -55,7 +55,7 @@ function parse(text: string): Scrape {
 const scrape = async (): Promise<Scrape> => parse((await world.ask('GET', '/metrics')).body);
 
 describe('metrics', () => {
-  test('ask little of each container, once, and let others go on meanwhile', async () => {
+  test('read little of each container, once, and give other work turns meanwhile', async () => {
     const containers = 30;
     const { definition } = world.store.container('shop', 'orders');
     for (let number = 1; number < containers; number++) {
@@ -79,7 +79,7 @@ describe('metrics', () => {
     }
   });
 
-  test('are text as Prometheus reads it, for whoever has any key', async () => {
+  test('are text in Prometheus’s format, for every key', async () => {
     const response = await world.ask('GET', '/metrics');
     expect(response.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
     expect((await scrape()).value('epitaph_build_info')).toBe(1);
@@ -87,7 +87,7 @@ describe('metrics', () => {
   });
 
   test.each(['projections', 'purgeBacklogs', 'purgeStatus'] as const)(
-    'are there without what can not be read, here by %s, while the disk or a server is not available',
+    'are served without what can’t be read (here by %s) while the disk or a server is not available',
     async (read) => {
       const fault = vi.spyOn(world.store, read).mockRejectedValue(new StorageUnavailable('the disk is full'));
       const during = await scrape();
@@ -104,7 +104,7 @@ describe('metrics', () => {
     },
   );
 
-  test('tell how far the purge is behind, container by container, and why content is kept', async () => {
+  test('tell how far the purge is behind in each container, and why content is kept', async () => {
     for (let n = 0; n < 5; n += 1) await world.write(`n${n}`);
     await world.store.advanceClock(90_000);
     const container = { database: 'shop', container: 'orders' };
@@ -128,7 +128,7 @@ describe('metrics', () => {
     expect((await world.get('/purge'))['inGrace']).toBe(1);
   });
 
-  test('tell since when the longest overdue has expired, whatever policies came after, and by a policy’s start no earlier', async () => {
+  test('tell since when the longest overdue item has expired, whatever policies came after, and no earlier than its policy’s start', async () => {
     const container = { database: 'shop', container: 'orders' };
     const oldest = async () => (await scrape()).value('epitaph_purge_oldest_overdue_seconds', container);
     const ttl = (defaultTtl: number | null) =>
@@ -150,7 +150,7 @@ describe('metrics', () => {
     expect(await oldest()).toBeCloseTo(5, 1);
   });
 
-  test('tell what a hold keeps from what a floor keeps', async () => {
+  test('tell what a hold keeps apart from what a floor keeps', async () => {
     const container = { database: 'shop', container: 'orders' };
     const reason = 'a dispute';
     await world.write('a');
@@ -166,7 +166,7 @@ describe('metrics', () => {
     expect(after.value('epitaph_purge_awaiting_erasure_lives', container)).toBe(0);
   });
 
-  test('count operations, appends, projections, requests, and what was found in memory', async () => {
+  test('count operations, appends, projections, requests and cache hits', async () => {
     await world.write('a');
     await world.store.readItem(world.store.container('shop', 'orders'), 'a', '["ann"]');
     await world.ask('GET', `${ORDERS}/explain${item('a')}`);
@@ -187,7 +187,7 @@ describe('metrics', () => {
     expect(value('epitaph_requests_total', { plane: 'data', status: '4xx', operation: 'none' })).toBe(1);
   });
 
-  test('name no item, no key and nothing that a document holds', async () => {
+  test('name no item, no key and no content of a document', async () => {
     await world.write('a-telling-id', { customer: 'ann', secret: 'a-telling-content' });
     await world.ask('GET', `${ORDERS}/explain${item('a-telling-id')}`);
     await world.ask('GET', '/a-telling-target');
@@ -197,7 +197,7 @@ describe('metrics', () => {
     expect(text).not.toMatch(/telling|ann"/);
   });
 
-  test('stay bounded: beyond fifty containers the rest are one', async () => {
+  test('stay bounded: beyond fifty containers the rest are counted together', async () => {
     const definition = world.store.container('shop', 'orders').definition;
     for (let n = 0; n < 54; n += 1) await world.store.createContainer(WRITER, 'shop', `c${n}`, definition, 1);
     await world.write('a');
@@ -208,7 +208,7 @@ describe('metrics', () => {
     expect(value('epitaph_purge_overdue_items', { container: '(other)' })).toBe(0);
   });
 
-  test('are all there that the alert rules and the guide name', async () => {
+  test('include all that the alert rules and the guide name', async () => {
     const text = await metricsText(world.store);
     const families = Array.from(text.matchAll(/^# TYPE ([a-z0-9_]+) /gm), ([, name]) => name!);
     const known = new Set(families.flatMap((name) => [name, `${name}_bucket`]));
@@ -222,13 +222,13 @@ describe('metrics', () => {
 });
 
 describe('the text format', () => {
-  test('escapes what names may hold', () => {
+  test('escapes special characters in names', () => {
     const text = new MetricsText();
     text.gauge('x', 'Help.', [{ labels: { a: 'q"b\\n\nend' }, value: 1.5 }]);
     expect(text.toString()).toBe('# HELP x Help.\n# TYPE x gauge\nx{a="q\\"b\\\\n\\nend"} 1.5\n');
   });
 
-  test('counts durations into buckets that each hold the shorter ones too', () => {
+  test('counts durations into cumulative buckets', () => {
     const histogram = new Histogram();
     for (const ms of [0.5, 0.6, 3, 60_000]) histogram.observe(ms);
     const counts = histogram.cumulative();

@@ -50,7 +50,7 @@ describe('a replay under other policies', () => {
     ]);
   });
 
-  test('under the policies that there were says that all is the same', async () => {
+  test('under the actual policies says that all is the same', async () => {
     expect((await replay([{ from: START, defaultTtl: 60 }])).json()).toMatchObject({
       lives: 4,
       counts: { same: 4, earlier: 0, later: 0, never: 0, also: 0 },
@@ -71,7 +71,7 @@ describe('a replay under other policies', () => {
     expect(events[1]!.data).toMatchObject({ lives: 4 });
   });
 
-  test.each(['before the first line', 'in the middle of them'])('ends when its client leaves %s', async (when) => {
+  test.each(['before the first line', 'in the middle of them'])('ends if its client leaves %s', async (when) => {
     const errors = vi.spyOn(world.app.log, 'error');
     const begun = Promise.withResolvers<void>();
     const ended = Promise.withResolvers<unknown>();
@@ -80,7 +80,7 @@ describe('a replay under other policies', () => {
       const waiting = () =>
         new Promise<never>((_, reject) => signal!.addEventListener('abort', () => reject(signal!.reason as Error)));
       const writing = async (): Promise<never> => {
-        // More than the connection takes of it.
+        // More than the connection's buffers take.
         const row = { id: 'x'.repeat(100_000), partitionKey: '["ann"]', life: 0, verdict: 'same' } as const;
         for (;;) await onRow!({ ...row, leftAtMs: null, wouldLeaveAtMs: null });
       };
@@ -111,7 +111,7 @@ describe('a replay under other policies', () => {
     expect(errors).not.toHaveBeenCalled();
   });
 
-  test('goes by the last of the policies that begin at one instant', async () => {
+  test('applies the last of several policies that begin at the same instant', async () => {
     const counts = async (...policies: (readonly [from: string, defaultTtl: number])[]) => {
       const answer = await replay(policies.map(([from, defaultTtl]) => ({ from, defaultTtl })));
       return answer.json<Record<string, unknown>>()['counts'];
@@ -122,7 +122,7 @@ describe('a replay under other policies', () => {
     expect(await counts([START, 7], [START, 45], later)).toEqual(expected);
   });
 
-  test('refuses what is no timeline', async () => {
+  test('refuses an invalid timeline', async () => {
     for (const timeline of [
       undefined,
       [],
@@ -137,7 +137,7 @@ describe('a replay under other policies', () => {
   });
 });
 
-describe('a container as of an instant', () => {
+describe('a container at a past instant', () => {
   const asOf = async (at: string, accept?: string) =>
     world.ask('GET', `${ORDERS}/as-of?at=${at}`, { key: AUDITOR_KEY, ...(accept && { accept }) });
 
@@ -160,7 +160,7 @@ describe('a container as of an instant', () => {
   });
 });
 
-test('an instant to come is not told as if it had been', async () => {
+test('is refused for a future instant', async () => {
   const at = '2027-01-01T00:00:00Z';
   expect((await world.ask('GET', `${ORDERS}/as-of?at=${at}`)).json()).toMatchObject({
     code: 'bad-request',
@@ -170,8 +170,8 @@ test('an instant to come is not told as if it had been', async () => {
   expect(told.json()).toMatchObject({ sentence: expect.stringMatching(/^If nothing changes from 2026-/) as string });
 });
 
-describe('what left with its partition key, while its lives do not say so yet', () => {
-  test('is not there any more as of the instants after, and left then under other policies, too', async () => {
+describe('lives deleted with their partition key, without a record of their own yet,', () => {
+  test('are not shown at later instants, and ended at the same time under other policies', async () => {
     await world.ask('POST', '/purge/pause');
     await world.write('late');
     await world.store.advanceClock(2_000);
@@ -198,13 +198,13 @@ describe('the content of an item in its past', () => {
   const content = (id: string, more: Readonly<Record<string, string>>, key = READ_ONLY_KEY) =>
     world.ask('GET', `${ORDERS}/content${item(id, more)}`, { key });
 
-  test('has its names in the order they were written in, and its numbers with their digits', async () => {
+  test('has its names in the order in which they were written, and its numbers with all digits', async () => {
     const json = '{"id":"new","customer":"ann","b":{"10":1,"9":12345678901234567},"2":[],"1":1.5}';
     await world.writeText('new', json);
     expect((await content('new', { revision: '0' })).body).toContain(`"document":${json}}`);
   });
 
-  test('is shown by instant or revision while the item is there, and to no auditor', async () => {
+  test('is shown by instant or revision while the item exists, and to no auditor', async () => {
     await world.write('renewed', { step: 3 });
     await world.store.advanceClock(1_000);
     await world.write('renewed', { step: 4 });
@@ -218,17 +218,17 @@ describe('the content of an item in its past', () => {
     });
     expect((await content('renewed', { revision: '1' })).json()).toMatchObject({ document: { step: 4 } });
     expect((await content('renewed', { revision: '1' }, AUDITOR_KEY)).statusCode).toBe(403);
-    // An earlier life has ended: what it held is out of reach.
+    // An earlier life has ended, so its content is out of reach.
     expect((await content('renewed', { at: '2026-11-21T10:00:10Z' })).json()).toMatchObject({ code: 'item-not-found' });
     expect((await content('short', {})).json()).toMatchObject({ status: 404, code: 'item-not-found' });
-    // What it will hold then, or whether it will be there, nobody knows.
+    // The future content, and whether the item will exist, is unknown.
     const toCome = new Date(world.store.nowMs() + 1).toISOString();
     for (const wrong of [{ at: toCome }, { at: '2026-11-21T11:01:00.500Z', revision: '0' }]) {
       expect((await content('renewed', wrong)).json()).toMatchObject({ status: 400, code: 'bad-request' });
     }
   });
 
-  test('keeps the digits of integers that no double holds', async () => {
+  test('keeps the digits of integers that no double can hold', async () => {
     const json = '{"id":"long","customer":"ann","n":9007199254740993}';
     const document = JSON.parse(json) as Document;
     const container = world.store.container('shop', 'orders');

@@ -21,7 +21,7 @@ import type { UpsertPrecondition } from '@epitaph/api/store/api/common.ts';
 import type { BatchResult, FoundItem, ShownItem } from '@epitaph/api/store/api/items-api.ts';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 
-/** What the edge calls of the store. */
+/** The methods of the store that the data plane calls. */
 export type EdgeStore = Pick<
   StoreApi,
   | 'listDatabases'
@@ -56,7 +56,7 @@ export type EdgeStore = Pick<
   | 'scriptToRun'
 >;
 
-/** A store of maps, as small as the edge's tests allow: no expiry, no history. */
+/** A store of maps, as small as the tests of the data plane allow: without expiry and history. */
 export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
   let position = 0;
   const databases = new Map<string, DatabaseState>();
@@ -297,6 +297,6 @@ export function fakeStore(overrides: Partial<EdgeStore> = {}): StoreApi {
     }),
     ...overrides,
   };
-  // The rest of the store is none of the data plane's business; touching it fails the test.
+  // The data plane uses nothing else of the store. Using it anyway fails the test.
   return store as StoreApi;
 }
