@@ -48,7 +48,7 @@ const newEvent = (body?: Uint8Array) => ({
   ...(body === undefined ? {} : { body }),
 });
 
-it('streams that have lost their last event are found among thousands in SQLite, as what stood behind a position', async () => {
+it('streams that have lost their last event are found among thousands in SQLite, also those after a given position', async () => {
   const folder = new TestFolder();
   onTestFinished(() => folder.dispose());
   const written = await folder.open();
@@ -74,7 +74,7 @@ it('streams that have lost their last event are found among thousands in SQLite,
   expect(await lostAfter(log, 0)).toEqual(['stream-0', 'stream-3000', 'stream-4999', 'stream-5999']);
   expect(await lostAfter(log, position(3_000, 1) - 1)).toEqual(['stream-3000', 'stream-4999', 'stream-5999']);
   expect(await lostAfter(log, position(3_000, 1))).toEqual(['stream-4999', 'stream-5999']);
-  // The log itself ends before that.
+  // The log itself ends before that position.
   expect(await lostAfter(log, await log.head())).toEqual(['stream-5999']);
 });
 
@@ -92,7 +92,7 @@ describe('a stream of thousands of events in SQLite', () => {
     return log;
   }
 
-  it('is read whole, with turns for others in between, and one such stream at a time', async () => {
+  it('is read whole, with turns for other work in between, and only one such stream at a time', async () => {
     const log = await filled();
     let turns = 0;
     let isReading = true;
@@ -114,8 +114,8 @@ describe('a stream of thousands of events in SQLite', () => {
     ]);
   });
 
-  it('is read in pages, oldest first, by going back over it once', async () => {
-    // Before the log is opened, which takes it from there.
+  it('is read in pages, oldest first, after one walk back through it', async () => {
+    // The spy must be set before the log is opened, because the log takes the method then.
     const got = vi.spyOn(StatementSync.prototype, 'get');
     onTestFinished(() => got.mockRestore());
     const log = await filled();
@@ -133,7 +133,7 @@ describe('a stream of thousands of events in SQLite', () => {
     };
     const whole = Array.from({ length: COUNT }, (_, revision) => revision);
     expect(await walk()).toEqual(whole);
-    // Each row on the way to the first page, and then for each page those up to the next signpost and its own.
+    // One row for each event on the walk to the first page. After that, for each page, the rows up to the next signpost and its own.
     expect(got.mock.calls.length).toBeGreaterThan(COUNT);
     expect(got.mock.calls.length).toBeLessThan(COUNT + (COUNT / 100) * (256 + 100));
     got.mockClear();
@@ -147,14 +147,14 @@ describe('a stream of thousands of events in SQLite', () => {
     expect(await page(COUNT - 101)).toEqual(whole.slice(COUNT - 100));
   });
 
-  it('is searched by halves by going back over it once', async () => {
-    // Before the log is opened, which takes it from there.
+  it('is searched by bisection after one walk back through it', async () => {
+    // The spy must be set before the log is opened, because the log takes the method then.
     const got = vi.spyOn(StatementSync.prototype, 'get');
     onTestFinished(() => got.mockRestore());
     const log = await filled();
     const positionOf = new Map((await log.readStream('long')).map(({ revision, position }) => [revision, position]));
     for (const [wanted, most] of [
-      // Each look from the signpost behind it, and there are as many as the stream can be halved.
+      // Each step begins at the signpost behind it. There are as many steps as bisections of the stream.
       [3, COUNT + 15 * 257],
       [1_700, 15 * 257],
       [COUNT - 2, 15 * 257],
@@ -170,7 +170,7 @@ describe('a stream of thousands of events in SQLite', () => {
   });
 
   it.each([1, 2, 3, 4, 5])(
-    'that is truncated %i turns after it was begun to be read is all there, or has its end',
+    'that is truncated %i turns after a read has begun is returned whole, or its end is',
     async (after) => {
       const log = await filled();
       const reading = log.readStream('long', { withBodies: false });

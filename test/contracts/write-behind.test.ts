@@ -9,12 +9,12 @@ import { InlineWriter } from '@epitaph/storage/sqlite/writer.ts';
 import { ended, written } from './item-changes.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
-/** The store behind, which can be made to fail, and what it was told in one go each time. */
+/** The inner store, which can be made to fail, and the batches that reached it. */
 class Behind {
   readonly told: string[][] = [];
   readonly checkpoints: number[] = [];
   fault: Error | undefined;
-  /** How long it takes the next changes before it looks at any of them. */
+  /** The next batch waits for this before it is looked at. */
   until: Promise<void> | undefined;
 
   constructor(store: ReadModelStore) {
@@ -59,7 +59,7 @@ describe('read models that are written behind', () => {
   const all = async (store: ReadModelStore) =>
     (await store.allItems(1, 0, 100)).map(({ id, position }) => [id, position]);
 
-  it('find an item that waits without putting it anywhere', async () => {
+  it('find an item that still waits, without writing it through', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1)], 1);
     await store.apply([written('a', 2, 1), written('b', 3)], 3);
@@ -73,7 +73,7 @@ describe('read models that are written behind', () => {
     expect(behind.told).toEqual([]);
   });
 
-  it('know the birth of an item that was there before from its row', async () => {
+  it('know the birth of an item that existed before from its row', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1)], 1);
     expect(await store.checkpoint()).toBe(1);
@@ -83,7 +83,7 @@ describe('read models that are written behind', () => {
     expect(behind.told).toEqual([['a@1']]);
   });
 
-  it('answer everything else when what waits is there, in one go', async () => {
+  it('answer everything else once the waiting changes are written, in one batch', async () => {
     const { store, behind } = open(onDemand);
     for (let position = 1; position <= 3; position++) await store.apply([written(`i${position}`, position)], position);
     const [rows, count, checkpoint] = await Promise.all([all(store), store.countItems(1), store.checkpoint()]);
@@ -97,7 +97,7 @@ describe('read models that are written behind', () => {
     expect(behind.checkpoints).toEqual([3]);
   });
 
-  it('let nobody wait for what is written in another container', async () => {
+  it('don’t write through for reads of another container', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1), { ...written('b', 2), container: 2 }], 2);
     expect(await store.countItems(3)).toBe(0);
@@ -106,7 +106,7 @@ describe('read models that are written behind', () => {
     expect(behind.told).toEqual([['a@1', 'b@2']]);
   });
 
-  it('put an end behind the writes before it, at once', async () => {
+  it('write an end through at once, with the writes before it', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1), written('b', 2)], 2);
     await store.apply([ended('a', 1)], 3);
@@ -120,7 +120,7 @@ describe('read models that are written behind', () => {
     ]);
   });
 
-  it('wait no longer than they may, and no more of them', async () => {
+  it('let changes wait no longer than allowed, and no more of them', async () => {
     const { store, behind } = open({ changes: 3, forMs: 5 });
     await store.apply([written('a', 1), written('b', 2)], 2);
     expect(behind.told).toEqual([]);
@@ -131,7 +131,7 @@ describe('read models that are written behind', () => {
     expect(behind.told[1]).toEqual(['e@5']);
   });
 
-  it('find what is just being put there, and go on from it', async () => {
+  it('find an item while it is being written through, and accept further changes to it', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1)], 1);
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -148,7 +148,7 @@ describe('read models that are written behind', () => {
   });
 
   it.each([1, 2, 3])(
-    'keep what was written while the rest could not be put there, for who reads container %i',
+    'keep later writes while an attempt to write through fails, also for reads of container %i',
     async (read) => {
       const { store, behind } = open(onDemand);
       await store.apply([written('a', 1), { ...written('b', 2), container: 2 }], 2);
@@ -168,7 +168,7 @@ describe('read models that are written behind', () => {
     },
   );
 
-  it('put there by itself what could not be, as soon as somebody reads and it can', async () => {
+  it('write through what had failed as soon as somebody reads and it is possible', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1)], 1);
     behind.fault = new Error('the disk is full');
@@ -178,7 +178,7 @@ describe('read models that are written behind', () => {
     expect(behind.told).toEqual([['a@1']]);
   });
 
-  it('take what the log has lost the beginning of, as it was applied, with what comes behind it, after a fault too', async () => {
+  it('keep an item whose beginning the log has lost together with its later writes, also after a fault', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1, 1)], 1, undefined, true);
     behind.fault = new Error('the disk is full');
@@ -194,13 +194,13 @@ describe('read models that are written behind', () => {
     );
   });
 
-  it('keep what could not be put there, say so to whoever needs it, and go on when it can', async () => {
+  it('keep what could not be written through, report it to each caller that needs it, and go on when it is possible', async () => {
     const { store, behind } = open(onDemand);
     await store.apply([written('a', 1)], 1);
     behind.fault = new Error('the disk is full');
     await expect(all(store)).rejects.toThrow('the disk is full');
     expect(await find(store, 'a')).toMatchObject({ position: 1 });
-    // What is refused is not kept: it is applied again.
+    // A refused batch is not kept, because it will be applied again.
     await expect(store.apply([written('b', 2)], 2)).rejects.toThrow('the disk is full');
     expect(await find(store, 'b')).toBeUndefined();
     behind.fault = undefined;
@@ -210,7 +210,7 @@ describe('read models that are written behind', () => {
     expect(behind.told).toHaveLength(1);
   });
 
-  it('are complete when they are closed, and nothing stands in the way of that', async () => {
+  it('are completely written when they are closed, and nothing prevents that', async () => {
     const { store } = open(onDemand);
     await store.apply([written('a', 1)], 1);
     await store.close();

@@ -37,7 +37,7 @@ function write(store: Store, container: ReturnType<Store['container']>, id: stri
 
 for (const writers of ['inline', 'threads'] as const) {
   describe(`a store (${writers}) that closes`, () => {
-    it('while writes are under way answers every one of them, and holds those it acknowledged', async () => {
+    it('while writes are in progress answers every one of them, and keeps those it acknowledged', async () => {
       const store = await open(writers);
       const container = await filled(store, 1);
       const writes = Array.from({ length: 200 }, (_, index) => write(store, container, `new ${index}`));
@@ -57,7 +57,7 @@ for (const writers of ['inline', 'threads'] as const) {
       await again.close();
     });
 
-    it('while it purges stops after the batch, and the next start goes on', async () => {
+    it('during a purge stops after the batch, and the next start continues', async () => {
       const store = await open(writers);
       await filled(store, 600);
       await store.advanceClock(61_000);
@@ -72,7 +72,7 @@ for (const writers of ['inline', 'threads'] as const) {
       await again.close();
     });
 
-    it('while it rebuilds puts the rebuild off, and keeps what it had', async () => {
+    it('during a rebuild postpones the rebuild, and keeps what it had built', async () => {
       const store = await open(writers);
       const container = await filled(store, 600);
       store.startRebuild('items');
@@ -87,7 +87,7 @@ for (const writers of ['inline', 'threads'] as const) {
       await again.close();
     });
 
-    it('refuses what comes afterwards, in words of its own', async () => {
+    it('refuses later requests with a message of its own', async () => {
       const store = await open(writers);
       const container = await filled(store, 1);
       await store.close();
@@ -99,7 +99,7 @@ for (const writers of ['inline', 'threads'] as const) {
 }
 
 describe('the clock of a store that closes', () => {
-  it('saves its mark while the folder is still its own', async () => {
+  it('saves its mark while the folder is still locked', async () => {
     const storage = await openSqliteStorage({ folder, clock: 'system', writers: 'inline', durable: false });
     const order: string[] = [];
     const mark = { initialMs: 0, save: () => void order.push('mark saved') };
@@ -122,7 +122,7 @@ describe('the clock of a store that closes', () => {
 });
 
 describe('a store that is started on a clock far ahead of when it was stopped', () => {
-  it('shows and erases nothing by that clock before somebody says that it is right', async () => {
+  it('hides and erases nothing by that clock before somebody confirms it', async () => {
     const machine = fakeMachine(1_700_000_000_000);
     const start = async () => {
       const storage = await openSqliteStorage({ folder, clock: 'system', writers: 'inline', durable: false });
@@ -162,7 +162,7 @@ describe('a store that is started on a clock far ahead of when it was stopped', 
   });
 });
 
-it('a store that can’t be opened after all leaves nothing behind that keeps its process going', async () => {
+it('a store that can’t be opened after all leaves nothing running that keeps its process alive', async () => {
   const running = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
   const before = running();
   const floors = vi.spyOn(SqliteKeyVault.prototype, 'floors').mockImplementationOnce(() => {
@@ -170,7 +170,7 @@ it('a store that can’t be opened after all leaves nothing behind that keeps it
   });
   await expect(open('inline')).rejects.toThrow('the disk is full');
   expect(floors).toHaveBeenCalled();
-  // What ran before may have ended by itself meanwhile.
+  // Earlier tests' resources may have ended by themselves meanwhile.
   expect(running()).toBeLessThanOrEqual(before);
   await (await open('inline')).close();
 });

@@ -8,9 +8,9 @@ import { DEFINITION } from '../support/definition.ts';
 import { type Intent, TOGETHER } from './kill-rounds.ts';
 
 /**
- * The process that is killed: an embedded store as it ships, under full write load, its purge running. It tells each
- * intent before it acts (`b`) and each acknowledgement after (`a`), written synchronously, so that what was told is
- * told even if the next instruction is the last.
+ * The process that is killed: an embedded store as it ships, under full write load, with the purge running. It reports each operation
+ * before it begins (`b`) and each acknowledgement afterwards (`a`). It writes these synchronously, so that a report is out even if the next
+ * instruction is the last.
  *
  * Arguments: folder, seed, first number of the values.
  */
@@ -56,7 +56,7 @@ const store = await openEmbeddedStore({
 const within = await container(store);
 tell('ready');
 
-/** Each writer has items of its own, so of each item at most one intent is open. */
+/** Each writer has items of its own, so that each item has at most one unanswered operation. */
 async function write(writer: number): Promise<void> {
   for (;;) {
     const item = `w${writer}-${random.int(0, ITEMS_EACH - 1)}`;
@@ -95,7 +95,7 @@ async function write(writer: number): Promise<void> {
   }
 }
 
-/** Has a partition to itself: fills it, and deletes it whole. */
+/** Has a partition key to itself, fills it, and deletes it. */
 async function ownPartition(owner: number): Promise<void> {
   const pk = `q${owner}`;
   for (;;) {
@@ -114,7 +114,7 @@ async function ownPartition(owner: number): Promise<void> {
   }
 }
 
-/** Writes several items at once, as scripts and batches do, all with the same value; some in new lives. */
+/** Writes several items in one append, as scripts and batches do, all with the same value; some begin new lives. */
 async function writeTogether(batch: number): Promise<void> {
   const pk = `b${batch}`;
   const partitionKey = JSON.stringify([pk]);
@@ -134,7 +134,7 @@ async function writeTogether(batch: number): Promise<void> {
   }
 }
 
-/** Holds items that soon expire, releases some, and brings some back. */
+/** Places holds on items that expire soon, releases some, and recovers some items. */
 async function keep(): Promise<void> {
   const held: string[] = [];
   for (;;) {
@@ -162,7 +162,7 @@ async function keep(): Promise<void> {
   }
 }
 
-/** Changes the container's policy between two under which nothing goes, and what it promises to keep. */
+/** Changes the container's policy between two that expire nothing, and changes its floor and window. */
 async function govern(): Promise<void> {
   for (;;) {
     const defaultTtl = store.container('db', 'c').timeline.at(-1)!.defaultTtl === -1 ? 2_147_483_647 : -1;

@@ -34,13 +34,13 @@ const write = (
   };
 };
 
-/** A write in the container that has a unique key. */
+/** A write in the container with a unique key. */
 const unique = (operation: 'create' | 'upsert' | 'replace', item: string, u: unknown, ttl?: number): ItemCommand => {
   const plain = write(operation, item, 1, ttl);
   return { ...plain, container: WITH_UNIQUE_KEY, document: { ...plain.document, u } };
 };
 
-/** Everything that changes files, once: a list of commands, or of milliseconds to pass. */
+/** Everything that changes files, once: commands, concurrent commands, or milliseconds to pass. */
 const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
   { kind: 'create-container', container: 'c1', policy: 60, clear: true },
   { kind: 'create-container', container: 'c2', policy: null },
@@ -50,7 +50,7 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
   { kind: 'patch', container: 'c1', item: 'x/b', set: { v: 6 } },
   { kind: 'delete', container: 'c1', item: 'y/a' },
   write('create', 'y/a', 7),
-  // One after the other: those that come together share their commits.
+  // One after the other, because concurrent writes share their commits.
   write('upsert', 'x/e', 15),
   { kind: 'patch', container: 'c1', item: 'x/e', set: { v: 16 } },
   write('replace', 'x/e', 17),
@@ -76,9 +76,9 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
     steps: [unique('upsert', 'x/a', 2, 5), unique('upsert', 'x/b', 1)],
   },
   5_000,
-  // x/b is overdue now: this records its end and begins its next life.
+  // x/b is overdue now. This write records its end and begins its next life.
   write('upsert', 'x/b', 9, 5),
-  // The holder of 2 is overdue, too: its end goes on record with the value's new holder.
+  // The holder of 2 is overdue as well. Its end is recorded with the value's new holder.
   unique('upsert', 'x/c', 2),
   { kind: 'purge' },
   [{ kind: 'delete-partition', container: 'c2', partition: 'x' }, unique('create', 'x/d', 2)],
@@ -91,7 +91,7 @@ const WORKLOAD: readonly (Command | readonly Command[] | number)[] = [
   10_000,
   [write('create', 'y/c', 10), { kind: 'purge' }],
   { kind: 'policy', container: 'c1', policy: null },
-  // What is kept, erased on request and brought back.
+  // Content that is kept, erased on request, and recovered.
   { kind: 'place-hold', container: 'c1', hold: 'h1', scope: { kind: 'items', items: ['y/c'] } },
   { kind: 'erase', container: 'c1', item: 'y/c' },
   [{ kind: 'delete', container: 'c1', item: 'y/c' }, { kind: 'purge' }],
@@ -118,7 +118,7 @@ let world: World;
 const wreckage = new Wreckage<Known>();
 const place = newFolder('wrecks');
 
-/** Runs the workload once and keeps the folder as each step leaves it: that is the crash of a run that came so far. */
+/** Runs the workload once, and keeps a copy of the folder after each step. Each copy is what a crash at that step would leave. */
 beforeAll(async () => {
   world = await World.open(new Random(SEED), START_MS);
   let copies = 0;
@@ -145,11 +145,11 @@ afterAll(async () => {
   removeFolder(place);
 });
 
-/** Of three recoveries, all is looked at once more between two purges of one, and one is followed by another start. */
+/** One of three recoveries is checked once more between its two purges, and is followed by another start. */
 const LOOKED_AT_CLOSELY = 3;
 let recoveries = 0;
 
-/** What must hold however a store came to be: it converges, tells the truth, and goes on working. */
+/** What must hold however a store came to be: it converges, shows the truth, and goes on working. */
 async function converges(recovered: World): Promise<void> {
   await recovered.check();
   await recovered.run({ kind: 'purge' });
@@ -193,7 +193,7 @@ describe('a crash', () => {
     );
   });
 
-  it('at any step loses nothing that was acknowledged, shows nothing that had gone, and the store converges', async () => {
+  it('at any step loses nothing that was acknowledged and shows nothing that had ended, and the store converges', async () => {
     let seed = SEED;
     await wreckage.each(async ({ path, known: { before, underWay, nowMs } }) => {
       const folder = newFolder('recovered');
@@ -207,7 +207,7 @@ describe('a crash', () => {
     });
   }, 240_000);
 
-  it('during the recovery from a crash changes nothing of that', async () => {
+  it('during the recovery from a crash has the same result', async () => {
     const random = new Random(SEED);
     let second = 0;
     await wreckage.each(async ({ path, known: { before, underWay, nowMs } }) => {

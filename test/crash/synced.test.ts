@@ -6,16 +6,16 @@ import { afterAll, expect, it } from 'vitest';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
 /**
- * A power cut takes what the system has not been told to write to the disk. No test can cut the power, but `strace` sees
- * each write, each sync and each acknowledgement, and in which order they were.
+ * A power cut loses what the system was not told to write to the disk. No test can cut the power, but `strace` shows each write, each sync
+ * and each acknowledgement, and their order.
  */
 const CALLS =
   'openat,mkdir,write,pwrite64,pwritev,writev,copy_file_range,sendfile,ftruncate,fsync,fdatasync,rename,unlink,rmdir';
 
-/** What is made anew after a crash: read models and the proof's tree from the log, locks and the index of a journal by SQLite. */
+/** Files that are made again after a crash: read models and the proof tree from the log, locks and journal indexes by SQLite. */
 const isMadeAnew = (file: string): boolean => /^(items\.v\d+|proof)\.db|^lock$|-shm$|-journal$/.test(basename(file));
 
-/** An event never comes before its key, nor the record of a purge before the key has gone and the ledger says so. */
+/** An event must not be written before its key, nor the record of a purge before the key is destroyed and the ledger says so. */
 const RESTS_ON: Readonly<Record<string, RegExp>> = {
   'log.db-wal': /\/(vault\.db(-wal)?|ledger\.ndjson)$/,
   'ledger.ndjson': /\/vault\.db(-wal)?$/,
@@ -24,12 +24,12 @@ const RESTS_ON: Readonly<Record<string, RegExp>> = {
 const folder = newFolder('synced');
 afterAll(() => removeFolder(folder));
 
-/** What of a folder a power cut would take, by the calls of a process. */
+/** What a power cut would remove from a folder, derived from the system calls of a process. */
 class Disk {
-  /** For each file what was written of it, and how much of that is on the disk: numbers of calls. */
+  /** For each file, the number of the last call that wrote to it, and of the last write that is synced. */
   readonly #written = new Map<string, number>();
   readonly #synced = new Map<string, number>();
-  /** For each name that was made or changed the call that did. */
+  /** For each name, the number of the call that created or changed it. */
   readonly #named = new Map<string, number>();
   #calls = 0;
 
@@ -41,7 +41,7 @@ class Disk {
     if (!this.#named.has(path)) this.#named.set(path, ++this.#calls);
   }
 
-  /** Of a file, or of a folder with what is in it. */
+  /** Renames a file, or a folder with its contents. */
   rename(from: string, to: string): void {
     this.remove(to);
     for (const of of [this.#written, this.#synced, this.#named]) {
@@ -58,18 +58,18 @@ class Disk {
     for (const of of [this.#written, this.#synced, this.#named]) of.delete(path);
   }
 
-  /** Says what is on the disk when the sync that begins now has ended. */
+  /** Begins a sync. The returned function marks what is on the disk when the sync has ended. */
   sync(path: string): () => void {
     const upTo = this.#calls;
     return () => this.#synced.set(path, Math.max(upTo, this.#synced.get(path) ?? 0));
   }
 
   #isMadeAnew(path: string): boolean {
-    // A journal that has nothing yet is begun again by SQLite.
+    // SQLite begins an empty journal again.
     return isMadeAnew(path) || (path.endsWith('-wal') && !this.#written.has(path));
   }
 
-  /** What would be lost of some files and folders: what is in them, or their names. */
+  /** What would be lost of some files and folders: contents or names. */
   lost(of: (path: string) => boolean): string[] {
     const behind = (calls: ReadonlyMap<string, number>, synced: (path: string) => string): string[] =>
       [...calls]
@@ -81,9 +81,9 @@ class Disk {
 
 /** What was on the disk at which moment, by the trace of a process. */
 class Trace {
-  /** Of each thing that was acknowledged, what of it, or of anything before it, would have been lost then. */
+  /** For each acknowledgement, what would have been lost of it, or of anything before it, at that moment. */
   readonly lost = new Map<string, readonly string[]>();
-  /** What was written while something that it rests on would have been lost. */
+  /** What was written while something that it depends on would have been lost. */
   readonly early = new Set<string>();
   readonly #disk = new Disk();
   readonly #place: string;
@@ -91,7 +91,7 @@ class Trace {
   /** @param place the folder that matters */
   constructor(text: string, place: string) {
     this.#place = place;
-    /** Calls of threads that came between the beginning and the end of a call of another. */
+    /** Calls that were interrupted in the trace by calls of other threads, and that have not ended yet. */
     const unfinished = new Map<string, (() => void) | undefined>();
     for (const line of text.split('\n')) {
       const [, thread = '', rest = ''] = /^(\d+) +(.*)$/.exec(line) ?? [];
@@ -107,7 +107,7 @@ class Trace {
     }
   }
 
-  /** Answers with what is so at the end of a call. */
+  /** Begins a call. The returned function applies its effect at its end. */
   #begin(call: string, args: string): (() => void) | undefined {
     const disk = this.#disk;
     const [path = '', to = ''] = [...args.matchAll(/"([^"]*)"/g)].map(([, text]) => text!);
@@ -120,7 +120,7 @@ class Trace {
         return this.#matters(path) ? () => disk.name(path) : undefined;
       case 'rename': {
         if (!this.#matters(to)) return undefined;
-        // What takes a place is whole by then; and so is all of a folder, before that says of itself what it is.
+        // A file that replaces another must be complete by then. So must a whole folder before its epitaph.json says what it is.
         const whole = basename(to) === 'epitaph.json' ? dirname(to) : path;
         this.#assertBefore(to, (other) => other === path || other.startsWith(`${whole}/`), `${path} (name)`);
         return () => disk.rename(path, to);
@@ -138,7 +138,7 @@ class Trace {
             told,
             disk.lost(() => true),
           );
-        // A journal that comes back in its old length is emptied again by the next start.
+        // A journal that is truncated and comes back in its former length is emptied again by the next start.
         else if (this.#matters(file) && !(call === 'ftruncate' && file.endsWith('-wal'))) {
           const rests = RESTS_ON[basename(file)];
           if (rests !== undefined) this.#assertBefore(file, (other) => rests.test(other));
@@ -158,7 +158,7 @@ class Trace {
   }
 }
 
-it('what was acknowledged is on the disk, and what it rests on was there before', (context) => {
+it('everything acknowledged is on the disk, and what it depends on was there before', (context) => {
   if (spawnSync('strace', ['-f', '-qq', '-o', '/dev/null', 'true']).status !== 0) {
     context.skip('there is no strace, or it may not trace: install it, and run as root or with CAP_SYS_PTRACE');
   }

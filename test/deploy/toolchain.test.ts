@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 const ROOT = resolve(import.meta.dirname, '../..');
 const hasNpm = spawnSync('npm', ['--version']).error === undefined;
 
-describe('The scripts, where npm can fetch nothing', () => {
+describe('The scripts, if npm can’t download anything,', () => {
   let folder: string;
 
   beforeEach(async () => {
@@ -19,7 +19,7 @@ describe('The scripts, where npm can fetch nothing', () => {
 
   afterEach(() => rm(folder, { recursive: true, force: true }));
 
-  test('say that Node.js is to be installed by hand', async () => {
+  test('say that Node.js must be installed by hand', async () => {
     await program('node', 'exit 1');
     const { code, stderr } = await start();
     expect(code).toBe(1);
@@ -28,7 +28,7 @@ describe('The scripts, where npm can fetch nothing', () => {
     );
   });
 
-  test('say that the packages are to be installed by a user who can', async () => {
+  test('say that the packages must be installed by a user who can do so', async () => {
     await program('node', `exec ${process.execPath} "$@"`);
     const { code, stderr } = await start();
     expect(code).toBe(1);
@@ -76,26 +76,26 @@ describe('The program that the scripts start', () => {
   const epitaph = (...args: readonly string[]) => run('sh', [join(folder, 'scripts/epitaph.sh'), ...args], tmpdir());
   const built = () => readdir(join(folder, '.toolchain/program'));
 
-  test('is put together once for all starts, and anew for other sources', async () => {
+  test('is bundled once for all starts, and again if the sources have changed', async () => {
     const [first, second] = await Promise.all([epitaph('--version'), epitaph('--version')]);
     expect(first).toEqual({ code: 0, stdout: expect.stringMatching(/^epitaph \d/), stderr: '' });
     expect(second).toEqual(first);
     const before = await built();
     expect(before).toHaveLength(1);
-    // The store's own user runs what the sources' owner has put together.
+    // The user of the store runs what the owner of the sources has bundled.
     const { mode } = await stat(join(folder, '.toolchain/program', before[0]!));
     expect(mode & 0o777).toBe(0o777 & ~process.umask());
     const help = join(folder, 'packages/api/src/cli/main.ts');
     await writeFile(help, (await readFile(help, 'utf8')).replace('Runs the store.', 'Runs another store.'));
     expect((await epitaph('--help')).stdout).toContain('Runs another store.');
-    // The former one stays, for whoever runs it still.
+    // The former bundle stays, because somebody may still run it.
     expect(await built()).toEqual(expect.arrayContaining(before));
     expect(await built()).toHaveLength(2);
     const { stderr } = await epitaph('keys', 'verify-master', help);
     expect(stderr).toContain(join(folder, 'data'));
   });
 
-  test('is the sources, where nothing can be put together', async () => {
+  test('is run from the sources if it can’t be bundled', async () => {
     await mkdir(join(folder, '.toolchain'));
     await writeFile(join(folder, '.toolchain/program'), '');
     expect(await epitaph('--version')).toMatchObject({ code: 0, stderr: '' });
@@ -110,11 +110,11 @@ describe('The program that the scripts start', () => {
   });
 });
 
-describe('A path that is not absolute', () => {
+describe('A relative path', () => {
   let folder: string;
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'epitaph-stands-'));
-    // What each command says of it tells whether it was found.
+    // The error of each command tells whether it found the file.
     await writeFile(join(folder, 'settings.json'), '{"port": "from the settings"}');
     await writeFile(join(folder, 'ca.pem'), '');
   });
@@ -130,7 +130,7 @@ describe('A path that is not absolute', () => {
   ] as const;
 
   test.runIf(hasNpm).each(commands)(
-    'starts where the user of npm run $script stands',
+    'of npm run $script starts in the folder of its user',
     async ({ script, args, found }) => {
       for (const npm of [
         ['--prefix', ROOT],
@@ -138,7 +138,7 @@ describe('A path that is not absolute', () => {
       ]) {
         expect((await run('npm', [...npm, 'run', '-s', script, '--', ...args], folder)).stderr).toMatch(found);
       }
-      // In a folder of the sources, from which npm goes up to them.
+      // In a folder within the sources, from which npm goes up to the package.
       await mkdir(join(ROOT, '.toolchain'), { recursive: true });
       const here = await mkdtemp(join(ROOT, '.toolchain/stands-'));
       try {
@@ -151,7 +151,7 @@ describe('A path that is not absolute', () => {
   );
 
   test.each(commands)(
-    'starts where the user of the script of $script stands, under another npm too',
+    'of the script of $script starts in the folder of its user, also under another npm',
     async (command) => {
       const { script, args, found } = command;
       const variables = { INIT_CWD: '/', npm_package_json: join(folder, 'package.json') };
@@ -160,7 +160,7 @@ describe('A path that is not absolute', () => {
     },
   );
 
-  test('starts at the sources where the user stands in a folder that he may not enter, which is said', async () => {
+  test('starts in the sources if the user’s folder can’t be entered, and a message says so', async () => {
     const variables = { INIT_CWD: join(folder, 'gone'), npm_package_json: join(ROOT, 'package.json') };
     const ended = await run('sh', ['scripts/epitaph.sh', '--version'], ROOT, variables);
     expect(ended).toEqual({
@@ -170,8 +170,8 @@ describe('A path that is not absolute', () => {
     });
   });
 
-  test('of the data folder, where none is given, is the one of the sources all the same', async () => {
-    // Whether there is one, as after `npm start`, or not: it is said where it was looked for.
+  test('of the default data folder starts in the sources all the same', async () => {
+    // The folder may or may not exist, depending on an earlier `npm start`. The message says where it was searched for.
     await writeFile(join(folder, 'other.key'), Buffer.alloc(32).toString('base64'));
     const { stderr } = await run(
       'sh',

@@ -1,6 +1,6 @@
 import { parsedJson } from '@epitaph/core/parsed-json.ts';
 
-/** An event as the double keeps it. */
+/** An event as the double stores it. */
 export interface DoubleRecord {
   readonly stream: string;
   readonly revision: number;
@@ -14,23 +14,23 @@ export interface DoubleRecord {
 
 type NewRecord = Omit<DoubleRecord, 'stream' | 'revision' | 'position'>;
 
-/** As the server has it: reading can begin only where an event stands or stood. */
+/** Like the server, which lets a read begin only at the position of a present or former event. */
 export class InvalidPosition extends Error {
   override readonly name = 'InvalidPosition';
 }
 
-/** Of a stream for good: nothing is read of it, nor taken for it. */
+/** A stream deleted for good: it has nothing to read, and accepts nothing. */
 export class StreamDeleted extends Error {
   override readonly name = 'StreamDeleted';
 }
 
-/** The metadata of a stream that was deleted. */
+/** The metadata of a deleted stream. */
 const DELETED = '{"$tb":9223372036854775807}';
 
-/** After so many events of the store the server writes one of its own, so that nobody counts on being alone. */
+/** After this many events of the store the server writes one of its own, so that the store can't rely on being alone. */
 const SYSTEM_EVENT_EVERY = 5;
 
-/** The log behind the double: positions are bytes, streams count revisions, `$tb` hides, a scavenge removes. */
+/** The log of the double. Positions are bytes, streams count revisions, `$tb` hides events, and a scavenge removes them. */
 export class DoubleLog {
   #all: DoubleRecord[] = [];
   readonly #streams = new Map<string, { last: number; records: DoubleRecord[] }>();
@@ -44,7 +44,7 @@ export class DoubleLog {
     this.#systemEvent();
   }
 
-  /** As it is now: what a backup of the server would hold. */
+  /** A copy of the present state, as a backup of the server would have it. */
   copy(): DoubleLog {
     const copy = new DoubleLog();
     copy.#all = [...this.#all];
@@ -98,8 +98,8 @@ export class DoubleLog {
   }
 
   /**
-   * As an operator deletes one, softly: nothing of it is shown, and what is appended to it as to a new one goes on behind
-   * what it had.
+   * Deletes a stream softly, as an operator may do. It shows no events, and events appended to it as to a new stream get revisions after
+   * the former ones.
    *
    * @source EventStoreDB's documentation, "Deleting streams and events": the next event has the number after the last one
    */
@@ -108,7 +108,7 @@ export class DoubleLog {
   }
 
   /**
-   * As an operator deletes one for good, the stream of its metadata with it. What it had stays in all that there is until a scavenge.
+   * Deletes a stream for good, with the stream of its metadata, as an operator may do. Its events stay in the log until a scavenge.
    *
    * @source EventStoreDB 23.10, `IndexReader.GetStreamLastEventNumber`: a metastream is deleted with its stream
    */
@@ -153,7 +153,7 @@ export class DoubleLog {
     });
   }
 
-  /** What of a stream its metadata show, oldest first; undefined if it was never written. */
+  /** The events of a stream that its metadata leave visible, oldest first; undefined if it was never written. */
   readStream(stream: string): DoubleRecord[] | undefined {
     this.#assertNoTombstone(stream);
     const before = this.#truncateBefore(stream);
@@ -163,7 +163,7 @@ export class DoubleLog {
   #truncateBefore(stream: string): number {
     const last = this.#streams.get(`$$${stream}`)?.records.at(-1);
     if (last === undefined) return 0;
-    // What is no object is taken for none.
+    // Metadata that are no object are ignored.
     const metadata = parsedJson(Buffer.from(last.data).toString('utf8')) as
       | { readonly $tb?: number }
       | null
@@ -171,7 +171,7 @@ export class DoubleLog {
     return metadata?.$tb ?? 0;
   }
 
-  /** Everything from a position on, what was truncated included. */
+  /** All events from a position on, including truncated ones. */
   readForwards(from: number | undefined): DoubleRecord[] {
     if (from === undefined) return [...this.#all];
     if (from < this.#end && !this.#boundaries.has(from)) throw new InvalidPosition();
@@ -193,7 +193,7 @@ export class DoubleLog {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Removes what was truncated. */
+  /** Removes the truncated events. */
   scavenge(id: string): void {
     const report = (type: string, data: object) =>
       this.#write(`$scavenges-${id}`, {

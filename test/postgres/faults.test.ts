@@ -15,14 +15,14 @@ import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const PARTITION = '["p"]';
 
-/** Two nodes with PostgreSQL and a log that is reached over a network which a test can break. */
+/** Two nodes with PostgreSQL, and with a log behind a network that the test can break. */
 interface Setting {
   readonly double: EventStoreDouble;
   readonly proxy: Proxy;
   readonly server: TestServer;
   readonly nodes: readonly [Node, Node];
   readonly load: Load;
-  /** All is well again and the load has stopped: nothing may be lost, made twice, or wrong. */
+  /** Called when everything works again and the load has stopped: nothing may be lost, made twice, or wrong. */
   check(options?: { readonly failures?: 'none' | 'told-to-retry' }): Promise<void>;
 }
 
@@ -59,7 +59,7 @@ function targetOf({ store }: Node, session: { position: number }): Target {
 async function underLoad(body: (setting: Setting) => Promise<void>): Promise<void> {
   const double = await EventStoreDouble.start();
   const proxy = await Proxy.to(double.port);
-  // A deadline shorter than the default of ten seconds, for the test that waits for it.
+  // A deadline shorter than the default of ten seconds, because one test waits for it.
   const log = await openEventStoreLog({ connectionString: `${proxy.connectionString}&defaultDeadline=3000` });
   const cluster = new Cluster(await server.newDatabase(), log);
   try {
@@ -78,7 +78,7 @@ async function underLoad(body: (setting: Setting) => Promise<void>): Promise<voi
       await load.stop();
       if (failures === 'none') expect(load.failures).toEqual([]);
       for (const { error } of load.failures) {
-        // What the edge answers 503 to, with Retry-After; or 404/1002 where a session's position is not projected yet.
+        // The HTTP layer answers these errors with 503 and Retry-After, or with 404/1002 if a session's position is not projected yet.
         const shape = describeError(error)?.shape;
         expect([503, 404], String((error as Error).stack)).toContain(shape?.status);
         if (shape?.status === 503) expect(shape.retryAfterSeconds).toBeGreaterThan(0);
@@ -94,7 +94,7 @@ async function underLoad(body: (setting: Setting) => Promise<void>): Promise<voi
           load.judge(item, await targetOf(node, session).read(item.id));
           const history = await store.history(container, item.id, PARTITION);
           written += history.length;
-          // Each acknowledged write once, each that was not at most once.
+          // Each acknowledged write is there once, every other one at most once.
           expect(history.length).toBeGreaterThanOrEqual(item.acknowledgements);
           expect(history.length).toBeLessThanOrEqual(item.attempted);
           expect(new Set(history.map(({ eventId }) => eventId)).size).toBe(history.length);
@@ -123,7 +123,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
   `two nodes under load, whose log is on an event store${skipReason}`,
   { timeout: 90_000 },
   () => {
-    it('go on after it was killed and started again for a moment, and fail no request', () =>
+    it('go on after it was killed and started again within a moment, and fail no request', () =>
       underLoad(async ({ double, load, check }) => {
         for (let round = 0; round < 3; round++) {
           double.stop();
@@ -134,7 +134,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
         await check({ failures: 'none' });
       }));
 
-    it('make each append once although connections are cut before and after the server has written it', () =>
+    it('make each append once, although connections are cut before and after the server has written it', () =>
       underLoad(async ({ double, proxy, load, check }) => {
         let appends = 0;
         const cuts: string[] = [];
@@ -149,7 +149,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
         await check({ failures: 'none' });
       }));
 
-    it('go on without the one that projects, where that alone is cut off from it', async () => {
+    it('go on without the node that projects, if that alone is cut off from it', async () => {
       const double = await EventStoreDouble.start();
       const proxy = await Proxy.to(double.port);
       const far = await openEventStoreLog({ connectionString: `${proxy.connectionString}&defaultDeadline=3000` });
@@ -161,7 +161,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
         await other.store.createDatabase(CALLER, 'db');
         proxy.block();
         const isDone = (work: Promise<unknown> | undefined) => succeeds(Promise.resolve(work));
-        // One that was answered 503 may have been made all the same, so each attempt is at another.
+        // A create that was answered 503 may have been made all the same, so each attempt uses another name.
         let made = 0;
         const makes = () => isDone(other.store.createContainer(CALLER, 'db', `coll-${++made}`, DEFINITION, null));
         await expect.poll(makes).toBe(true);
@@ -179,7 +179,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
       }
     });
 
-    it('refuse in time, with a time to come back, while it stands still, and go on when it does', () =>
+    it('refuse requests in time, with Retry-After, while it stands still, and go on when it does', () =>
       underLoad(async ({ proxy, load, check }) => {
         proxy.block();
         const blockedMs = performance.now();
@@ -197,7 +197,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
           for (const mode of ['immediate', 'fast'] as const) {
             server.stop(mode);
             await pause(300);
-            // Once for longer than anybody waits: the other time all may come through.
+            // At least one request has to wait too long. With the other mode all may succeed.
             if (mode === 'immediate') {
               await expect.poll(() => load.failures.length, { timeout: 40_000 }).toBeGreaterThan(0);
             }

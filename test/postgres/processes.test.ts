@@ -14,7 +14,7 @@ beforeAll(async () => {
   if (whyNoPostgres !== undefined) return;
   server = await TestServer.start();
 });
-// A log for each test: what is in one belongs to the keys of its own database.
+// A log for each test, because a log belongs to the keys of its own database.
 beforeEach(async () => {
   double = await EventStoreDouble.start();
 });
@@ -51,7 +51,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       const { resource } = await reader.item('a', 'ann').read({ sessionToken });
       expect(resource).toMatchObject({ round });
     }
-    // The client would ask a second time. The first answer is right, too, of a node that has not heard of the write yet.
+    // The client would ask a second time. So the first answer must be right, also from a node that has not heard of the write yet.
     for (let round = 0; round < 20; round++) {
       const written = await here.items.upsert({ id: 'a', user: 'ann', round: 100 + round });
       const read = await raw(nodes[1].endpoint, 'GET', '/dbs/shop/colls/sessions/docs/a', {
@@ -59,7 +59,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       });
       expect([read.status, read.json?.['round']]).toEqual([200, 100 + round]);
     }
-    // The first one projects: it was there first. It dies without a word.
+    // The first process projects, because it started first. It is killed.
     nodes[0].child.kill('SIGKILL');
     await nodes[0].finished();
     const written = await there.items.upsert({ id: 'b', user: 'ann' });
@@ -71,7 +71,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
   });
 
   it(
-    'refuses writes in time and says when to come back while no node projects, and then goes on',
+    'refuses writes in time, with Retry-After, while no node projects, and then goes on',
     {
       timeout: 90_000,
     },
@@ -86,8 +86,8 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       await container.items.create({ id: 'before' });
       projecting.child.kill('SIGKILL');
       await projecting.finished();
-      // The first may be on record and only not be seen yet: 408 says so, which no client repeats by itself. From when the
-      // catalog has not been confirmed for a quarter of the policy delay on, nothing is recorded any more.
+      // The first create may be recorded and just not visible yet: 408 says so, which no client repeats by itself. Once the catalog has not
+      // been confirmed for a quarter of the policy delay, nothing is recorded any more.
       const create = (id: string) => container.items.create({ id }).catch((error: unknown) => error);
       const first = await create('meanwhile');
       expect(toldToRetry(first) || (first as ErrorResponse).code === 408, String(first)).toBe(true);
@@ -131,7 +131,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       const asked = await raw(wrong.endpoint, 'GET', '/_epitaph/health/ready');
       expect(asked.status).toBe(503);
       expect(asked.text).toMatch(/the clock is held: .*PostgreSQL's clock.*clocks-differ/);
-      // Time for several looks of the purge, which both may do.
+      // Time for several looks of the purge, which both nodes may do.
       await new Promise((resolve) => setTimeout(resolve, 2_000));
       expect((await container.item('a', 'a').read()).statusCode).toBe(200);
       expect((await container.items.create({ id: 'b' })).statusCode).toBe(201);
@@ -139,7 +139,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
   );
 
   it(
-    'ends with 2 and one line on a log with events whose keys are in another database',
+    'ends with exit code 2 and one line on a log with events whose keys are in another database',
     { timeout: 60_000 },
     async () => {
       const used = await serve(['--data', temporaryFolder()], environment(await server.newDatabase()));
@@ -162,7 +162,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`epitaph serve --event-store --post
       { EPITAPH_MASTER_KEY: Buffer.alloc(32, 6).toString('base64') },
       /not the one in force for this key vault/,
     ],
-  ])('ends with 2 and one line where %s', { timeout: 60_000 }, async (_, changed, line) => {
+  ])('ends with exit code 2 and one line if %s', { timeout: 60_000 }, async (_, changed, line) => {
     const url = await server.newDatabase();
     const used = await serve(['--data', temporaryFolder()], environment(url));
     used.child.kill('SIGTERM');

@@ -10,12 +10,10 @@ const PROGRAMS = '/usr/lib/postgresql';
 const KEPT = join(import.meta.dirname, '../../.toolchain');
 const SUPERUSER = 'epitaph';
 
-/** Settings under which a destroyed key leaves no trace on the server; everything else is as PostgreSQL has it. */
+/** Settings under which a destroyed key leaves no trace on the server. Everything else has PostgreSQL's defaults. */
 const SETTINGS = ['wal_recycle=off', 'max_connections=200'];
 
-/**
- * Why no PostgreSQL can be tested here, or undefined. Asked before any test is declared, so that skipped ones say it.
- */
+/** Why no PostgreSQL can be tested here, or undefined. Evaluated before any test is declared, so that skipped tests can say it. */
 export const whyNoPostgres: string | undefined = (() => {
   if (process.env['EPITAPH_TEST_POSTGRES'] !== undefined) return undefined;
   if (programs() === undefined) {
@@ -30,7 +28,7 @@ export const whyNoPostgres: string | undefined = (() => {
   }
 })();
 
-/** For the names of suites: says why they are skipped. */
+/** For the names of suites: the reason why they are skipped. */
 export const skipReason = whyNoPostgres === undefined ? '' : ` [skipped: ${whyNoPostgres}]`;
 
 function programs(): string | undefined {
@@ -47,7 +45,7 @@ function programs(): string | undefined {
  */
 export class TestServer {
   readonly #url: URL;
-  /** The cluster's folder; undefined for a server that was given. */
+  /** The cluster's folder; undefined for a server given by an environment variable. */
   readonly folder: string | undefined;
   readonly #databases: string[] = [];
   #running = true;
@@ -75,7 +73,7 @@ export class TestServer {
     return join(this.folder!, 'data');
   }
 
-  /** Every file of the cluster and the server's log with all its bytes. A running server removes some meanwhile. */
+  /** The contents of every file of the cluster and of the server's log. A running server removes some meanwhile. */
   files(): { readonly file: string; readonly bytes: Buffer }[] {
     return readdirSync(this.folder!, { recursive: true, withFileTypes: true }).flatMap((entry) => {
       if (!entry.isFile()) return [];
@@ -93,14 +91,14 @@ export class TestServer {
 
   startAgain(settings: readonly string[] = SETTINGS): void {
     const network = [`-p ${this.port}`, '-c listen_addresses=127.0.0.1', '-c unix_socket_directories='];
-    // What it has written outlives its own crash, which is all that tests can bring about, without a sync as well.
+    // Tests can only crash the server, not the machine. What the server has written survives that without a sync.
     const options = [...network, ...['fsync=off', ...settings].map((setting) => `-c ${setting}`)].join(' ');
     const log = join(this.folder!, 'log');
     asServerUser(this.folder!, 'pg_ctl', ['-D', this.#data, '-w', '-s', '-l', log, '-o', options, 'start']);
     this.#running = true;
   }
 
-  /** `immediate` is what a crash looks like: nothing is written any more, connections break. */
+  /** `immediate` looks like a crash: nothing more is written, and connections break. */
   stop(mode: 'fast' | 'immediate' = 'fast'): void {
     asServerUser(this.folder!, 'pg_ctl', ['-D', this.#data, '-w', '-s', '-m', mode, 'stop']);
     this.#running = false;
@@ -111,9 +109,10 @@ export class TestServer {
     try {
       this.stop('immediate');
     } catch {
-      // It has stopped by itself.
+      // The server has stopped by itself.
     }
-    // Hundreds of files for each database: on a slow disk it took longer than a hook may, and nobody needs to wait.
+    // A cluster has hundreds of files for each database. On a slow disk their removal took longer than a hook may, and nobody needs to wait
+    // for it.
     spawn('rm', ['-rf', this.folder], { detached: true, stdio: 'ignore' }).unref();
   }
 
@@ -133,7 +132,7 @@ export class TestServer {
     return this.url(name);
   }
 
-  /** For who makes many: the others go with the server. */
+  /** For tests that create many databases. The others are removed with the server. */
   async dropDatabase(url: string): Promise<void> {
     const name = new URL(url).pathname.slice(1);
     await this.run(`DROP DATABASE ${name} WITH (FORCE)`);
@@ -150,14 +149,14 @@ export class TestServer {
     }
   }
 
-  /** A schema of a database as `pg_dump` writes it. */
+  /** A schema of a database, as written by `pg_dump`. */
   static dump(url: string, schema: string): string {
     return execFileSync(join(programs() ?? '', 'pg_dump'), ['--dbname', url, '--schema', schema], {
       maxBuffer: 64 * 1024 * 1024,
     }).toString();
   }
 
-  /** Puts a dump in the place of what is there. */
+  /** Replaces a schema by a dump. */
   static load(url: string, schema: string, dump: string): void {
     const psql = (input: string) =>
       execFileSync(join(programs() ?? '', 'psql'), ['--dbname', url, '--quiet', '--set', 'ON_ERROR_STOP=1'], {
@@ -168,7 +167,7 @@ export class TestServer {
     psql(dump);
   }
 
-  /** The same under those who are connected, as when another server takes this one's place: their connections are lost. */
+  /** Does the same while clients are connected, as when another server takes this one's place: their connections are lost. */
   async takePlace(url: string, schema: string, dump: string): Promise<void> {
     TestServer.load(url, schema, dump);
     const database = new URL(url).pathname.slice(1);
@@ -182,11 +181,11 @@ export class TestServer {
 }
 
 /**
- * Makes a cluster: a copy of the one that `initdb` has made once, which takes it a second of computing. Kept, as what else
- * the tests need is, in `.toolchain`.
+ * Makes a cluster by copying one that `initdb` has made once, because `initdb` takes a second. Like other things that the tests need, it is
+ * kept in `.toolchain`.
  */
 function makeCluster(folder: string, data: string): void {
-  // Small WAL files, so that beginning a new one costs little.
+  // Small WAL files, so that beginning a new one is cheap.
   const options = ['-U', SUPERUSER, '--auth=trust', '--no-sync', '-E', 'UTF8', '--locale=C', '--wal-segsize=1'];
   const version = execFileSync(join(programs()!, 'initdb'), ['--version']).toString();
   const digest = createHash('sha256').update(JSON.stringify([version, options, process.getuid?.()]));
@@ -207,7 +206,7 @@ function makeCluster(folder: string, data: string): void {
   }
 }
 
-/** Owners and all. */
+/** Copies with owners and permissions. */
 const copy = (from: string, to: string) => execFileSync('cp', ['-a', from, to]);
 
 function idOf(flag: '-u' | '-g'): number {
@@ -219,7 +218,7 @@ function asServerUser(folder: string, program: string, args: readonly string[]):
   const isRoot = process.getuid?.() === 0;
   execFileSync(isRoot ? 'runuser' : file, isRoot ? ['-u', 'postgres', '--', file, ...args] : args, {
     cwd: folder,
-    // Who became root by a plain `su` has no /usr/sbin.
+    // A plain `su` to root does not put /usr/sbin on the PATH.
     env: { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin` },
     stdio: ['ignore', 'ignore', 'pipe'],
   });

@@ -11,7 +11,9 @@ const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
 const PARTITION = '["p"]';
 const PATIENCE_MS = 60_000;
 
-/** What a client does: again while it is told to come back. The second time it may be done already, in so many words. */
+/**
+ * Repeats a request as a client does while it is told to try again. A repetition may find the work already done, which these codes tell.
+ */
 async function patiently(work: () => Promise<unknown>, doneAlready: readonly ErrorCode[] = []): Promise<void> {
   const untilMs = performance.now() + PATIENCE_MS;
   for (let isAgain = false; ; isAgain = true) {
@@ -26,7 +28,7 @@ async function patiently(work: () => Promise<unknown>, doneAlready: readonly Err
   }
 }
 
-/** A store with everything that changes what PostgreSQL has, done once, while a statement's connection may be cut. */
+/** A store, and everything that changes something in PostgreSQL, done once, while the connection of one statement may be cut. */
 export class FaultyRun {
   readonly #cluster: Cluster;
   readonly #node: Node;
@@ -39,7 +41,7 @@ export class FaultyRun {
   }
 
   /**
-   * Does it all, and checks what has come of it.
+   * Does it all, and checks the result.
    *
    * @param at the statement whose connection is cut, counted from the first command on
    * @returns how many statements there were, and whether one was cut
@@ -150,7 +152,7 @@ export class FaultyRun {
     await this.#purge();
   }
 
-  /** Nothing that was acknowledged is lost, all that is gone is erased and on record once, and all agree. */
+  /** Nothing acknowledged is lost, everything that ended is erased and recorded once, and all parts agree. */
   async #check(): Promise<void> {
     const { store, storage } = this.#node;
     await this.#purge();

@@ -15,16 +15,16 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { canonicalJson } from '@epitaph/core/canonical-json.ts';
 import { checkpointCryptography, ProofSigner } from '@epitaph/storage/crypto/proof-signer.ts';
 
-/** The example of C2SP's signed-note, which Go's golang.org/x/mod/sumdb/note has for its tests. */
+/** The example of C2SP's signed-note, from the tests of Go's golang.org/x/mod/sumdb/note. */
 const VERIFIER = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
 
 describe('verifier keys', () => {
-  it('are read, and written, as signed-note has them', () => {
+  it('are read and written in the format of signed-note', () => {
     const key = readVerifierKey(VERIFIER, checkpointCryptography)!;
     expect(key.name).toBe('PeterNeumann');
     expect(verifierKeyText(key, checkpointCryptography)).toBe(VERIFIER);
   });
-  it('with another hash, of another kind or cut short are none', () => {
+  it('with another hash, of another kind or cut short are refused', () => {
     for (const text of [
       VERIFIER.replace('c74f20a3', 'c74f20a4'),
       VERIFIER.replace('+ARpc', '+AhpC'),
@@ -44,8 +44,8 @@ describe('a signed note', () => {
     "then you don't know what your problem is.\n" +
     '\n' +
     '— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n';
-  it('of somebody else opens with their key when it is a checkpoint, and that one is none', () => {
-    // The signature is good, so what is refused is the text.
+  it('of another signer opens with their key if it is a checkpoint, which this one is not', () => {
+    // The signature is good, so it is the text that is refused.
     const [text, line] = NOTE.split('\n\n') as [string, string];
     const signature = fromBase64(line.trim().split(' ')[2]!)!.subarray(4);
     expect(checkpointCryptography.verify(key.publicKey, Buffer.from(`${text}\n`), signature)).toBe(true);
@@ -58,7 +58,7 @@ describe('a checkpoint', () => {
   const other = ProofSigner.fromSeed(Buffer.alloc(32, 2));
   const CHECKPOINT: Checkpoint = { origin: 'log', size: 12, root: Uint8Array.from(Buffer.alloc(32, 3)) };
   const TEXT = checkpointText(CHECKPOINT);
-  /** Any text with a signature of it that is good. */
+  /** Any text with a good signature. */
   const signed = (text: string): string => {
     const note = signedCheckpoint(CHECKPOINT, signer.key, signer.sign(text), checkpointCryptography);
     return note.replace(TEXT, text);
@@ -75,7 +75,7 @@ describe('a checkpoint', () => {
     expect(opened(signed('log\n0\n' + TEXT.split('\n')[2]! + '\n'))).toMatchObject({ size: 0 });
   });
 
-  it('does not open by what is no signature of it', () => {
+  it('does not open with anything that is not its signature', () => {
     const signature = Buffer.from(fromBase64(LINE.trim().split(' ')[2]!)!);
     const line = (bytes: Uint8Array, name = signer.key.name) => `— ${name} ${base64(bytes)}\n`;
     expect(opened(`${TEXT}\n${line(signature)}`)).toEqual(CHECKPOINT);
@@ -105,7 +105,7 @@ describe('a checkpoint', () => {
     }
   });
 
-  it('is none with another text, though that is signed', () => {
+  it('is refused with another text, even a signed one', () => {
     const root = TEXT.split('\n')[2]!;
     for (const text of [
       `\n12\n${root}\n`,
@@ -125,12 +125,12 @@ describe('a checkpoint', () => {
 });
 
 describe('canonical JSON', () => {
-  it('is one text for one value, whatever the order of properties', () => {
+  it('is the same text for equal values, whatever the order of properties', () => {
     expect(canonicalJson({ b: [1, { z: null, a: 'é"' }], a: 1e21, c: undefined })).toBe(
       '{"a":1e+21,"b":[1,{"a":"é\\"","z":null}]}',
     );
   });
-  it('has properties in order of their characters, also names that are numbers or that objects treat in a way of their own', () => {
+  it('has its properties in the order of their characters, also names that are numbers or special to objects', () => {
     const value = JSON.parse('{"b":[{"x":1,"10":2,"9":3}],"a":{"__proto__":{"d":4,"c":5}},"-1":6,"a b":7}');
     expect(canonicalJson(value)).toBe('{"-1":6,"a":{"__proto__":{"c":5,"d":4}},"a b":7,"b":[{"10":2,"9":3,"x":1}]}');
   });
@@ -144,16 +144,16 @@ describe('canonical JSON', () => {
 describe('a leaf', () => {
   const data = { id: 'o1', partitionKey: '["ann"]', cause: 'expired' };
   const leafOf = (stream: string) => factLeaf({ stream, data, position: 7 } as unknown as RecordedEvent);
-  it('of an item does not say its names, and of a container says all that was recorded', () => {
+  it('of an item leaves out its names, and of a container contains everything recorded', () => {
     expect(leafOf('item-Co1.hash.0').data).toEqual({ cause: 'expired' });
     expect(leafOf('container-Co1').data).toEqual(data);
-    // Where it stands in one log is no part of it.
+    // The position in one particular log is not part of it.
     expect(leafOf('container-Co1')).not.toHaveProperty('position');
   });
 });
 
 describe('a signer', () => {
-  it('made from the same secret bytes is the same, whoever makes it', () => {
+  it('from the same secret bytes is always the same', () => {
     // RFC 8032, section 7.1, test 1.
     const seed = Buffer.from('9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60', 'hex');
     const { key } = ProofSigner.fromSeed(seed);
@@ -162,7 +162,7 @@ describe('a signer', () => {
     );
     expect(ProofSigner.fromSeed(seed).key).toEqual(key);
   });
-  it('is read from the text that it was made with, and from no other', () => {
+  it('is read from the text that it was written to, and from no other', () => {
     const { signer, text } = ProofSigner.make();
     expect(ProofSigner.read(text)!.key).toEqual(signer.key);
     const made = JSON.parse(text) as { readonly name: string; readonly privateKey: string };

@@ -12,7 +12,7 @@ withStore(
   (opened) => {
     store = opened;
   },
-  // What this thread has worked: beside other tests a query takes several times as long, and is at its limits.
+  // The time that this thread has worked. Beside other tests a query takes several times as long in real time, and would reach its limits.
   { monotonicMs: () => process.threadCpuUsage().user / 1_000, pageWaitMs: 600_000 },
 );
 
@@ -29,7 +29,7 @@ async function stocked(name: string, count: number, fields: (n: number) => { rea
 const ask = (name: string, sql: string, signal?: AbortSignal) =>
   store.queryItems(store.container('db', name), { sql, parameters: [], maxItemCount: 100, signal });
 
-/** How many turns the event loop has while something is done. */
+/** The number of turns that the event loop has while some work is done. */
 async function counted<Result>(work: Promise<Result>): Promise<{ readonly result: Result; readonly turns: number }> {
   let turns = 0;
   let isRunning = true;
@@ -46,7 +46,7 @@ async function counted<Result>(work: Promise<Result>): Promise<{ readonly result
 }
 
 describe('a query that takes long', () => {
-  it('is charged for the documents it has looked at when its client goes away', async () => {
+  it('is charged for the documents that it has examined when its client leaves', async () => {
     // given
     await stocked('left', 2_000, (n) => ({ text: 'a text '.repeat(200), n }));
     const gone = new AbortController();
@@ -62,7 +62,7 @@ describe('a query that takes long', () => {
     expect(chargeOfError(query, error)).toBeGreaterThan(1);
   });
 
-  it('lets others have their turn between documents, those that are looked up together not done together', async () => {
+  it('gives other work turns between documents, also between those that were looked up together', async () => {
     await stocked('joined', 20, () => ({ list: Array.from({ length: 60 }, (_, n) => n) }));
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
     const { result, turns } = await counted(ask('joined', sql));
@@ -70,7 +70,7 @@ describe('a query that takes long', () => {
     expect(turns).toBeGreaterThanOrEqual(10);
   });
 
-  it('does so where documents are much more work than all before them', async () => {
+  it('does so if some documents are much more work than all before them', async () => {
     await stocked('uneven', 400, (n) => (n < 256 ? {} : { list: Array.from({ length: 25 }, (_, at) => at) }));
     const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
     const { result, turns } = await counted(ask('uneven', sql));
@@ -87,7 +87,7 @@ describe('a query that takes long', () => {
     expect(turns).toBeGreaterThanOrEqual(5);
   });
 
-  it('leaves others half of the time where it works long on a document or a group, however many do', async () => {
+  it('leaves other work half of the time while it works long on a document or a group, even if many queries do', async () => {
     await stocked('slow', 3, () => ({ list: Array.from({ length: 120 }, (_, n) => n) }));
     const joined = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list';
     const values = JSON.stringify(Array.from({ length: 100 }, (_, n) => n));
@@ -100,12 +100,12 @@ describe('a query that takes long', () => {
       [joined, grouped, joined, grouped, joined, joined].map((sql) => (sql === joined ? [3 * 120 ** 3] : groups)),
     );
     expect(turns).toBeGreaterThanOrEqual(500);
-    // What was begun in vain is not counted.
+    // Work that was begun in vain is not counted.
     expect(pages[2]?.extraWork).toBe(pages[0]?.extraWork);
     expect(pages[0]?.extraWork).toBeGreaterThan(3 * 120 ** 3);
   });
 
-  it('leaves others their time where the conditions of many patches take long', async () => {
+  it('leaves other work its time while the conditions of many patches take long', async () => {
     await stocked('patched', 20, (n) => ({ n }));
     const values = JSON.stringify(Array.from({ length: 80 }, (_, n) => n));
     const joins = ['x', 'y', 'z'].map((name) => `${name} IN (SELECT VALUE ${values})`).join(' JOIN ');
@@ -130,10 +130,10 @@ describe('a query that takes long', () => {
     expect(turns).toBeGreaterThanOrEqual(100);
   });
 
-  it('waits for those that hold much already, and makes room when it ends, fails, or is given up', async () => {
+  it('waits for queries that hold much memory already, and frees its memory when it ends, fails, or is cancelled', async () => {
     await stocked('texts', 300, (n) => ({ text: `${n} `.padEnd(4_000, 'text '), list: n === 299 ? [1, 2] : [] }));
     const groups = 'SELECT c.text, COUNT(1) AS n FROM c GROUP BY c.text ORDER BY c.text';
-    // By its last document.
+    // It fails at its last document.
     const failing = 'SELECT c.text, MAX((SELECT VALUE x FROM x IN c.list)) AS n FROM c GROUP BY c.text ORDER BY c.text';
     for (let round = 0; round < 3; round += 1) {
       const controllers = Array.from({ length: 10 }, () => new AbortController());
@@ -164,7 +164,7 @@ describe('on a machine that leaves it no time', () => {
     { monotonicMs: () => (elapsedMs += 50), pageWaitMs: 600_000 },
   );
 
-  it('neither a query nor the condition of a patch is refused for the time that others had', async () => {
+  it('neither a query nor the condition of a patch is refused because of the time that other work took', async () => {
     await busy.createContainer(CALLER, 'db', 'c', DEFINITION, -1);
     const document = { id: 'a', pk: 'p', list: Array.from({ length: 40 }, (_, n) => n) };
     const item = { id: 'a', partitionKey: '["p"]', document, json: JSON.stringify(document) };

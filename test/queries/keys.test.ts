@@ -107,7 +107,7 @@ describe('a query that names several partition keys', () => {
             const name = await filled(kind, items);
             for (const where of filters) {
               const sql = `SELECT VALUE c.id FROM c WHERE ${where}${rest}`;
-              // A write lets go of what is kept of the whole.
+              // A write drops the cached rows of the whole container.
               await write(name, items[0]!);
               const byKey = await asked(name, sql, 3);
               const documents = await documentsOf(name);
@@ -123,7 +123,7 @@ describe('a query that names several partition keys', () => {
     60_000,
   );
 
-  it('looks at no item of another', async () => {
+  it('examines no items of other partition keys', async () => {
     const items = Array.from({ length: 60 }, (_, n) => ({ pk: `k${n % 20}`, sub: Math.floor(n / 20), n }));
     const hierarchical = await filled('hierarchical', items);
     const flat = await filled('flat', items);
@@ -145,7 +145,7 @@ describe('a query that names several partition keys', () => {
     }
   });
 
-  it('has no row of a key outside of what was asked for', async () => {
+  it('has no row of a key outside the requested scope', async () => {
     const name = await filled('hierarchical', [
       { pk: 'mine', sub: 1, name: 'here' },
       { pk: 'theirs', sub: 1, name: 'there' },

@@ -10,7 +10,7 @@ const START_MS = 1_700_000_000_000;
 
 let folder: string;
 let embedded: Embedded;
-/** How many bodies were read from the log; before the next one something may happen. */
+/** The number of bodies read from the log. A test may do something before the next one. */
 let opened = 0;
 let beforeNext: (() => Promise<void>) | undefined;
 
@@ -39,7 +39,7 @@ beforeEach(async () => {
     await store.writeItem(CALLER, container, 'create', { id: document.id, partitionKey: '["p"]', document, json });
     await store.advanceClock(1_000);
   }
-  // None of them is decoded in the next process.
+  // After a restart, no document is cached in decoded form.
   await store.close();
   await open();
   opened = 0;
@@ -68,19 +68,19 @@ describe('a page in the order of id or _ts', () => {
   it.each([
     ['SELECT * FROM c ORDER BY c._ts DESC', 10],
     ['SELECT c.number FROM c WHERE c._ts > 0 ORDER BY c.id DESC', ITEMS],
-  ])('is made of the documents of its rows, and no others are opened: %s', async (sql, examined) => {
+  ])('opens only the documents of its rows: %s', async (sql, examined) => {
     const first = await pageOf(sql, 5);
     expect(first.numbers).toEqual(latest(5));
     // A few more tell where the next page begins.
     expect(opened).toBeLessThan(15);
-    // It is charged as if all had been that are among those to choose from.
+    // It is charged as if all candidates had been opened.
     expect(first.examined).toBe(examined);
     const next = await pageOf(sql, 5, first.continuation);
     expect(next.numbers).toEqual(latest(5, 44));
     expect(opened).toBeLessThan(25);
   });
 
-  it('is made of those that a user-defined function chooses by their ids', async () => {
+  it('opens only documents that a user-defined function chooses by their ids', async () => {
     const host = Host.of({ isEven: (id) => Number(String(id).slice(1)) % 2 === 0, same: (document) => document });
     const sql = 'SELECT c.number, udf.same(c).pk AS pk FROM c WHERE udf.isEven(c.id) ORDER BY c._ts DESC';
     const { rows } = await pageOf(sql, 3, undefined, host);
@@ -88,13 +88,13 @@ describe('a page in the order of id or _ts', () => {
     expect(opened).toBeLessThan(15);
   });
 
-  it('is made of them behind those that are passed over, too', async () => {
+  it('opens only its documents also after skipped ones', async () => {
     const { numbers } = await pageOf('SELECT * FROM c ORDER BY c.id OFFSET 30 LIMIT 3', 5);
     expect(numbers).toEqual([30, 31, 32]);
     expect(opened).toBeLessThan(15);
   });
 
-  it('works as much whether or not all documents are open: no other rows are made', async () => {
+  it('does the same work whether or not all documents are open: no other rows are built', async () => {
     const worked =
       'ARRAY_LENGTH(ARRAY(SELECT VALUE x.at FROM x IN ARRAY_CONCAT([1, 2, 3], StringSplit(REPLICATE("a ", 500), " "))))';
     const sql = `SELECT c.number, ${worked} AS n FROM c ORDER BY c.id DESC`;
@@ -107,13 +107,13 @@ describe('a page in the order of id or _ts', () => {
     expect(after).toMatchObject({ numbers: before.numbers, examined: ITEMS, extraWork: before.extraWork });
   });
 
-  it('is made of all where more than that decides', async () => {
+  it('opens all documents if the filter needs more than id and _ts', async () => {
     const { numbers } = await pageOf('SELECT * FROM c WHERE c.number < 40 ORDER BY c._ts DESC', 5);
     expect(numbers).toEqual(latest(5, 39));
     expect(opened).toBe(ITEMS);
   });
 
-  it('has what comes next in the place of a row that is erased before it is opened', async () => {
+  it('has the next row instead of one that is erased before it is opened', async () => {
     const { store } = embedded;
     const sql = 'SELECT * FROM c ORDER BY c._ts DESC';
     beforeNext = async () => {
@@ -137,7 +137,7 @@ describe('a query by id or _ts without a partition key', () => {
     ['SELECT * FROM c WHERE c._ts BETWEEN 1700000010 AND 1700000012.5 ORDER BY c.id DESC', [12, 11, 10]],
     ['SELECT * FROM c WHERE c._ts > 1e300', []],
     ['SELECT * FROM c WHERE c._ts < -1', []],
-  ])('is given the rows of which that is so, and no others: %s', async (sql, expected) => {
+  ])('examines only the rows with that id or _ts: %s', async (sql, expected) => {
     const { store } = embedded.storage.readModels.current;
     const scanItems = store.scanItems.bind(store);
     let given = 0;
@@ -153,12 +153,12 @@ describe('a query by id or _ts without a partition key', () => {
   });
 });
 
-it('a query has each item once, though half a surrogate pair is written as the character that an id consists of', async () => {
+it('a query has each item once, although half a surrogate pair is written as U+FFFD, of which an id consists', async () => {
   const document = { id: '\ufffd', pk: 'p' };
   const json = JSON.stringify(document);
   const item = { id: document.id, partitionKey: '["p"]', document, json };
   await embedded.store.writeItem(CALLER, embedded.store.container('db', 'c'), 'create', item);
-  // Its row is looked up where it lies.
+  // The row is read from its place in the file.
   await embedded.store.close();
   await open();
   const sql = 'SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id)';

@@ -31,13 +31,13 @@ const types = async (store: StoreApi, id: string) =>
 interface Scenario {
   readonly name: string;
   readonly prepare: (store: StoreApi) => Promise<void>;
-  /** What crashes. Made again after the crash it must end well. */
+  /** The operation during which a crash comes. Repeated after the crash, it must succeed. */
   readonly act: (store: StoreApi) => Promise<unknown>;
-  /** What must be true however far it came. */
+  /** Checks what must be true however far the operation got. */
   readonly check: (embedded: Embedded) => Promise<void>;
 }
 
-/** The vault keeps what is on record to be kept, and nothing else. */
+/** Checks that the vault has exactly the recorded holds and floors. */
 async function vaultAgrees({ store, storage }: Embedded): Promise<void> {
   const state = container(store);
   const standing = [...state.retention.holds].filter(isStanding).map(({ holdId }) => vaultHoldId(state.rid, holdId));
@@ -98,7 +98,7 @@ const scenarios: readonly Scenario[] = [
     act: (store) => store.eraseItem(WRITER, container(store), 'a', PK, { reason: 'article 17', requestedBy: 'desk 3' }),
     check: async ({ store }) => {
       const state = container(store);
-      // Whatever was begun is done by now, and on record.
+      // Whatever was begun is done and recorded by now.
       expect(state.retention.erasures).toEqual([]);
       const facts = (await store.containerHistory(state)).map(({ type }) => type);
       const count = (type: string) => facts.filter((fact) => fact === type).length;
@@ -126,7 +126,7 @@ const scenarios: readonly Scenario[] = [
       store
         .recoverItem(WRITER, container(store), 'a', PK, { reason: 'a mistake' })
         .catch((error: { code?: string }) => {
-          // It was back already.
+          // The item had come back already.
           if (error.code !== 'item-not-found' && error.code !== 'already-exists') throw error;
         }),
     check: async ({ store }) => {
@@ -159,7 +159,7 @@ const scenarios: readonly Scenario[] = [
 ];
 
 describe.each(scenarios)('a crash while $name', ({ prepare, act, check }) => {
-  it('at any step leaves what the next start makes right, and doing it again ends well', async () => {
+  it('at any step leaves a state that the next start completes, and repeating it succeeds', async () => {
     const at = folder('retention');
     let onStep: ((step: string) => void) | undefined;
     const world = await open(at, (step) => onStep?.(step));
@@ -198,7 +198,7 @@ describe.each(scenarios)('a crash while $name', ({ prepare, act, check }) => {
   }, 60_000);
 });
 
-describe('a hold that only the record has', () => {
+describe('a hold that is only in the log', () => {
   it('is in the vault again after a start, whatever was done to the vault', async () => {
     const at = folder('retention');
     let world = await open(at);
@@ -212,7 +212,7 @@ describe('a hold that only the record has', () => {
     });
     await world.store.setRetentionFloor(WRITER, container(world.store), 600, 'tax law');
     const before = world.storage.vault.holds();
-    // As a vault that was restored from a backup made before.
+    // As with a vault restored from an earlier backup.
     for (const { holdId } of before) await world.storage.vault.releaseHold(holdId);
     await world.storage.vault.setFloor(container(world.store).rid, 'retention', 0);
     await world.store.close();

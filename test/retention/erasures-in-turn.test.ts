@@ -7,7 +7,7 @@ import { openInlineStore, SlowWrite } from './inline-store.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const REQUEST = { reason: 'article 17', requestedBy: 'desk 3' };
 
-/** An item that is being written, which is done when it is said. */
+/** A store with an item whose write is in progress until the test completes it. */
 async function openWorld(name: string, change: (storage: SqliteStorage) => void = () => {}) {
   let slow!: SlowWrite;
   const { store } = await openInlineStore(name, (storage) => {
@@ -23,7 +23,7 @@ async function openWorld(name: string, change: (storage: SqliteStorage) => void 
   const written: Promise<unknown>[] = [write()];
   await waits;
   const erase = () => store.eraseItem(CALLER, container, 'a', '["p"]', REQUEST);
-  /** That so many erasures are on record. */
+  /** Waits until so many erasures are recorded as requested. */
   const requested = async (count: number) => {
     const isRequest = ({ type }: { readonly type: string }) => type === 'ErasureRequested';
     await expect.poll(async () => (await store.containerHistory(container)).filter(isRequest)).toHaveLength(count);
@@ -48,7 +48,7 @@ it('an erasure that waits for writes is dated after them', async () => {
   expect((await store.explain(container, 'a', '["p"]', (ts + 5) * 1000)).state).toBe('live');
 });
 
-it('an erasure ends on record no other that is under way', async () => {
+it('the outcome of an erasure does not complete another one in progress', async () => {
   const { store, container, write, written, say, erase, requested } = await openWorld('erasure-under-way');
   const erasing = [erase()];
   await requested(1);
@@ -62,7 +62,7 @@ it('an erasure ends on record no other that is under way', async () => {
   expect(ends.map(({ data }) => data)).toMatchObject([{ erasedLives: 1 }, { erasedLives: 2 }]);
 });
 
-it('an erasure that a fault cuts short records what it has destroyed, also of a life that came after its request', async () => {
+it('an erasure interrupted by a fault records what it has destroyed, also of a life that began after its request', async () => {
   let failed = false;
   const { store, container, write, written, say, erase, requested } = await openWorld(
     'erasure-cut-short',
@@ -89,7 +89,7 @@ it('an erasure that a fault cuts short records what it has destroyed, also of a 
   await write();
 });
 
-/** An item that was deleted and can be brought back, whose erasure a fault of the vault cuts short before it destroys a key. */
+/** A deleted item that can be recovered. A fault of the vault interrupts its erasure before it destroys a key. */
 async function openDeleted(name: string) {
   let slow!: SlowWrite;
   const { store } = await openInlineStore(name, ({ log, vault }) => {
@@ -113,7 +113,7 @@ async function openDeleted(name: string) {
   return { slow, erase, recover, types, over, states };
 }
 
-it('nothing comes back of an item whose erasure was cut short and is still to be carried out', async () => {
+it('an item whose erasure was interrupted and is still to be carried out can’t be recovered', async () => {
   const { erase, recover, over, states } = await openDeleted('erasure-then-recovery');
   await erase();
   await expect(recover()).rejects.toMatchObject({ code: 'content-erased' });
@@ -121,7 +121,7 @@ it('nothing comes back of an item whose erasure was cut short and is still to be
   expect(await states()).toEqual(['ItemPurged', undefined]);
 });
 
-it('an erasure that was cut short erases what came back while it was asked for', async () => {
+it('an interrupted erasure erases what was recovered while it was requested', async () => {
   const { slow, erase, recover, types, over, states } = await openDeleted('erasure-beside-recovery');
   const waits = slow.begin();
   const recovering = recover();
@@ -135,7 +135,7 @@ it('an erasure that was cut short erases what came back while it was asked for',
   expect(await states()).toEqual(['ItemPurged', 'ItemPurged']);
 });
 
-it('an erasure that the vault does not come to says so, and stays to be done', async () => {
+it('an erasure that can’t reach the vault reports that, and stays to be carried out', async () => {
   let comesToIt = false;
   const { store, container, written, say, erase } = await openWorld('erasure-busy', ({ vault }) => {
     const destroyKeys = vault.destroyKeys.bind(vault);

@@ -8,8 +8,8 @@ import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 /*
- * A fault comes between the vault and the record of what it keeps, and nobody asks again: the store goes on, and makes
- * the two equal by itself.
+ * A fault comes between a change in the vault and its record, and nobody repeats the request. The store makes vault and log agree again by
+ * itself.
  */
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
@@ -22,7 +22,7 @@ let storage: SqliteStorage;
 const container = (name = 'c') => store.container('db', name);
 
 const place = () => store.placeHold(CALLER, container(), 'new', hold);
-/** Each with the call of the vault that is a part of it. */
+/** Each request with the call of the vault that is a part of it. */
 const requests = {
   'placing a hold': ['placeHold', place],
   'releasing a hold': ['releaseHold', () => store.releaseHold(CALLER, container(), 'old', 'settled')],
@@ -41,7 +41,7 @@ const cases = Object.entries(requests).flatMap(([name, [step]]) =>
   ),
 );
 
-/** What the vault keeps, and what it is on record to keep. */
+/** The holds and floors in the vault, and those on record. */
 async function kept() {
   const holds = storage.vault.holds().map(({ holdId }) => holdId.split(' ')[1]);
   const floors = Object.fromEntries(storage.vault.floors());
@@ -64,7 +64,7 @@ async function kept() {
   };
 }
 
-/** @param mayAppendLate whether the log is one of a server, which may still record what it got before a fault */
+/** @param mayAppendLate whether the log is on a server, which may still record what it got before a fault */
 async function begin(mayAppendLate: boolean): Promise<void> {
   ({ store, storage } = await openInlineStore('faults', ({ log }) => {
     if (mayAppendLate) Object.assign(log, { mayAppendLate });
@@ -102,24 +102,24 @@ async function meetFault([name, when, at]: (typeof cases)[number]): Promise<void
   expect(vault.holds).toEqual(expect.arrayContaining(record.holds));
 }
 
-it.each(cases)('%s leaves the vault with what is on record, though a fault comes %s its %s', async (...fault) => {
+it.each(cases)('%s leaves vault and log in agreement, although a fault comes %s its %s', async (...fault) => {
   await begin(true);
   await meetFault(fault);
   await vi.advanceTimersByTimeAsync(HOUR_MS + 1_000);
   await expect.poll(async () => (await kept()).vault).toEqual((await kept()).record);
 });
 
-it.each(cases)('%s does so at once with a log of its own, though a fault comes %s its %s', async (...fault) => {
+it.each(cases)('%s does so at once with a log of its own, although a fault comes %s its %s', async (...fault) => {
   await begin(false);
   await meetFault(fault);
   await vi.advanceTimersByTimeAsync(1_000);
   await expect.poll(async () => (await kept()).vault).toEqual((await kept()).record);
 });
 
-describe('what is put on record long after its caller was told of a fault', () => {
+describe('a request that is recorded long after its caller was told of a fault', () => {
   beforeEach(() => begin(true));
 
-  /** Sends a request whose append comes through later, by what this resolves to. */
+  /** Sends a request whose append is delayed until the returned function is called. */
   async function delayed(request: () => Promise<unknown>): Promise<() => Promise<unknown>> {
     const append = storage.log.append.bind(storage.log);
     const sent: Parameters<typeof append>[] = [];
@@ -131,7 +131,7 @@ describe('what is put on record long after its caller was told of a fault', () =
     return () => append(...sent[0]!);
   }
 
-  it('a hold is kept', async () => {
+  it('keeps a hold', async () => {
     const comesThrough = await delayed(place);
     await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
     expect((await kept()).vault.holds).toEqual(['new', 'old']);
@@ -142,7 +142,7 @@ describe('what is put on record long after its caller was told of a fault', () =
     expect(vault).toEqual(record);
   });
 
-  it('a hold is kept, though the same request fails again before anything is sent', async () => {
+  it('keeps a hold, although the same request fails again before anything is sent', async () => {
     const comesThrough = await delayed(place);
     const placing = vi.spyOn(storage.vault, 'placeHold').mockRejectedValueOnce(fault());
     await expect(place()).rejects.toThrow('the disk is away');
@@ -156,7 +156,7 @@ describe('what is put on record long after its caller was told of a fault', () =
     expect(record.holds).toEqual(['new', 'old']);
   });
 
-  it('a floor is kept, though another change fails meanwhile', async () => {
+  it('keeps a floor, although another change fails meanwhile', async () => {
     const comesThrough = await delayed(requests['raising a floor'][1]);
     await delayed(requests['lowering a floor'][1]);
     await vi.advanceTimersByTimeAsync(HOUR_MS / 2);
@@ -168,7 +168,7 @@ describe('what is put on record long after its caller was told of a fault', () =
     expect(Object.values(record.floors)).toContainEqual(expect.objectContaining({ retention: 200 }));
   });
 
-  it('a floor is lowered at once by a change that is recorded, for nothing comes after that', async () => {
+  it('is over once a later change is recorded, so that change lowers the floor at once', async () => {
     await delayed(requests['raising a floor'][1]);
     await delayed(requests['making a feed longer'][1]);
     await requests['lowering a floor'][1]();
@@ -178,7 +178,7 @@ describe('what is put on record long after its caller was told of a fault', () =
   });
 });
 
-it('a purge after one that met two faults at once has nothing more to tell of them', async () => {
+it('a purge after one with two faults at once has nothing more to report of them', async () => {
   await begin(false);
   for (const id of ['deleted', 'overdue']) {
     const item = itemToWrite({ id, pk: 'p', ttl: 1 });

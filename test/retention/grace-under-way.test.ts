@@ -8,7 +8,7 @@ import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-/** Has what a purge does wait, once, from the moment that it is reached. */
+/** Makes a step of the purge wait, once, when it is reached. */
 class Gate {
   readonly #reached = Promise.withResolvers<void>();
   readonly #opened = Promise.withResolvers<void>();
@@ -27,7 +27,7 @@ class Gate {
   }
 }
 
-/** A store with an item that has expired, and a purge that has come to the gate. */
+/** A store with an expired item, and a purge that has reached the gate. */
 async function purging(
   change: (storage: SqliteStorage, gate: Gate) => void,
   options: { readonly byPolicyStart: boolean; readonly floorSeconds?: number } = { byPolicyStart: false },
@@ -70,7 +70,7 @@ const setWindow = (store: Store, container: ContainerState) =>
   store.setRecoveryWindow(CALLER, container, 3_600, 'something goes wrong');
 const windowOf = (store: Store, { rid }: ContainerState) => store.containerByRid(rid)?.retention.recoveryWindowSeconds;
 
-it('a purge that looks at what it is about to erase leaves what a recovery window has come to keep', async () => {
+it('a purge that is about to erase an item leaves it if a recovery window is set meanwhile', async () => {
   const { store, container, gate, purged } = await purging(slowReads);
   const set = setWindow(store, container);
   await expect.poll(() => windowOf(store, container)).toBe(3_600);
@@ -81,7 +81,7 @@ it('a purge that looks at what it is about to erase leaves what a recovery windo
   await expect(store.readItem(container, 'x', '["p"]')).resolves.toBeDefined();
 });
 
-it('the same is left for a policy grace, and erased when that is over', async () => {
+it('the same goes for a policy grace, and the item is erased when the grace is over', async () => {
   const { store, container, gate, purged } = await purging(slowReads, { byPolicyStart: true });
   const set = store.setPolicyGrace(CALLER, 'd', 'c', 3_600, 'something goes wrong');
   await expect.poll(() => store.containerByRid(container.rid)?.policyGraceSeconds).toBe(3_600);
@@ -94,7 +94,7 @@ it('the same is left for a policy grace, and erased when that is over', async ()
   expect((await store.explain(container, 'x', '["p"]')).state).toBe('purged');
 });
 
-it('a recovery window is answered for when what was being erased before it is erased', async () => {
+it('setting a recovery window is answered only when erasures that began before are done', async () => {
   const { store, container, gate, purged } = await purging(slowDestruction);
   let isAnswered = false;
   const set = setWindow(store, container).then(() => (isAnswered = true));
@@ -107,7 +107,7 @@ it('a recovery window is answered for when what was being erased before it is er
   await purged;
 });
 
-it('a certificate says what the key had to wait for when it went, though that has changed since the purge began with it', async () => {
+it('a certificate states the checks that applied when the key was destroyed, even if they have changed since the purge began', async () => {
   const { store, container, gate, purged } = await purging(slowDestruction, { byPolicyStart: false, floorSeconds: 60 });
   await store.setRetentionFloor(CALLER, container, 5, 'less is enough');
   const set = setWindow(store, container);
@@ -119,7 +119,7 @@ it('a certificate says what the key had to wait for when it went, though that ha
   expect(statement.checks).toEqual({ holds: 0, floorSeconds: 5, graceSeconds: 0 });
 });
 
-it('an erasure on request that has to wait for a backup of the keys is dated when the content went, not when it was asked for', async () => {
+it('an erasure on request that waits for a backup of the keys is dated when the content was erased, not when it was requested', async () => {
   const { store, storage, clock } = await openInlineStore('waiting-erasure');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);

@@ -13,13 +13,13 @@ const WRITER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 
 type Actor = 'hold' | 'erasure';
 
-/** Lets two go on by one step at a time, in an order that is given. */
+/** Lets two actors take one step at a time, in a given order. */
 class Turns {
   #waiting = new Map<Actor, () => void>();
   #done = new Set<Actor>();
   #news: () => void = () => {};
   enabled = false;
-  /** Steps as they were taken. */
+  /** The steps in the order in which they were taken. */
   readonly taken: string[] = [];
 
   async step<Result>(actor: Actor, name: string, work: () => Promise<Result>): Promise<Result> {
@@ -42,8 +42,8 @@ class Turns {
   }
 
   /**
-   * Takes the steps of an order; who is done is left out, and so is a hold that waits for an erasure under way. At the
-   * end all go on freely.
+   * Takes the steps in the given order. Skips an actor that is done, and a hold that waits for an erasure in progress. At the end all
+   * continue freely.
    */
   async run(order: readonly Actor[]): Promise<void> {
     for (const actor of order) {
@@ -75,7 +75,7 @@ class Turns {
   }
 }
 
-/** Every order of so many steps of the one and so many of the other. */
+/** Every order of so many steps of a hold and so many of an erasure. */
 function orders(holds: number, erasures: number): Actor[][] {
   if (holds === 0 && erasures === 0) return [[]];
   return [
@@ -151,7 +151,7 @@ const SCOPES = {
 } as const;
 
 describe.each(['purge', 'demand'] as const)('a hold that races with an erasure by %s', (by) => {
-  // The hold: into the vault, on record, into the vault once more. The erasure: the key, then the record.
+  // The steps of the hold: into the vault, into the log, into the vault once more. The steps of the erasure: the key, then the record.
   it.each(orders(3, 2).map((order) => ({ order, shown: order.map((actor) => actor[0]).join('') })))(
     'wins whenever the vault had it first, and says so when it came too late ($shown)',
     async ({ order }) => {

@@ -14,7 +14,7 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const folder = newFolder('long-life');
 afterAll(() => removeFolder(folder));
 
-/** Counts what is read of streams from now on. */
+/** Counts the events read from streams from now on. */
 function watchReads(log: EventLog) {
   const reads = { looks: 0, events: 0, most: 0 };
   const [readLast, readStream] = [log.readLast.bind(log), log.readStream.bind(log)];
@@ -32,7 +32,7 @@ function watchReads(log: EventLog) {
   return reads;
 }
 
-it('a purge has few of the bodies of a life in memory at a time, and all of them in the ledger', async () => {
+it('a purge has only a few bodies of a life in memory at a time, and all of them in the ledger', async () => {
   const { store, log } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
   try {
     await store.createDatabase(CALLER, 'd');
@@ -66,7 +66,7 @@ it('a purge has few of the bodies of a life in memory at a time, and all of them
   }
 });
 
-it('of a revision that is asked for nothing else of its life is read', async () => {
+it('only the requested revision of a life is read', async () => {
   const { store, storage } = await openInlineStore('one-revision');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
@@ -86,7 +86,7 @@ it('of a revision that is asked for nothing else of its life is read', async () 
   await expect(missing).rejects.toMatchObject({ code: 'item-not-found' });
 });
 
-it('of an item that was written often little is read at a time, whatever is asked of it', async () => {
+it('an item with many writes is read in small parts, whatever is asked about it', async () => {
   const { store, storage } = await openInlineStore('often-written');
   const { log } = storage;
   await store.createDatabase(CALLER, 'd');
@@ -152,7 +152,7 @@ it('the request by which an item was erased is found among many others', async (
   expect(await reasonFor('again')).toBe('second');
 });
 
-it('of an item that came and went often the lives that are asked about are found with few looks', async () => {
+it('the lives asked about are found with few reads for an item with many lives', async () => {
   const { store, storage } = await openInlineStore('many-lives');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 5);

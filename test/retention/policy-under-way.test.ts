@@ -8,10 +8,10 @@ import { openInlineStore, SlowWrite } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-/** Enough for everything that does not wait for anybody. */
+/** Long enough for everything that does not wait for something else. */
 const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
 
-/** A store with an item of ten seconds, of which nine are over, and whose records of one type can be held up. */
+/** A store with an item whose ttl of ten seconds is over in one, and with appends of one type of event that can be delayed. */
 async function nineSecondsOn(type: string, change: (storage: SqliteStorage) => void = () => {}) {
   let slow!: SlowWrite;
   const { store } = await openInlineStore('policy-under-way', (storage) => {
@@ -35,7 +35,7 @@ async function problemsOf(store: Store): Promise<readonly unknown[]> {
   return problems;
 }
 
-/** Lets a purge begin at the deadline, while the record of a command of before is still on its way. */
+/** Begins a purge at the deadline, while the append of an earlier command is still delayed. */
 async function purgedDuring(type: string, command: (store: Store, container: ContainerState) => Promise<unknown>) {
   const { store, container, slow } = await nineSecondsOn(type);
   const waits = slow.begin();
@@ -50,7 +50,7 @@ async function purgedDuring(type: string, command: (store: Store, container: Con
   return { store, container };
 }
 
-/** Switches TTL off at the deadline, while the expiry that a command records then is still on its way. */
+/** Turns the TTL off at the deadline, while the expiry that a command records is still delayed. */
 async function switchedOffDuring(command: (store: Store, container: ContainerState) => Promise<unknown>) {
   const { store, container, slow } = await nineSecondsOn('ItemExpired');
   await store.advanceClock(1_000);
@@ -65,20 +65,20 @@ async function switchedOffDuring(command: (store: Store, container: ContainerSta
 
 const switchOff = (store: Store) => store.changeTtl(CALLER, 'd', 'c', { defaultTtl: null, confirmed: false });
 
-it('the purge records no expiry under a policy that ended before it, though the record of its end was still on its way', async () => {
+it('the purge records no expiry under a policy that ended before it, although the append of its end was delayed', async () => {
   const { store, container } = await purgedDuring('ContainerTtlChanged', switchOff);
   await expect(store.readItem(container, 'x', '["p"]')).resolves.toBeDefined();
   expect(await problemsOf(store)).toEqual([]);
 });
 
-it('the purge records no expiry in a container that had gone before it, though the record of that was still on its way', async () => {
+it('the purge records no expiry in a container that was deleted before it, although the append of that was delayed', async () => {
   const { store, container } = await purgedDuring('ContainerDeleted', (of) => of.deleteContainer(CALLER, 'd', 'c'));
   await store.runPurge();
   const { rows } = await store.disappearances(container, { limit: 10 });
   expect(rows).toMatchObject([{ id: 'x', cause: 'container-deleted' }]);
 });
 
-it('a run of the purge in whose midst a container goes records as expired what had expired by then, though after the run began', async () => {
+it('a purge run during which the container is deleted still records items as expired that had expired by then', async () => {
   const { store, container, slow } = await nineSecondsOn('ItemPurged');
   await write(store, container, 'create', 'y');
   await store.advanceClock(1_000);
@@ -100,7 +100,7 @@ it('a run of the purge in whose midst a container goes records as expired what h
   expect(await problemsOf(store)).toEqual([]);
 });
 
-it('the purge has nothing to complain of in a container that goes while it puts on record that a delete by partition key is worked off', async () => {
+it('the purge reports no fault if a container is deleted while it records the completion of a delete by partition key', async () => {
   const { store, container, slow } = await nineSecondsOn('PartitionKeyDeleteCompleted');
   await store.deletePartitionKey(CALLER, container, '["p"]');
   const waits = slow.begin();
@@ -113,7 +113,7 @@ it('the purge has nothing to complain of in a container that goes while it puts 
   expect(await problemsOf(store)).toEqual([]);
 });
 
-it('the purge records no expiry of what left with its partition key before it, though the record of that was still on its way', async () => {
+it('the purge records no expiry of an item that was deleted with its partition key before, although the append of that was delayed', async () => {
   const { store, container } = await purgedDuring('PartitionKeyDeleted', (of, within) =>
     of.deletePartitionKey(CALLER, within, '["p"]'),
   );
@@ -123,18 +123,18 @@ it('the purge records no expiry of what left with its partition key before it, t
   expect(await problemsOf(store)).toEqual([]);
 });
 
-it('a write records no expiry at the instant at which another policy begins', async () => {
+it('a write records no expiry at the instant at which another policy takes effect', async () => {
   const store = await switchedOffDuring((of, container) => write(of, container, 'upsert'));
   expect(await problemsOf(store)).toEqual([]);
 });
 
-it('an erasure on request records no expiry at the instant at which another policy begins', async () => {
+it('an erasure on request records no expiry at the instant at which another policy takes effect', async () => {
   const request = { reason: 'asked for', requestedBy: 'somebody' };
   const store = await switchedOffDuring((of, container) => of.eraseItem(CALLER, container, 'x', '["p"]', request));
   expect(await problemsOf(store)).toEqual([]);
 });
 
-/** A store as above, and an erasure of the item on request that is under way: its key goes when it is told to. */
+/** The same store, and an erasure of the item on request, whose key is destroyed when the test lets it go on. */
 async function erasing(type: string) {
   const asked = Promise.withResolvers<void>();
   const gate = Promise.withResolvers<void>();
@@ -151,7 +151,7 @@ async function erasing(type: string) {
   return { store, container, slow, erased, letGo: gate.resolve };
 }
 
-it('an erasure on request that the vault let wait records no expiry under a policy that ended before it, though the record of its end was still on its way', async () => {
+it('an erasure that waited for the vault records no expiry under a policy that ended before it, although the append of that end was delayed', async () => {
   const { store, container, slow, erased, letGo } = await erasing('ContainerTtlChanged');
   const waits = slow.begin();
   const switched = switchOff(store);
@@ -167,7 +167,7 @@ it('an erasure on request that the vault let wait records no expiry under a poli
   expect(rows).toMatchObject([{ id: 'x', cause: 'erasure' }]);
 });
 
-it('such an erasure does not wait for the delete of its partition key, which waits for it', async () => {
+it('such an erasure does not wait for a delete of the item’s partition key, which waits for the erasure', async () => {
   const { store, container, erased, letGo } = await erasing('PartitionKeyDeleted');
   const deleted = store.deletePartitionKey(CALLER, container, '["p"]');
   await settled();
@@ -180,7 +180,7 @@ it('such an erasure does not wait for the delete of its partition key, which wai
   expect(rows).toMatchObject([{ id: 'x', cause: 'expired' }]);
 });
 
-it('an erasure on request that the vault let wait tells of an item whose container went meanwhile that it left with that', async () => {
+it('an erasure that waited for the vault records of an item whose container was deleted meanwhile that it ended with the container', async () => {
   const { store, container, erased, letGo } = await erasing('ContainerDeleted');
   await store.advanceClock(500);
   await store.deleteContainer(CALLER, 'd', 'c');
@@ -196,7 +196,7 @@ it('an erasure on request that the vault let wait tells of an item whose contain
   expect(await problemsOf(store)).toEqual([]);
 });
 
-it('an erasure on request is not dated before the end of the item, where the purge has recorded that before it', async () => {
+it('an erasure on request is not dated before the end of the item, if the purge has recorded the end before it', async () => {
   const { store, container, slow } = await nineSecondsOn('ItemPurged');
   // The purge records the end then, and erases nothing.
   await store.setRecoveryWindow(CALLER, container, 3_600, 'mistakes');

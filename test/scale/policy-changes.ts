@@ -23,8 +23,8 @@ interface Filled {
 }
 
 /**
- * Changes of policy over many items: as fast as over one, and with the same meaning. `slower` is how many times
- * longer a change over all items may take than one over a single item.
+ * Policy changes over many items must be as fast as over one, and have the same meaning. `slower` is how many times longer a change over
+ * all items may take than one over a single item.
  */
 export function describePolicyChanges(items: number, slower: number): void {
   const folder = newFolder('scale');
@@ -58,7 +58,7 @@ export function describePolicyChanges(items: number, slower: number): void {
         const { resource } = await store.writeItem(CALLER, state, 'create', { ...item, document, json });
         const life = newLife({ atMs: resource.ts * 1000, document, etag: '' });
         model.items.set(`${document.pk}/${document.id}`, [life]);
-        // The items differ in age: time passes while they are written.
+        // The items differ in age, because time passes while they are written.
         if (index % Math.max(1, Math.floor(count / 20)) === 0) await store.advanceClock(10_000);
       }
     };
@@ -71,7 +71,7 @@ export function describePolicyChanges(items: number, slower: number): void {
     addPolicy(model, resource.timeline.at(-1)!.fromMs, policy);
   }
 
-  /** Compares counts and a sample of items with the plain list. What was gone before must be gone now. */
+  /** Compares counts and a sample of items with the plain list. What had ended before must still have ended. */
   async function compare({ state, model }: Filled, gone: Set<string>, what: string): Promise<number> {
     const { store } = embedded;
     const nowMs = store.nowMs();
@@ -100,7 +100,7 @@ export function describePolicyChanges(items: number, slower: number): void {
       const one = await fill('one item', 1, null);
       const many = await fill('many items', items, null);
       const times = { one: [] as number[], many: [] as number[] };
-      // Interleaved, so that what else the machine does falls on both.
+      // Alternately, so that other load on the machine affects both.
       for (let round = 0; round < 31; round++) {
         for (const [name, filled] of Object.entries({ one, many }) as ['one' | 'many', Filled][]) {
           const startedMs = performance.now();
@@ -113,7 +113,7 @@ export function describePolicyChanges(items: number, slower: number): void {
     });
 
     it(
-      'off to on, on to off, shorter and longer each mean what they say, and nothing ever comes back',
+      'off to on, on to off, shorter and longer have the right effect, and nothing ever comes back',
       { timeout },
       async () => {
         const filled = await fill('changes', items, null);
@@ -148,7 +148,7 @@ export function describePolicyChanges(items: number, slower: number): void {
           await store.runPurge();
           expect(await compare(filled, gone, `step ${index}, purged`)).toBe(left);
         }
-        // Those that say "never" are left, and no others.
+        // Only items that never expire are left.
         const never = [...filled.model.items.values()].filter(([life]) => life!.writes[0]!.document['ttl'] === -1);
         expect(left).toBe(never.length);
         const report = await store.fsck();

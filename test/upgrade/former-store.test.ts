@@ -15,8 +15,8 @@ import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import { type Explained, type Fields, World } from '../e2e/support/world.ts';
 
 /**
- * What a store of the version of 2026-11-22 (872843ab) has left on a manual clock: its data folder, a backup that it had taken
- * before its last purge, and a bundle, all in one; and what it answered last.
+ * What a store of the version of 2026-11-22 (872843ab) with a manual clock has left: its data folder, a backup taken before its last purge,
+ * and a bundle, in one archive; and its answers to some questions.
  */
 interface Former {
   readonly files: readonly { readonly name: string; readonly bytes: number }[];
@@ -28,12 +28,12 @@ interface Answers {
   readonly nowMs: number;
   readonly ledgerHead: string;
   readonly checkpoint: string;
-  /** Of a permission for the partition key `c` of `orders`. */
+  /** A token of a permission for the partition key `c` of `orders`. */
   readonly token: string;
   readonly queries: readonly {
     readonly container: string;
     readonly query: string;
-    /** After the first row. */
+    /** The continuation after the first row. */
     readonly token: string;
     readonly rows: readonly unknown[];
   }[];
@@ -43,7 +43,7 @@ interface Answers {
     readonly rows: readonly Fields[];
   }[];
   readonly rows: Readonly<Record<string, readonly Fields[]>>;
-  /** Of management calls by their paths, without what later versions say in other words. */
+  /** The answers to management calls by their paths, without texts that later versions word differently. */
   readonly asks: Readonly<Record<string, Fields>>;
 }
 
@@ -97,7 +97,7 @@ async function command(...args: string[]): Promise<{ readonly code: number; read
 }
 
 describe('a store of a former version', () => {
-  it('answers whatever is asked of its record as that version did', async () => {
+  it('answers questions about its history as that version did', async () => {
     for (const [path, answer] of Object.entries(answers.asks)) {
       expect({ path, body: (await world.manage('GET', path)).body }).toMatchObject({ path, body: answer });
     }
@@ -115,7 +115,7 @@ describe('a store of a former version', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  it.each([0, 1, 2, 3, 4, 5])('goes on with a query where its token stood (%i)', async (index) => {
+  it.each([0, 1, 2, 3, 4, 5])('continues a query from its old token (%i)', async (index) => {
     const { container, query, token, rows } = answers.queries[index]!;
     const found: unknown[] = [];
     let continuationToken: string | undefined = token;
@@ -128,7 +128,7 @@ describe('a store of a former version', () => {
     expect(found).toEqual(rows);
   });
 
-  it.each([0, 1])('goes on with a change feed where its token stood (%i)', async (index) => {
+  it.each([0, 1])('continues a change feed from its old token (%i)', async (index) => {
     const { mode, token, rows } = answers.feeds[index]!;
     const changes = world.of('feed').items.getChangeFeedIterator({
       changeFeedStartFrom: ChangeFeedStartFrom.Continuation(token),
@@ -142,7 +142,7 @@ describe('a store of a former version', () => {
     expect(rows).not.toEqual([]);
   });
 
-  it('lets in who holds one of its tokens, and to no more than that is for', async () => {
+  it('accepts its old resource tokens, for what they are for and no more', async () => {
     const client = new CosmosClient({
       endpoint: world.endpoint,
       tokenProvider: () => Promise.resolve(answers.token),
@@ -153,7 +153,7 @@ describe('a store of a former version', () => {
     client.dispose();
   });
 
-  it('has its bundle verified, and its checkpoint goes on', async () => {
+  it('has a bundle and a checkpoint that the present version verifies', async () => {
     const key = ['--public-key', file('key.json')];
     expect(await command('verify', 'bundle', file('bundle.tar.gz'), ...key)).toMatchObject({ code: 0 });
     const facts = await fetch(`${world.endpoint}/_epitaph/proof/facts`, {
@@ -164,7 +164,7 @@ describe('a store of a former version', () => {
     expect(verdict).toMatchObject({ code: 0 });
   });
 
-  it('goes on: what was overdue is erased, what is held stays, values of unique keys stand and are free', async () => {
+  it('goes on: overdue items are erased, held ones are kept, values of unique keys are taken or free as before', async () => {
     await world.manage('POST', '/purge/resume', {});
     await world.purge();
     expect(await explain(world, 'sessions', of('due', 'eve'))).toMatchObject({ state: 'purged', rule: 'item-ttl' });
@@ -181,7 +181,7 @@ describe('a store of a former version', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  it('is restored from the backup that it took, and erases again what was erased since', async () => {
+  it('can be restored from its old backup, and erases again what was erased since', async () => {
     const data = file('restored');
     const parts = ['--log', file('backup/log'), '--vault', file('backup/vault'), '--allow-lapsed'];
     const ledger = ['--ledger', file('ledger'), '--ledger-head', file('head')];

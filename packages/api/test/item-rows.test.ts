@@ -30,7 +30,7 @@ const written = (position: number, revision: number): ReadModelChange => ({
   unreadableTtl: false,
 });
 
-/** A read model with one row, which says how often it was asked. */
+/** A read model with one row, which counts its reads. */
 function world(first: ItemRow | undefined) {
   const model = { row: first, asked: 0 };
   const store = {
@@ -44,13 +44,13 @@ function world(first: ItemRow | undefined) {
   return { model, rows, find };
 }
 
-describe('rows kept in memory', () => {
-  it('are asked of the read model once, until a change to them begins', () => {
+describe('cached rows', () => {
+  it('are read once, until a change to them begins', () => {
     const { model, find } = world(row(10));
     expect([find(), find(), model.asked]).toEqual([row(10), row(10), 1]);
   });
 
-  it('come from the read model while they change, whatever it says then, and are right afterwards', () => {
+  it('are read from the read model while they change, whatever it has then, and are right afterwards', () => {
     const { model, rows, find } = world(row(10));
     void find();
     rows.applying([written(11, 1)]);
@@ -68,7 +68,7 @@ describe('rows kept in memory', () => {
     expect([find(), model.asked]).toEqual([row(10), 0]);
   });
 
-  it('change twice in one go, or in two that overlap', () => {
+  it('can change twice in one batch, or in two overlapping ones', () => {
     const { model, rows, find } = world(row(10));
     void find();
     rows.applying([written(11, 1), written(12, 2)]);
@@ -81,7 +81,7 @@ describe('rows kept in memory', () => {
     expect([find(), model.asked]).toEqual([row(14), 1]);
   });
 
-  it('leave with their life, their partition key, and a change that failed', () => {
+  it('are dropped with their life, with their partition key, and with a change that failed', () => {
     const ended: ReadModelChange = {
       kind: 'item-purged',
       container: CONTAINER,
@@ -103,7 +103,7 @@ describe('rows kept in memory', () => {
       const { model, rows, find } = world(row(10));
       void find();
       rows.applying([change]);
-      // What is read now may be what was: it must not stay.
+      // This read may return the former row, which must not be cached.
       void find();
       model.row = undefined;
       rows.applied([change]);
@@ -117,14 +117,14 @@ describe('rows kept in memory', () => {
     expect(find()).toEqual(row(11));
   });
 
-  it('of a whole container are kept only if nothing changed while they were collected', () => {
+  it('of a whole container are cached only if nothing changed while they were collected', () => {
     const { rows } = world(row(10));
     const before = rows.changesOf(CONTAINER);
     rows.keep(CONTAINER, [row(10)], before);
     expect(rows.scanned(CONTAINER)?.rows).toEqual([row(10)]);
     rows.applying([written(11, 1)]);
     expect(rows.scanned(CONTAINER)).toBe(undefined);
-    // Collected while the change was under way: the read model may have given either state.
+    // Collected during a change, so the read model may have given either state.
     rows.keep(CONTAINER, [row(10)], rows.changesOf(CONTAINER));
     expect(rows.scanned(CONTAINER)).toBe(undefined);
     rows.applied([written(11, 1)]);
@@ -134,12 +134,12 @@ describe('rows kept in memory', () => {
     expect(rows.scanned(CONTAINER)?.rows).toEqual([row(11)]);
   });
 
-  it('of a whole container are not kept where a part of them is of read models that were replaced meanwhile', () => {
+  it('of a whole container are not cached if some of them are from read models that were replaced meanwhile', () => {
     let store = {} as ReadModelStore;
     const rows = new ItemRows(() => store, { shared: false });
     const before = rows.changesOf(CONTAINER);
     expect(rows.beginCollecting(CONTAINER)).toBe(true);
-    // A rebuild may have put right what they said.
+    // A rebuild may have corrected them.
     store = {} as ReadModelStore;
     rows.keep(CONTAINER, [row(10)], before);
     expect(rows.scanned(CONTAINER)).toBe(undefined);
@@ -148,7 +148,7 @@ describe('rows kept in memory', () => {
     expect(rows.scanned(CONTAINER)?.rows).toEqual([row(10)]);
   });
 
-  it('of a whole container are collected by one scan at a time, and of a few containers', () => {
+  it('of a whole container are collected by one scan at a time, and only for a few containers', () => {
     const { rows } = world(row(10));
     expect([CONTAINER, CONTAINER, 3, 4, 5, 6].map((container) => rows.beginCollecting(container))).toEqual([
       true,
@@ -162,7 +162,7 @@ describe('rows kept in memory', () => {
     expect([6, CONTAINER].map((container) => rows.beginCollecting(container))).toEqual([true, false]);
   });
 
-  it('of a whole container have their documents with them until any change, any erasure, or too many others', () => {
+  it('of a whole container have their documents with them until a change, an erasure, or too many others', () => {
     const { rows } = world(row(10));
     const keep = (container: number, characters: number) => {
       rows.keep(container, [row(10)], rows.changesOf(container));
@@ -185,7 +185,7 @@ describe('rows kept in memory', () => {
     expect([kept(), rows.scanned(3)?.rows.length]).toEqual([[false, false, false], 1]);
   });
 
-  it('of a whole container are known to have none expired by the first two that will be', () => {
+  it('of a whole container are known to be unexpired from the first two deadlines', () => {
     const { rows } = world(row(10));
     const scanned = [row(20), row(10), row(30, { ttl: 5 }), row(31, { ttl: 3 }), row(1, { ttl: -1 })];
     rows.keep(CONTAINER, scanned, rows.changesOf(CONTAINER));
@@ -193,7 +193,7 @@ describe('rows kept in memory', () => {
     expect([expired(9_999, 33_999), expired(10_000, 0), expired(0, 34_000)]).toEqual([false, true, true]);
   });
 
-  it('are not kept where other processes write', () => {
+  it('are not cached if other processes write', () => {
     const model = { asked: 0 };
     const store = { findItem: () => (model.asked++, row(10)) } as unknown as ReadModelStore;
     const rows = new ItemRows(() => store, { shared: true });

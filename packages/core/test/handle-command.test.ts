@@ -22,7 +22,7 @@ const steps: Pick<CommandRun<number, number>, 'stream' | 'decide' | 'record'> = 
   record: (decision) => ({ events: [event(decision)] }),
 };
 
-/** Appends how many events there are in the stream. */
+/** Appends the number of events in the stream. */
 const counting = (over: Partial<typeof steps> = {}): CommandRun<number, number> => ({
   ...steps,
   load: 'all',
@@ -33,7 +33,7 @@ const counting = (over: Partial<typeof steps> = {}): CommandRun<number, number> 
 
 type RunOnLast = Extract<CommandRun<number, number>, { load: 'last' }>;
 
-/** Appends how many events it saw of those at the end. */
+/** Appends the number of events that it saw at the end. */
 const countingLast = (over: Partial<RunOnLast> = {}): RunOnLast => ({
   ...steps,
   load: 'last',
@@ -42,7 +42,7 @@ const countingLast = (over: Partial<RunOnLast> = {}): RunOnLast => ({
 });
 
 describe('handling a command', () => {
-  it('decides on the whole stream or on its last event, as asked', async () => {
+  it('decides on the whole stream or on its last event, as requested', async () => {
     const log = new MemoryEventLog();
     for (let count = 0; count < 3; count++) await handleCommand(log, counting());
     expect((await handleCommand(log, counting())).decision).toBe(3);
@@ -50,7 +50,7 @@ describe('handling a command', () => {
     expect((await handleCommand(log, countingLast({ stream: 'other' }))).decision).toBe(0);
   });
 
-  it('reads of a stream that was folded before only what has come since', async () => {
+  it('reads only the new events of a stream that was folded before', async () => {
     const log = new MemoryEventLog();
     const read: number[] = [];
     const readStream = log.readStream.bind(log);
@@ -60,18 +60,18 @@ describe('handling a command', () => {
       return events;
     };
     for (let count = 0; count < 4; count++) await handleCommand(log, counting());
-    // Somebody else writes to it, too.
+    // Another writer appends to it as well.
     await handleCommand(log, countingLast());
     await handleCommand(log, countingLast());
     expect((await handleCommand(log, counting())).decision).toBe(6);
     expect(read).toEqual([0, 1, 1, 1, 3]);
-    // What one function made of it is not taken for what another would.
+    // The state of one evolve function is not used for another.
     const byTwos: CommandRun<number, number> = { ...steps, load: 'all', initial: 0, evolve: (seen) => seen + 2 };
     expect((await handleCommand(log, byTwos)).decision).toBe(14);
     expect((await handleCommand(new MemoryEventLog(), counting())).decision).toBe(0);
   });
 
-  it('gives way to others while it folds a long stream', async () => {
+  it('gives other work turns while it folds a long stream', async () => {
     const log = new MemoryEventLog();
     await log.append([
       { stream: 'counter', expectedRevision: 'no-stream', events: Array.from({ length: 5_000 }, () => event()) },
@@ -88,7 +88,7 @@ describe('handling a command', () => {
     expect(turns).toBeGreaterThan(10);
   });
 
-  it('tells what it recorded and where, and what the stream comes to by that', async () => {
+  it('returns what it recorded and where, and the resulting state', async () => {
     const log = new MemoryEventLog();
     await handleCommand(log, counting());
     const events = [event(), event()];
@@ -102,7 +102,7 @@ describe('handling a command', () => {
     });
   });
 
-  it('appends nothing where there is nothing to record', async () => {
+  it('appends nothing if there is nothing to record', async () => {
     const log = new MemoryEventLog();
     for (const nothing of [undefined, { events: [] }]) {
       expect(await handleCommand(log, counting({ record: () => nothing }))).toEqual({
@@ -115,7 +115,7 @@ describe('handling a command', () => {
     expect(log.head()).toBe(0);
   });
 
-  it('decides again on what has won when it loses a race', async () => {
+  it('decides again on the winner’s events when it loses a race', async () => {
     const log = new MemoryEventLog();
     let races = 5;
     const handled = await handleCommand(
@@ -131,7 +131,7 @@ describe('handling a command', () => {
     expect(log.readStream('counter').map((one) => one.data['number'])).toEqual([0, 1, 2, 3, 4, 5]);
   });
 
-  it('decides on what is known of a stream without looking, and on what is there where that is not so', async () => {
+  it('decides without a read on what is known of a stream, and on the actual events if that turns out wrong', async () => {
     const log = new MemoryEventLog();
     const looks: string[] = [];
     const readLast = log.readLast.bind(log);
@@ -151,7 +151,7 @@ describe('handling a command', () => {
     expect(looks).toEqual(['counter', 'counter']);
   });
 
-  it('looks before it answers with nothing: no append would find out that something else was known', async () => {
+  it('reads before it records nothing, because no append would show that its knowledge was wrong', async () => {
     const log = new MemoryEventLog();
     await handleCommand(log, counting());
     const atMostOne = countingLast({ record: (seen) => (seen === 1 ? { events: [event()] } : undefined) });
@@ -174,7 +174,7 @@ describe('handling a command', () => {
     expect(log.head()).toBe(20);
   });
 
-  it('lets through what the log or the decision throws', async () => {
+  it('passes errors of the log or the decision on', async () => {
     const log = new MemoryEventLog();
     const fault = new Error('out of order');
     await expect(handleCommand(log, counting({ decide: () => Promise.reject(fault) }))).rejects.toBe(fault);

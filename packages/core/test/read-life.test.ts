@@ -17,7 +17,7 @@ const event = (type: string): NewEvent => ({
   body: new Uint8Array(1),
 });
 
-/** A life of so many writes, and what came after them; and of what is read of it, the most at once. */
+/** A life with so many writes and what came after them. It notes the most events read at once. */
 class Life {
   readonly log = new MemoryEventLog();
   mostAtOnce = 0;
@@ -43,7 +43,7 @@ class Life {
     return this;
   }
 
-  /** Its purge, with the truncation. */
+  /** Purges the life, including the truncation. */
   async purge(): Promise<void> {
     await this.append('ItemPurged');
     await this.log.truncateStream(STREAM, this.#revision);
@@ -66,13 +66,13 @@ class Life {
 const upTo = (revision: number) => Array.from({ length: revision + 1 }, (_, index) => index);
 
 describe('a life', () => {
-  it('that never was is none', async () => {
+  it('that never existed is empty', async () => {
     expect(await new Life().read()).toBe(undefined);
     expect(await lifeTail(new Life().log, STREAM)).toEqual([]);
   });
 
   it.each([1, 2, 255, 256, 257, 511, 512, 513, 1_300])(
-    'of %i writes is read whole, little of it at a time',
+    'of %i writes is read completely, in small parts',
     async (writes) => {
       const life = await new Life().written(writes);
       expect(await life.read()).toEqual(upTo(writes - 1));
@@ -95,14 +95,14 @@ describe('a life', () => {
     },
   );
 
-  it.each([100, 256, 512, 600, 769])('of %i writes that is purged meanwhile is read anew', async (writes) => {
+  it.each([100, 256, 512, 600, 769])('of %i writes that is purged meanwhile is read again', async (writes) => {
     for (let page = 1; page <= Math.ceil(writes / 256); page++) {
       const life = await new Life().written(writes);
       let pages = 0;
       const read = await life.read(async () => {
         if (++pages === page) await life.purge();
       });
-      // All that there was, with the purge or without, or what is left.
+      // Either everything, with or without the purge, or what is left.
       expect([upTo(writes - 1), upTo(writes), [writes]]).toContainEqual(read);
     }
   });
@@ -127,7 +127,7 @@ describe('a life', () => {
     },
   );
 
-  it('that goes on meanwhile is read as far as it was', async () => {
+  it('that is written meanwhile is read as far as it was', async () => {
     const life = await new Life().written(511);
     let pages = 0;
     const read = await life.read(async () => {
@@ -136,7 +136,7 @@ describe('a life', () => {
     expect(read!.slice(0, 511)).toEqual(upTo(510));
   });
 
-  it('that is purged while its end is looked at ends with its purge', async () => {
+  it('that is purged while its end is read ends with its purge', async () => {
     const life = await new Life().written(3, 'ItemDeleted');
     const readBefore = life.log.readBefore.bind(life.log);
     let isPurged = false;
@@ -152,7 +152,7 @@ describe('a life', () => {
     expect(tail.map(({ type }) => type)).toEqual(['ItemDeleted', 'ItemPurged']);
   });
 
-  it('has at an instant the write that came last by then, at that very millisecond too', async () => {
+  it('has at an instant the last write up to then, including that very millisecond', async () => {
     const { log } = await new Life().written(5);
     log.readStream = (stream, part) => {
       const revision = part?.fromRevision ?? 0;
@@ -168,7 +168,7 @@ describe('a life', () => {
 
 describe('the last life of an item', () => {
   it.each([1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 1_000])(
-    'of %i is found with few looks, from whichever is known',
+    'of %i is found with few reads, from whichever life is known',
     async (lives) => {
       let looks = 0;
       const log = {

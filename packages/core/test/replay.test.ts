@@ -13,7 +13,7 @@ const timelineOf = (policies: readonly (readonly [fromMs: number, defaultTtl: nu
     [],
   );
 
-/** Writes at these times, in milliseconds, with these ttls of their own. */
+/** A life with writes at these times, in milliseconds, with these ttls. */
 const life = (...writes: readonly (readonly [atMs: number, ttl: number | null])[]): LifeFacts => ({
   life: 0,
   writes: writes.map(([atMs, ttl]) => ({ atMs, ttl })),
@@ -24,7 +24,7 @@ const replay = (facts: LifeFacts, timeline: PolicyTimeline, instead: PolicyTimel
   replayLife({ facts, timeline, instead, containerGoneAtMs: goneAtMs, nowMs: NOW_MS });
 
 describe('a life replayed under other policies', () => {
-  it('leaves earlier, later, never or also', () => {
+  it('ends earlier, later, never, or also', () => {
     const ten = timelineOf([[0, 10]]);
     const one = life([1_000, null]);
     expect(replay(one, ten, timelineOf([[0, 5]]))).toEqual({
@@ -38,20 +38,20 @@ describe('a life replayed under other policies', () => {
     expect(replay(one, never, timelineOf([[0, 1_000]]))).toMatchObject({ verdict: 'same', wouldLeaveAtMs: null });
   });
 
-  it('ends at the first countdown that ran out before the next write', () => {
+  it('ends at the first countdown that was over before the next write', () => {
     const often = life([0, null], [4_000, null], [20_000, null]);
     expect(replay(often, never, timelineOf([[0, 5]]))).toMatchObject({ wouldLeaveAtMs: 9_000 });
     expect(replay(often, never, timelineOf([[0, 16]]))).toMatchObject({ wouldLeaveAtMs: 20_000 });
     expect(replay(often, never, timelineOf([[0, 17]]))).toMatchObject({ wouldLeaveAtMs: 37_000 });
   });
 
-  it('counts as there while writes came of which nothing else is known', () => {
+  it('counts as existing during writes of which nothing else is known', () => {
     const often = life([0, null], [30_000, null]);
     const omitting = { ...often, writes: [{ ...often.writes[0]!, omittedAfter: 7 }, often.writes[1]!] };
     expect(replay(omitting, never, timelineOf([[0, 5]]))).toMatchObject({ wouldLeaveAtMs: 35_000 });
   });
 
-  it('keeps what other than a policy ended it, unless a policy would have been first', () => {
+  it('keeps an end by something else than a policy, unless a policy would have ended it before', () => {
     const gone = { ...life([0, null]), end: deleted(30_000) };
     expect(replay(gone, never, timelineOf([[0, 40]]))).toMatchObject({ verdict: 'same', wouldLeaveAtMs: 30_000 });
     expect(replay(gone, never, timelineOf([[0, 30]]))).toMatchObject({ verdict: 'same', wouldLeaveAtMs: 30_000 });
@@ -62,7 +62,7 @@ describe('a life replayed under other policies', () => {
     });
   });
 
-  it('ends with an erasure on request, unless it had left before that', () => {
+  it('ends with an erasure on request, unless it had ended before', () => {
     const purge = (atMs: number) => ({
       atMs,
       cause: 'erasure' as const,
@@ -81,7 +81,7 @@ describe('a life replayed under other policies', () => {
     });
   });
 
-  it('takes what is on record for what happened, whatever the timeline says of it', () => {
+  it('takes the recorded end as what happened, whatever the timeline says', () => {
     const facts: LifeFacts = {
       ...life([0, null]),
       end: { kind: 'expired', atMs: 7_000, recordedAtMs: 9_000, recordedBy: 'system:purge' },
@@ -89,7 +89,7 @@ describe('a life replayed under other policies', () => {
     expect(replay(facts, never, never)).toEqual({ verdict: 'never', leftAtMs: 7_000, wouldLeaveAtMs: null });
   });
 
-  it('has not left where it was written in the millisecond in which a policy began', () => {
+  it('has not ended if it was written in the millisecond in which a policy began', () => {
     const facts = life([0, 5], [20_000, -1]);
     const begun = timelineOf([
       [0, null],
@@ -97,20 +97,20 @@ describe('a life replayed under other policies', () => {
     ]);
     expect(replay(facts, begun, never)).toMatchObject({ verdict: 'same', leftAtMs: null });
     expect(replay(facts, begun, begun)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: null });
-    // One that began a millisecond earlier was there before the write.
+    // A policy that began a millisecond earlier was in force before the write.
     const earlier = timelineOf([
       [0, null],
       [19_999, -1],
     ]);
     expect(replay(facts, begun, earlier)).toMatchObject({ verdict: 'also', wouldLeaveAtMs: 19_999 });
-    // Nor where the one before it would have let it go at that very instant: then that was over when it was written.
+    // Nor if the policy before would have ended it at that very instant: that policy was over when the item was written.
     const counted = life([0, null], [20_000, null]);
     const ended = timelineOf([
       [0, 20],
       [20_000, -1],
     ]);
     expect(replay(counted, ended, ended)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: null });
-    // Nor where both would: a third may have been replaced within that millisecond, which is in no timeline.
+    // Nor if both would: a third policy may have been replaced within that millisecond, which no timeline shows.
     const both = timelineOf([
       [0, 20],
       [20_000, 19],
@@ -118,7 +118,7 @@ describe('a life replayed under other policies', () => {
     expect(replay(counted, both, both)).toMatchObject({ verdict: 'same', wouldLeaveAtMs: 39_000 });
   });
 
-  it('leaves when an observer of every millisecond would have seen it leave', () => {
+  it('ends when an observer of every millisecond would have seen it end', () => {
     const ttl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 4 }));
     const times = (most: number) =>
       fc.uniqueArray(fc.integer({ min: 0, max: 8_000 }), { minLength: 1, maxLength: most });
@@ -137,11 +137,11 @@ describe('a life replayed under other policies', () => {
         const nowMs = 9_000;
         let seen: number | null = null;
         for (let atMs = facts.writes[0]!.atMs; atMs <= nowMs && seen === null; atMs++) {
-          // At the instant of a write it is still the write before that may have run out.
+          // At the instant of a write, the countdown of the write before may still end.
           const write = facts.writes.findLast((candidate) => candidate.atMs < atMs) ?? facts.writes[0]!;
           const isWritten = facts.writes.some((candidate) => candidate.atMs === atMs && candidate !== write);
           const policy = policyAt(instead, atMs);
-          // By which policy that was written, if one began then, nobody can see.
+          // If a policy began in that millisecond, nobody can tell under which policy the write was made.
           if (policy === undefined || policy.defaultTtl === null || (isWritten && policy.fromMs === atMs)) continue;
           const seconds = write.ttl ?? policy.defaultTtl;
           if (seconds > 0 && (Math.floor(write.atMs / 1000) + seconds) * 1000 <= atMs) seen = atMs;

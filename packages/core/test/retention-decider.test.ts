@@ -59,13 +59,13 @@ describe('a hold', () => {
     givenContainer(created).when(release('a')).thenRefused('hold-not-found');
   });
 
-  it('can be placed on a container that is gone, and released there', () => {
+  it('can be placed on a deleted container, and released there', () => {
     givenContainer(created, deleted).when(place('a')).then(placed('a'));
     givenContainer(created, placed('a'), deleted).when(release('a')).then(released('a'));
     givenContainer().when(place('a')).thenRefused('not-found');
   });
 
-  it('is refused where as many stand as can be; released ones do not count', () => {
+  it('is refused if there are as many as possible; released ones do not count', () => {
     const standing = Array.from({ length: MAX_STANDING_HOLDS }, (_, index) => placed(`h${index}`));
     givenContainer(created, ...standing)
       .when(place('one more'))
@@ -77,7 +77,7 @@ describe('a hold', () => {
 });
 
 describe('a floor and a recovery window', () => {
-  it('are recorded with what they were, and not when nothing changes', () => {
+  it('are recorded with their former values, and not if nothing changes', () => {
     const floor = (seconds: number): ContainerCommand => ({
       type: 'ChangeRetentionFloor',
       seconds,
@@ -101,7 +101,7 @@ describe('a floor and a recovery window', () => {
 });
 
 describe('a recovery', () => {
-  it('is recorded with what was to be brought back: one item, or all that one policy took', () => {
+  it('is recorded with what was to be recovered: one item, or everything that one policy expired', () => {
     for (const what of [{ item: 'hash' }, { policyVersion: 2 }]) {
       givenContainer(created)
         .when({ type: 'RequestRecovery', ...what, reason: 'a mistake', nowMs: NOW_MS })
@@ -115,7 +115,7 @@ describe('an erasure', () => {
     type: 'ErasureRequested',
     data: { item: 'hash', requestedBy: 'desk 3', reason: 'article 17' },
   };
-  /** Events that are given stand at positions from 1 on. */
+  /** Given events have positions from 1 on. */
   const position = 2;
   const settle = (kept?: SettleErasure['kept']): ContainerCommand => ({
     type: 'SettleErasure',
@@ -130,7 +130,7 @@ describe('an erasure', () => {
     data: { position, item: 'hash', erasedLives: 1, alreadyErasedLives: 2 },
   };
 
-  it('is on record from the request on, with what became of it', () => {
+  it('is recorded when it is requested, and later with its outcome', () => {
     givenContainer(created)
       .when({ type: 'RequestErasure', item: 'hash', requestedBy: 'desk 3', reason: 'article 17', nowMs: NOW_MS })
       .then(requested);
@@ -143,7 +143,7 @@ describe('an erasure', () => {
       });
   });
 
-  it('is not refused for what is over by then, but where the vault goes on to keep it', () => {
+  it('is not refused for a hold or floor that has ended meanwhile, but for one that the vault still has', () => {
     const floor = (toSeconds: number): ContainerEvent => ({
       type: 'RetentionFloorChanged',
       data: { fromSeconds: 60 - toSeconds, toSeconds, reason: 'law' },
@@ -170,7 +170,7 @@ describe('an erasure', () => {
     givenContainer(created, requested, placed('a'), released('a'), floor(60))
       .when(settle(byBoth))
       .then(refused(['a'], NOW_MS + 1));
-    // A floor that the life has left behind is not in the way.
+    // A floor that is over for the life does not forbid it.
     givenContainer(created, requested, placed('a'), released('a'), floor(60)).when(settle(byHold)).then();
   });
 
@@ -181,7 +181,7 @@ describe('an erasure', () => {
 
 describe('the scope of a hold in the vault', () => {
   const rid = 'Rid==';
-  it('covers what its record names, and nothing that only begins like it', () => {
+  it('covers what its record names, and nothing that only has the same prefix', () => {
     const items = vaultScope(rid, { kind: 'items', items: ['part1item1', 'part2item2'] });
     expect(
       ['part1item1.0', 'part2item2.17', 'part1item10.0', 'part1.0'].map((name) => covers(items, `item-${rid}.${name}`)),
@@ -193,7 +193,7 @@ describe('the scope of a hold in the vault', () => {
     expect([0, 1, 11].map((life) => covers(lives, `item-${rid}.part1item1.${life}`))).toEqual([false, true, false]);
   });
 
-  it('and its name go there and back', () => {
+  it('and its id can be converted in both directions', () => {
     expect(withoutContainer(rid, `item-${rid}.part1item1.0`)).toBe('part1item1.0');
     expect(holdIdOf(rid, vaultHoldId(rid, 'case-7'))).toBe('case-7');
     expect(holdIdOf(rid, 'not of a container')).toBe('not of a container');

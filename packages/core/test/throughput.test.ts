@@ -40,7 +40,7 @@ const migrate = (to: 'manual' | 'autoscale') =>
   ({ type: 'ChangeThroughput', change: { kind: 'migrate', to }, nowMs }) as const;
 
 describe('a throughput given at the creation', () => {
-  it('of a container or database is recorded right after it', () => {
+  it('of a container or database is recorded right after the creation', () => {
     for (const throughput of [manual(400), manual(1_100), autoscale(1_000), autoscale(7_000)]) {
       givenContainer().when(createContainer(throughput)).then(container, changed(none, throughput));
       givenDatabase()
@@ -48,12 +48,12 @@ describe('a throughput given at the creation', () => {
         .then(database, changed(none, throughput));
     }
   });
-  it('is not recorded when there is none', () => {
+  it('is not recorded if there is none', () => {
     givenContainer().when(createContainer()).then(container);
     givenContainer().when(createContainer(none)).then(container);
     givenDatabase().when({ type: 'CreateDatabase', name: 'shop' }).then(database);
   });
-  it('that can not be had is refused, and nothing is created', () => {
+  it('that is impossible is refused, and nothing is created', () => {
     for (const throughput of [manual(300), manual(450), manual(1_000_100), autoscale(400), autoscale(1_500)]) {
       const problem = throughputProblem(throughput, 0)!;
       givenContainer().when(createContainer(throughput)).thenRefused('throughput-invalid', { problem });
@@ -65,7 +65,7 @@ describe('a throughput given at the creation', () => {
 });
 
 describe('changing the throughput', () => {
-  it('is recorded, from and to', () => {
+  it('is recorded, with the old and new value', () => {
     givenContainer(container, changed(none, manual(400)))
       .when(set(manual(500)))
       .then(changed(manual(400), manual(500)));
@@ -73,7 +73,7 @@ describe('changing the throughput', () => {
       .when(set(autoscale(5_000)))
       .then(changed(autoscale(4_000), autoscale(5_000)));
   });
-  it('to what it is changes nothing', () => {
+  it('to the present value changes nothing', () => {
     givenContainer(container, changed(none, manual(400)))
       .when(set(manual(400)))
       .then();
@@ -81,7 +81,7 @@ describe('changing the throughput', () => {
       .when(migrate('autoscale'))
       .then();
   });
-  it('of a container that has none of its own gives it one, even the amount that it was shown with', () => {
+  it('of a container without its own gives it one, even the amount that it was shown with', () => {
     givenContainer(container)
       .when(set(manual(400)))
       .then(changed(none, manual(400)));
@@ -89,12 +89,12 @@ describe('changing the throughput', () => {
       .when(migrate('autoscale'))
       .then(changed(none, autoscale(1_000)));
   });
-  it('of a database that was made without is refused: it has no offer', () => {
+  it('of a database created without is refused, because it has no offer', () => {
     givenDatabase(database)
       .when(set(manual(400)))
       .thenRefused('no-throughput');
   });
-  it('between manual and autoscale takes a migration', () => {
+  it('between manual and autoscale needs a migration', () => {
     givenContainer(container, changed(none, manual(400)))
       .when(set(autoscale(4_000)))
       .thenRefused('throughput-kind-fixed', { to: 'autoscale' });
@@ -102,7 +102,7 @@ describe('changing the throughput', () => {
       .when(set(manual(400)))
       .thenRefused('throughput-kind-fixed', { to: 'manual' });
   });
-  it('by a migration goes to the next thousand, and back to the maximum', () => {
+  it('by a migration goes up to the next thousand, and back to the maximum', () => {
     givenContainer(container, changed(none, manual(4_300)))
       .when(migrate('autoscale'))
       .then(changed(manual(4_300), autoscale(5_000)));
@@ -110,7 +110,7 @@ describe('changing the throughput', () => {
       .when(migrate('manual'))
       .then(changed(autoscale(5_000), manual(5_000)));
   });
-  it('goes no lower than a hundredth, or with autoscale a tenth, of the highest there ever was', () => {
+  it('goes no lower than a hundredth, or with autoscale a tenth, of the highest ever', () => {
     expect(lowestThroughput('manual', 0)).toBe(400);
     expect(lowestThroughput('manual', 100_001)).toBe(1_100);
     expect(lowestThroughput('autoscale', 0)).toBe(1_000);
@@ -126,7 +126,7 @@ describe('changing the throughput', () => {
       .when(migrate('autoscale'))
       .then(changed(manual(2_000), autoscale(10_000)));
   });
-  it("is held against the offer's etag, which is that of the last change", () => {
+  it("is compared with the offer's etag, which is that of the last change", () => {
     const past = [container, changed(none, manual(400))];
     givenContainer(...past)
       .when(set(manual(500), etagOfGiven(1)))
@@ -135,7 +135,7 @@ describe('changing the throughput', () => {
       .when(set(manual(500), etagOfGiven(0)))
       .thenRefused('precondition-failed');
   });
-  it('of what is gone is refused', () => {
+  it('of something deleted is refused', () => {
     givenContainer(container, { type: 'ContainerDeleted', data: {} })
       .when(set(manual(500)))
       .thenRefused('not-found');
@@ -146,7 +146,7 @@ describe('changing the throughput', () => {
 });
 
 describe("a container's state", () => {
-  it('remembers the highest throughput that there ever was, and keeps its own etag over a change', () => {
+  it('remembers the highest throughput ever, and keeps its own etag over a change', () => {
     const stream = 'container-Co1';
     const past = [container, changed(none, manual(12_000)), changed(manual(12_000), manual(400))];
     const events = past.map((event, revision) => recordedEvent(stream, event, { revision, id: `e${revision}` }));

@@ -13,26 +13,26 @@ const released = { type: 'UniqueKeyReleased', data: {} } as const;
 const take = (by: string, isKept = false) => ({ type: 'TakeUniqueKey', by, isKept }) as const;
 
 describe("a unique key's value", () => {
-  it('is taken where nobody has it, or the holder keeps it no more', () => {
+  it('is taken if nobody has it, or if its holder has released it', () => {
     givenUniqueKey().when(take('a')).then(takenBy('a'));
     givenUniqueKey(takenBy('a')).when(take('b')).then(takenBy('b'));
     givenUniqueKey(takenBy('a'), released).when(take('b')).then(takenBy('b'));
   });
-  it('is refused to others while its holder keeps it', () => {
+  it('is refused to others while its holder has it', () => {
     givenUniqueKey(takenBy('a')).when(take('b', true)).thenRefused('unique-key-taken');
     givenUniqueKey(takenBy('b'), takenBy('a')).when(take('b', true)).thenRefused('unique-key-taken');
   });
-  it('is taken again by who had given it up', () => {
+  it('can be taken again by the holder that released it', () => {
     givenUniqueKey(takenBy('a')).when(take('a')).then(takenBy('a'));
   });
-  it('is released by its last holder alone', () => {
+  it('can only be released by its last holder', () => {
     const release = { type: 'ReleaseUniqueKey', of: 'a' } as const;
     givenUniqueKey(takenBy('a')).when(release).then(released);
     givenUniqueKey(takenBy('a'), takenBy('b')).when(release).then();
     givenUniqueKey(takenBy('a'), released).when(release).then();
     givenUniqueKey().when(release).then();
   });
-  it('has a stream of its container that is no permanent fact', () => {
+  it('has a stream of its container that is not a permanent fact', () => {
     const stream = uniqueKeyStream('Co1', 'hash');
     expect(parseUniqueKeyStream(stream)).toBe('Co1');
     expect(parseUniqueKeyStream('item-Co1.hash.0')).toBeUndefined();
@@ -43,7 +43,7 @@ describe("a unique key's value", () => {
 
 const START_MS = 1_763_722_800_500;
 
-/** Items of one partition key with a unique key, which have the values named when they are written. */
+/** Items of one partition key with a unique key. Each write names the value. */
 class UniqueWorld {
   readonly #one = new ItemWorld(START_MS, [{ fromMs: 0, defaultTtl: 60, version: 1 }]);
   readonly log = this.#one.log;
@@ -98,7 +98,7 @@ class UniqueWorld {
   }
 }
 
-/** The log with something done just before its first append. */
+/** The log, with something done just before its first append. */
 const raced = (log: EventLog, race: () => Promise<unknown>): EventLog => {
   let isFirst = true;
   return new Proxy(log, {
@@ -119,7 +119,7 @@ const raced = (log: EventLog, race: () => Promise<unknown>): EventLog => {
 };
 
 describe('writes with unique keys', () => {
-  it('take their values in the same append, once for as long as they keep them', async () => {
+  it('take their values in the same append, once for as long as they have them', async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     expect(world.log.head()).toBe(2);
@@ -128,7 +128,7 @@ describe('writes with unique keys', () => {
     expect(world.holders('red')).toEqual(['item-Co1.a.0']);
   });
 
-  it("are refused another item's value until that has given it up", async () => {
+  it("can’t take another item's value before that item has released it", async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     await world.refused(0, world.write('b', 'red'));
@@ -138,14 +138,14 @@ describe('writes with unique keys', () => {
     expect(world.holders('red')).toEqual(['item-Co1.a.0', 'item-Co1.b.0']);
   });
 
-  it('can take back what nobody has taken since', async () => {
+  it('can take a value back that nobody has taken since', async () => {
     const world = new UniqueWorld();
     for (const value of ['red', 'blue', 'red']) await world.done(world.write('a', value, 'upsert'));
     await world.refused(0, world.write('b', 'red'));
     await world.done(world.write('b', 'blue'));
   });
 
-  it('find the value of a deleted item free, and so does its own next life', async () => {
+  it('find the value of a deleted item free, also for the item’s own next life', async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     await world.done(world.remove('a'));
@@ -154,7 +154,7 @@ describe('writes with unique keys', () => {
     await world.refused(0, world.write('b', 'red'));
   });
 
-  it('end an overdue holder in the append that takes its value', async () => {
+  it('record the end of an overdue holder in the append that takes its value', async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     world.nowMs = START_MS + 59_000;
@@ -170,13 +170,13 @@ describe('writes with unique keys', () => {
     expect(world.types('a', 1)).toEqual(['ItemUpserted']);
   });
 
-  it('that are recorded together see what those before them took and gave up', async () => {
+  it('in one append see what earlier ones have taken and released', async () => {
     const world = new UniqueWorld();
     await world.refused(1, world.write('a', 'red'), world.write('b', 'red'));
     await world.done(world.write('a', 'red'), world.remove('a'), world.write('b', 'red'));
     await world.done(world.write('b', 'blue', 'upsert'), world.write('c', 'red'), world.write('a', 'green'));
     expect(world.holders('red')).toEqual(['item-Co1.b.0', 'item-Co1.c.0']);
-    // Two that change places by way of a third value.
+    // Two items exchange their values by way of a third value.
     await world.done(
       world.write('b', 'aside', 'upsert'),
       world.write('c', 'blue', 'upsert'),
@@ -187,7 +187,7 @@ describe('writes with unique keys', () => {
     await world.done(world.write('d', 'aside'));
   });
 
-  it('together with an overdue holder that is written in the same append', async () => {
+  it('in one append can include a write of an overdue holder', async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     world.nowMs += 100_000;
@@ -198,7 +198,7 @@ describe('writes with unique keys', () => {
   it.each([
     ['the same new value', 'red', false],
     ['the value that this one is about to take from its former holder', 'old', true],
-  ])('that lose a race for %s are decided again, at the time that it is then', async (_what, value, isFormer) => {
+  ])('that lose a race for %s are decided again, at the time of the new decision', async (_what, value, isFormer) => {
     const world = new UniqueWorld();
     if (isFormer) {
       await world.done(world.write('former', value));
@@ -209,7 +209,7 @@ describe('writes with unique keys', () => {
     await world.refused(0, world.write('b', value));
   });
 
-  it('that lose a race for an overdue holder leave it as it became', async () => {
+  it('that lose a race against a write of an overdue holder leave the holder with its new state', async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     const early = world.write('a', 'red', 'upsert');

@@ -23,7 +23,7 @@ const POLICY: RecordedPolicy = { fromMs: 1_000, defaultTtl: 60, version: 1, setB
 let log: MemoryEventLog;
 let catalog: Catalog;
 let reads: string[];
-/** What happens while it is waited for a position to be projected. */
+/** What happens while the check waits for a position to be projected. */
 let meanwhile: () => Promise<void>;
 let check: CatalogCheck;
 
@@ -83,14 +83,14 @@ async function record(stream: string, event: DatabaseEvent | ContainerEvent): Pr
   return result.kind === 'appended' ? result.position : Number.NaN;
 }
 
-/** Has the catalog show what is recorded up to a position. */
+/** Makes the catalog show what is recorded up to a position. */
 function project(position: number): void {
   const upTo = (stream: string) => log.readStream(stream).filter((event) => event.position <= position);
   catalog.put({ kind: 'database', number: 1, state: foldDatabase(upTo(DATABASE))! });
   catalog.put({ kind: 'container', number: 1, state: foldContainer(upTo(CONTAINER))! });
 }
 
-it('a container that the catalog has as the log has it is looked at once', async () => {
+it('a container on which catalog and log agree is checked once', async () => {
   await check.assertAgrees('Co1');
   expect(reads).toEqual([CONTAINER, DATABASE]);
   await check.assertAgrees('Co1');
@@ -138,25 +138,28 @@ it.each<{ what: string; container?: Partial<ContainerState>; database?: Partial<
   { what: 'where a partition key went', container: { partitionKeyDeletes: [{ ...DELETE, position: 5 }] } },
   { what: 'that its database is there', database: { status: 'deleted' } },
   { what: 'when its database went', database: { deletedAtMs: 5 } },
-])('a container of which the catalog has $what otherwise is looked at until it has it as the log', async (damage) => {
-  meanwhile = async () => {
-    const { number, state } = catalog.containerByRid('Co1')!;
-    const database = { ...catalog.databaseByRid('Db1')!, ...damage.database };
-    catalog.put({ kind: 'database', number: 1, state: database });
-    // What has it in another one finds that, too.
-    catalog.put({ kind: 'database', number: 2, state: { ...database, rid: 'Db2' } });
-    catalog.put({ kind: 'container', number, state: { ...state, ...damage.container } });
-  };
-  for (let looks = 0; looks < 2; looks++) await expect(check.assertAgrees('Co1')).rejects.toThrow(OTHERWISE);
-  meanwhile = async () => {};
-  await check.assertAgrees('Co1');
-});
+])(
+  'a container for which the catalog contradicts the log about $what is checked again until they agree',
+  async (damage) => {
+    meanwhile = async () => {
+      const { number, state } = catalog.containerByRid('Co1')!;
+      const database = { ...catalog.databaseByRid('Db1')!, ...damage.database };
+      catalog.put({ kind: 'database', number: 1, state: database });
+      // A check of a container in the other database finds the difference as well.
+      catalog.put({ kind: 'database', number: 2, state: { ...database, rid: 'Db2' } });
+      catalog.put({ kind: 'container', number, state: { ...state, ...damage.container } });
+    };
+    for (let looks = 0; looks < 2; looks++) await expect(check.assertAgrees('Co1')).rejects.toThrow(OTHERWISE);
+    meanwhile = async () => {};
+    await check.assertAgrees('Co1');
+  },
+);
 
-it('a container of which the log has nothing is not as the catalog has it', async () => {
+it('a container of which the log has nothing contradicts the catalog', async () => {
   await expect(check.assertAgrees('Co2')).rejects.toThrow(OTHERWISE);
 });
 
-it('a container of which the log can’t be read is left to what the catalog has', async () => {
+it('for a container that can’t be read from the log, the catalog is trusted', async () => {
   await record(CONTAINER, { type: 'ContainerCreated', data: {} } as unknown as ContainerEvent);
   await check.assertAgrees('Co1');
 });

@@ -13,12 +13,12 @@ import type { ItemRow } from '../src/read-model-store.ts';
 const CONTAINER = 1;
 const MINUTE_MS = 60_000;
 
-it('ends that can’t be recorded, and deletes by partition key that can’t be worked off, are tried again after a minute, or when they are asked for', async () => {
+it('ends and deletes by partition key that can’t be recorded are tried again after a minute, or on request', async () => {
   const rows = [1, 2, 3].map((birth) => ({ birth, position: birth }) as ItemRow);
   const state = { rid: 'c', partitionKeyDeletes: [{ position: 4 }], timeline: [] };
   const container = { number: CONTAINER, state } as unknown as CatalogContainer;
   const recorder = new EndRecorder({
-    // It has nothing of the container.
+    // A log without events of the container.
     log: new MemoryEventLog(),
     naming: { itemStreamPrefix: () => Promise.reject(new UnreadableSecret('it is lost')) },
     store: () => ({ overdueItems: (_container: number, _marks: unknown, limit: number) => rows.slice(0, limit) }),
@@ -34,7 +34,7 @@ it('ends that can’t be recorded, and deletes by partition key that can’t be 
       const { atFault, fault } = await recorder.recordExpiries(container, [row], () => index);
       expect([atFault, fault?.message]).toEqual([[row.birth], 'it is lost']);
     }
-    // What the read models have not come to is not worked off, whatever they have.
+    // Deletes that the read models have not reached are not worked off.
     expect(await recorder.completePartitionKeyDeletes(container, 3, () => 0)).toBe(undefined);
     const fault = await recorder.completePartitionKeyDeletes(container, 4, () => 0);
     expect(fault?.message).toContain('has nothing of');
@@ -49,12 +49,12 @@ it('ends that can’t be recorded, and deletes by partition key that can’t be 
   recorder.forgetFaults(CONTAINER + 1);
   expect([await overdueAt(2), isUnfinishedAt(2)]).toEqual([[3], false]);
   expect([await overdueAt(MINUTE_MS), isUnfinishedAt(MINUTE_MS)]).toEqual([[1], true]);
-  // What was written after a run had begun is none of its candidates.
+  // Items written after the run began are not among its candidates.
   const earlier = await recorder.overdue(container, { ...candidates, upToPosition: 2 }, 3, 2 * MINUTE_MS);
   expect(earlier.map(({ birth }) => birth)).toEqual([1, 2]);
 });
 
-/** An item of a container with a TTL of a minute, and what puts its end on record. */
+/** An item in a container with a TTL of a minute, and a recorder for its end. */
 function expiringItem() {
   const log = new MemoryEventLog();
   const stream = 'item-c.hash.0';
@@ -64,13 +64,13 @@ function expiringItem() {
   const container = { number: CONTAINER, state } as unknown as CatalogContainer;
   const row = { birth: 1, container: CONTAINER, id: 'i', partitionKey: '["p"]', life: 0, ts: 1, ttl: null, key: 1 };
   const item = {
-    /** When the container went. */
+    /** When the container was deleted. */
     goneAtMs: null as number | null,
-    /** Commands of the container that are under way, one after the other. */
+    /** Commands on the container that are in progress, one after the other. */
     underWay: [] as Promise<unknown>[],
-    /** What expiries have cost. */
+    /** The charges of expiries. */
     spent: [] as number[],
-    /** Up to when it is told that no policy may begin any more. */
+    /** The time up to which it was asked that no policy take effect any more. */
     judgedUpToMs: 0,
     async write(ts: number, expectedRevision: ExpectedRevision): Promise<void> {
       const data = { id: 'i', partitionKey: '["p"]', ts, ttl: null, policyVersion: 1, bytes: 2, key: 1 };
@@ -99,7 +99,7 @@ function expiringItem() {
   return { item, recorder, container, partitionKeyDeletes: state.partitionKeyDeletes };
 }
 
-it('a row that has a deadline otherwise than its write is told, or no write in the log, and one of an earlier write is left to the next look', async () => {
+it('a row whose deadline contradicts its write, or without a write in the log, is reported; a row of an earlier write is left for the next look', async () => {
   const { item } = expiringItem();
   expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
   await item.write(1, 'no-stream');
@@ -108,18 +108,18 @@ it('a row that has a deadline otherwise than its write is told, or no write in t
   expect(await item.recordAt(2, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 1 });
   expect(await item.recordAt(2, 160_000)).toEqual({ recorded: 1, atFault: 0 });
   expect(item.judgedUpToMs).toBe(160_000);
-  // Somebody has put it on record meanwhile.
+  // Another node has recorded it meanwhile.
   expect(await item.recordAt(2, 160_000)).toEqual({ recorded: 0, atFault: 0 });
   expect(item.spent).toEqual([2]);
 });
 
-it('an expiry in a container that goes is not recorded before its time, and costs nothing', async () => {
+it('an expiry in a container that is being deleted is not recorded before its time, and costs nothing', async () => {
   const { item, recorder, container, partitionKeyDeletes } = expiringItem();
   partitionKeyDeletes.push({ partitionKey: '["q"]', atMs: 0, position: 1, by: 'a' });
   expect([recorder.affordable(container), recorder.hasUnfinishedDeletes(container, 0)]).toEqual([3, true]);
   await item.write(1, 'no-stream');
   await item.write(100, 0);
-  // By the clock of another node it is gone already.
+  // By the clock of another node the container is deleted already.
   item.goneAtMs = 170_000;
   expect([recorder.affordable(container), recorder.hasUnfinishedDeletes(container, 0)]).toEqual([Infinity, false]);
   expect(await item.recordAt(1, 2 * MINUTE_MS)).toEqual({ recorded: 0, atFault: 0 });
@@ -127,7 +127,7 @@ it('an expiry in a container that goes is not recorded before its time, and cost
   expect(item.spent).toEqual([]);
 });
 
-it('an expiry is recorded when no command of its container is under way any more, for that may change the deadline', async () => {
+it('an expiry is recorded only once no command on its container is in progress, because that may change the deadline', async () => {
   const { item } = expiringItem();
   await item.write(1, 'no-stream');
   item.underWay = [turn(), turn()];

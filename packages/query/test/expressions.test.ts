@@ -107,7 +107,7 @@ describe('comparisons', () => {
     [(inner: string) => `(2 BETWEEN ${inner} AND 3)`, undefined],
     [(inner: string) => `(${inner} IN (true, 1))`, true],
   ])(
-    'evaluates what is compared once, however deep: otherwise 100 of them would never end (%#)',
+    'evaluates a compared value once, at any depth, because 100 nested ones would otherwise never end (%#)',
     (around, expected) => {
       let expression = '(c.n = 1)';
       for (let depth = 0; depth < 100; depth++) expression = around(expression);
@@ -128,7 +128,7 @@ describe('three-valued logic', () => {
     const or = both.includes(true) ? true : both.includes(undefined) ? undefined : false;
     expect(valueOf(`${a} AND ${b}`)).toBe(and);
     expect(valueOf(`${a} OR ${b}`)).toBe(or);
-    // The same when the operands aren't known before the documents are.
+    // The same, if the operands are known only with the documents.
     const document = [{ ...(a === 'undefined' ? {} : { a: truth[a] }), ...(b === 'undefined' ? {} : { b: truth[b] }) }];
     expect(rows('SELECT VALUE c.a AND c.b FROM c', document)[0]).toBe(and);
     expect(rows('SELECT VALUE c.a OR c.b FROM c', document)[0]).toBe(or);
@@ -174,20 +174,20 @@ describe('LIKE', () => {
     expect(valueOf(`${JSON.stringify(text)} LIKE ${JSON.stringify(pattern)}`)).toBe(expected);
   });
 
-  it('takes an escape character, and is undefined for what is no string', () => {
+  it('accepts an escape character, and is undefined for anything but strings', () => {
     expect(valueOf("'20%' LIKE '%!%' ESCAPE '!'")).toBe(true);
     expect(valueOf("'200' LIKE '%!%' ESCAPE '!'")).toBe(false);
     expect(valueOf("'ab' NOT LIKE 'b%'")).toBe(true);
     expect(valueOf("1 LIKE '%'")).toBe(undefined);
   });
 
-  it('takes no more than pattern times text, however many % there are', () => {
+  it('takes no more steps than pattern times text, however many % there are', () => {
     const document = { text: 'a'.repeat(5_000) };
     const pattern = `${'%a'.repeat(50)}%b_`;
     expect(rows('SELECT VALUE c.text LIKE @p FROM c', [document], [{ name: '@p', value: pattern }])).toEqual([false]);
   });
 
-  it('reads a pattern once, however many brackets are not closed, and finds a character of a set by halves', () => {
+  it('parses a pattern once, however many brackets are open, and finds a character in a set by binary search', () => {
     const set = String.fromCharCode(...Array.from({ length: 20_000 }, (_, n) => 0x4000 + 2 * n).reverse());
     const document = { open: '['.repeat(1_000_000), set: `%[${set}]`, text: 'a'.repeat(500_000) };
     expect(rows('SELECT VALUE [c.text LIKE c.open, c.text LIKE c.set] FROM c', [document])).toEqual([[false, false]]);
@@ -220,7 +220,7 @@ describe('paths', () => {
     expect(rows(`SELECT VALUE ${path} FROM c`, [document])[0]).toEqual(expected);
   });
 
-  it('keeps a property named __proto__ an ordinary one', () => {
+  it('treats a property named __proto__ as an ordinary one', () => {
     const odd = JSON.parse('{"__proto__": {"x": 1}, "id": "a"}') as { id: string };
     const [row] = rows('SELECT c.__proto__, c["__proto__"].x AS x FROM c', [odd]);
     expect(JSON.stringify(row)).toBe('{"__proto__":{"x":1},"x":1}');

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import type { Json } from '../src/index.ts';
 
-/** A text of the language. Its constants stand between these, so that they can be written in other ways. */
+/** A query whose constants stand between these marks, so that they can be written in other ways. */
 const OPEN = '«';
 const CLOSE = '»';
 
-/** The text as it stands. */
+/** The query without the marks. */
 export const plain = (text: string): string => text.replaceAll(/[«»]/g, '');
 
 /** The same with constants that are known only when the query runs. */
@@ -24,7 +24,7 @@ const { value } = fc.letrec<{ value: Json }>((tie) => ({
 }));
 
 const number = fc.integer({ min: -1, max: 5 });
-/** Mostly of the types that its names tell. */
+/** Mostly of the types that the property's name suggests. */
 const usually = <T extends Json>(usual: fc.Arbitrary<T>): fc.Arbitrary<Json> =>
   fc.oneof({ weight: 5, arbitrary: usual }, value);
 
@@ -49,7 +49,7 @@ export const documents: fc.Arbitrary<readonly { readonly [name: string]: Json }[
   );
 
 const pick = (...texts: readonly string[]): fc.Arbitrary<string> => fc.constantFrom(...texts);
-/** A text whose gaps are filled by others. */
+/** A text with gaps that other texts fill. */
 const text = (strings: TemplateStringsArray, ...parts: readonly fc.Arbitrary<string>[]): fc.Arbitrary<string> =>
   fc.tuple(...parts).map((found) => strings.reduce((before, after, index) => `${before}${found[index - 1]}${after}`));
 
@@ -61,7 +61,7 @@ const path = fc.oneof(ofNumber, ofText, ofList, pick('c.b', 'c.o', 'c.missing'))
 
 const shallow = { maxDepth: 2, depthSize: 'small' } as const;
 
-/** Expressions over a document `c`, by what they mostly give. */
+/** Expressions over a document `c`, by the type that they mostly have. */
 export const expressions = fc.letrec<{ number: string; text: string; list: string; truth: string; any: string }>(
   (tie) => ({
     number: fc.oneof(
@@ -147,7 +147,7 @@ const from = fc.oneof(
   text`(SELECT VALUE e FROM e ORDER BY e.n, e.id ${pick('', 'OFFSET 0 LIMIT 3')}) AS c`,
 );
 
-/** Queries of all clauses over documents `c`. */
+/** Queries with all clauses over documents `c`. */
 export const queries = fc.oneof(
   text`SELECT VALUE ${any} FROM ${from} ${where} ${order} ${bounds}`,
   text`SELECT ${any} AS f, ${any} AS g FROM ${from} ${where} ${order} ${bounds}`,

@@ -19,7 +19,7 @@ const refusal = (run: () => unknown): WireError => {
 };
 
 describe('binary JSON', () => {
-  // As Microsoft.Azure.Cosmos 3.64.0 writes them, of every type marker that it uses.
+  // As written by Microsoft.Azure.Cosmos 3.64.0, with every type marker that it uses.
   const written: readonly (readonly [text: string, base64: string])[] = [
     ['0', 'gAA='],
     ['31', 'gB8='],
@@ -84,15 +84,15 @@ describe('binary JSON', () => {
       'gOprLHXzUkAO9JgRPanAMFCOwjMQgnBrdfNSQA70mBE9qcAwUI7CMxCIbG9jYXRpb27qDzs4KeIKzAAAAAAAAPQ/AoR3aGVu4iR6FBNzLMIzHrpiW/h6FBNzLMIzHrpiW/h6FBNzLMIzHrpiW/g=',
     ],
   ];
-  test.each(written)('%s is what the .NET client has written', (text, base64) => {
+  test.each(written)('%s is decoded as the .NET client has encoded it', (text, base64) => {
     expect(decodeBinaryJson(Buffer.from(base64, 'base64'), DEPTH)).toEqual(JSON.parse(text));
   });
 
-  test('keeps the order of names, of those that are whole numbers, too', () => {
+  test('keeps the order of names, also of names that are integers', () => {
     expect(jsonText(decode(0xea, 6, 0x81, 0x62, 1, 0x81, 0x32, 2))).toBe('{"b":1,"2":2}');
   });
 
-  test('that is cut short anywhere, or goes on, is refused with 400', () => {
+  test('that is cut short anywhere, or continues after its end, is refused with 400', () => {
     for (const [, base64] of written) {
       const whole = Buffer.from(base64, 'base64');
       for (let length = 1; length < whole.length; length += 1) {
@@ -116,7 +116,7 @@ describe('binary JSON', () => {
     );
   });
 
-  test('has names like others in its names', () => {
+  test('can have special names, such as __proto__, among its names', () => {
     const value = decode(0xea, 12, 0x89, ...Buffer.from('__proto__'), 0xe1, 0x01) as object;
     expect(Object.keys(value)).toEqual(['__proto__']);
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
@@ -137,7 +137,7 @@ describe('binary JSON', () => {
     expect(refusal(() => decode(...bytes)).shape.status).toBe(400);
   });
 
-  test('is no deeper than text may be', () => {
+  test('can’t be nested deeper than text', () => {
     const nested = (depth: number) => [...Array<number>(depth).fill(0xe1), 0x01];
     expect(decode(...nested(DEPTH))).toBeDefined();
     expect(refusal(() => decode(...nested(DEPTH + 1))).message).toContain('nested too deeply');
@@ -145,7 +145,7 @@ describe('binary JSON', () => {
     expect(refusal(() => decodeBinaryJson(deep, DEPTH)).message).toContain('nested too deeply');
   });
 
-  test('does not make much of little by naming a long string again and again', () => {
+  test('can’t be made much larger by references to a long string', () => {
     const text = Buffer.alloc(60_000, 'x');
     const length = (bytes: number, width: number) => [...Buffer.from(Uint32Array.of(bytes).buffer).subarray(0, width)];
     const again = Array.from({ length: 1_000 }, () => [0xc3, 6]).flat();
@@ -154,7 +154,7 @@ describe('binary JSON', () => {
     expect(shape.status).toBe(413);
   });
 
-  test('makes an item as text does', async () => {
+  test('creates the same item as text', async () => {
     const app = await shop();
     const body = Buffer.from([0x80, 0xea, 13, 0x2c, 0x82, ...Buffer.from('o1'), 0x88, ...Buffer.from('customer')]);
     const sent = Buffer.concat([body, Buffer.from([0x83, ...Buffer.from('ann')])]);

@@ -101,7 +101,7 @@ const headerValues = {
     fc.constantFrom('application/json', 'application/query+json', 'text/plain', 'multipart/form-data'),
   ),
 };
-/** Mostly one or two at a time: a request with ten odd headers fails at the first of them. */
+/** Mostly one or two at a time, because a request with ten odd headers fails at the first of them. */
 const headers = fc
   .oneof(
     { weight: 3, arbitrary: fc.constant([]) },
@@ -179,21 +179,21 @@ afterAll(async () => {
 });
 
 describe('whatever is sent', () => {
-  test('by who holds a key, is answered, never with a fault of the server', async () => {
+  test('with a key is answered, never with a fault of the server', async () => {
     const app = await shop({ store });
     await call(app, 'POST', DOCS, { body: { id: 'o1', customer: 'ann' }, headers: keyHeader('ann') });
     const date = httpDate(NOW_MS);
     const seen = new Set<number>();
     await fc.assert(
       fc.asyncProperty(request, headers, async ([verb, target, payload], extra) => {
-        // Earlier requests may have deleted what the next ones are to work on.
+        // Earlier requests may have deleted what the next ones need.
         await call(app, 'POST', '/dbs', { body: { id: 'shop' } });
         await call(app, 'POST', '/dbs/shop/colls', { body: { id: 'orders', partitionKey: { paths: ['/customer'] } } });
         let signed = { resourceType: '', resourceLink: '' };
         try {
           signed = parseTarget(target, 10_000);
         } catch {
-          // No client could sign this one; it must be answered nevertheless.
+          // No client could sign this request; it must be answered nevertheless.
         }
         const response = await inject(app, {
           method: verb,
@@ -214,13 +214,13 @@ describe('whatever is sent', () => {
       }),
       { numRuns: 1_000 },
     );
-    // Random requests that are all refused at the door would show nothing.
+    // If random requests were all refused at once, they would show nothing.
     for (const status of [200, 201, 204, 400, 404, 405, 409]) expect(seen).toContain(status);
-    // Nobody has talked the server out of working.
+    // The server still works.
     expect((await call(app, 'GET', '/dbs')).status).toBe(200);
   }, 60_000);
 
-  test('by who holds none, is refused with 400 or 401', async () => {
+  test('without a key is refused with 400 or 401', async () => {
     const app = await shop({ store });
     const authorization = fc.oneof(
       fc.string().map((value) => value.replace(/[^\x20-\x7e]/g, '')),

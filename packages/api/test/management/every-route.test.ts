@@ -29,8 +29,8 @@ const facts = async (): Promise<Fact[]> =>
 const OF = '/dbs/:database/colls/:container';
 
 /**
- * A call of every route that changes something, in an order in which each can succeed, and the fact that says who
- * made it. One that is not in here makes the test fail.
+ * A call of every route that changes something, in an order in which each can succeed, and the fact that says who made it. A route that is
+ * missing here makes the test fail.
  */
 const CHANGES: Readonly<Record<string, { readonly at?: string; readonly body?: object; readonly records: string }>> = {
   [`PUT ${OF}/ttl/brake`]: { body: { maxItems: 1_000 }, records: 'TtlBrakeChanged' },
@@ -62,9 +62,9 @@ const CHANGES: Readonly<Record<string, { readonly at?: string; readonly body?: o
   'POST /clock/advance': { body: { milliseconds: 1 }, records: 'ClockAdvanced' },
 };
 
-/** Routes that are no GET and change nothing that anybody could see. */
+/** Routes that are not GET and change nothing visible. */
 const READS = [`POST ${OF}/ttl/preview`, `POST ${OF}/ttl/replay`, 'POST /proof/verify', 'POST /fsck'];
-/** Changes that can't be had on this store, and are tested with one that has them: an event store, a clock that has jumped. */
+/** Changes that are impossible on this store, and are tested elsewhere: with an event store, and with a clock that has jumped. */
 const ELSEWHERE = ['POST /purge/scavenge', 'POST /clock/confirm'];
 
 const targetOf = (name: string, more = ''): string =>
@@ -81,7 +81,7 @@ describe('every route that changes something', () => {
     expect(changing.toSorted()).toEqual([...Object.keys(CHANGES), ...READS, ...ELSEWHERE].toSorted());
   });
 
-  test('has put on record who called it', async () => {
+  test('has recorded who called it', async () => {
     for (const id of ['ended', 'erased']) await world.write(id, { ttl: 1 });
     await world.store.advanceClock(2_000);
     for (const [name, { at, body, records }] of Object.entries(CHANGES)) {
@@ -97,7 +97,7 @@ describe('every route that changes something', () => {
     }
   });
 
-  test('is seen by an auditor, if it was of the store as a whole', async () => {
+  test('is shown to an auditor, if it concerns the store as a whole', async () => {
     const { events } = (await world.ask('GET', '/history', { key: AUDITOR_KEY })).json<{ events: Fact[] }>();
     const ofStore = Object.entries(CHANGES).filter(([name]) => !name.includes(OF));
     for (const [, { records }] of ofStore) {
@@ -108,7 +108,7 @@ describe('every route that changes something', () => {
 
 const isSuccess = (status: number): boolean => status >= 200 && status < 300;
 
-/** Codes and statuses as docs/errors.md has them. */
+/** Codes and statuses of docs/errors.md. */
 const documented = new Map(
   Array.from(
     readFileSync(path.resolve(import.meta.dirname, '../../../../docs/errors.md'), 'utf8').matchAll(
@@ -118,11 +118,11 @@ const documented = new Map(
   ),
 );
 
-/** Arrays in one another, of which no text can be made. */
+/** Nested arrays, too deep to be written as JSON again. */
 const NESTED = '['.repeat(30_000) + ']'.repeat(30_000);
 
 describe('every refusal of every route', () => {
-  /** Requests that no route takes, or that name what is not there. */
+  /** Requests that no route accepts, or that name something that does not exist. */
   const REFUSED: readonly [
     what: string,
     change: (target: string) => string,
@@ -150,7 +150,7 @@ describe('every refusal of every route', () => {
   test.each(REFUSED)('of %s is a problem with a documented code', async (what, change, key, body) => {
     let refused = 0;
     for (const route of routes) {
-      // What stops at its first event is not followed here, and what changes time or backups is called above.
+      // Streams that stop at their first event are not followed here. Changes of time and backups are called above.
       if (route.method === 'GET' && body !== undefined) continue;
       const name = nameOf(route);
       const response = await world.ask(route.method, change(targetOf(name)), {
@@ -173,13 +173,13 @@ describe('every refusal of every route', () => {
     expect(refused).toBeGreaterThan(10);
   });
 
-  test('is one of those that the description lists', () => {
+  test('is one of those in the OpenAPI description', () => {
     expect(documented.size).toBeGreaterThan(30);
   });
 });
 
-describe('every long job', () => {
-  /** Those that may read the whole log or the whole container, and how each tells how far it is. */
+describe('every long operation', () => {
+  /** Operations that may read the whole log or container, and how each reports its progress. */
   const FOLLOWED = [
     `GET ${OF}/as-of`,
     'GET /projections/:name/rebuild',
@@ -190,7 +190,7 @@ describe('every long job', () => {
     `POST ${OF}/recover`,
     `POST ${OF}/ttl/replay`,
   ];
-  /** Those that send rows as they find them: who reads them sees how far they are. */
+  /** Operations that send rows as they find them, so that readers see the progress. */
   const STREAMED = [
     'GET /proof/facts',
     'GET /purge/runs/:run/certificates',
@@ -200,7 +200,7 @@ describe('every long job', () => {
     `POST ${OF}/ttl/replay`,
   ];
 
-  test('tells its progress as server-sent events, or is streamed', () => {
+  test('reports its progress as server-sent events, or is streamed', () => {
     expect(
       routes
         .filter(({ answers }) => answers.events !== undefined)

@@ -28,17 +28,17 @@ export interface World {
   readonly store: StoreApi;
   readonly app: FastifyInstance;
   readonly routes: readonly RouteDescription[];
-  /** Sends with the primary key unless told otherwise. */
+  /** Sends a request, with the primary key unless told otherwise. */
   ask(method: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH', url: string, sent?: Sent): Promise<LightMyRequestResponse>;
-  /** The answer's JSON; tests look into answers of all shapes. */
+  /** The answer's JSON, of any shape. */
   get(url: string): Promise<Record<string, unknown>>;
   write(id: string, document?: Readonly<Record<string, unknown>>): Promise<void>;
-  /** The same, of a document as JSON; it is in the partition of ann. */
+  /** Writes a document given as JSON; it is in the partition of ann. */
   writeText(id: string, json: string): Promise<void>;
   close(): Promise<void>;
 }
 
-/** A server with the manual clock over a store in a folder of its own, with a container `shop/orders` by `/customer`. */
+/** A server with a manual clock over a store in a folder of its own, with a container `shop/orders` partitioned by `/customer`. */
 export async function openWorld(defaultTtl: number | null = 60): Promise<World> {
   const folder = mkdtempSync(path.join(tmpdir(), 'epitaph-management-'));
   const backups = mkdtempSync(path.join(tmpdir(), 'epitaph-backups-'));
@@ -106,7 +106,7 @@ export async function openWorld(defaultTtl: number | null = 60): Promise<World> 
   };
 }
 
-/** Holds an answer against what the OpenAPI document says of its route, strictly: nothing missing, nothing more. */
+/** Compares an answer with the OpenAPI description of its route, strictly: nothing may be missing or added. */
 function assertAsDescribed(
   routes: readonly RouteDescription[],
   method: string,
