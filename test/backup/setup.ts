@@ -63,7 +63,7 @@ export async function readable(store: Store, container: string, id: string): Pro
   }
 }
 
-/** Wrapped life keys, as they lie in a vault's file, by their number. */
+/** The wrapped life keys in a vault's file, by their numbers. */
 export function wrappedKeys(folder: string): Map<number, Buffer> {
   const vault = new DatabaseSync(join(folder, 'vault.db'), { readOnly: true });
   try {

@@ -31,7 +31,7 @@ async function rebuild(): Promise<void> {
 }
 
 describe('a query', () => {
-  it('has the same rows by clear paths, by pushdown and by the bare evaluator, whatever was done to the items', async () => {
+  it('has the same rows with clear paths, with pushdown and with plain evaluation, whatever was done to the items', async () => {
     let containers = 0;
     let pushed = 0;
     let cleared = 0;
@@ -71,7 +71,7 @@ describe('a query', () => {
       ),
       { numRuns: 25 },
     );
-    // It would be no test of clear paths if they narrowed nothing. By how much depends on what was drawn.
+    // It would not test clear paths if they narrowed nothing. By how much depends on the generated queries.
     expect(cleared).toBeLessThan(pushed);
     expect((await store.fsck()).problems).toEqual([]);
   }, 60_000);

@@ -41,7 +41,7 @@ async function damage(...statements: readonly string[]): Promise<void> {
 const BIRTH_OF_B = "(SELECT birth FROM items WHERE id = 'b')";
 
 describe('fsck of values in clear', () => {
-  it('has nothing to say of what the projection keeps, whether or not items have left', async () => {
+  it('reports nothing about what the projection keeps, whether or not items have ended', async () => {
     expect(await problems()).toEqual([]);
     await play(store, container(), { kind: 'patch', id: 'b', pk: 'p', path: '/n', value: 2 });
     await play(store, container(), { kind: 'delete', id: 'a', pk: 'p' });
@@ -66,12 +66,12 @@ describe('fsck of values in clear', () => {
       'is there though the document has none',
       `INSERT INTO item_clear SELECT birth, 3, container, value FROM item_clear WHERE path = 0 AND birth = ${BIRTH_OF_B}`,
     ],
-  ])('tells of a live item whose copy %s, and of no other', async (_, sql) => {
+  ])('reports a live item whose copy %s, and no other', async (_, sql) => {
     await damage(sql);
     expect(await problems()).toEqual([['clear-copies-differ', container().rid]]);
   });
 
-  it('tells of what is left of an item that has gone', async () => {
+  it('reports what is left of an ended item', async () => {
     await damage('CREATE TABLE kept AS SELECT * FROM item_clear');
     await play(store, container(), { kind: 'delete', id: 'a', pk: 'p' });
     await play(store, container(), { kind: 'erase', id: 'b', pk: 'p' });

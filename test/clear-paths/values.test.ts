@@ -18,19 +18,19 @@ const number = fc.oneof(
 const scalar: fc.Arbitrary<Json> = fc.oneof(text, number, fc.boolean(), fc.constant(null));
 const OPERATORS = ['=', '<', '<=', '>', '>='] as const;
 
-/** Whether an item with a value is among those that a condition leaves. */
+/** Whether an item with a value satisfies a condition. */
 function isFound(value: Json, condition: ReturnType<typeof clearCondition>): boolean {
   const copied = clearValue(value);
   return condition.some(({ from, to }) => copied !== undefined && copied >= from && copied <= to);
 }
 
 describe('the copy of a value', () => {
-  it('is in the order of the values, of each type and across types', () => {
+  it('is ordered like the values, within each type and across types', () => {
     fc.assert(
       fc.property(scalar, scalar, (left, right) => {
         const [one, other] = [clearValue(left)!, clearValue(right)!];
         const order = one < other ? -1 : one > other ? 1 : 0;
-        // What lies beyond the part of a text that is copied makes no difference.
+        // Text beyond the part that is copied makes no difference.
         if (order !== 0) expect(Math.sign(compareValues(left, right))).toBe(order);
         else if (typeof left !== 'string' || left.length < 128) expect(compareValues(left, right)).toBe(0);
       }),
@@ -38,7 +38,7 @@ describe('the copy of a value', () => {
     );
   });
 
-  it('is of scalars alone, and of texts their first 128 characters', () => {
+  it('exists for scalars only, and has the first 128 characters of a text', () => {
     for (const value of [undefined, [], {}, ['a']]) expect(clearValue(value)).toBe(undefined);
     expect(clearValue('x'.repeat(500))).toBe(clearValue('x'.repeat(128)));
     expect(clearValue('x'.repeat(127))).not.toBe(clearValue('x'.repeat(128)));
@@ -61,7 +61,7 @@ describe('a condition on copies', () => {
         }
         const type = (of: Json) => (of === null ? 'null' : typeof of);
         if (type(value) !== type(constant)) expect(isFound(value, condition)).toBe(false);
-        // And no more than lie at the bound, besides texts that are longer than their copies.
+        // Beyond these it leaves only values equal to the bound, and texts longer than their copies.
         if (isFound(value, condition) && !isWanted && typeof value !== 'string') {
           expect(compareValues(value, constant)).toBe(0);
         }
@@ -71,7 +71,7 @@ describe('a condition on copies', () => {
     expect(found).toBeGreaterThan(100);
   });
 
-  it('of several values leaves what any of them finds', () => {
+  it('with several values leaves what any of them finds', () => {
     const condition = clearCondition(3, 'in', ['a', 1, null]);
     for (const value of ['a', 1, null]) expect(isFound(value, condition)).toBe(true);
     for (const value of ['b', 2, false, '1']) expect(isFound(value, condition)).toBe(false);

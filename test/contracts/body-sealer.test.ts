@@ -21,24 +21,24 @@ describe('a sealed body', () => {
     ['one byte short of being deflated', 'x'.repeat(256 * 1024 - 1)],
     ['just large enough to be deflated', 'x'.repeat(256 * 1024)],
     ['large', large],
-  ])('that is %s opens as it was, as text and as bytes', (_, plain) => {
+  ])('that is %s opens unchanged, as text and as bytes', (_, plain) => {
     expect(opened(sealer.seal(key, STREAM, 3, plain))).toBe(plain);
     expect(opened(sealer.seal(key, STREAM, 3, Buffer.from(plain)))).toBe(plain);
   });
 
-  test('takes a fraction of the room where it is large and repeats itself', () => {
+  test('takes a fraction of the space if it is large and repetitive', () => {
     expect(Buffer.byteLength(large)).toBeGreaterThan(1_500_000);
     expect(sealer.seal(key, STREAM, 3, large).length).toBeLessThan(500_000);
   });
 
-  test('that can not be made smaller is kept as it is', () => {
+  test('that can’t be compressed is kept as it is', () => {
     const noise = randomBytes(600_000);
     const sealed = sealer.seal(key, STREAM, 3, noise);
     expect([sealed[0], sealed.length]).toEqual([0, noise.length + 1 + 28]);
     expect(Buffer.compare(sealer.open(key, STREAM, 3, sealed), noise)).toBe(0);
   });
 
-  test('of the first version, before there was deflating, opens', () => {
+  test('of the first format, without compression, opens', () => {
     const sealed = gcmSeal(key.secret, Buffer.from(`${STREAM}@3`), large, 1);
     sealed[0] = 0;
     expect(opened(sealed)).toBe(large);

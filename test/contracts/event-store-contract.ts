@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { describeEventLog } from '@epitaph/core/testing/event-log-contract.ts';
 import { openEventStoreLog } from '@epitaph/storage/eventstoredb/open-event-store-log.ts';
 
-/** The contract of the event log on one server for all its tests, as in life: the suite keeps to streams of its own. */
+/** The contract of the event log, with one server for all its tests. Each test uses streams of its own. */
 export function describeEventStoreLog(name: string, connectionString: () => string, timeoutMs?: number): void {
   const open = () => openEventStoreLog({ connectionString: connectionString() });
   describeEventLog(

@@ -3,10 +3,10 @@ import { GenericContainer, type StartedTestContainer, Wait } from 'testcontainer
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { describeEventStoreLog } from './event-store-contract.ts';
 
-/** The contract against real servers: one named by the environment, and images of two generations where Docker is. */
+/** The contract against real servers: one named by the environment, and images of two generations if Docker is available. */
 const IMAGES = ['eventstore/eventstore:24.10', 'kurrentplatform/kurrentdb:25.1'];
 const PORT = 2113;
-/** Room for an item of 2 MiB; the servers' own default is 1 MiB. */
+/** Room for an item of 2 MiB; the servers' default is 1 MiB. */
 const MAX_APPEND_BYTES = '4194304';
 const TIMEOUT_MS = 120_000;
 const IMAGE_PULLED_WITHIN_MS = 600_000;

@@ -2,7 +2,7 @@ import type { ReadModelChange } from '@epitaph/projections/read-model-store.ts';
 
 const nameOf = (id: string, life: number) => ({ container: 1, partitionKey: '["p"]', id, life }) as const;
 
-/** An item of container 1 is written, in partition p. */
+/** The change by which an item of container 1 is written, in partition p. */
 export const written = (
   id: string,
   position: number,
@@ -19,7 +19,7 @@ export const written = (
   unreadableTtl: false,
 });
 
-/** … and deleted. */
+/** The change by which it is deleted. */
 export const ended = (id: string, position: number, life = 1): ReadModelChange => ({
   kind: 'item-ended',
   row: {

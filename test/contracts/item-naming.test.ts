@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { HashedItemNaming } from '@epitaph/storage/crypto/item-naming.ts';
 
-it('names of items need a secret for each container, of which not all that ever were are kept', async () => {
+it('names of items need a secret for each container, of which only a limited number are cached', async () => {
   let asked = 0;
   const naming = new HashedItemNaming({
     containerSecret: async (rid) => {
@@ -19,7 +19,7 @@ it('names of items need a secret for each container, of which not all that ever 
   expect(asked).toBe(1);
 });
 
-it('names of items that are asked for at once need a secret once, and another after it was forgotten or could not be had', async () => {
+it('concurrent names need a secret once, and again after it was forgotten or could not be read', async () => {
   const asked: PromiseWithResolvers<Uint8Array>[] = [];
   const naming = new HashedItemNaming({
     containerSecret: () => {

@@ -9,12 +9,12 @@ import { InlineWriter, type Writer } from '@epitaph/storage/sqlite/writer.ts';
 import { ended, written } from './item-changes.ts';
 import { TestFolder } from './sqlite-folder.ts';
 
-/** Rows with a filter over them: what a store is to it. */
+/** Rows with a filter over them, as a store has them. */
 class Rows {
   readonly births: string[] = [];
   readonly names = new Set<string>();
   readonly filter: NameFilter;
-  /** How often somebody began to read. */
+  /** How often a read of all rows was begun. */
   begun = 0;
   #fault: Error | undefined;
 
@@ -35,7 +35,7 @@ class Rows {
     this.#fault = new Error('database disk image is malformed');
   }
 
-  /** How many of some names, of which there is nothing, are told to be new. */
+  /** How many of some new names the filter reports as new. */
   told(prefix: string, of: number): number {
     let told = 0;
     for (let number = 0; number < of; number++) if (this.filter.isNew(`${prefix}${number}`)) told++;
@@ -56,7 +56,7 @@ class Rows {
 }
 
 describe('a filter of names', () => {
-  it('takes no name for new that is there, whatever comes and goes while it is read', () => {
+  it('reports no existing name as new, whatever is added and removed while it is read', () => {
     const name = fc.integer({ min: 0, max: 40 }).map((number) => `name-${number}`);
     const step = fc.record({ kind: fc.constantFrom('add', 'add', 'remove', 'ask'), name });
     fc.assert(
@@ -73,26 +73,26 @@ describe('a filter of names', () => {
     );
   });
 
-  it('reads nothing before the first question, and then tells almost all that are new', () => {
+  it('reads nothing before the first question, and then reports almost all new names as new', () => {
     const rows = new Rows();
     for (let number = 0; number < 300; number++) rows.add(`here-${number}`);
     expect(rows.begun).toBe(0);
-    // 300 names, 3 at a question; at two more there are none.
+    // 300 names, 3 for each question. The question after the last one finds none.
     expect(rows.told('early-', 101)).toBe(0);
     expect(rows.told('new-', 1_000)).toBe(1_000);
     expect(rows.begun).toBe(1);
   });
 
-  it('makes room for as many as there are', () => {
+  it('makes room for all names', () => {
     const rows = new Rows(8);
     for (let number = 0; number < 1_000; number++) rows.add(`here-${number}`);
     rows.told('early-', 500);
     expect(rows.told('new-', 1_000)).toBeGreaterThan(980);
-    // 8, 32, 128, 512, 2,048: each began anew when it was half full.
+    // 8, 32, 128, 512, 2,048: it began again each time it was half full.
     expect(rows.begun).toBe(5);
   });
 
-  it('forgets those that are gone', () => {
+  it('forgets removed names', () => {
     const rows = new Rows(512);
     let told = 0;
     for (let number = 0; number < 20_000; number++) {
@@ -101,12 +101,12 @@ describe('a filter of names', () => {
       rows.names.delete(`name-${number - 100}`);
     }
     expect(told).toBeGreaterThan(19_800);
-    // Anew when 256 have come to those that there were.
+    // It begins again whenever 256 have been added to the existing ones.
     expect(rows.begun).toBeLessThan(20_000 / 256);
     expect([...rows.names].filter((name) => rows.filter.isNew(name))).toEqual([]);
   });
 
-  it('is not read anew for names that come again', () => {
+  it('is not read again for names that were added before', () => {
     const rows = new Rows(8);
     for (let round = 0; round < 100; round++) {
       rows.add('here');
@@ -115,7 +115,7 @@ describe('a filter of names', () => {
     expect(rows.begun).toBe(1);
   });
 
-  it('tells nothing when names can not be read', () => {
+  it('reports nothing as new if names can’t be read', () => {
     const rows = new Rows();
     for (let number = 0; number < 10; number++) rows.add(`here-${number}`);
     expect(rows.filter.isNew('new')).toBe(false);
@@ -144,7 +144,7 @@ describe('the last life of an item in SQLite', () => {
     return { database, store: new SqliteReadModelStore(writer, database) };
   };
 
-  it('is known of what was there before, and of what came since; of others the database is not asked', async () => {
+  it('is known of earlier and later rows without asking the database about others', async () => {
     const { store } = open();
     const changes: ReadModelChange[] = [];
     for (let at = 0; at < 100; at++) {
@@ -161,7 +161,7 @@ describe('the last life of an item in SQLite', () => {
       await reopened.store.apply([written(`new-${at}`, 301 + at, 0, 2)], 301 + at);
       expect(lastLife(`new-${at}`)).toBe(2);
     }
-    // The log may have lost what was written before an end.
+    // The log may have lost the writes before an end.
     await reopened.store.apply([ended('end-alone', 401, 3)], 401);
     expect(lastLife('end-alone')).toBe(3);
 
@@ -171,7 +171,7 @@ describe('the last life of an item in SQLite', () => {
     expect(() => lastLife('ended-99')).toThrow('finalized');
   });
 
-  it('is told without the database also where each question is followed by a row', async () => {
+  it('is told without the database also if each question is followed by a row', async () => {
     const { database, store } = open();
     for (let at = 0; at < 10; at++) {
       await store.apply([written(`new-${at}`, at + 1)], at + 1);

@@ -4,7 +4,7 @@ import { describeReadModel, type ReadModelUnderTest } from './read-model-contrac
 
 async function sqliteReadModel(given: StorageOptions): Promise<ReadModelUnderTest> {
   const folder = new TestFolder();
-  // There is no log here of what the read models are told.
+  // The read models get changes that no log has.
   const options = { ...given, logMayBeOlder: true };
   const { readModels } = await folder.open(options);
   return {

@@ -18,7 +18,7 @@ import { VAULT_SCHEMA_VERSION } from '@epitaph/storage/sqlite/schema.ts';
 
 type Recorded = Pick<RecordedEvent, 'type' | 'version' | 'stream' | 'data'>;
 
-/** By what the names of streams begin with. */
+/** The kinds of streams, by the prefixes of their names. */
 const kinds: Readonly<
   Record<
     string,
@@ -36,14 +36,14 @@ const kinds: Readonly<
 };
 const kindOf = (stream: string): string => Object.keys(kinds).find((kind) => stream.startsWith(`${kind}-`))!;
 
-/** One of each form in which the versions of this program have recorded events. Lines are only ever added. */
+/** One event of each form that any version of this program has recorded. Lines are only ever added. */
 const recorded = readFileSync(path.join(import.meta.dirname, '../data/recorded-events.ndjson'), 'utf8')
   .trimEnd()
   .split('\n')
   .map((line) => JSON.parse(line) as Recorded);
 
-describe('an event that was recorded once', () => {
-  it.each(recorded.map((event, index) => [event.type, index] as const))('is read for ever: %s (%i)', (_, index) => {
+describe('an event recorded by any version', () => {
+  it.each(recorded.map((event, index) => [event.type, index] as const))('can be read for ever: %s (%i)', (_, index) => {
     const { stream, ...event } = recorded[index]!;
     const id = crypto.randomUUID();
     const about = { id, correlationId: id, causationId: id, occurredAtMs: 0, actor: 'test', revision: 0, position: 1 };
@@ -53,21 +53,21 @@ describe('an event that was recorded once', () => {
     });
   });
 
-  it('is there to be read, of each type that is written today', () => {
+  it('exists here for each type that is written today', () => {
     const known = new Set(recorded.map(({ type, stream }) => `${kindOf(stream)} ${type}`));
     const written = Object.entries(kinds).flatMap(([kind, { versions }]) =>
       Object.keys(versions).map((type) => `${kind} ${type}`),
     );
-    // Read by no more than their types.
+    // Only the types of these events are used.
     const bare = ['purge-run PurgePaused', 'purge-run PurgeResumed'];
     expect(written.filter((type) => !known.has(type))).toEqual(bare);
   });
 });
 
-/** What is written today, for whoever changes it to see what goes with it. */
+/** What is written today. It shows whoever changes it what must change with it. */
 const WRITTEN = {
-  // Whoever adds a type of events, or raises a version, raises these: an empty migration will do. Then versions that
-  // can't read the events refuse the store, of which all of them open the vault first.
+  // If you add a type of events, or raise a version, raise these as well: an empty migration will do. Then versions that can't read the
+  // events refuse the store, because they open the vault first.
   vaultSchemas: { sqlite: 5, postgres: 6 },
   events: {
     'client-encryption-key': 'ClientEncryptionKeyCreated 1, ClientEncryptionKeyRewrapped 1',
@@ -82,7 +82,7 @@ const WRITTEN = {
   },
 };
 
-it('the vault’s schema tells versions apart that write different events, so that a store is not opened by an older one', () => {
+it('the vault’s schema version differs between versions that write different events, so that older ones refuse the store', () => {
   const events = Object.entries(kinds).map(([kind, { versions }]) => [
     kind,
     Object.entries(versions)

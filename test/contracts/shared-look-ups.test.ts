@@ -27,7 +27,7 @@ function event(at: number): NewEvent {
   };
 }
 
-describe('the transaction that look-ups of one turn share', () => {
+describe('the transaction shared by the look-ups of one turn', () => {
   let announce: GroupListener;
   let database: DatabaseSync;
   let lookUp: () => unknown;
@@ -44,7 +44,7 @@ describe('the transaction that look-ups of one turn share', () => {
     if (database.isOpen) database.close();
   });
 
-  it('begins with the second of them and ends with the turn', async () => {
+  it('begins with the second look-up and ends with the turn', async () => {
     lookUp();
     expect(database.isTransaction).toBe(false);
     lookUp();
@@ -56,7 +56,7 @@ describe('the transaction that look-ups of one turn share', () => {
     expect(database.isTransaction).toBe(false);
   });
 
-  it('ends before the writer begins, and before anybody is told what it has done', () => {
+  it('ends before the writer begins, and before anybody is told the result of the write', () => {
     for (const needsReadersGone of [false, true, false]) {
       lookUp();
       lookUp();
@@ -65,7 +65,7 @@ describe('the transaction that look-ups of one turn share', () => {
     }
   });
 
-  it('does not begin while the writer waits for readers to be gone', () => {
+  it('does not begin while the writer waits for readers to finish', () => {
     announce(true);
     for (let count = 0; count < 100; count++) lookUp();
     expect(database.isTransaction).toBe(false);
@@ -87,7 +87,7 @@ describe('the transaction that look-ups of one turn share', () => {
     expect(longest).toBeLessThanOrEqual(64);
   });
 
-  it('ends where one of them met damage, of which that one alone is told', async () => {
+  it('ends if a look-up meets damage, and only that look-up fails', async () => {
     const file = folder.file('damaged.db');
     const made = new DatabaseSync(file);
     made.exec('PRAGMA journal_mode = WAL; CREATE TABLE sound (number); CREATE TABLE damaged (number)');
@@ -109,7 +109,7 @@ describe('the transaction that look-ups of one turn share', () => {
     expect(database.isTransaction).toBe(true);
   });
 
-  it('is ended by closing, which the end of the turn then does not mind', async () => {
+  it('is ended by closing, after which the end of the turn does nothing', async () => {
     lookUp();
     lookUp();
     database.close();
@@ -118,8 +118,8 @@ describe('the transaction that look-ups of one turn share', () => {
   });
 });
 
-describe('what a writer has acknowledged', () => {
-  it('is read in a turn that had looked up others before: an event', async () => {
+describe('an acknowledged write', () => {
+  it('of an event is read in a turn that had made look-ups before', async () => {
     const { log } = await folder.open();
     const append = (stream: string) =>
       log.append([{ stream, expectedRevision: 'no-stream', events: [event(1)] }]).then((result) => {
@@ -127,13 +127,13 @@ describe('what a writer has acknowledged', () => {
         return result.position;
       });
     await append('first');
-    // Before the writer's own, in the same round of immediates.
+    // Before the writer's immediate, in the same round.
     setImmediate(() => [log.readAt(1), log.readAt(1), log.readBefore({ stream: 'first', revision: 0, position: 1 })]);
     const position = await append('second');
     expect(log.readAt(position)).toMatchObject({ stream: 'second' });
   });
 
-  it('is read in a turn that had looked up others before: that a key is destroyed', async () => {
+  it('of a key’s destruction is seen in a turn that had made look-ups before', async () => {
     const storage = await folder.open();
     const { vault } = storage;
     const [one, two] = ['item-rid.one.0', 'item-rid.two.0'] as const;

@@ -9,10 +9,10 @@ import {
 
 export type StorageOptions = Partial<Omit<SqliteStorageOptions, 'folder'>>;
 
-/** Where tests put folders: in memory where the machine has such a place, because they sync a lot. */
+/** Where tests put their folders: in memory if the machine has such a place, because the tests sync a lot. */
 export const scratch = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 
-/** A data folder for one test. Everything opened in it is closed when it is disposed of, and the folder removed. */
+/** A data folder for one test. When it is disposed of, everything opened in it is closed, and the folder is removed. */
 export class TestFolder {
   readonly path = mkdtempSync(join(scratch, 'epitaph-test-'));
   readonly #opened: SqliteStorage[] = [];
@@ -32,7 +32,7 @@ export class TestFolder {
     await last?.close();
   }
 
-  /** Closes what is open. Files may have been taken away from under a storage on purpose: that is no failure here. */
+  /** Closes what is open. A test may have removed files on purpose, which is not a failure here. */
   async dispose(): Promise<void> {
     for (const storage of this.#opened.splice(0)) await storage.close().catch(() => {});
     rmSync(this.path, { recursive: true, force: true });

@@ -7,8 +7,8 @@ import { DEFINITION } from '../support/definition.ts';
 import { itemToWrite } from '../support/item.ts';
 
 /**
- * The process that is traced: a store as it ships. It says of each thing that it was told is done, synchronously, so
- * that what is on the disk by then can be seen in the trace.
+ * The process that is traced: a store as it ships. It reports each acknowledgement synchronously, so that the trace shows what is on the
+ * disk by then.
  *
  * Argument: a folder for its folders.
  */

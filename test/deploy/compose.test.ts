@@ -34,7 +34,7 @@ const file = parse(readFileSync(path.join(ROOT, 'compose.yaml'), 'utf8'), { merg
 const nodes = ['node1', 'node2'].map((name) => file.services[name]!);
 const haproxy = readFileSync(path.join(ROOT, 'deploy/haproxy.cfg'), 'utf8');
 
-/** Variables as Compose puts them in, which knows `${NAME:?message}`. */
+/** The variables as Compose sets them. It supports `${NAME:?message}`. */
 const environmentIn = ({ environment = {} }: Service): Record<string, string> =>
   Object.fromEntries(
     Object.entries(environment).map(([name, value]) => [
@@ -44,7 +44,7 @@ const environmentIn = ({ environment = {} }: Service): Record<string, string> =>
   );
 
 describe('compose.yaml', () => {
-  it('gives the nodes options that there are, with values that are taken together', () => {
+  it('gives the nodes existing options with values that are valid together', () => {
     const known = new Set(optionNames.map(variableOf));
     for (const node of nodes) {
       const environment = { ...environmentOf(readDockerfile().at(-1)!), ...environmentIn(node) };
@@ -58,17 +58,17 @@ describe('compose.yaml', () => {
     }
   });
 
-  it('ends nothing that still drains, which is for longer than the balancer takes to notice', () => {
+  it('waits for a draining node longer than the balancer takes to notice it', () => {
     const [, everySeconds, failures] = /check inter (\d+)s fall (\d+)/.exec(haproxy)!;
     for (const node of nodes) {
       const drain = Number(environmentIn(node)['EPITAPH_DRAIN']);
       expect(drain).toBeGreaterThan(Number(everySeconds) * Number(failures) + 1);
-      // The server gives what is under way ten seconds after the drain.
+      // After the drain, the server gives requests in progress ten seconds.
       expect(Number.parseInt(node.stop_grace_period!, 10)).toBeGreaterThan(drain + 10);
     }
   });
 
-  it('has each node behind the balancer, every volume declared, and every file that it mounts', () => {
+  it('has each node behind the balancer, every volume declared, and every mounted file', () => {
     expect([...haproxy.matchAll(/^ {2}server (\S+) (\S+)/gm)].map(([, name, address]) => [name, address])).toEqual([
       ['node1', 'node1:8081'],
       ['node2', 'node2:8081'],
@@ -82,14 +82,14 @@ describe('compose.yaml', () => {
       }
       for (const [service, { condition }] of Object.entries(waitsFor)) {
         expect(condition).toBe('service_healthy');
-        // Those of our own have theirs from the Dockerfile.
+        // Our own images have their health check from the Dockerfile.
         expect(file.services[service]?.healthcheck ?? file.services[service]?.build, service).toBeDefined();
       }
     }
     expect([...named].toSorted()).toEqual(Object.keys(file.volumes).toSorted());
   });
 
-  it('sets PostgreSQL as the page on servers wants it', () => {
+  it('configures PostgreSQL as the page on servers requires', () => {
     const page = readFileSync(path.join(ROOT, 'docs/servers.md'), 'utf8');
     const wanted = [...page.matchAll(/ALTER SYSTEM SET (\w+) = (\w+);/g)].map(([, name, value]) => `${name}=${value}`);
     expect(wanted.length).toBeGreaterThan(0);
@@ -117,7 +117,7 @@ describe.skipIf(whyNoDocker !== undefined)(`compose.yaml, started by Docker${ski
     });
   afterAll(() => compose('down', '--volumes', '--timeout', '1'), 120_000);
 
-  it('serves, through a restart of one node after the other', { timeout: 1_200_000 }, async () => {
+  it('serves clients through a restart of one node after the other', { timeout: 1_200_000 }, async () => {
     await compose('up', '--build', '--wait');
     const endpoint = 'http://127.0.0.1:8081';
     const client = new CosmosClient({ endpoint, key: secrets.EPITAPH_KEY });

@@ -14,7 +14,7 @@ export interface Stage {
   readonly instructions: readonly Instruction[];
 }
 
-/** The stages of the Dockerfile, as far as this project's uses the language. */
+/** The stages of the Dockerfile. Parses only the syntax that this project's file uses. */
 export function readDockerfile(): Stage[] {
   const text = readFileSync(path.join(ROOT, 'Dockerfile'), 'utf8')
     .replaceAll(/^#.*\n/gm, '')
@@ -30,12 +30,12 @@ export function readDockerfile(): Stage[] {
   return stages;
 }
 
-/** The texts of all instructions of a kind. */
+/** The arguments of all instructions of a kind. */
 export function every(stage: Stage, name: string): string[] {
   return stage.instructions.filter((instruction) => instruction.name === name).map(({ text }) => text);
 }
 
-/** What a stage sets in the environment. */
+/** The variables that a stage sets. */
 export function environmentOf(stage: Stage): Record<string, string> {
   return Object.fromEntries(
     every(stage, 'ENV').flatMap((text) =>
@@ -47,7 +47,7 @@ export function environmentOf(stage: Stage): Record<string, string> {
   );
 }
 
-/** Sources and target of a COPY. */
+/** The sources and the target of a COPY. */
 export function copyOf(text: string): { readonly from: string | undefined; sources: string[]; target: string } {
   const words = text.split(/ +/);
   const from = words[0]!.startsWith('--from=') ? words.shift()!.slice('--from='.length) : undefined;

@@ -10,7 +10,7 @@ import { freePort } from '../support/free-port.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { copyOf, environmentOf, every, readDockerfile, ROOT, type Stage } from './dockerfile.ts';
 
-/** Where there is Docker, compose.test.ts builds it. Here its steps are taken one by one in a folder. */
+/** With Docker, compose.test.ts builds the image. Here its steps are carried out one by one in a folder. */
 const run = promisify(execFile);
 const stages = readDockerfile();
 const [build, image] = stages as [Stage, Stage];
@@ -21,13 +21,13 @@ afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
 const contextCopies = stages.flatMap((stage) => every(stage, 'COPY').map(copyOf)).filter(({ from }) => !from);
 
-/** Takes a stage's COPY instructions in a folder of its own; `npm install` and the like are the caller's. */
+/** Carries out a stage's COPY instructions in a folder of its own. The caller does `npm install` and the like. */
 function copyInto(folder: string, stage: Stage, earlier: Readonly<Record<string, string>> = {}): void {
   for (const { from, sources, target } of every(stage, 'COPY').map(copyOf)) {
     for (const source of sources) {
       const origin =
         from === undefined ? path.join(ROOT, source) : path.join(earlier[from]!, path.relative('/epitaph', source));
-      // A file keeps its name; of a folder the content is copied.
+      // A file keeps its name. Of a folder, the content is copied.
       const to = path.join(folder, target, statSync(origin).isFile() ? path.basename(source) : '');
       mkdirSync(path.dirname(to), { recursive: true });
       cpSync(origin, to, { recursive: true, verbatimSymlinks: true });
@@ -44,7 +44,7 @@ async function pnpm(cwd: string, args: readonly string[]): Promise<void> {
 }
 
 describe('the Dockerfile', () => {
-  it('installs with the versions that the workspace is made with', () => {
+  it('installs with the same versions as the workspace', () => {
     const toolchain = read('scripts/toolchain.sh');
     const [, node] = /NODE_VERSION=(\d+)/.exec(toolchain)!;
     const [, version] = /PNPM_VERSION=(\S+)/.exec(toolchain)!;
@@ -52,7 +52,7 @@ describe('the Dockerfile', () => {
     expect(every(build, 'RUN')[0]).toBe(`npm install --global pnpm@${version}`);
   });
 
-  it('copies every package that the server needs, nothing that .dockerignore leaves out, and no test', () => {
+  it('copies every package that the server needs, nothing that .dockerignore excludes, and no test', () => {
     const ignored = read('.dockerignore').split('\n');
     for (const { sources } of contextCopies) {
       for (const source of sources) {
@@ -68,7 +68,7 @@ describe('the Dockerfile', () => {
     }
   });
 
-  it('runs as another user than root, with options that there are', () => {
+  it('does not run as root, and uses only existing options', () => {
     expect(every(image, 'USER')).toEqual(['node']);
     const known = new Set(optionNames.map(variableOf));
     for (const name of Object.keys(environmentOf(image)).filter((key) => key.startsWith('EPITAPH_')))
@@ -77,7 +77,7 @@ describe('the Dockerfile', () => {
     expect(every(image, 'EXPOSE')).toEqual([environmentOf(image)['EPITAPH_PORT']]);
   });
 
-  it('makes a store that starts, is found healthy, and stops when it is told to', { timeout: 120_000 }, async () => {
+  it('makes a store that starts, is found healthy, and stops when told to', { timeout: 120_000 }, async () => {
     const first = path.join(scratch, 'build');
     copyInto(first, build);
     const [, install, putTogether] = every(build, 'RUN');

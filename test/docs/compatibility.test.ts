@@ -23,7 +23,7 @@ const rows: readonly Row[] = tables.flatMap((table) =>
   })),
 );
 
-/** Links to tests: to a file, with a title. */
+/** Links to tests: a file with a title. */
 function checksIn(text: string): Row['checks'] {
   return Array.from(text.matchAll(/\[[^\]]+\]\((\S+) "([^"]+)"\)/g), ([, file, title]) => ({
     file: path.posix.join(path.posix.dirname(PAGE), file!),
@@ -31,24 +31,24 @@ function checksIn(text: string): Row['checks'] {
   }));
 }
 
-/** Whether a file of tests has one of this title, or a check of the .NET program. */
+/** Whether a test file has a test of this title, or the .NET program a check. */
 function hasTest(file: string, title: string): boolean {
   if (!existsSync(path.join(ROOT, file))) return false;
   const text = readFileSync(path.join(ROOT, file), 'utf8');
-  // Titles that stand for many begin with what they are filled with.
+  // Titles of parameterized tests begin with a placeholder.
   return ["'", '`', '"', '%s ', '%j '].some((before) =>
     ["'", '`', '"'].some((after) => text.includes(`${before}${title}${after}`)),
   );
 }
 
 describe('each row of the page on compatibility', () => {
-  test('has one of the four verdicts, and says how when it is not "works"', () => {
+  test('has one of the four verdicts, and an explanation if it "differs"', () => {
     expect(rows.length).toBeGreaterThan(40);
     expect(rows.filter(({ verdict }) => !VERDICTS.includes(verdict))).toEqual([]);
     expect(rows.filter(({ verdict, note }) => verdict === 'differs' && note === '')).toEqual([]);
   });
 
-  test('names tests that there are', () => {
+  test('names existing tests', () => {
     expect(rows.filter(({ checks }) => checks.length === 0).map(({ operation }) => operation)).toEqual([]);
     const missing = rows.flatMap(({ operation, checks }) =>
       checks.filter(({ file, title }) => !hasTest(file, title)).map(({ file, title }) => [operation, file, title]),
@@ -57,7 +57,7 @@ describe('each row of the page on compatibility', () => {
   });
 });
 
-test('the page on compliance names tests that there are', () => {
+test('the page on compliance names existing tests', () => {
   const checks = checksIn(readPage('docs/compliance.md'));
   expect(checks.length).toBeGreaterThan(10);
   expect(checks.filter(({ file, title }) => !hasTest(file, title))).toEqual([]);

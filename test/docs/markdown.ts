@@ -4,13 +4,13 @@ import path from 'node:path';
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 
 export interface Block {
-  /** What a hidden comment on the line before says: `runs`, `prints`, `server`, …; empty without one. */
+  /** The hidden comment on the line before: `runs`, `prints`, `server`, …; empty without one. */
   readonly mark: string;
   readonly language: string;
   readonly text: string;
 }
 
-/** Pages of the documentation, from the root. */
+/** The pages of the documentation, as paths from the root. */
 export function pages(): string[] {
   return ['README.md', 'llms.txt', ...globSync('docs/**/*.md', { cwd: ROOT })].map((file) =>
     file.replaceAll(path.sep, '/'),
@@ -31,7 +31,7 @@ export function blocksOf(text: string): Block[] {
   }));
 }
 
-/** Rows of the table that follows a hidden comment, without its head; cells as they stand. */
+/** The rows of the table that follows a hidden comment, without its head and with unchanged cells. */
 export function tableAfter(text: string, mark: string): string[][] {
   const start = text.indexOf(`<!-- ${mark} -->\n`);
   if (start < 0) throw new Error(`no table is marked ${mark}`);
@@ -49,12 +49,12 @@ export function tableAfter(text: string, mark: string): string[][] {
   );
 }
 
-/** Text without fenced blocks and inline code, in which links are looked for. */
+/** The text without fenced blocks and inline code, to search for links. */
 export function prose(text: string): string {
   return text.replaceAll(/^```[\s\S]*?^```$/gm, '').replaceAll(/`[^`\n]*`/g, '');
 }
 
-/** The anchors of a page, made of its headings as GitHub makes them. */
+/** The anchors of a page, made from its headings as GitHub does. */
 export function anchorsOf(text: string): Set<string> {
   const headings = text.replaceAll(/^```[\s\S]*?^```$/gm, '').matchAll(/^#+ (.*)$/gm);
   return new Set(
@@ -67,7 +67,7 @@ export function anchorsOf(text: string): Set<string> {
   );
 }
 
-/** True when what was printed is what the page shows; `…` on the page stands for anything within a line. */
+/** True if the output is what the page shows; `…` on the page stands for anything within a line. */
 export function matchesShown(printed: string, shown: string): boolean {
   const actual = printed.trim().split('\n');
   const expected = shown.trim().split('\n');

@@ -8,9 +8,9 @@ import { startAsShown } from './store-process.ts';
 
 const SHOWN_ENDPOINT = 'http://127.0.0.1:8081';
 const BETWEEN = '@@@ end of a snippet @@@';
-/** On which the commands go through npm itself. It takes almost half of the time that a command takes. */
+/** On this page, commands are run by npm itself, which takes almost half of a command's time. */
 const THROUGH_NPM = 'README.md';
-/** For all other pages: what npm would run, of commands that leave it nothing to take for its own. */
+/** On all other pages, npm is replaced by what it would run, as its own options don't occur there. */
 const WITHOUT_NPM = `npm() {
   [ "$1 $2 $3 $4" = 'run -s epitaph --' ] && shift 4 && sh scripts/epitaph.sh "$@"
 }
@@ -19,7 +19,7 @@ const WITHOUT_NPM = `npm() {
 /**
  * Runs the marked snippets of a page in one shell, in order, against a server that is started as the page says.
  *
- * @returns what each printed, beside what the page shows
+ * @returns what each printed, and what the page shows
  */
 async function runSnippets(page: string): Promise<{ readonly printed: string; readonly shown: string | undefined }[]> {
   const blocks = blocksOf(readPage(page));
@@ -44,7 +44,7 @@ function shownAfter(blocks: readonly Block[], snippet: Block): string | undefine
   return next?.mark === 'prints' ? next.text : undefined;
 }
 
-// Pages show most calls by curl.
+// Pages show most calls with curl.
 const skipped = whyWithout('curl');
 
 describe.skipIf(skipped)(`snippets print what the page shows${skipped}`, { timeout: 240_000 }, () => {
@@ -66,7 +66,7 @@ describe.skipIf(skipped)(`snippets print what the page shows${skipped}`, { timeo
     expect(ran.length).toBeGreaterThanOrEqual(least);
     for (const { printed, shown } of ran) {
       if (shown === undefined || matchesShown(printed, shown)) continue;
-      // Unequal, or it would have matched: this shows where.
+      // They differ, because otherwise they would have matched. This shows where.
       expect(printed.trim()).toBe(shown.trim());
     }
   });

@@ -7,12 +7,12 @@ import { ROOT } from './markdown.ts';
 
 export interface StartedServer {
   readonly endpoint: string;
-  /** Environment in which commands of the page find this server, and this Node.js. */
+  /** The environment in which the page's commands find this server and this Node.js. */
   readonly environment: NodeJS.ProcessEnv;
   stop(): Promise<void>;
 }
 
-/** Starts the server as a page says, `npm start -- …`, but on a free port and without npm in between. */
+/** Starts the server as a page says, `npm start -- …`, but on a free port and without npm. */
 export async function startAsShown(command: string): Promise<StartedServer> {
   const [, options] = /^npm start -- (.*)$/m.exec(command)!;
   const temporary = await mkdtemp(path.join(tmpdir(), 'epitaph-docs-'));

@@ -8,7 +8,7 @@ test(
   'the webhook tour accounts for all 329 events, and prints what the README shows of it',
   { timeout: 60_000 },
   async () => {
-    // It ends with 0 only when the sums are right and fsck finds nothing.
+    // It exits with 0 only if the sums are right and fsck finds nothing.
     const { stdout } = await promisify(execFile)(process.execPath, [path.join(ROOT, 'examples/webhook-tour/tour.ts')], {
       cwd: ROOT,
     });

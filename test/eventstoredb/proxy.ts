@@ -1,7 +1,7 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { once } from 'node:events';
 
-/** The network between a client and a server, which a test can cut, block and mend. */
+/** The network between a client and a server, which a test can cut, block and restore. */
 export class Proxy {
   readonly #server: Server;
   readonly #target: { readonly host: string; readonly port: number };
@@ -35,23 +35,23 @@ export class Proxy {
     return `esdb://127.0.0.1:${this.port}?tls=false`;
   }
 
-  /** Ends every connection, in the middle of whatever is on its way. New ones are let through. */
+  /** Ends every connection, in the middle of whatever is being sent. New ones get through. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  /** Ends every connection and lets none through, as when the server is gone. */
+  /** Ends every connection and lets none through, as if the server were gone. */
   refuse(): void {
     this.#refusing = true;
     this.cut();
   }
 
-  /** The server is gone from when a client sends something with that text in it, which does not come through. */
+  /** From the moment when a client sends something with this text in it, the server is gone. The text does not get through. */
   refuseFrom(text: string): void {
     this.#fatalText = text;
   }
 
-  /** The server loses every connection and the client is told nothing, as when a machine is gone and another takes its address. */
+  /** The server loses every connection and the client is not told, as when a machine is gone and another takes its address. */
   sever(): void {
     for (const [upstream, client] of this.#carried) {
       this.#carried.delete(upstream);
@@ -60,7 +60,7 @@ export class Proxy {
     }
   }
 
-  /** Nothing passes either way, and nobody is told, as when the server is stopped or the network swallows packets. */
+  /** Nothing passes either way, silently, as when the server hangs or the network loses packets. */
   block(): void {
     this.#blocked = true;
     for (const socket of this.#sockets) socket.pause();

@@ -8,7 +8,7 @@ import {
   WHOLE_RANGE,
 } from '@epitaph/core/partition-key/effective-partition-key.ts';
 
-// The client's own function, from inside its package: what places keys on its side must place them alike on ours.
+// The client's own function, from inside its package. Client and server must place keys alike.
 const { hashPartitionKey } = (await import(
   new URL('./utils/hashing/hash.js', import.meta.resolve('@azure/cosmos')).href
 )) as { readonly hashPartitionKey: (key: readonly unknown[], definition: object) => string };
@@ -62,7 +62,7 @@ const component = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 300 }),
   fc.string({ maxLength: 130 }),
   fc.string({ unit: fc.constantFrom('a', 'é', '字', '😀', '\uDC00'), maxLength: 130 }),
-  // A key is known by its JSON, which has no negative zero.
+  // A key is identified by its JSON, which has no negative zero.
   fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => (value === 0 ? 0 : value)),
   fc.integer(),
   fc.boolean(),
@@ -70,8 +70,8 @@ const component = fc.oneof(
 );
 
 /**
- * The client's own, or, in version 1, the other clients': of a number they may have a zero byte more, and of a text of
- * more than 100 bytes the first 101 alone, without the zero byte at its end.
+ * Expects the result of the JavaScript client or, in version 1, of the other clients: a number may have one more zero byte, and a text of
+ * more than 100 bytes counts only with its first 101, without the zero byte at its end.
  */
 function expectClients(found: string, value: unknown, definition: Parameters<typeof hashPartitionKey>[1]): void {
   const clients = hashPartitionKey([value], definition);
@@ -89,13 +89,13 @@ describe('the effective partition key', () => {
     ['version 1 by name', V1_NAMED],
     ['version 2', V2],
     ['a hierarchical key', HIERARCHICAL],
-  ])("is the client's for the edges of %s", (_, definition) => {
+  ])('is that of the client for the edges of %s', (_, definition) => {
     for (const value of EDGES) {
       expectClients(effectivePartitionKey(definition, JSON.stringify([value])), value, definition);
     }
   });
 
-  it("is the client's for generated keys of one component", () => {
+  it('is that of the client for generated keys of one component', () => {
     fc.assert(
       fc.property(component, fc.constantFrom(V1, V2), (value, definition) => {
         expectClients(effectivePartitionKey(definition, JSON.stringify([value])), value, definition);
@@ -104,7 +104,7 @@ describe('the effective partition key', () => {
     );
   });
 
-  it("is the client's for generated hierarchical keys, whole and leading components alone", () => {
+  it('is that of the client for generated hierarchical keys, whole and leading components alone', () => {
     fc.assert(
       fc.property(fc.array(component, { minLength: 1, maxLength: 3 }), (key) => {
         expect(effectivePartitionKey(HIERARCHICAL, JSON.stringify(key))).toBe(hashPartitionKey(key, HIERARCHICAL));
@@ -113,22 +113,22 @@ describe('the effective partition key', () => {
     );
   });
 
-  it('of numbers in version 1 of which one byte says all ends as the Python client has it', () => {
+  it('of numbers in version 1 that need one byte only ends as in the Python client', () => {
     expect(effectivePartitionKey(V1, '[0]')).toBe('05C1BF6DA11560058000');
   });
 
-  // Made by Microsoft.Azure.Cosmos 3.64.0. The Java and Python clients have them so as well.
+  // Computed by Microsoft.Azure.Cosmos 3.64.0. The Java and Python clients agree.
   it.each([
     [`${'a'.repeat(97)}字`, `05C1A19B81AD8008${'62'.repeat(97)}E6AE9800`],
     [`${'a'.repeat(98)}字`, `05C1D38FABAB9008${'62'.repeat(98)}E6AE98`],
     ['ü'.repeat(51), `05C1C509812FD808${'C4BD'.repeat(50)}C4`],
     ['ü'.repeat(120), `05C1E18709FB6408${'C4BD'.repeat(50)}C4`],
     ['字'.repeat(101), `05C1CB3B2B912008${'E6AE98'.repeat(33)}E6AE`],
-  ])('of texts in version 1 ends after 101 bytes, as the .NET client has it: %#', (key, expected) => {
+  ])('of texts in version 1 ends after 101 bytes, as in the .NET client: %#', (key, expected) => {
     expect(effectivePartitionKey(V1, JSON.stringify([key]))).toBe(expected);
   });
 
-  it('is the same when remembered, each definition for itself', () => {
+  it('is the same when cached, for each definition', () => {
     for (const definition of [V1, V2, HIERARCHICAL, V1, V2, HIERARCHICAL]) {
       for (const key of ['["a"]', '[1]', '[{}]']) {
         expect(rememberedEffectivePartitionKey(definition, key)).toBe(effectivePartitionKey(definition, key));
@@ -136,7 +136,7 @@ describe('the effective partition key', () => {
     }
   });
 
-  it('lies in the whole range, whatever the key', () => {
+  it('lies within the whole range, for every key', () => {
     fc.assert(
       fc.property(component, fc.constantFrom(V1, V2, HIERARCHICAL), (value, definition) => {
         expect(isInRange(effectivePartitionKey(definition, JSON.stringify([value])), WHOLE_RANGE)).toBe(true);
@@ -144,7 +144,7 @@ describe('the effective partition key', () => {
     );
   });
 
-  it('lies in the range of each of its prefixes, and in that of no other', () => {
+  it('lies within the range of each of its prefixes, and not within that of another', () => {
     fc.assert(
       fc.property(fc.array(component, { minLength: 3, maxLength: 3 }), component, fc.nat(2), (key, other, at) => {
         fc.pre(JSON.stringify(other) !== JSON.stringify(key[at]));

@@ -4,8 +4,8 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 const LOOK_EVERY_MS = 100;
 
 /**
- * A TCP balancer as a test needs it: each new connection goes to the next node that says it is ready. It knows nothing
- * of requests, and never repeats one: what a node drops in the middle its client sees.
+ * A TCP balancer for tests: each new connection goes to the next node that reports ready. It knows nothing about requests and never repeats
+ * one, so a client sees everything that a node drops.
  */
 export class Balancer {
   readonly #server: Server = createServer({ noDelay: true });
@@ -30,7 +30,7 @@ export class Balancer {
     return `http://127.0.0.1:${(this.#server.address() as { port: number }).port}`;
   }
 
-  /** Sends connections to a node from when it is ready. */
+  /** Sends connections to a node once it is ready. */
   async add(endpoint: string): Promise<void> {
     this.#nodes.push({ endpoint, ready: false });
     while (!this.ready.includes(endpoint)) await this.#look();

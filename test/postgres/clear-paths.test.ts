@@ -35,7 +35,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
       return Number(found!['count']);
     }
 
-    it('give the same rows as pushdown and the bare evaluator, whichever node has written and whichever is asked', async () => {
+    it('give the same rows as pushdown and plain evaluation, whichever node has written and whichever is asked', async () => {
       let containers = 0;
       let pushed = 0;
       let cleared = 0;
@@ -52,7 +52,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
             expect(await play(writing, clear, step)).toBe(await play(writing, plain, step));
           }
           await asked.settleNames('db', names[1]);
-          // What the other node has written is waited for, as a session token has it.
+          // Waits for the other node's writes, as a session token would.
           await asked.listItems(asked.container('db', names[1]), { maxItemCount: 1, atLeast: writing.headPosition() });
           for (const one of questions) {
             const looked = await compare(asked, asked.container('db', names[0]), asked.container('db', names[1]), one);
@@ -66,7 +66,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
       expect((await nodes[0]!.store.fsck()).problems).toEqual([]);
     }, 60_000);
 
-    it('are rebuilt as they are, and go with their items', async () => {
+    it('survive a rebuild, and are removed with their items', async () => {
       const { store } = nodes[0]!;
       const { resource: container } = await store.createContainer(CALLER, 'db', 'one', definition(CLEAR_PATHS), -1);
       const before = await clearRows();
@@ -91,7 +91,7 @@ describe.skipIf(whyNoPostgres !== undefined)(
       expect(await clearRows()).toBe(before);
     }, 30_000);
 
-    it('are found by fsck when they are not what the documents say', async () => {
+    it('are found by fsck if they differ from the documents', async () => {
       const { store } = nodes[0]!;
       const { resource: container } = await store.createContainer(CALLER, 'db', 'damaged', definition(CLEAR_PATHS), -1);
       const item = { id: 'a' as const, pk: 'p' as const, fields: { status: 'open', n: 1 }, ttl: undefined };

@@ -1,25 +1,25 @@
 const ITEMS_EACH = 3;
 
-/** One item as a worker has left it. Nobody else writes it, so all that can be there is what this says. */
+/** The state of one item by its worker. Nobody else writes the item, so the store must agree with this. */
 export interface WorkedItem {
   readonly id: string;
-  /** Highest number that was sent. */
+  /** The highest number that was sent. */
   attempted: number;
-  /** Highest number that was acknowledged; 0 before the first. */
+  /** The highest number that was acknowledged; 0 before the first. */
   acknowledged: number;
   acknowledgements: number;
 }
 
-/** What workers write to and read from: each write must be seen by the reads that its own worker makes afterwards. */
+/** What workers write to and read from. Each worker's later reads must see its writes. */
 export interface Target {
   write(id: string, n: number): Promise<void>;
-  /** The number that is there, or undefined if the item is not. */
+  /** The number in the item, or undefined if the item does not exist. */
   read(id: string): Promise<number | undefined>;
 }
 
 /**
- * Workers that write rising numbers, each to items of its own, and read back what they wrote. A number is sent once
- * and never again, so a write that was made twice, or lost, or read stale, shows.
+ * Workers that write rising numbers, each to items of its own, and read back what they wrote. Each number is sent only once, so a write
+ * that was made twice, or lost, or read stale, is noticed.
  */
 export class Load {
   readonly items: WorkedItem[] = [];
@@ -52,7 +52,7 @@ export class Load {
     await Promise.all(this.#workers);
   }
 
-  /** Resolves when so many more writes were acknowledged. */
+  /** Resolves when this many more writes were acknowledged. */
   async goesOn(writes: number, withinSeconds = 30): Promise<void> {
     const from = this.acknowledged;
     const untilMs = performance.now() + withinSeconds * 1000;
@@ -79,7 +79,7 @@ export class Load {
         }
       } catch (error) {
         this.failures.push({ atMs: startMs, tookMs: performance.now() - startMs, error });
-        // Not so fast that nothing but failing is done.
+        // A short pause, so that not all time goes into failing requests.
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     }
@@ -91,7 +91,7 @@ export class Load {
     this.judge(item, n, acknowledged);
   }
 
-  /** Notes what an item must not be: older than what was acknowledged, or newer than what was sent. */
+  /** Notes an item that is older than what was acknowledged, or newer than what was sent. */
   judge(item: WorkedItem, n: number | undefined, acknowledged = item.acknowledged): void {
     if ((n ?? 0) < acknowledged || (n ?? 0) > item.attempted) {
       this.wrong.push(`${item.id} reads ${n}; acknowledged was ${acknowledged}, sent ${item.attempted}`);

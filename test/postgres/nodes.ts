@@ -15,11 +15,11 @@ export interface NodeOptions {
   /** The machine's clocks; the system's by default. */
   readonly clocks?: ClockSources;
   readonly automaticPurge?: boolean;
-  /** This node's own way to the log. */
+  /** This node's own connection to the log. */
   readonly log?: EventLog;
-  /** Where this node keeps its tree of proofs; without it, it proves nothing. */
+  /** The file for this node's tree of proofs; without it, the node proves nothing. */
   readonly proofFile?: string;
-  /** For how long copies of the vault are kept, in seconds. */
+  /** The time for which copies of the vault are kept, in seconds. */
   readonly copiesKeptSeconds?: number;
 }
 
@@ -29,7 +29,7 @@ export interface Node {
   close(): Promise<void>;
 }
 
-/** Several nodes in one process: one log in memory, vault and read models on PostgreSQL, each with a clock of its own. */
+/** Several nodes in one process, with one log in memory, vault and read models in PostgreSQL, and a clock for each node. */
 export class Cluster {
   readonly log: EventLog;
   readonly url: string;

@@ -2,14 +2,14 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { type Frame, Frames } from './statement-proxy.ts';
 
-/** What a pooler does that the server alone would not. */
+/** What a pooler does that the server alone would not do. */
 export type Pooling = 'drops what sessions are to be like' | 'gives one session to all, by transaction';
 
 /** What PgBouncer passes on in any case. */
 const PASSED_ON = new Set(['user', 'database', 'client_encoding', 'application_name']);
 
 /**
- * A pooler between a store and PostgreSQL, as far as the store can tell that there is one.
+ * A pooler between a store and PostgreSQL, as far as the store can notice it.
  *
  * @see https://www.postgresql.org/docs/current/protocol-message-formats.html
  */
@@ -35,7 +35,7 @@ export class Pooler {
     return pooler;
   }
 
-  /** The URL of a database as it is reached through here. */
+  /** The URL of a database through this pooler. */
   url(database: string): string {
     const url = new URL(database);
     url.port = String((this.#server.address() as { port: number }).port);
@@ -69,10 +69,10 @@ export class Pooler {
   }
 }
 
-/** One session on the server that is whoever's is first, until his transaction has ended. */
+/** One session on the server. It belongs to the first client that uses it, until that client's transaction ends. */
 class SharedSession {
   readonly #server: Socket;
-  /** What the server said when it let the first one in. */
+  /** The server's answers when it accepted the first client. */
   readonly #welcome: Buffer[] = [];
   #isWelcome = true;
   #owner: Socket | undefined;
@@ -87,7 +87,7 @@ class SharedSession {
   serve(client: Socket): void {
     const frames = new Frames((frame) => {
       if (frame.type === 'X') return;
-      // The first one is let in by the server itself, all others with the same words.
+      // The first client is accepted by the server, and all others with the same answers.
       if (frame.type === '' && !this.#isWelcome) client.write(Buffer.concat(this.#welcome));
       else this.#ask(client, frame);
     });
@@ -103,7 +103,7 @@ class SharedSession {
   #answered({ type, bytes }: Frame): void {
     if (this.#isWelcome) this.#welcome.push(bytes);
     this.#owner?.write(bytes);
-    // Ready, and in no transaction.
+    // Ready, and not in a transaction.
     if (type !== 'Z' || bytes.toString('latin1', 5) !== 'I') return;
     this.#isWelcome = false;
     this.#owner = undefined;

@@ -11,7 +11,7 @@ afterEach(cleanUp);
 afterAll(() => server?.dispose());
 
 describe.skipIf(whyNoPostgres !== undefined)(`processes under load for a minute${skipReason}`, () => {
-  it.each([2, 3])('%i of them agree on who created what, purge once, and leave nothing that fsck minds', (count) =>
+  it.each([2, 3])('%i of them agree on who created what, purge once, and leave nothing that fsck reports', (count) =>
     processesUnderLoad(server, count, 60),
   );
 });

@@ -11,7 +11,7 @@ afterEach(cleanUp);
 afterAll(() => server?.dispose());
 
 describe.skipIf(whyNoPostgres !== undefined)(`two processes under load${skipReason}`, () => {
-  it('agree on who created what, purge once, and leave nothing that fsck minds', { timeout: 120_000 }, () =>
+  it('agree on who created what, purge once, and leave nothing that fsck reports', { timeout: 120_000 }, () =>
     processesUnderLoad(server, 2, 3),
   );
 });

@@ -7,12 +7,12 @@ import { Load } from './load.ts';
 import { clientTarget, environmentOf, fsckOf, manage } from './processes.ts';
 import type { TestServer } from './server.ts';
 
-/** As short as it may be, so that changes take effect within the run. */
+/** As short as possible, so that changes take effect within the run. */
 const POLICY_DELAY_SECONDS = 1;
 
 /**
- * Some processes of one store on this machine, all written to at once: items that stay, items of a second that one
- * node purges, a container whose policy changes again and again, and creates of the same ids on every node.
+ * Several processes of one store on this machine, all under load: items that stay, items with a ttl of a second that one node purges, a
+ * container whose policy changes again and again, and creates of the same ids on every node.
  */
 export async function processesUnderLoad(server: TestServer, count: number, seconds: number): Promise<void> {
   const double = await EventStoreDouble.start();
@@ -34,7 +34,7 @@ export async function processesUnderLoad(server: TestServer, count: number, seco
       await databases[0]!.containers.create({ id, partitionKey: '/id', ...(defaultTtl && { defaultTtl }) });
     }
 
-    // A session for each node: what is read elsewhere is judged by the number, so its own node reads it.
+    // A session for each node. The number in the item tells what a read must see, so each node reads its own items.
     const loads = databases.map((database, index) =>
       Load.start([clientTarget(database.container('kept'))], { workers: 3, prefix: `node${index}-` }),
     );
@@ -61,7 +61,7 @@ export async function processesUnderLoad(server: TestServer, count: number, seco
         during((turn) => database.container('changing').items.upsert({ id: `${index}-${turn % 50}`, turn })),
       ]),
       during(async (turn) => {
-        // By another node each time; one at a time, because changes of one container wait for each other.
+        // By another node each time, and one at a time, because changes of one container wait for each other.
         const database = databases[turn % count]!;
         await database
           .container('changing')
@@ -80,7 +80,7 @@ export async function processesUnderLoad(server: TestServer, count: number, seco
       expect(load.wrong).toEqual([]);
     }
 
-    // What is left of one second: the node with the role purges it, once.
+    // The items of one second: the node with the role purges each of them, once.
     const endpoint = nodes[0]!.endpoint;
     await expect
       .poll(

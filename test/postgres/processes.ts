@@ -3,7 +3,7 @@ import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 import type { EventStoreDouble } from '../eventstoredb/double.ts';
 import type { Target } from './load.ts';
 
-/** What a process of `epitaph serve` is given, so that it is one of several nodes. */
+/** The environment of an `epitaph serve` process that is one of several nodes. */
 export function environmentOf(postgresUrl: string, double: EventStoreDouble): Readonly<Record<string, string>> {
   return {
     EPITAPH_POSTGRES: postgresUrl,
@@ -12,7 +12,7 @@ export function environmentOf(postgresUrl: string, double: EventStoreDouble): Re
   };
 }
 
-/** Items with the partition key `/id`, through a client, which keeps its session's token. */
+/** Items with the partition key `/id`, through a client, which keeps its session token. */
 export function clientTarget(container: Container): Target {
   return {
     write: async (id, n) => {
@@ -22,12 +22,12 @@ export function clientTarget(container: Container): Target {
   };
 }
 
-/** Whether a request was refused for now and told when to come again, as one must be while a part is away. */
+/** Whether a request was refused with advice to retry, as it must be while a part is away. */
 export function toldToRetry(error: unknown): boolean {
   return error instanceof ErrorResponse && error.code === 503 && error.headers?.['retry-after'] !== undefined;
 }
 
-/** Writes of items on record in the log, each once. */
+/** The number of recorded writes of items. */
 export function countWrites(double: EventStoreDouble): number {
   return double.log.readForwards(undefined).filter(({ type }) => type === 'ItemUpserted').length;
 }

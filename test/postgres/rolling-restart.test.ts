@@ -26,7 +26,7 @@ afterAll(async () => {
 
 describe.skipIf(whyNoPostgres !== undefined)(`a rolling restart${skipReason}`, () => {
   it(
-    'fails no request of a client behind a balancer, loses nothing, and shows nobody less than he wrote',
+    'fails no request of a client behind a balancer, loses nothing, and shows each client its own writes',
     {
       timeout: 120_000,
     },

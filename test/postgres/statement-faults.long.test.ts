@@ -10,12 +10,12 @@ describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}
   afterAll(() => server?.dispose());
 
   it.each(['before', 'after'] as const)(
-    'loses nothing and keeps nothing for which it is asked again, whichever statement is cut off %s it is done',
+    'loses nothing and keeps nothing that it must erase, whichever statement is cut off %s it is done',
     async (cut) => {
       const failed: string[] = [];
       const { statements } = await FaultyRun.of(server, Number.POSITIVE_INFINITY, cut);
       for (let at = 1; ; at++) {
-        // Vitest itself says nothing before the end, which is half an hour off and more.
+        // Vitest itself prints nothing before the end, which takes more than half an hour.
         if (at % 10 === 0)
           process.stdout.write(`${at} of ${statements} statements cut off ${cut}, ${failed.length} failed\n`);
         const run = await FaultyRun.of(server, at, cut).catch((error: unknown) => {

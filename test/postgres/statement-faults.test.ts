@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { skipReason, TestServer, whyNoPostgres } from './server.ts';
 import { FaultyRun } from './statement-faults.ts';
 
-/** Statements of which the connection is cut here; all of them, before and after: `npm test -- --config vitest.long.config.ts`. */
+/** The number of statements that are cut here. `npm test -- --config vitest.long.config.ts` cuts all of them, before and after. */
 const CUTS = 5;
 
 describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}`, { timeout: 240_000 }, () => {
@@ -12,7 +12,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`a store on PostgreSQL${skipReason}
   });
   afterAll(() => server?.dispose());
 
-  it('loses nothing and keeps nothing for which it is asked again after a statement was cut off, done or not', async () => {
+  it('loses nothing and keeps nothing that it must erase after a statement was cut off, done or not', async () => {
     const { statements } = await FaultyRun.of(server, Number.POSITIVE_INFINITY, 'before');
     for (let number = 1; number <= CUTS; number++) {
       const at = Math.floor((number * statements) / (CUTS + 1));

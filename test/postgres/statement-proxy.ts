@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 
-/** Whether the server has carried a statement out whose answer never comes. */
+/** Whether the server executes the statement whose answer never comes. */
 export type Cut = 'before' | 'after';
 
 /**
- * The network between a store and PostgreSQL, which counts statements and can end the connection of a coming one: before
- * the server has it, or when it is done and before the answer is through. Other connections stand.
+ * The network between a store and PostgreSQL. It counts statements, and can end the connection of a later one: before the server has the
+ * statement, or when it is done and before its answer gets through. Other connections stay.
  *
  * @see https://www.postgresql.org/docs/current/protocol-message-formats.html
  */
@@ -31,19 +31,19 @@ export class StatementProxy {
     return proxy;
   }
 
-  /** The URL of a database as it is reached through here. */
+  /** The URL of a database through this proxy. */
   url(database: string): string {
     const url = new URL(database);
     url.port = String((this.#server.address() as { port: number }).port);
     return url.href;
   }
 
-  /** Statements that have come since the last call of {@link arm}. */
+  /** The number of statements since the last call of {@link arm}. */
   get statements(): number {
     return this.#statements;
   }
 
-  /** How often a client has asked something when it had all answers, of which it can't have waited for more. */
+  /** How often a client has sent something when it had got all answers. It can't have waited for the server more often. */
   get roundTrips(): number {
     return this.#roundTrips;
   }
@@ -52,13 +52,13 @@ export class StatementProxy {
     return this.#armed !== undefined;
   }
 
-  /** From now on counts from 1, and cuts at the one of that number. */
+  /** From now on counts from 1, and cuts the connection at the statement of that number. */
   arm(at: number, cut: Cut): void {
     this.#statements = 0;
     this.#armed = { at, cut };
   }
 
-  /** The next statement without parameters that begins so fails by itself, as by a cancel that comes late. */
+  /** The next statement without parameters that begins with this text fails, as by a late cancel. */
   spoil(text: string): void {
     this.#spoiled = text;
   }
@@ -104,11 +104,11 @@ export class StatementProxy {
     });
     client.on('data', (bytes: Buffer) => requests.take(bytes));
     const answers = new Frames(({ type, bytes }) => {
-      // What was sent before the one that is cut is answered.
+      // Statements before the one that is cut are answered.
       if (!awaitsAnswer || unanswered > 1) client.write(bytes);
-      // As after the start of the session, of which nobody has asked for anything.
+      // At the start of a session the server is ready without having been asked.
       if (type === 'Z' && unanswered > 0) unanswered -= 1;
-      // It is ready for the next statement: with the one before it is done.
+      // The server is ready for the next statement, so the one before is done.
       if (awaitsAnswer && unanswered === 0) end();
     }, true);
     server.on('data', (bytes: Buffer) => answers.take(bytes));
@@ -129,7 +129,7 @@ export interface Frame {
   readonly bytes: Buffer;
 }
 
-/** Cuts a stream of the protocol into messages. A client's first one has no type. */
+/** Cuts a stream of the protocol into messages. The first message of a client has no type. */
 export class Frames {
   readonly #onFrame: (frame: Frame) => void;
   #isTyped: boolean;
@@ -151,7 +151,7 @@ export class Frames {
       const frame = this.#rest.subarray(0, length);
       this.#rest = this.#rest.subarray(length);
       this.#isTyped = true;
-      // A simple query, or the end of a prepared one.
+      // A simple query, or the end of a prepared statement.
       this.#onFrame({ type, isStatement: type === 'Q' || type === 'S', bytes: frame });
     }
   }

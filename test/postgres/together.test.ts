@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { StorageUnavailable } from '@epitaph/core/storage-unavailable.ts';
 import { Together } from '@epitaph/storage/postgres/together.ts';
 
-/** Statements as they are made, each of which is answered when the test says so. */
+/** Statements as they are made. Each is answered when the test says so. */
 function statements() {
   const made: { readonly questions: readonly number[]; answer(): void; fail(error: Error): void }[] = [];
   const together = new Together<number, string>((questions) => {
@@ -15,7 +15,7 @@ function statements() {
 }
 
 describe('questions that are asked together', () => {
-  it('are one statement in one turn, however late in it they come', async () => {
+  it('are one statement for each turn, however late in the turn they come', async () => {
     const { made, ask } = statements();
     const first = ask(1, 2);
     for (let step = 0; step < 20; step++) await Promise.resolve();
@@ -26,7 +26,7 @@ describe('questions that are asked together', () => {
     expect(await Promise.all([...first, ...second])).toEqual(['1!', '2!', '3!']);
   });
 
-  it('wait while two statements are under way, and are the next one', async () => {
+  it('wait while two statements are in progress, and are then the next one', async () => {
     const { made, ask } = statements();
     const answers: Promise<string>[] = [];
     for (let question = 1; question <= 5; question++) {
@@ -36,7 +36,7 @@ describe('questions that are asked together', () => {
     expect(made.map(({ questions }) => questions)).toEqual([[1], [2]]);
     made[1]!.answer();
     await setImmediate();
-    // Never by a statement that was made before they were asked.
+    // A statement must not answer questions that were asked after it was sent.
     expect(made.map(({ questions }) => questions)).toEqual([[1], [2], [3, 4, 5]]);
     made[2]!.answer();
     expect(await Promise.all(answers.slice(1))).toEqual(['2!', '3!', '4!', '5!']);
@@ -53,7 +53,7 @@ describe('questions that are asked together', () => {
     expect(made.slice(4).map(({ questions }) => questions)).toEqual([[7], [8]]);
   });
 
-  it('are so many at most in one statement', async () => {
+  it('are limited in number for each statement', async () => {
     const { made, ask } = statements();
     const answers = ask(...Array.from({ length: 600 }, (_, index) => index));
     await setImmediate();
@@ -65,7 +65,7 @@ describe('questions that are asked together', () => {
     expect(await Promise.all(answers)).toHaveLength(600);
   });
 
-  it('all fail where the server is away, and others are asked after that', async () => {
+  it('all fail if the server is away, and later ones are asked', async () => {
     const { made, ask } = statements();
     const answers = Promise.allSettled(ask(1, 2));
     await setImmediate();
@@ -79,7 +79,7 @@ describe('questions that are asked together', () => {
     expect(await later).toBe('3!');
   });
 
-  it('are asked one by one where they can’t be answered together', async () => {
+  it('are asked one by one if they can’t be answered together', async () => {
     const { made, ask } = statements();
     const answers = Promise.allSettled(ask(1, 2));
     await setImmediate();

@@ -10,7 +10,7 @@ import { Prover } from '@epitaph/projections/proof/prover.ts';
 import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
-/** A tree of more leaves than a tile has, in a file of which tiles are lost since. */
+/** A tree of more leaves than a tile has, in a file whose tiles have been lost. */
 function treeWithout(tiles: string): { readonly store: SqliteProofStore; readonly tree: ProofTree } {
   const folder = newFolder('lost-tiles');
   const file = join(folder, 'proof.db');
@@ -32,13 +32,13 @@ function treeWithout(tiles: string): { readonly store: SqliteProofStore; readonl
   return { store, tree: ProofTree.open(store) };
 }
 
-it('a tree that has lost its last leaves, though not what is above those before them, is known to be no whole one', () => {
+it('a tree that has lost its last leaves, but not the hashes above those before them, is known to be incomplete', () => {
   expect(treeWithout('level = 0 AND number = 1').tree.isWhole).toBe(false);
   expect(treeWithout('level = 1').tree.isWhole).toBe(false);
   expect(treeWithout('false').tree.isWhole).toBe(true);
 });
 
-it('a tree whose last leaf has filled a tile is a whole one, and goes on', () => {
+it('a tree whose last leaf has filled a tile is complete, and continues', () => {
   const { store } = treeWithout('false');
   store.clear();
   expect([store.tile(0, 0), store.tileAt(300)]).toEqual([undefined, undefined]);
@@ -57,7 +57,7 @@ it('a tree whose last leaf has filled a tile is a whole one, and goes on', () =>
   }
 });
 
-it('a tree that is no whole one is made anew from the log, which is told', async () => {
+it('an incomplete tree is built again from the log, and that is reported', async () => {
   const { store } = treeWithout('level = 1');
   const log = new MemoryEventLog();
   onTestFinished(() => log.close());
@@ -76,12 +76,12 @@ it('a tree that is no whole one is made anew from the log, which is told', async
   await prover.stop();
 });
 
-it('a tree in a file of an earlier form is begun anew', () => {
+it('a tree in a file of an earlier format is begun again', () => {
   const { store, tree } = treeWithout('false; PRAGMA user_version = 0');
   expect([tree.size, store.tile(0, 0)]).toEqual([0, undefined]);
 });
 
-it('a tree that has lost a full tile says so to whoever needs it, and what to do', () => {
+it('a tree that has lost a full tile reports that to its readers, with advice', () => {
   const { tree } = treeWithout('level = 0 AND number = 0');
   expect(tree.isWhole).toBe(true);
   expect(() => tree.leaf(3)).toThrow(
@@ -90,7 +90,7 @@ it('a tree that has lost a full tile says so to whoever needs it, and what to do
   expect(tree.leaf(299)).toEqual(new Uint8Array(32).fill(299));
 });
 
-it('a write that fails changes nothing, and the next one goes on', () => {
+it('a write that fails changes nothing, and the next one continues', () => {
   const { store, tree } = treeWithout('false');
   const { hashes } = store.tile(0, 1)!;
   const tile = { level: 0, number: 1, firstPosition: 257, hashes };
@@ -103,7 +103,7 @@ it('a write that fails changes nothing, and the next one goes on', () => {
   expect([store.state(), store.tile(0, 1)]).toEqual([state, expect.objectContaining({ hashes })]);
   store.write([tile], state);
   expect(ProofTree.open(store).root()).toEqual(tree.root());
-  // What can't be read for another reason is not said to be damaged.
+  // A tile that can't be read for another reason is not reported as damaged.
   store.close();
   expect(() => store.state()).toThrow(/^statement has been finalized$/);
 });

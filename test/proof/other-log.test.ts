@@ -7,7 +7,7 @@ import { BACKUPS_STREAM } from '@epitaph/projections/purge/vault-copies.ts';
 import { SqliteProofStore } from '@epitaph/storage/sqlite/sqlite-proof-store.ts';
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
-/** More than a tile has. */
+/** More than the leaves of one tile. */
 const FACTS = 300;
 
 let folder: string;
@@ -25,8 +25,8 @@ const idOf = (name: string): string =>
     .replace(/^(.{8})(.{4})(.{4})(.{4})(.{12}).*$/, '$1-$2-$3-$4-$5');
 
 /**
- * A log with facts of these names, whose ids follow from them; each `restored <position>` is a restore that had the log up to
- * there, and each `written` an item's write, which is none.
+ * A log with facts of these names, which determine their ids. `restored <position>` is a restore that kept the log up to that position, and
+ * `written` is a write of an item, which is not a fact.
  */
 async function logOf(...names: readonly string[]): Promise<MemoryEventLog> {
   const log = new MemoryEventLog();
@@ -52,7 +52,7 @@ async function logOf(...names: readonly string[]): Promise<MemoryEventLog> {
   return log;
 }
 
-/** The root of the tree after a node with this folder has read the log. */
+/** The root of the tree after a node with this file has read the log. */
 async function rootIn(file: string, log: MemoryEventLog): Promise<string> {
   const store = new SqliteProofStore(join(folder, file));
   const prover = new Prover(log, store, (error) => faults.push(error));
@@ -69,7 +69,7 @@ async function rootIn(file: string, log: MemoryEventLog): Promise<string> {
 
 const facts = (name: string, count = FACTS) => Array.from({ length: count }, (_, number) => `${name}${number}`);
 
-describe('the tree of a node whose log was put back while it stood still', () => {
+describe('the tree of a node whose log was restored while the node was down', () => {
   const copied = facts('a');
   const lost = facts('lost');
   for (const [written, count] of [
@@ -77,7 +77,7 @@ describe('the tree of a node whose log was put back while it stood still', () =>
     ['as much as was lost', FACTS],
     ['more than was lost', FACTS * 2],
   ] as const) {
-    test(`is made anew, where ${written} was written since`, async () => {
+    test(`is built again if ${written} was written since`, async () => {
       const before = await logOf(...copied, ...lost);
       await rootIn('old', before);
       const now = await logOf(...copied, ...facts('between', 3), `restored ${FACTS}`, ...facts('new', count));
@@ -87,29 +87,29 @@ describe('the tree of a node whose log was put back while it stood still', () =>
     });
   }
 
-  test('is made anew, where it is shorter by now and nothing says why', async () => {
+  test('is built again if the log is shorter by now and nothing tells why', async () => {
     await rootIn('old', await logOf(...copied));
     const now = await logOf(...copied.slice(0, 20));
     expect(await rootIn('old', now)).toBe(await rootIn('fresh', now));
     expect(faults).toHaveLength(1);
   });
 
-  test('is made anew by its record, where that of another restore can not be read', async () => {
+  test('is built again because of the record of the restore, even if that of another restore can’t be read', async () => {
     await rootIn('old', await logOf(...copied, ...lost));
     const now = await logOf(...copied, 'restored ?', `restored ${FACTS}`, ...facts('new', FACTS * 2));
     expect(await rootIn('old', now)).toBe(await rootIn('fresh', now));
     expect(faults).toHaveLength(1);
   });
 
-  test('is made anew, where it was put back to before its first fact', async () => {
+  test('is built again if the log was restored to before the tree’s first fact', async () => {
     await rootIn('old', await logOf(...lost));
     const now = await logOf('restored 0', ...facts('new', FACTS * 2));
     expect(await rootIn('old', now)).toBe(await rootIn('fresh', now));
     expect(faults).toHaveLength(1);
   });
 
-  test('goes on where it has nothing of what was lost, and where it has read the restore', async () => {
-    // More than a page of the log is read before the restore is found.
+  test('continues if it has nothing of what was lost, and if it has read the restore', async () => {
+    // More than a page of the log comes before the restore.
     const now = await logOf(...copied, 'written', ...facts('between', 1_001), `restored ${FACTS}`, ...facts('new'));
     const fresh = await rootIn('fresh', now);
     for (const had of [FACTS - 20, FACTS]) {

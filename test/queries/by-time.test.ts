@@ -12,7 +12,7 @@ withStore('by-time', (opened) => {
   store = opened;
 });
 
-/** Of the items that are there, in order of birth. */
+/** The existing documents, in order of birth. */
 let documents: Json[];
 
 async function write(operation: 'create' | 'upsert', number: number, ttl?: number): Promise<void> {
@@ -22,8 +22,8 @@ async function write(operation: 'create' | 'upsert', number: number, ttl?: numbe
   await store.writeItem(CALLER, store.container('db', 'c'), operation, item);
 }
 
-// Times that many share, or one alone; ends by the default and by the item's own ttl, and before the queries are asked; items that
-// were written again, so that they are later than they were born.
+// Times that many items share, and times of one item alone. Some items expire by the default or by their own ttl, also before the queries.
+// Some were written again, so that their time is later than their birth.
 beforeAll(async () => {
   await store.createContainer(CALLER, 'db', 'c', DEFINITION, 900);
   for (let number = 0; number < ITEMS; number += 1) {
@@ -67,7 +67,7 @@ const QUERIES = [
 ];
 
 describe('a page in the order of _ts', () => {
-  it.each(QUERIES)('has the rows that it has where all documents are looked at: %s', async (sql) => {
+  it.each(QUERIES)('has the rows that it has if all documents are examined: %s', async (sql) => {
     const expected = [...evaluate(planQuery(parseQuery(sql)), documents)];
     for (const size of [1, 7, 40, 1_000]) {
       const rows = (await pagesOf(sql, size)).flatMap((page) => page.rows);
@@ -82,22 +82,22 @@ describe('a page in the order of _ts', () => {
     ['SELECT * FROM c ORDER BY c._ts DESC', 50],
     ['SELECT * FROM c ORDER BY c._ts', 50],
     ['SELECT * FROM c WHERE c.kind = 3 ORDER BY c._ts DESC', 200],
-  ])('looks at few of those that come after it, and at none of those before: %s', async (sql, most) => {
+  ])('examines few of the documents after it, and none of those before: %s', async (sql, most) => {
     const pages = await pagesOf(sql, 3);
     const examined = pages.map((page) => page.examined);
     expect(examined[0]).toBeLessThan(most);
     expect(examined.at(-1)).toBeLessThan(most);
-    // Many are of one second; to find these takes more.
+    // Many documents are of one second, so finding these takes more.
     expect(examined.reduce((sum, some) => sum + some, 0)).toBeLessThan((pages.length * documents.length) / 2);
   });
 
-  it('is charged once for what it looks at in vain', async () => {
+  it('is charged once for documents that it examines in vain', async () => {
     const [page] = await pagesOf('SELECT c.id FROM c WHERE c.kind > 7 ORDER BY c._ts DESC', 3);
     expect(page).toEqual({ rows: [], examined: documents.length });
   });
 });
 
-/** What a query says of a document, without what the store adds to it. */
+/** The properties of a document without those that the store adds. */
 function owned(row: Json): Json {
   if (typeof row !== 'object' || row === null || Array.isArray(row)) return row;
   return Object.fromEntries(

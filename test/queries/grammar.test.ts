@@ -38,7 +38,7 @@ function evaluated(sql: string, of: readonly Json[]): unknown {
   }
 }
 
-it('a query has the rows of the bare evaluator page by page, by clear paths, by user-defined functions, and within a partition key', async () => {
+it('a query has the rows of plain evaluation in pages, with clear paths, with user-defined functions, and within a partition key', async () => {
   let containers = 0;
   await fc.assert(
     fc.asyncProperty(
@@ -62,7 +62,7 @@ it('a query has the rows of the bare evaluator page by page, by clear paths, by 
             const { items } = await store.listItems(container, { maxItemCount: 1_000 });
             const stored = items.map(({ json }) => parseJson(json) as { readonly pk: string } & Json);
             const found = evaluated(sql, stored);
-            // A page may be given before the document that the query fails at.
+            // A page may be returned before the document at which the query fails.
             if (typeof found === 'string') continue;
             expect(await rowsOf(container, { sql, maxItemCount })).toEqual(found);
             const calling = { sql: withUserFunctions(sql), userFunctions: builtInHost(sql), maxItemCount };

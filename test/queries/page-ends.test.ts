@@ -14,7 +14,7 @@ withStore('page-ends', (opened) => {
 const NAMED = 'c.id IN ("i3", "i1", "i2") AND c.pk = "p"';
 const RANK = 'ORDER BY RANK FullTextScore(c.words, "word")';
 
-/** A container with so many items, one after the other. */
+/** A container with so many items, created one after the other. */
 async function stocked(name: string, count: number, fields: (n: number) => { readonly [name: string]: Json }) {
   await store.createContainer(CALLER, 'db', name, DEFINITION, -1);
   await Promise.all(
@@ -78,14 +78,14 @@ describe('the pages of an answer', () => {
     expect(await pagesOf('few', sql, 2)).toEqual(pages);
   });
 
-  it('do not wait for a look through all that is left', async () => {
+  it('don’t wait for a search through all remaining documents', async () => {
     await stocked('many', 300, (n) => ({ n }));
     expect(await pagesOf('many', 'SELECT VALUE c.n FROM c WHERE c.n < 2', 2)).toEqual([[0, 1], []]);
   });
 
-  it('go on with the row that was too long for the one before', async () => {
+  it('continue with the row that was too long for the one before', async () => {
     await stocked('long', 4, (n) => ({ n, text: 'x'.repeat(n < 3 ? 1_500_000 : 1) }));
-    // With and without a token of before.
+    // With and without a continuation.
     for (const continuation of [undefined, { kind: 'skip', rows: 0 } as const]) {
       const pages = await pagesOf('long', 'SELECT TOP 4 VALUE [c.n, c.text] FROM c', 10, continuation);
       expect(pages.map((page) => page.map((row) => (row as number[])[0]))).toEqual([
@@ -95,7 +95,7 @@ describe('the pages of an answer', () => {
     }
   });
 
-  it('leave out what has expired, by name and in a scan that was kept', async () => {
+  it('leave out expired items, in look-ups by id and in a cached scan', async () => {
     await stocked('expiring', 3, (n) => (n === 1 ? { n, ttl: 5 } : { n }));
     const named = 'SELECT VALUE c.n FROM c WHERE c.id IN ("i0", "i1") AND c.pk = "p"';
     const scanned = 'SELECT VALUE c.n FROM c WHERE c.n >= 0';
@@ -106,7 +106,7 @@ describe('the pages of an answer', () => {
     expect(await pagesOf('expiring', named, 10)).toEqual([[0]]);
   });
 
-  it('in order go on where fewer rows could be chosen from than a page has room for', async () => {
+  it('in order continue if fewer rows could be chosen from than a page has room for', async () => {
     const list = Array.from({ length: 50_000 }, () => 1);
     await stocked('wide', 30, (n) => ({ n, list }));
     const pages = await pagesOf('wide', 'SELECT c.n, c.list FROM c ORDER BY c.n', 100);

@@ -5,7 +5,7 @@ import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 
-/** A store with a database `db`, for all tests of a file; given before the first of them. */
+/** A store with a database `db` for all tests of a file, opened before the first of them. */
 export function withStore(
   purpose: string,
   give: (store: Store) => void,

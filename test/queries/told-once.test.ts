@@ -9,7 +9,7 @@ let patient: Store;
 withStore('told-hastily', (store) => (hasty = store), { pageWaitMs: 2 });
 withStore('told-at-once', (store) => (patient = store), { pageWaitMs: 600_000 });
 
-it('a page that is asked for again and again is charged what it costs at once, though it is begun anew where it takes long', async () => {
+it('a page that is asked for again and again is charged what it costs in one go, although it is begun again if it takes long', async () => {
   const list = (length: number) => Array.from({ length }, (_, n) => n);
   const sql = 'SELECT VALUE COUNT(1) FROM c JOIN x IN c.list JOIN y IN c.list JOIN z IN c.list WHERE x + y + z >= 0';
   const worked = async (store: Store) => {

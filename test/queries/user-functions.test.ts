@@ -39,13 +39,13 @@ async function pages(sql: string, userFunctions: QueryRequest['userFunctions'], 
 const same: UserFunction = (x) => x;
 
 describe('a query that calls user-defined functions', () => {
-  it('is refused where the container has none of that name', async () => {
+  it('is refused if the container has no function of that name', async () => {
     const refused = { message: expect.stringContaining("'f' is not a recognized user-defined function name.") };
     await expect(ask('SELECT VALUE udf.f(c) FROM c')).rejects.toMatchObject(refused);
     await expect(ask('SELECT VALUE udf.f(c) FROM c', Host.of({ F: same }))).rejects.toMatchObject(refused);
   });
 
-  it('ends with what a call fails with, and not before it comes to it', async () => {
+  it('fails with the error of a call, and only when it reaches that call', async () => {
     const failure = new Error('no input');
     const host = Host.of({
       f: (n) => {
@@ -74,7 +74,7 @@ describe('a query that calls user-defined functions', () => {
     expect(await worked(40, 'c.n < 8')).toBeGreaterThan(1.9 * many);
   });
 
-  it('leaves off when its client goes away meanwhile', async () => {
+  it('stops when its client leaves', async () => {
     const gone = new AbortController();
     const called = Promise.withResolvers<void>();
     const call: UserFunctions['call'] = (_calls, signal) => {
@@ -92,7 +92,7 @@ describe('a query that calls user-defined functions', () => {
     expect(await asked).toMatchObject({ message: 'the client is gone' });
   });
 
-  it('goes on while others do that work long on a document, or hold much', async () => {
+  it('goes on while other queries work long on a document, or hold much memory', async () => {
     const host = () => Host.of({ f: same });
     const long =
       'SELECT VALUE udf.f((SELECT VALUE COUNT(1) FROM x IN c.list JOIN y IN c.list JOIN z IN c.list)) FROM c WHERE c.n < 1';
@@ -102,7 +102,7 @@ describe('a query that calls user-defined functions', () => {
     expect(answers.map(({ rows }) => rows)).toEqual([[216_000], [60], [60], [60]]);
   });
 
-  it('has its pages go on where they ended, by values that functions gave', async () => {
+  it('continues its pages where they ended, by values that functions returned', async () => {
     const host = Host.of({ rest: (n) => (n as number) % 7, same });
     const expected = Array.from({ length: ITEMS }, (_, n) => n).toSorted((a, b) => (b % 7) - (a % 7) || b - a);
     expect((await pages('SELECT VALUE c.n FROM c ORDER BY udf.rest(c.n) DESC', host, 3)).flat()).toEqual(expected);

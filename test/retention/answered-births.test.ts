@@ -13,7 +13,7 @@ it.each([
   { what: 'ended that', isBegunAnew: false },
   { what: 'ended that and begun the next', isBegunAnew: true },
 ])(
-  'a write is answered with the beginning of its life, also where another has $what by the answer, after a restart',
+  'a write after a restart is answered with the birth of its life, even if another has $what by then',
   async ({ isBegunAnew }) => {
     const folder = newFolder('answered-births');
     const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
@@ -27,7 +27,7 @@ it.each([
     const write = (operation: 'create' | 'replace', id = 'a') =>
       store.writeItem(CALLER, store.container('d', 'c'), operation, itemToWrite({ id, pk: 'p' }));
     const { resource: created } = await write('create');
-    // Where lives began that were written to lately is in memory.
+    // The births of recently written lives are cached.
     await store.close();
     ({ store } = await open());
     const slow = holdBack(SqliteReadModelStore.prototype, 'apply', 'next');
@@ -35,13 +35,13 @@ it.each([
     try {
       const other = write('create', 'b');
       await vi.waitFor(() => expect(slow.hasCome()).toBe(true));
-      // What is recorded from here on is projected at once.
+      // From now on, recorded events are projected at once.
       const replacing = write('replace');
       await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(2));
       const deleting = store.deleteItem(CALLER, store.container('d', 'c'), 'a', '["p"]');
       await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(3));
       const beginning = isBegunAnew ? write('create') : undefined;
-      // Sent for the first life as well, of which the log has more.
+      // Sent for the first life as well, of which the log has more events.
       if (isBegunAnew) await vi.waitFor(() => expect(recorded).toHaveResolvedTimes(5));
       slow.goOn();
       const [{ resource: replaced }] = await Promise.all([replacing, deleting, other, beginning]);

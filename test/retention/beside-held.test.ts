@@ -9,9 +9,9 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const PK = '["p"]';
 
 /**
- * A store with a container in which `held` is held.
+ * A store with a container in which the item `held` is under a hold.
  *
- * @param onAsked told after each time that the vault was asked to destroy keys, and of how many
+ * @param onAsked called after each time that the vault was asked to destroy keys, with their number
  */
 async function openWorld(name: string, onAsked: (keys: number) => unknown = () => {}) {
   const { store, clock } = await openInlineStore(name, ({ vault }) => {
@@ -38,11 +38,11 @@ async function openWorld(name: string, onAsked: (keys: number) => unknown = () =
   return { store, clock, container, write, end, stateOf };
 }
 
-describe('a purge beside something that is held', () => {
-  /** A pass records what has no ttl first, so an end that it records late may be the earliest of all. */
-  it('erases what ended before it and was recorded after it', async () => {
+describe('a purge beside an item under a hold', () => {
+  /** A pass first records the expiries of items without a ttl, so an end recorded late may be the earliest of all. */
+  it('erases an item that ended before it and was recorded after it', async () => {
     const { store, write, stateOf } = await openWorld('ended-before-held');
-    // So many that the held one is refused by the vault while others are still to be recorded.
+    // So many that the vault refuses the held item while others are still to be recorded.
     const others = Array.from({ length: BATCH_SIZE * 3 }, (_, index) => `i${index}`);
     await Promise.all(others.map((id) => write(id)));
     await write('first-to-end', 50);
@@ -51,7 +51,7 @@ describe('a purge beside something that is held', () => {
     expect(await stateOf('first-to-end')).toBe('purged');
   });
 
-  it('erases what ended between it and what was erased with it, and was recorded after both', async () => {
+  it('erases an item that ended between it and one that was erased with it, and was recorded after both', async () => {
     const { store, write, end, stateOf } = await openWorld('ended-behind-held');
     await write('late');
     await write('between', 15);
@@ -62,13 +62,13 @@ describe('a purge beside something that is held', () => {
     expect(await stateOf('between')).toBe('purged');
   });
 
-  it('erases what is behind it after all before it was kept by a floor, and asks of it no more', async () => {
+  it('erases an item behind it that a floor had kept, and does not ask about it again', async () => {
     const asked: number[] = [];
     const { store, clock, container, write, end, stateOf } = await openWorld('behind-held', async (keys) => {
       asked.push(keys);
       if (asked.length > 1) return;
       await end('behind');
-      // By itself: who turns the clock has everything looked at anew.
+      // The test's own clock is moved, because advancing the store's clock would make the purge look at everything again.
       clock.advance(10_000);
     });
     await store.setRetentionFloor(CALLER, container, 10, 'to be looked at');

@@ -25,7 +25,7 @@ async function newStore(onFault: (error: unknown) => void = () => {}) {
   return { folder, store, container };
 }
 
-it('the purge comes by itself to what a hold kept, when that is released, and to what expired while the store was down', async () => {
+it('the purge erases by itself what a hold kept, once it is released, and what expired while the store was down', async () => {
   const folder = newFolder('by-itself');
   const open = () => openEmbeddedStore({ folder, clock: 'system', policyGraceSeconds: 0, durable: false });
   let store = await open();
@@ -50,7 +50,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   await write('free');
   await purged('free');
   await expect.poll(async () => (await store.purgeStatus()).heldBack).toBe(1);
-  // Until then it is left alone, and not looked for at every look at the clock.
+  // Until then the purge leaves the item alone, and does not search for it at every look at the clock.
   const looking = vi.spyOn(SqliteReadModelStore.prototype, 'endedLives');
   const looksInASecond = async () => {
     looking.mockClear();
@@ -68,7 +68,7 @@ it('the purge comes by itself to what a hold kept, when that is released, and to
   await purged('late');
 }, 60_000);
 
-it('the purge comes by itself to what a floor kept, as soon as that has passed', async () => {
+it('the purge erases by itself what a floor kept, as soon as the floor is over', async () => {
   const { store, clock } = await openInlineStore('floor-passed', () => {}, { automaticPurge: true });
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 60);
@@ -82,7 +82,7 @@ it('the purge comes by itself to what a floor kept, as soon as that has passed',
     .toMatchObject({ state: 'purged' });
 });
 
-it('the purge comes at once to what a hold kept, though it asked once more between the record of the release and the release', async () => {
+it('the purge erases at once what a hold kept, although it asked the vault once more between the record of the release and the release', async () => {
   const { store, container } = await newStore();
   const item = itemToWrite({ id: 'held', pk: 'p', ttl: 1 });
   await store.writeItem(CALLER, container, 'create', item);
@@ -94,7 +94,7 @@ it('the purge comes at once to what a hold kept, though it asked once more betwe
     this: SqliteKeyVault,
     holdId,
   ) {
-    // The release is on record, and the purge looks again because of that.
+    // The release is recorded, and makes the purge look again.
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     await releaseHold.call(this, holdId);
   });
@@ -104,7 +104,7 @@ it('the purge comes at once to what a hold kept, though it asked once more betwe
     .toBe('purged');
 }, 60_000);
 
-it('a purge that fails by itself says so, rests, and comes again', async () => {
+it('an automatic purge that fails reports that, pauses, and runs again', async () => {
   const faults: unknown[] = [];
   const { store, container } = await newStore((error) => void faults.push(error));
   const fault = new Error('the vault is away');
@@ -124,7 +124,7 @@ it('a purge that fails by itself says so, rests, and comes again', async () => {
   expect(askedAtMs[1]! - askedAtMs[0]!).toBeGreaterThan(1_900);
 }, 60_000);
 
-it('a purge that can not erase says so, though nothing is overdue', async () => {
+it('a purge that can’t erase reports that, even if nothing is overdue', async () => {
   const faults: unknown[] = [];
   const { folder, store, container } = await newStore((error) => void faults.push(error));
   const item = itemToWrite({ id: 'due', pk: 'p' });

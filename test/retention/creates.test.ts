@@ -7,7 +7,7 @@ import { itemToWrite } from '../support/item.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('creates, and upserts of what there is not, do not look for the item, but for a hundred after one that there was', async () => {
+it('creates, and upserts of new items, do not read the log, except for a hundred after one of an existing item', async () => {
   const folder = newFolder('creates');
   const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false, durable: false });
   const looks = vi.spyOn(SqliteEventLog.prototype, 'readLast');
@@ -28,7 +28,7 @@ it('creates, and upserts of what there is not, do not look for the item, but for
   };
   const some = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `item ${from + index}`);
   expect(await looksOf(() => some(0, 20).map(create))).toBe(0);
-  // The read models have that one: so the log is asked whether it has lost it or the life behind it, and then what it is.
+  // The read models have that item. So the log is asked whether it has lost the item or its next life, and then for the item.
   expect(await looksOf(() => [expect(create('item 3')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(3);
   expect(await looksOf(() => some(20, 119).map(create))).toBe(99);
   expect(await looksOf(() => [expect(create('item 7')).rejects.toMatchObject({ reason: 'already-exists' })])).toBe(1);
@@ -38,7 +38,7 @@ it('creates, and upserts of what there is not, do not look for the item, but for
   expect(await looksOf(() => some(130, 135).map(upsert))).toBe(5);
 });
 
-it('writes of an item that come together are carried out in the order in which they came, of whatever kind they are', async () => {
+it('concurrent writes of an item are carried out in the order in which they came, whatever their kind', async () => {
   const folder = newFolder('writes-in-order');
   const store = await openEmbeddedStore({ folder, clock: 'system', automaticPurge: false, durable: false });
   onTestFinished(async () => {

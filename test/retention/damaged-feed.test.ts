@@ -7,8 +7,8 @@ import { DEFINITION } from './definition.ts';
 import { itemToWrite } from '../support/item.ts';
 
 /*
- * Of a container one thing is damaged, and its change feed is read: whatever can be shown comes, and of what can't its
- * reader is told, with how he goes on.
+ * One part of a container is damaged, and its change feed is read. Everything readable is shown. For the rest the reader gets an error that
+ * says how to continue.
  */
 
 const damage = {
@@ -27,12 +27,12 @@ function cut(which: string): string {
 }
 
 interface Read {
-  /** What was shown, in order; of what can't be, `!`. */
+  /** The changes shown, in order; `!` for one that can't be shown. */
   readonly shown: readonly string[];
   readonly errors: readonly unknown[];
 }
 
-/** Reads to the end. Where a change can't be shown it goes on as the error says. */
+/** Reads to the end. If a change can't be shown, it continues as the error says. */
 async function readThrough(store: Store, request: Pick<ChangeFeedRequest, 'mode' | 'scope'>): Promise<Read> {
   const container = store.container('d', 'c');
   const shown: string[] = [];

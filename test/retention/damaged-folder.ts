@@ -11,7 +11,7 @@ export const PK = '["p"]';
 
 const START_MS = Date.UTC(2026, 10, 21, 10);
 
-/** A folder of one test, in whose files something is damaged while no store is open in it. */
+/** A folder for one test, whose files are damaged while no store is open in it. */
 export class DamagedFolder {
   readonly path: string;
 
@@ -20,17 +20,17 @@ export class DamagedFolder {
     onTestFinished(() => removeFolder(this.path));
   }
 
-  /** A store that purges on demand alone. Whoever opens it closes it. */
+  /** A store that purges on demand only. The caller closes it. */
   async open(): Promise<Store> {
     return (await openEmbedded({ folder: this.path, time: START_MS, newId: () => crypto.randomUUID() })).store;
   }
 
-  /** Takes a database away, for the next store to make it anew. */
+  /** Removes a database, so that the next store builds it again. */
   remove(file: string): void {
     for (const name of [file, `${file}-wal`, `${file}-shm`]) rmSync(join(this.path, name), { force: true });
   }
 
-  /** Changes a file by hand, and answers what came of it. */
+  /** Changes a file, and returns the result of the change. */
   change<Result>(file: string, damage: (database: DatabaseSync) => Result): Result {
     const database = new DatabaseSync(join(this.path, file));
     try {

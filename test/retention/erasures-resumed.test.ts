@@ -31,7 +31,7 @@ beforeEach(async () => {
   await embedded.store.createDatabase(CALLER, 'db');
   await embedded.store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
   await write(1);
-  // The request is on record, the keys are gone, and nothing of what was to follow.
+  // The request is recorded, the keys are destroyed, and nothing that should follow is done.
   embedded.log.failAt(1, 'before');
   const request = { reason: 'article 17', requestedBy: 'desk 3' };
   await expect(embedded.store.eraseItem(CALLER, container(), 'a', PK, request)).rejects.toThrow(InjectedFault);
@@ -46,9 +46,9 @@ const completed = async () =>
     .filter(({ type }) => type === 'ErasureCompleted')
     .map(({ data }) => data['erasedLives']);
 
-describe('an erasure that a fault has cut short', () => {
-  it('is carried out when the fault is over, with nobody asking again', async () => {
-    // And once more, when it is tried again.
+describe('an erasure interrupted by a fault', () => {
+  it('is carried out when the fault is over, without another request', async () => {
+    // The next attempt fails as well.
     embedded.log.failAt(0, 'before');
     await expect.poll(completed, { timeout: 5_000 }).toEqual([1]);
     expect(embedded.log.disarm()).toBe(false);
@@ -57,7 +57,7 @@ describe('an erasure that a fault has cut short', () => {
     expect(await states()).toEqual(['ItemPurged', 'ItemUpserted']);
   });
 
-  it('leaves alone what is begun after it was asked for, at the next start, too', async () => {
+  it('leaves alone lives that begin after its request, also at the next start', async () => {
     await embedded.store.deleteItem(CALLER, container(), 'a', PK);
     await write(2);
     await embedded.store.close();
@@ -80,7 +80,7 @@ describe('an erasure that a fault has cut short', () => {
   });
 });
 
-describe('an erasure that can not be carried out', () => {
+describe('an erasure that can’t be carried out', () => {
   const DAMAGES = [
     {
       where: 'as its key is lost',
@@ -95,9 +95,9 @@ describe('an erasure that can not be carried out', () => {
       pausedBy: 'system:restore',
     },
   ];
-  it.each(DAMAGES)('$where, keeps neither the store from opening nor another from being carried out', async (given) => {
+  it.each(DAMAGES)('$where, prevents neither the start of the store nor another erasure', async (given) => {
     const { file, damage, pausedBy } = given;
-    // No erasure is recorded, of the first neither, which is tried again by itself.
+    // No erasure is recorded, not even the first, which is tried again by itself.
     const { log } = embedded;
     const append = log.append.bind(log);
     vi.spyOn(log, 'append').mockImplementation((appends, options) =>

@@ -7,19 +7,19 @@ import { DEFINITION } from './definition.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-/** Positions that the log passes in one look: the hundred looks of a page don't come far. */
+/** Positions of the log that one look covers, so the hundred looks of a page don't get far. */
 const LOOK = 10;
 const PAGE = 100 * LOOK;
 
-describe('what is left of a feed, for who reads one change at a time', () => {
+describe('the estimate of the remaining changes, for a client that reads one change at a time', () => {
   let store: Store;
-  /** Positions that were looked through. */
+  /** The number of positions examined. */
   let looked: number;
 
   const write = async (container: string, count: number) => {
     for (let n = 0; n < count; n += 1) {
       const item = itemToWrite({ id: `i${n}`, pk: 'p' });
-      // Each by a request of its own: of what one has written no page has a part.
+      // Each by a request of its own, because a page never has a part of one request's changes.
       const caller = { ...CALLER, correlationId: randomUUID() };
       await store.writeItem(caller, store.container('d', container), 'upsert', item);
     }
@@ -47,7 +47,7 @@ describe('what is left of a feed, for who reads one change at a time', () => {
     for (const name of ['c', 'other']) await store.createContainer(CALLER, 'd', name, DEFINITION, -1);
   });
 
-  it('is found by who asks again from the same place, however much was written to other containers meanwhile', async () => {
+  it('is found by repeated requests from the same place, however much was written to other containers meanwhile', async () => {
     const start = store.headPosition();
     await write('other', 2.5 * PAGE);
     await write('c', 1);
@@ -64,7 +64,7 @@ describe('what is left of a feed, for who reads one change at a time', () => {
     expect(looked).toBeLessThanOrEqual(2 * LOOK);
   });
 
-  it('is counted with what is not looked through yet, and to the last when that is done', async () => {
+  it('includes what is not examined yet, and is exact once that is done', async () => {
     const start = store.headPosition();
     await write('c', 5);
     await write('other', PAGE);
@@ -75,7 +75,7 @@ describe('what is left of a feed, for who reads one change at a time', () => {
     expect(counts.at(-1)).toBe(4);
   });
 
-  it('costs no second look through the log for each change', async () => {
+  it('does not need another search of the log for each change', async () => {
     let position = store.headPosition();
     await write('c', 200);
     for (let left = 199; left >= 0; left -= 1) {

@@ -13,7 +13,7 @@ const PK = '["p"]';
 const KEPT_MINUTES = 60;
 const TOO_LATE = { code: 'bad-request', message: expect.stringContaining('retention period') as string };
 
-describe('a feed of all versions and deletes', () => {
+describe('an all-versions feed', () => {
   let store: Store;
   let storage: SqliteStorage;
   let clock: ManualClock;
@@ -26,7 +26,7 @@ describe('a feed of all versions and deletes', () => {
   const read = (start: ChangeFeedRequest['start']) =>
     store.readChangeFeed(store.container('d', 'c'), { mode: 'all-versions', start, scope: {}, maxItemCount: 10 });
 
-  // What comes before the policy is of the same instant.
+  // The events before the policy are of the same instant.
   beforeEach(async () => {
     ({ store, storage, clock } = await openInlineStore('feed-starts'));
     await store.createDatabase(CALLER, 'd');
@@ -37,7 +37,7 @@ describe('a feed of all versions and deletes', () => {
     await store.replaceContainer(CALLER, 'd', 'c', { ...DEFINITION, changeFeedPolicy }, -1);
   });
 
-  it('begins with its policy for whoever asks from a second on in which that came, and not for who asks earlier', async () => {
+  it('begins with its policy for start times from the second of the policy on, and is refused for earlier ones', async () => {
     await write('after');
     for (const atMs of [sinceMs, sinceMs - 999]) {
       expect((await read({ kind: 'time', atMs })).changes).toMatchObject([{ kind: 'written', item: { id: 'after' } }]);
@@ -45,7 +45,7 @@ describe('a feed of all versions and deletes', () => {
     await expect(read({ kind: 'time', atMs: sinceMs - 1_000 })).rejects.toMatchObject(TOO_LATE);
   });
 
-  it('goes on until what comes next may be older than it keeps, by any clock', async () => {
+  it('can be continued until the next change may be older than it keeps, by any clock', async () => {
     const { position } = await read({ kind: 'now' });
     await write('next');
     clock.advance((KEPT_MINUTES * 60 + LOG_TIME_SLACK_SECONDS) * 1_000);
@@ -54,7 +54,7 @@ describe('a feed of all versions and deletes', () => {
     await expect(read({ kind: 'after', position })).rejects.toMatchObject(TOO_LATE);
   });
 
-  it('is refused, and not told less of, where what comes next is erased just then', async () => {
+  it('is refused, instead of showing less, if the next change is erased at that moment', async () => {
     const { position } = await read({ kind: 'now' });
     await write('gone');
     await store.deleteItem(CALLER, store.container('d', 'c'), 'gone', PK);
@@ -77,7 +77,7 @@ describe('a feed of all versions and deletes', () => {
     await expect(read({ kind: 'after', position })).rejects.toMatchObject(TOO_LATE);
   });
 
-  it('goes on over what was erased on request', async () => {
+  it('continues past items that were erased on request', async () => {
     const { position } = await read({ kind: 'now' });
     await write('erased');
     await store.deleteItem(CALLER, store.container('d', 'c'), 'erased', PK);
@@ -92,7 +92,7 @@ describe('a feed of all versions and deletes', () => {
     expect(changes[0]).not.toHaveProperty('previous');
   });
 
-  it('says when an item was deleted and where it had begun, and reads not all of its life for that', async () => {
+  it('tells when an item was deleted and where it began, without reading all of its life', async () => {
     for (let times = 0; times < 3; times += 1) await write('before');
     const { position } = await read({ kind: 'now' });
     clock.advance(2_000);
@@ -115,9 +115,9 @@ describe('a feed of all versions and deletes', () => {
   });
 });
 
-describe('a feed whose log has not heard of all that the read models have by another node', () => {
-  it('gives that with the next page, and passes over nothing', async () => {
-    // Given a log that is behind, as where its server has just lost the lead
+describe('a feed whose log is behind the read models, which another node has written', () => {
+  it('shows the missing changes with the next page, and skips nothing', async () => {
+    // Given a log that is behind, as after its server has lost the lead
     let isBehind = false;
     const { store } = await openInlineStore('feed-behind', ({ log }) => {
       const scan = log.scan.bind(log);
@@ -134,7 +134,7 @@ describe('a feed whose log has not heard of all that the read models have by ano
     const { changes, position, reachedEnd } = await read({ kind: 'beginning' });
     expect([changes, reachedEnd]).toEqual([[], true]);
     isBehind = false;
-    // Then it goes on from where the log was
+    // Then it continues from where the log was
     expect((await read({ kind: 'after', position })).changes).toMatchObject([{ kind: 'written', item: { id: 'a' } }]);
   });
 });

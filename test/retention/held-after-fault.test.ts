@@ -4,7 +4,7 @@ import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('a hold whose release a fault has cut short is let go by the vault, too, when its release is asked for again', async () => {
+it('a hold whose release was interrupted by a fault is removed from the vault when the release is requested again', async () => {
   let failsOnce = true;
   const { store, storage } = await openInlineStore('release', ({ vault }) => {
     const releaseHold = vault.releaseHold.bind(vault);
@@ -26,7 +26,7 @@ it('a hold whose release a fault has cut short is let go by the vault, too, when
   await expect(release('none')).rejects.toMatchObject({ code: 'hold-not-found' });
 });
 
-it('what a floor keeps counts as held back all the time, also while a fault in raising it is seen to', async () => {
+it('what a floor keeps is counted as held back all the time, also while a fault in raising the floor is repaired', async () => {
   let fails = false;
   const { store, storage, clock } = await openInlineStore('raise', ({ log }) => {
     const append = log.append.bind(log);

@@ -1,7 +1,7 @@
 /**
- * Has calls of a method wait until they are told to go on: the next one alone, or all from here on.
+ * Delays calls of a method until the test lets them go on: the next call alone, or all from now on.
  *
- * @returns whether one has come, what lets go of those that wait, and what has the method be as it was
+ * @returns functions that tell whether a call has come, let the waiting calls go on, and restore the method
  */
 export function holdBack<Name extends string, Method extends (...args: never[]) => Promise<unknown>>(
   of: Record<Name, Method>,

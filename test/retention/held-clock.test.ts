@@ -7,7 +7,7 @@ import { itemToWrite } from '../support/item.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const HOUR_MS = 3_600_000;
 
-/** A machine whose clocks go only when they are told to. */
+/** A machine whose clocks move only when told to. */
 class Machine {
   wall = Date.UTC(2026, 10, 21, 10);
   monotonic = 0;
@@ -40,12 +40,12 @@ beforeEach(async () => {
   await embedded.store.createDatabase(CALLER, 'db');
   await embedded.store.createContainer(CALLER, 'db', 'c', DEFINITION, null);
   await write('a');
-  // The request is on record, and nothing of what was to follow.
+  // The request is recorded, and nothing that should follow.
   embedded.log.failAt(1, 'before');
   const request = { reason: 'article 17', requestedBy: 'desk 3' };
   await expect(embedded.store.eraseItem(CALLER, container(), 'a', '["p"]', request)).rejects.toThrow(InjectedFault);
   await embedded.store.close();
-  // While the store is down the wall clock is set back.
+  // While the store is down, the wall clock is set back.
   machine.wall -= HOUR_MS;
   machine.monotonic = 0;
   embedded = await open();
@@ -55,8 +55,8 @@ afterEach(async () => {
   removeFolder(folder);
 });
 
-describe('an erasure on request that was cut short, at a start on a clock that is held', () => {
-  it('waits, and is carried out when the clock comes right with nobody confirming it', async () => {
+describe('an interrupted erasure on request, at a start with a held clock', () => {
+  it('waits, and is carried out when the clock is right again without a confirmation', async () => {
     expect(embedded.store.health().ready).toBe(false);
     expect(await ends()).toEqual([['ErasureRequested', 'key:primary']]);
     machine.pass(HOUR_MS);
@@ -70,7 +70,7 @@ describe('an erasure on request that was cut short, at a start on a clock that i
     expect((await embedded.store.fsck()).problems).toEqual([]);
   });
 
-  it('is carried out once: whoever writes the item after it keeps it', async () => {
+  it('is carried out once: an item written after it is kept', async () => {
     machine.pass(HOUR_MS);
     await Promise.all([embedded.store.confirmClock(), embedded.store.confirmClock()]);
     await write('a');
@@ -79,7 +79,7 @@ describe('an erasure on request that was cut short, at a start on a clock that i
     expect(await embedded.store.explain(container(), 'a', '["p"]')).toMatchObject({ state: 'live', life: 1 });
   });
 
-  it('does not keep the store from closing, and waits for the next start', async () => {
+  it('does not prevent the store from closing, and waits for the next start', async () => {
     await embedded.store.close();
     machine.pass(HOUR_MS);
     embedded = await open();
@@ -87,8 +87,8 @@ describe('an erasure on request that was cut short, at a start on a clock that i
   });
 });
 
-describe('a purge on a clock that is held', () => {
-  it('records and erases nothing, though deadlines had passed before, until the clock is trusted', async () => {
+describe('a purge with a held clock', () => {
+  it('records and erases nothing, although deadlines had passed before, until the clock is trusted', async () => {
     machine.pass(HOUR_MS);
     const { store } = embedded;
     const { resource: expiring } = await store.createContainer(CALLER, 'db', 'expiring', DEFINITION, 60);
@@ -108,7 +108,7 @@ describe('a purge on a clock that is held', () => {
     expect(await store.runPurge()).toMatchObject({ expired: 1, purged: 2 });
   });
 
-  it('is paused with the confirmation by whoever wants to look first at what it would erase', async () => {
+  it('can be paused together with the confirmation, to check first what it would erase', async () => {
     machine.pass(HOUR_MS);
     const { store } = embedded;
     const { resource: expiring } = await store.createContainer(CALLER, 'db', 'expiring', DEFINITION, 60);
@@ -117,7 +117,7 @@ describe('a purge on a clock that is held', () => {
       await store.writeItem(CALLER, expiring, 'create', { id, partitionKey: '["p"]', document, json: '{}' });
     }
     machine.wall += 24 * HOUR_MS;
-    // The clock is accepted, and the disk has no room for the record of the pause.
+    // The clock is accepted, but the disk has no room for the record of the pause.
     embedded.log.failAt(0, 'before');
     await expect(store.confirmClock({ pausePurge: CALLER })).rejects.toThrow(InjectedFault);
     expect(await store.runPurge()).toMatchObject({ expired: 0, purged: 0 });
@@ -130,7 +130,7 @@ describe('a purge on a clock that is held', () => {
     expect(await store.runPurge()).toMatchObject({ expired: 2, purged: 1, heldBack: 1 });
   });
 
-  it('says so, though it is paused as well', async () => {
+  it('reports the held clock, although it is paused as well', async () => {
     machine.pass(HOUR_MS);
     const { store } = embedded;
     await store.pausePurge(CALLER);

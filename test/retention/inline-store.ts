@@ -6,10 +6,9 @@ import { openSqliteStorage, type SqliteStorage } from '@epitaph/storage/sqlite/o
 import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
 /**
- * A store of one test, without threads and by default with a purge on demand alone, and the storage under it, for a test
- * that has that do something at another moment.
+ * A store for one test, without threads and by default with a purge on demand only, and its storage, so that the test can delay calls.
  *
- * @param change told of the storage before the store begins with it
+ * @param change called with the storage before the store uses it
  */
 export async function openInlineStore(
   name: string,
@@ -35,7 +34,7 @@ export async function openInlineStore(
   return { store, storage, clock };
 }
 
-/** Has the record of one type of event wait, once it is decided, until it is told to go on: by default a write of an item's. */
+/** Delays an append of one type of event, after its decision, until the test lets it go on; by default the write of an item. */
 export class SlowWrite {
   #begun: (() => void) | undefined;
   readonly #said = Promise.withResolvers<void>();
@@ -52,7 +51,7 @@ export class SlowWrite {
     };
   }
 
-  /** The next one is slow. Resolves when it waits. */
+  /** Delays the next append. Resolves when it waits. */
   begin(): Promise<void> {
     return new Promise((resolve) => (this.#begun = resolve));
   }

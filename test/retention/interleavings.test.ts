@@ -153,7 +153,7 @@ const SCOPES = {
 describe.each(['purge', 'demand'] as const)('a hold that races with an erasure by %s', (by) => {
   // The steps of the hold: into the vault, into the log, into the vault once more. The steps of the erasure: the key, then the record.
   it.each(orders(3, 2).map((order) => ({ order, shown: order.map((actor) => actor[0]).join('') })))(
-    'wins whenever the vault had it first, and says so when it came too late ($shown)',
+    'wins if the vault had it first, and says so if it came too late ($shown)',
     async ({ order }) => {
       for (const scope of Object.values(SCOPES)) {
         const { store, container, turns } = await openWorld(by === 'purge' ? 60 : -1);

@@ -7,13 +7,13 @@ import { itemToWrite } from '../support/item.ts';
 import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
-/** As many patches of large documents as are carried out at once. */
+/** As many patches of large documents as run at the same time. */
 const AT_ONCE = inThisHeap(32);
 
-it('large patches that are decided anew keep no place from others whom a command on the container waits for', async () => {
+it('large patches that are decided again keep no place from others for which a command on the container waits', async () => {
   const gate = Promise.withResolvers<void>();
   const met = new Set<string>();
-  /** Each patch but the last one loses against somebody else at first, once the gate is open. */
+  /** Once the gate is open, each patch but the last one first loses against another writer. */
   const losing = (log: EventLog): void => {
     const append = log.append.bind(log);
     log.append = async (...[appends, options]: Parameters<EventLog['append']>) => {
@@ -38,7 +38,7 @@ it('large patches that are decided anew keep no place from others whom a command
   const patched = Array.from({ length: AT_ONCE }, (_, index) => patch(`i${index}`));
   const outcomes = Promise.allSettled(patched);
   await expect.poll(() => met.size).toBe(AT_ONCE);
-  // It is let in, and waits for a place.
+  // The last patch is admitted, and waits for a place.
   const last = patch('last');
   for (let turns = 0; turns < 5; turns++) await turn();
   const deleted = store.deletePartitionKey(CALLER, container, '["other"]');

@@ -7,7 +7,7 @@ import { openInlineStore } from './inline-store.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
 it.for(['before the next pass looks for what is left', 'while the next pass looks at ended lives', 'after that'])(
-  'a record of a purge that the log takes late, after a fault was told of it, and %s, leaves no writes behind',
+  'a record of a purge that the log accepts late, after a fault was reported, and %s, leaves no writes behind',
   async (moment) => {
     const { store, storage } = await openInlineStore('late-purge-record');
     const { log } = storage;
@@ -35,7 +35,7 @@ it.for(['before the next pass looks for what is left', 'while the next pass look
     };
     if (moment.startsWith('before')) await comes();
     else {
-      // It looks through the log from the start of the run on for what is left there, and then at the ended lives.
+      // The start searches the log from the start of the run for what is left, and then examines the ended lives.
       const readAll = log.readAll.bind(log);
       vi.spyOn(log, 'readAll').mockImplementation(async (...args) => {
         const events = await readAll(...args);
@@ -51,7 +51,7 @@ it.for(['before the next pass looks for what is left', 'while the next pass look
     await vi.waitFor(async () =>
       expect(await store.explain(container, 'a', '["p"]')).toMatchObject({ state: 'purged' }),
     );
-    // It would take them out, too.
+    // This would remove them as well.
     expect((await store.fsck()).problems).toEqual([]);
   },
 );

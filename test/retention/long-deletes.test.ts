@@ -9,7 +9,7 @@ import { holdBack } from './held-back.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 28, 18);
 
-it('a delete of a partition key with millions of items is answered when they have left, and so is who writes meanwhile', async () => {
+it('a delete of a partition key with millions of items is answered when they have ended, and so are writes meanwhile', async () => {
   // given
   const folder = newFolder('long-deletes');
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });

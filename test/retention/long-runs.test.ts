@@ -8,7 +8,7 @@ import { holdBack } from './held-back.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const START_MS = Date.UTC(2026, 10, 28, 18);
 
-/** A store whose purge a crash has cut short, with two lives erased. */
+/** A folder of a store whose purge was interrupted by a crash, with two lives erased. */
 async function cutShort() {
   const folder = newFolder('long-runs');
   const open = () => openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
@@ -29,7 +29,7 @@ async function cutShort() {
   return { open };
 }
 
-/** Opens it as soon as it gives up waiting for what it looks for. */
+/** Opens the folder, with a very short wait for the search for what a crash has left. */
 async function openSoon(open: () => ReturnType<typeof openEmbedded>): ReturnType<typeof openEmbedded> {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const opening = open();
@@ -38,7 +38,7 @@ async function openSoon(open: () => ReturnType<typeof openEmbedded>): ReturnType
   return opening;
 }
 
-it('a store is open while it looks for what a crash has left of a run that has purged millions, and purges when that is done', async () => {
+it('a store opens while it searches for what an interrupted run has left of millions of lives, and purges once that is done', async () => {
   const { open } = await cutShort();
   const looking = holdBack(Truncations.prototype, 'finish', 'next');
   try {
@@ -53,7 +53,7 @@ it('a store is open while it looks for what a crash has left of a run that has p
     expect(await store.purgeStatus()).toMatchObject({ state: 'running' });
     let isOver = false;
     const purging = store.runPurge().then(() => (isOver = true));
-    // What is still to be taken out of the log is no fault of it.
+    // Bodies that are still to be removed are not reported as damage.
     const checking = store.fsck();
     for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
     expect(isOver).toBe(false);
@@ -67,7 +67,7 @@ it('a store is open while it looks for what a crash has left of a run that has p
   }
 });
 
-it('a store that closes looks for that no further, and waits for where it is', async () => {
+it('a store that closes stops that search, and waits for its current step', async () => {
   const { open } = await cutShort();
   const found = Promise.withResolvers<void>();
   let isOver: boolean | undefined;

@@ -5,7 +5,7 @@ import { newFolder, removeFolder } from '../simulation/embedded.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('what went with its database is metered no more', async () => {
+it('containers deleted with their database are no longer metered', async () => {
   const folder = newFolder('gone');
   const store = await openEmbeddedStore({ folder, clock: 'manual', automaticPurge: false });
   try {

@@ -5,7 +5,7 @@ import { openInlineStore } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('a delete by partition key that comes while a purge looks whether there are any left is worked off by the next', async () => {
+it('a delete by partition key that comes while a purge checks whether any are left is carried out by the next purge', async () => {
   const { store, storage } = await openInlineStore('partition-key-deletes');
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
@@ -35,7 +35,7 @@ it('a delete by partition key that comes while a purge looks whether there are a
   const { endedLives } = rows;
   rows.endedLives = async (...args) => {
     const found = await endedLives.apply(rows, args);
-    // All that the run began with is erased.
+    // All candidates of the run are erased.
     if (found.length > 0 || (await rows.countPurged()) === 0) return found;
     deleted ??= store.deletePartitionKey(CALLER, container, '["b"]');
     await known;
@@ -58,7 +58,7 @@ it('a delete by partition key that comes while a purge looks whether there are a
   expect((await store.fsck()).problems).toEqual([]);
 });
 
-/** A container with an item of each of two partition keys, of which one was deleted. */
+/** A container with items of two partition keys, one of which was deleted. */
 async function oneOfTwoKeysDeleted() {
   const { store, storage } = await openInlineStore('partition-key-deletes');
   await store.createDatabase(CALLER, 'd');
@@ -73,7 +73,7 @@ async function oneOfTwoKeysDeleted() {
   return { store, storage, container };
 }
 
-it('a delete by partition key that comes while a purge looks up the ends that others have left does not make it fail', async () => {
+it('a delete by partition key that comes while a purge looks up the ends left by others does not make it fail', async () => {
   const { store, storage, container } = await oneOfTwoKeysDeleted();
   await store.advanceClock(1_000);
   const rows: ReadModelStore = storage.readModels.current.store;
@@ -81,7 +81,7 @@ it('a delete by partition key that comes while a purge looks up the ends that ot
   let deleted: Promise<unknown> | undefined;
   rows.overdueItems = async (...args) => {
     const found = await overdueItems.apply(rows, args);
-    // The first look is whether there is anything to do.
+    // The first look only checks whether there is anything to do.
     if (args[2] > 1) await (deleted ??= store.deletePartitionKey(CALLER, container, '["b"]'));
     return found;
   };
@@ -90,7 +90,7 @@ it('a delete by partition key that comes while a purge looks up the ends that ot
   expect((await store.fsck()).problems).toEqual([]);
 });
 
-it('whoever deletes a partition key is named, also where another deletes it again in the same millisecond', async () => {
+it('the caller who deleted a partition key is named, also if another deletes it again in the same millisecond', async () => {
   const { store } = await openInlineStore('partition-key-deletes');
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);
@@ -109,7 +109,7 @@ it('whoever deletes a partition key is named, also where another deletes it agai
   }
 });
 
-it('a delete by partition key is worked off, too, whose container goes before it is', async () => {
+it('a delete by partition key is completed even if its container is deleted before', async () => {
   const { store, container } = await oneOfTwoKeysDeleted();
   await store.deleteContainer(CALLER, 'd', 'c');
   expect(await store.runPurge()).toMatchObject({ purged: 2 });
@@ -117,7 +117,7 @@ it('a delete by partition key is worked off, too, whose container goes before it
   expect((await store.explain(container, 'x', '["a"]')).sentence).toContain('with all of its partition key');
 });
 
-it('it is put on record that a delete by partition key is worked off, also of one under which there was nothing', async () => {
+it('the completion of a delete by partition key is recorded, also if the key had no items', async () => {
   const { store } = await openInlineStore('partition-key-deletes');
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, -1);

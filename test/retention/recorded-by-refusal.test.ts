@@ -8,7 +8,7 @@ import { openInlineStore } from './inline-store.ts';
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 const PK = '["p"]';
 
-/** Has a log tell its subscribers some turns of the event loop later, as on a busy machine. */
+/** Makes a log notify its subscribers some turns of the event loop later, as on a busy machine. */
 function tellLate(log: EventLog): void {
   const subscribe = log.subscribe.bind(log);
   log.subscribe = (after, listener, leniency) => {
@@ -32,7 +32,7 @@ it.each([
   ['a command', ''],
   ['a batch on a log that takes one stream at a time', 'batch'],
 ])(
-  '%s that is refused for what has expired is answered when feeds show the expiry that it recorded',
+  '%s that is refused for an expired item is answered once feeds show the expiry that it recorded',
   async (_, what) => {
     const { store } = await openInlineStore('recorded-by-refusal', ({ log }) => {
       tellLate(log);

@@ -5,7 +5,7 @@ import { openInlineStore, SlowWrite } from './inline-store.ts';
 
 const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-000000000000' };
 
-it('an expiry that a reader was told of stays, although a write that was decided before it is answered after', async () => {
+it('an expiry that a reader was told of stays, although a write decided before it is answered later', async () => {
   let slow!: SlowWrite;
   const { store } = await openInlineStore('told-expiry', ({ log }) => (slow = new SlowWrite(log)));
   await store.createDatabase(CALLER, 'd');
@@ -26,7 +26,7 @@ it('an expiry that a reader was told of stays, although a write that was decided
   await expect(store.readItem(container, 'old', '["p"]')).rejects.toMatchObject({ code: 'item-not-found' });
 });
 
-it('an item is found by its rid until its deadline, and by no other rid', async () => {
+it('an item is found by its rid until its deadline, and not by another rid', async () => {
   const { store } = await openInlineStore('told-expiry');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 20);
@@ -37,7 +37,7 @@ it('an item is found by its rid until its deadline, and by no other rid', async 
   expect(await store.itemByBirth(container, item.birth)).toBe(undefined);
 });
 
-it('what an item was is told from its ledger where it is purged at that moment', async () => {
+it('a past state of an item is read from its ledger if the item is purged at that moment', async () => {
   const { store, storage } = await openInlineStore('told-expiry');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, 20);
@@ -49,7 +49,7 @@ it('what an item was is told from its ledger where it is purged at that moment',
   const { log } = storage;
   const readStream = log.readStream.bind(log);
   log.readStream = async (stream, part) => {
-    // Its first write is asked for, which shows that it had begun by then.
+    // The first write is read, which shows that the life had begun by then.
     if (stream.startsWith('item-') && part?.toRevision === 0) {
       log.readStream = readStream;
       await store.advanceClock(30_000);
@@ -61,7 +61,7 @@ it('what an item was is told from its ledger where it is purged at that moment',
   expect((await store.explain(container, 'a', '["p"]')).state).toBe('purged');
 });
 
-it('an item whose deadline is the instant at which its container goes leaves with that, and has not expired', async () => {
+it('an item whose deadline is the instant of its container’s deletion ended with the container, and did not expire', async () => {
   const { store, storage, clock } = await openInlineStore('same-instant');
   await store.createDatabase(CALLER, 'd');
   const endsAfter = async (milliseconds: number) => {

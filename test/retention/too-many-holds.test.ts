@@ -12,7 +12,7 @@ const CALLER = { actor: 'key:primary', correlationId: 'c0ffee00-0000-4000-8000-0
 const folder = newFolder('too-many-holds');
 afterAll(() => removeFolder(folder));
 
-it('of two holds of which one alone can be placed, the vault keeps the one that is on record', async () => {
+it('of two holds of which only one fits, the vault keeps the recorded one', async () => {
   const { store, log, storage } = await openEmbedded({ folder, time: START_MS, newId: () => crypto.randomUUID() });
   try {
     await store.createDatabase(CALLER, 'd');
@@ -41,7 +41,7 @@ it('of two holds of which one alone can be placed, the vault keeps the one that 
   }
 }, 60_000);
 
-it('a hold on what a query finds gives way to others while it is placed, however many lives it names', async () => {
+it('placing a hold by query gives other work turns, however many lives it names', async () => {
   const { store, storage } = await openInlineStore('hold-on-many');
   await store.createDatabase(CALLER, 'd');
   const { resource: container } = await store.createContainer(CALLER, 'd', 'c', DEFINITION, null);
@@ -57,7 +57,7 @@ it('a hold on what a query finds gives way to others while it is placed, however
   setImmediate(count);
   const seen = new Set<number>();
   const findKey = storage.vault.findKey.bind(storage.vault);
-  // Whether it is erased already is asked of each life.
+  // For each life it asks whether it is erased already.
   vi.spyOn(storage.vault, 'findKey').mockImplementation((...args) => {
     const untilMs = performance.now() + TURN_MS + 1;
     while (performance.now() < untilMs);

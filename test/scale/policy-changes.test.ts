@@ -1,4 +1,4 @@
 import { describePolicyChanges } from './policy-changes.ts';
 
-// The small form; 100,000 items in policy-changes.long.test.ts.
+// The small form. policy-changes.long.test.ts has 100,000 items.
 describePolicyChanges(2_000, 6);

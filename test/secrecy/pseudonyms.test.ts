@@ -8,7 +8,7 @@ import { newFolder, removeFolder } from '../simulation/embedded.ts';
 import { DEFINITION } from '../support/definition.ts';
 import { formsOf, search } from './search.ts';
 
-/** Stand in ids and in partition keys, and nowhere else. */
+/** These occur in ids and partition keys, and nowhere else. */
 const ID = 'Quill-8-Ottokar';
 const KEY = 'Marguerite-3-Zoltan';
 const CALLER = { actor: 'key:primary', correlationId: crypto.randomUUID() };
@@ -19,7 +19,7 @@ const definition = (pseudonymousIds: boolean) => ({
   epitaph: { pseudonymousIds },
 });
 
-/** Everything that can be done to items, in a new container. */
+/** Does everything that can be done to items, in a new container. */
 async function use(store: Store, pseudonymousIds: boolean): Promise<void> {
   const name = pseudonymousIds ? 'pseudonymous' : 'plain';
   const { resource: container } = await store.createContainer(CALLER, 'db', name, definition(pseudonymousIds), -1);
@@ -58,7 +58,7 @@ describe('a folder with a container of pseudonymous ids', () => {
   let store: Store;
   let prefixesFit = true;
 
-  /** Copies the folder while it is in use, journals and shared memory included. */
+  /** Copies the folder while it is in use, including journals and shared memory. */
   function copyNow(name: string): void {
     const to = join(copies, name);
     mkdirSync(to);
@@ -106,11 +106,11 @@ describe('a folder with a container of pseudonymous ids', () => {
     }
   });
 
-  it('has in its events nothing but what the names of their streams say already', () => {
+  it('reveals in its events nothing that the names of their streams do not', () => {
     expect(prefixesFit).toBe(true);
   });
 
-  it('would be found out: in a container like any other the same search finds them', async () => {
+  it('proof of the search: in a container without pseudonyms it finds them', async () => {
     await use(store, false);
     expect(search(folder, formsOf(ID)).length).toBeGreaterThan(0);
     expect(search(folder, formsOf(KEY)).length).toBeGreaterThan(0);

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** A text as it could lie in a file: plain, as UTF-16, in hexadecimal, and in base64 at each alignment. */
+/** The forms in which a text could be in a file: plain, as UTF-16, in hexadecimal, and in base64 at each alignment. */
 export function formsOf(text: string): Map<string, Buffer> {
   const plain = Buffer.from(text, 'utf8');
   const utf16 = Buffer.from(text, 'utf16le');
@@ -15,7 +15,7 @@ export function formsOf(text: string): Map<string, Buffer> {
   ]);
   for (const encoding of ['base64', 'base64url'] as const) {
     for (let offset = 0; offset < 3; offset++) {
-      // Without the characters at both ends, which depend on what stands beside the text.
+      // Without the characters at both ends, which depend on the neighbouring bytes.
       const coded = Buffer.concat([Buffer.alloc(offset), plain])
         .toString(encoding)
         .replaceAll('=', '');
@@ -31,7 +31,7 @@ export interface Found {
   readonly offset: number;
 }
 
-/** Every file of a folder with all its bytes, deeper ones too; those that a server at work removes meanwhile are gone. */
+/** Every file in a folder and its subfolders, with all its bytes, except files that a running server removes meanwhile. */
 export function filesOf(folder: string): { readonly file: string; readonly bytes: Buffer }[] {
   return readdirSync(folder).flatMap((name) => {
     const path = join(folder, name);
@@ -44,7 +44,7 @@ export function filesOf(folder: string): { readonly file: string; readonly bytes
   });
 }
 
-/** Where in the files of a folder some bytes stand, in any of their forms. */
+/** The places in the files of a folder where a text occurs in any of its forms. */
 export function search(folder: string, forms: ReadonlyMap<string, Buffer>): Found[] {
   return filesOf(folder).flatMap(({ file, bytes }) =>
     [...forms].flatMap(([form, wanted]) => {
@@ -54,7 +54,7 @@ export function search(folder: string, forms: ReadonlyMap<string, Buffer>): Foun
   );
 }
 
-/** Which of many byte strings, of four bytes at least, stand anywhere in the files of a folder: one walk for all. */
+/** Which of many byte strings, each of four bytes or more, occur anywhere in the files of a folder. One pass for all of them. */
 export function foundIn(folder: string, wanted: readonly Buffer[]): Set<Buffer> {
   const byStart = new Map<number, Buffer[]>();
   for (const bytes of wanted) {

@@ -1,7 +1,7 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 
-/** Writes zeros over the first page of a table, in the file of a store that is closed. */
+/** Writes zeros over the first page of a table, in a file of a closed store. */
 export function zeroTable(file: string, table: string): void {
   const database = new DatabaseSync(file);
   database.exec('PRAGMA wal_checkpoint(TRUNCATE)');

@@ -1,4 +1,4 @@
-/** A container of tests to which only its items matter. */
+/** A container for tests in which only its items matter. */
 export const DEFINITION = {
   partitionKey: { paths: ['/pk'], kind: 'Hash' as const, version: 2 as const },
   indexingPolicy: { indexingMode: 'consistent' as const },

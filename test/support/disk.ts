@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import type { TestContext } from 'vitest';
 
-/** Why a test skips that has to mount one, and what it takes to run it. */
+/** The reason to skip a test that has to mount a file system, and what it takes to run it. */
 const NO_MOUNT = 'this user may not mount a file system: run it as root, with CAP_SYS_ADMIN';
 
-/** A file system of its own over a folder that is there, where this user may mount one. */
+/** A file system of its own over an existing folder, if this user may mount one. */
 export class Disk {
   readonly path: string;
   #isMounted = false;
@@ -13,7 +13,7 @@ export class Disk {
     this.path = path;
   }
 
-  /** A disk can be full, read-only or another one only when it is mounted: who may not do that tests the rest. */
+  /** A disk can be full, read-only or another one only if it is mounted. A user who may not mount skips these tests. */
   mountOrSkip(context: Pick<TestContext, 'skip'>, megabytes: number): void {
     try {
       const options = ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', this.path];

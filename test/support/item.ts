@@ -1,6 +1,6 @@
 import type { ItemToWrite } from '@epitaph/api/store/api/items-api.ts';
 
-/** An item as a store is given it, in a container whose partition key is `/pk`. */
+/** An item as passed to a store, in a container whose partition key is `/pk`. */
 export const itemToWrite = (
   document: ItemToWrite['document'] & { readonly id: string; readonly pk: string },
 ): ItemToWrite => ({

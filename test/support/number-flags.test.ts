@@ -9,12 +9,12 @@ test.each([
   ['simulation/simulate.ts', '--count', 'many'],
   ['simulation/simulate.ts', '--sead', '1'],
   ['crash/kill-test.ts', '--rounds', '1.5'],
-])('%s with %s %s runs nothing and says how it is called', (file, ...args) => {
+])('%s with %s %s runs nothing and prints its usage', (file, ...args) => {
   const { status, stdout, stderr } = run(file, ...args);
   expect([status, stdout]).toEqual([2, '']);
   expect(stderr).toMatch(/^npm run (simulate|kill-test) -- \[--/m);
 });
 
-test('a program says how it is called when it is asked', () => {
+test('a program prints its usage when asked', () => {
   expect(run('simulation/simulate.ts', '--help')).toMatchObject({ status: 0, stderr: '' });
 });

@@ -1,8 +1,8 @@
 import { parseArgs, type ParseArgsOptionsConfig } from 'node:util';
 
 /**
- * Reads the flags of a program, whole numbers all of them. For `--help`, and for what is none of them, it says how the
- * program is called, and ends it: with 2 for a mistake, so that no run of nothing passes for a good one.
+ * Reads the flags of a program, all of them integers. For `--help` or an unknown flag it prints the usage and exits, with code 2 for a
+ * mistake, so that a run of nothing does not count as a success.
  */
 export function numberFlags<Name extends string>(
   usage: string,

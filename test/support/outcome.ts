@@ -1,11 +1,11 @@
-/** Whether some work ends without an error: for what is tried until it does. */
+/** Whether some work ends without an error. For work that is repeated until it succeeds. */
 export const succeeds = (work: Promise<unknown>): Promise<boolean> =>
   work.then(
     () => true,
     () => false,
   );
 
-/** Whether it ends with an error that says so. */
+/** Whether some work ends with such an error. */
 export const failsWith = (work: Promise<unknown>, message: RegExp): Promise<boolean> =>
   work.then(
     () => false,

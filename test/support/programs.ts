@@ -1,9 +1,9 @@
 import { spawnSync } from 'node:child_process';
 
 /**
- * Tests by a program that not every machine has are skipped where it is missing.
+ * Tests that need a program which not every machine has are skipped without it.
  *
- * @returns why, for their names; empty where it is there
+ * @returns the reason, for their names; empty if the program exists
  */
 export function whyWithout(program: 'curl' | 'openssl' | 'chromium'): string {
   const { error } = spawnSync(program, ['--version']);

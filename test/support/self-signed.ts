@@ -6,7 +6,7 @@ import path from 'node:path';
 export interface SelfSigned {
   readonly key: Buffer;
   readonly certificate: Buffer;
-  /** The certificate, as the authority that clients are to trust. */
+  /** The certificate, as the authority for clients to trust. */
   readonly file: string;
   readonly keyFile: string;
   remove(): void;

@@ -2,17 +2,17 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join, relative } from 'node:path';
 
-/** What a process leaves that is killed at one of some steps. */
+/** What a process leaves if it is killed at one of some steps. */
 export interface Wreck<Known> {
   readonly path: string;
   readonly steps: string[];
-  /** What else was so at these steps. */
+  /** What else was known at these steps. */
   readonly known: Known;
 }
 
 /**
- * Folders as steps of a process leave them, each different one once. Between many steps nothing reaches the files, and
- * a store that is opened on the same ones does the same: of crashes at such steps it is enough to look at one.
+ * Folders as the steps of a process leave them, each different one once. Many steps change no file, and a store opened on equal files does
+ * the same. So of crashes at such steps it is enough to check one.
  */
 export class Wreckage<Known = undefined> {
   readonly wrecks: Wreck<Known>[] = [];
@@ -26,7 +26,7 @@ export class Wreckage<Known = undefined> {
   /**
    * Keeps a folder, or removes it if an earlier step has left the same.
    *
-   * @param state what tells the step from others beside the files
+   * @param state distinguishes steps that leave equal files
    */
   keep(step: string, path: string, known: Known, state = ''): void {
     const key = `${state} ${fingerprintOf(path)}`;
@@ -41,7 +41,7 @@ export class Wreckage<Known = undefined> {
     this.wrecks.push(wreck);
   }
 
-  /** Looks at one wreck after the other, and names the one where something failed. */
+  /** Checks one wreck after the other, and names the one for which a check failed. */
   async each(look: (wreck: Wreck<Known>, at: string) => Promise<void>): Promise<void> {
     for (const [index, wreck] of this.wrecks.entries()) {
       const at = `crash ${index} at "${wreck.steps.join('", "')}"`;
@@ -55,7 +55,7 @@ export class Wreckage<Known = undefined> {
   }
 }
 
-/** Stands for the names and bytes of all files below a folder. */
+/** Identifies the names and contents of all files in a folder. */
 function fingerprintOf(folder: string): string {
   const hash = createHash('sha256');
   const entries = readdirSync(folder, { recursive: true, withFileTypes: true })

@@ -6,8 +6,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Explained, type Fields, World } from '../e2e/support/world.ts';
 
 /**
- * A data folder that the version of 2026-11-21 (253f2f5) has left, each file compressed, and what that version answered
- * last. Only its clock is called manual here, which it was not, so that it stands still until this is read.
+ * A data folder of the version of 2026-11-21 (253f2f5), each file compressed, and the last answers of that version. Only its clock is now
+ * declared as manual, which it was not, so that it stands still.
  */
 interface Former {
   readonly files: Readonly<Record<string, string>>;
@@ -56,7 +56,7 @@ async function expectAllAsBefore(): Promise<void> {
 describe('a data folder of a former version', () => {
   it('shows and explains what that version did, and agrees with its log', expectAllAsBefore);
 
-  it('does so by read models that are made anew', async () => {
+  it('does the same with rebuilt read models', async () => {
     expect((await world.manage('POST', '/projections/items/rebuild', {})).status).toBe(202);
     await expect
       .poll(async () => (await world.manage('GET', '/projections')).body)
@@ -64,7 +64,7 @@ describe('a data folder of a former version', () => {
     await expectAllAsBefore();
   });
 
-  it('still keeps what is held, and erases it when the hold is released', async () => {
+  it('still keeps what is under a hold, and erases it when the hold is released', async () => {
     await world.store.runPurge();
     const held = await world.manage<{ document: Fields }>(
       'GET',
@@ -78,7 +78,7 @@ describe('a data folder of a former version', () => {
     expect(certificate.status).toBe(200);
   });
 
-  it('is written to as ever: unique keys hold, a new life begins after one that ended', async () => {
+  it('can be written to: unique keys are effective, and a new life begins after an ended one', async () => {
     const taken = world.of('names').items.create({ id: 'k2', user: 'ann', name: 'one' });
     await expect(taken).rejects.toMatchObject({ code: 409 });
     await world.of('sessions').items.create({ id: 'expired', user: 'ann', n: 8, ttl: -1 });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CommandOrder } from '@epitaph/api/store/command-order.ts';
 
 describe('the order of commands', () => {
-  it('lets those who wait for the command under way go before the next one', async () => {
+  it('lets commands that wait for the one in progress go before later ones', async () => {
     const order = new CommandOrder();
     const told: string[] = [];
     const command = (name: string) =>
@@ -29,7 +29,7 @@ describe('the order of commands', () => {
     expect(order.underWay('c')).toBe(undefined);
   });
 
-  it('begins at once where nothing is under way, and goes on after a failure', async () => {
+  it('begins at once if nothing is in progress, and continues after a failure', async () => {
     const order = new CommandOrder();
     const failing = order.run('c', () => Promise.reject(new Error('out of order')));
     expect(order.underWay('c')).toBeInstanceOf(Promise);

@@ -8,7 +8,7 @@ const START_MS = 1_763_722_800_000;
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-/** A node whose clock is ahead of the common one, from which an answer takes a while. */
+/** A node whose clock is ahead of the common clock, which takes a while to answer. */
 async function started({ tookMs = 0, aheadMs = 0 } = {}) {
   const machine = { aheadMs, monotonic: 0, isAway: false, looks: 0, answers: Promise.resolve() };
   const pass = (ms: number) => {
@@ -37,7 +37,7 @@ async function started({ tookMs = 0, aheadMs = 0 } = {}) {
   return { machine, clock, common, second };
 }
 
-it("a node's clock is held against the common one again and again, also after that was away", async () => {
+it("a node's clock is compared with the common one again and again, also after that was away", async () => {
   const { machine, clock, common, second } = await started();
   expect(clock.jump()).toBe(undefined);
   machine.aheadMs = 3_000;
@@ -53,7 +53,7 @@ it("a node's clock is held against the common one again and again, also after th
   common.stop();
 });
 
-it('a right clock is not held however long the answer takes, and one that is off by more than that is', async () => {
+it('a right clock is not held however long the answer takes, and one with a larger difference is', async () => {
   const right = await started({ tookMs: 4_000 });
   expect(right.clock.jump()).toBe(undefined);
   right.common.stop();
@@ -62,7 +62,7 @@ it('a right clock is not held however long the answer takes, and one that is off
   wrong.common.stop();
 });
 
-it('nobody looks any more once it is stopped, and a look that is under way by then counts for nothing', async () => {
+it('after a stop nobody looks any more, and a look in progress has no effect', async () => {
   const { machine, clock, common, second } = await started();
   const { promise, resolve: answer } = Promise.withResolvers<void>();
   machine.answers = promise;

@@ -11,7 +11,7 @@ const container = {
   definition: { partitionKey: { paths: ['/customer'] } },
 } as unknown as ContainerState;
 
-/** Documents whose vault answers when it is let. */
+/** Documents whose vault answers when the test lets it. */
 function withSlowVault() {
   const answers: ((found: object) => void)[] = [];
   const there = { status: 'there', key: {} };
@@ -32,7 +32,7 @@ function withSlowVault() {
   return { documents, measured, answerAll };
 }
 
-test('a document is kept decoded for the next who asks', async () => {
+test('a document is kept decoded for the next reader', async () => {
   const { documents, measured, answerAll } = withSlowVault();
   const first = documents.show(container, row);
   await answerAll();
@@ -41,7 +41,7 @@ test('a document is kept decoded for the next who asks', async () => {
   expect(measured).toEqual({ documentHits: 1, documentMisses: 1 });
 });
 
-test('what is purged while its key is looked up does not come back into the cache', async () => {
+test('an item purged while its key is looked up does not get into the cache', async () => {
   const { documents, measured, answerAll } = withSlowVault();
   const reading = documents.show(container, row);
   // The vault has been asked by then.
@@ -53,7 +53,7 @@ test('what is purged while its key is looked up does not come back into the cach
   expect(measured).toEqual({ documentHits: 0, documentMisses: 2 });
 });
 
-test('what is purged before the answer to its write is made does not come into the cache', async () => {
+test('an item purged before its write is answered does not get into the cache', async () => {
   const { documents, measured } = withSlowVault();
   documents.evict([row.position]);
   documents.put(row.position, '{"id":"a"}', '0');
@@ -64,7 +64,7 @@ test('what is purged before the answer to its write is made does not come into t
 describe('a scan', () => {
   const json = (position: number) => `{"id":"${position}"}`;
   const rows = [1, 2, 3].map((position) => ({ ...row, birth: position, position, container: 2 }) as ItemRow);
-  /** A vault at hand, and read models that have the sealed bodies or not; says what was opened. */
+  /** A vault that answers at once, and read models with or without the sealed bodies. Notes which bodies were opened. */
   function withSealed(isFetched: boolean) {
     const opened: number[] = [];
     const destroyed = new Set<number>();
@@ -110,7 +110,7 @@ describe('a scan', () => {
   }
 
   it.each([false, true])(
-    'leaves no more in the cache than it has room for, and opens the rest once (fetched together: %s)',
+    'leaves no more in the cache than fits, and opens each of the others once (fetched together: %s)',
     async (isFetched) => {
       const { documents, scan } = withSealed(isFetched);
       const ofTwo = 2 * (DOCUMENT_BYTES + json(1).length);
@@ -121,7 +121,7 @@ describe('a scan', () => {
     },
   );
 
-  it('leaves no more there than a few times what it has room for, however small documents are', async () => {
+  it('leaves no more in the cache than a few times what fits, however small the documents are', async () => {
     const heapBytes = () => {
       collectGarbage();
       return process.memoryUsage().heapUsed;
@@ -146,7 +146,7 @@ describe('a scan', () => {
     expect(documents.parsed({ ...row, position: 1 } as ItemRow)).toBeDefined();
   });
 
-  it('does not show what was purged since it was fetched', async () => {
+  it('does not show an item that was purged since it was fetched', async () => {
     const { documents, destroyed } = withSealed(true);
     const room = new ScanRoom(0);
     await documents.prefetch(rows, room);

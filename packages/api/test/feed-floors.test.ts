@@ -6,14 +6,14 @@ import { Catalog } from '@epitaph/projections/catalog/catalog.ts';
 import { FeedFloors } from '../src/store/change-feed/feed-floors.ts';
 import { Retries } from '../src/store/retries.ts';
 
-/** A feed of a minute, and the slack that comes on top. */
+/** A feed of a minute. The floor is longer by the slack. */
 const FEED = { changeFeedPolicy: { retentionDuration: 1 } };
 const SECONDS = 120;
 
 const isGone = (number: number): boolean => number % 5 === 0;
 
 it.each([true, false])(
-  'the floors of many containers, also of some that are gone, are set right by asking the vault for them once, and again for what is raised beside other nodes (%s)',
+  'the floors of many containers, some of them deleted, are corrected by asking the vault for them once, and again for those raised beside other nodes (%s)',
   async (othersRaise) => {
     const catalog = new Catalog();
     const floors = new Map<string, ContainerFloors>([['never came to be', { 'change-feed': 5 }]]);
@@ -46,7 +46,7 @@ it.each([true, false])(
       retries: new Retries(() => {}, { mayAppendLate: true }),
     };
     await new FeedFloors(options).settleAll();
-    // Of the 40 that are to have one none has: another node may have lowered it just then, so each is looked at anew.
+    // None of the 40 that should have a floor has one. Another node may have lowered it at that moment, so each is checked again.
     expect(asked).toBe(othersRaise ? 1 + 2 * 40 : 1);
     const left = othersRaise ? 5 : 0;
     expect(floors.get('never came to be')).toEqual({ 'change-feed': left });

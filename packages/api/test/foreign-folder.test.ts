@@ -16,7 +16,7 @@ const start = async (besides: readonly string[] = []): Promise<void> => {
   const store = await openEmbeddedStore({ folder, clock: 'system', durable: false, besides });
   await store.close();
 };
-/** A file of that name, or with a slash at its end a folder with something in it. */
+/** Creates a file of that name or, with a slash at its end, a folder with something in it. */
 const put = (name: string, text = 'text'): void => {
   if (!name.endsWith('/')) writeFileSync(path.join(folder, name), text);
   else {
@@ -25,26 +25,26 @@ const put = (name: string, text = 'text'): void => {
   }
 };
 
-describe('A folder that holds no store', () => {
+describe('A folder without a store', () => {
   const ours: readonly (readonly [name: string, text?: string])[] = [
-    // What a first start leaves that was killed before it said in epitaph.json that there is a store.
+    // Files of a first start that was killed before it created epitaph.json.
     ['lock', ''],
     ['lock-journal', ''],
     ['epitaph.json.new', '{"form'],
-    // What a later one leaves of a folder whose epitaph.json was removed with all of the store's data.
+    // Files of a later start in a folder from which epitaph.json and all data of the store were removed.
     ['keys.json.new', '{'],
     ['master.key.new', ''],
     ['proof.key.new', ''],
     ['clock.new', '17'],
-    // What nodes are given before their first start, or keep of an earlier one.
+    // Files that nodes are given before their first start, or keep from an earlier one.
     ['keys.json', '{}'],
     ['master.key', `${MASTER_KEY}\n`],
     ['clock', '1767258000000'],
-    // What a file system and the programs of a desktop have there.
+    // Files of file systems and desktop programs.
     ['lost+found/'],
     ['.DS_Store'],
     ['.snapshot/'],
-    // Certificates and keys in PEM: of the store's TLS, of the authority of its servers.
+    // Certificates and keys in PEM: for the store's TLS, and of the authority of its servers.
     ['server.pem'],
     ['cert.crt'],
     ['authority.cer'],
@@ -57,13 +57,13 @@ describe('A folder that holds no store', () => {
     expect(readdirSync(folder)).toContain('log.db');
   });
 
-  test('becomes one beside all of them', async () => {
+  test('can become one with all of these files in it', async () => {
     for (const [name, text] of ours) put(name, text);
     await start();
     await start();
   });
 
-  test('becomes one beside what the store is given by its options', async () => {
+  test('can become one with the files that the store’s options name', async () => {
     for (const name of ['settings.json', 'backups/', 'ledgers/']) put(name);
     const given = ['settings.json', 'backups', 'ledgers/file', '/elsewhere/file', `../${path.basename(folder)}`];
     await expect(start()).rejects.toThrow(/backups, ledgers, settings\.json\./);
@@ -79,11 +79,11 @@ describe('A folder that holds no store', () => {
     'new',
     'pem',
     'keys.json.old',
-    // Of a store whose log and epitaph.json are gone: a new one must not begin with its keys, nor show its items.
+    // Files of a store whose log and epitaph.json are gone. A new store must not begin with its keys, nor show its items.
     'vault.db',
     'items.v1.db',
     'proof.db',
-  ])('is left alone where it has %s in it, which is said', async (name) => {
+  ])('is left alone if it has %s in it, and the message says so', async (name) => {
     put(name);
     put('master.key', `${MASTER_KEY}\n`);
     const before = readdirSync(folder);
@@ -95,20 +95,20 @@ describe('A folder that holds no store', () => {
     expect(readdirSync(folder)).toEqual(before);
   });
 
-  test('is told by its first names, where it has many', async () => {
+  test('is described by the first names of its files if it has many', async () => {
     for (let n = 10; n < 30; n++) put(`file-${n}`);
     await expect(start()).rejects.toThrow(': file-10, file-11, file-12 and 17 more.');
   });
 });
 
-describe('A folder that holds a store', () => {
-  test('may have anything beside it', async () => {
+describe('A folder with a store', () => {
+  test('may have anything else in it', async () => {
     await start();
     for (const name of ['notes.txt', 'photos/', 'backup.json']) put(name);
     await start();
   });
 
-  test('but has lost what says how it was made is told so, whatever is beside it', async () => {
+  test('that has lost its settings is reported as such, whatever else is in it', async () => {
     await start();
     rmSync(path.join(folder, 'epitaph.json'));
     put('notes.txt');

@@ -17,7 +17,7 @@ it.each([
   { nodes: undefined, left: ['anew'] },
   { nodes: {}, left: ['just now', 'anew'] },
 ])(
-  'holds that nobody has put on record are let go by a start, beside other nodes ($nodes) those of long ago, and not one that is placed anew meanwhile',
+  'holds without a record are removed by a start, beside other nodes ($nodes) only old ones, and not one that is placed again meanwhile',
   async ({ nodes, left }) => {
     const log = new MemoryEventLog();
     const vault = new MemoryKeyVault();

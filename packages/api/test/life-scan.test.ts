@@ -26,16 +26,16 @@ const ended = recordedEvent(
 );
 
 interface Purged {
-  /** So many of its writes are listed by the record of its purge; all by default. */
+  /** The number of writes that the record of the purge lists; all by default. */
   readonly listed?: number | undefined;
-  /** What has ended it before. */
+  /** The event that ended the life before, if any. */
   readonly end?: readonly RecordedEvent[];
-  /** True where its events are gone before they are read where they were, and not only after that. */
+  /** True if its events are removed before they are read, and not only afterwards. */
   readonly before?: boolean;
   readonly upToMs?: number;
 }
 
-/** What is told of a life that is purged as soon as its events up to a head have been read, or before. */
+/** The facts of a life that is purged as soon as its events up to a head have been read, or before. */
 async function toldUpTo(
   headPosition: number,
   { listed, end = [], before = false, upToMs = Number.POSITIVE_INFINITY }: Purged = {},
@@ -68,9 +68,9 @@ async function toldUpTo(
   return told;
 }
 
-describe('a life that is purged while lives are looked through', () => {
+describe('a life that is purged during a scan of lives', () => {
   it.each([undefined, 2, 3])(
-    'is told once, as it was up to the head, where its record lists %s of its writes',
+    'is returned once, as it was up to the head, if its record lists %s of its writes',
     async (listed) => {
       for (let head = 1; head <= WRITES; head++) {
         const told = await toldUpTo(head, { listed });
@@ -81,7 +81,7 @@ describe('a life that is purged while lives are looked through', () => {
     },
   );
 
-  it('and had ended before is told with its end, where that was up to the head, and with its writes', async () => {
+  it('and had ended before is returned with its end, if that was up to the head, and with its writes', async () => {
     for (const [head, end] of [
       [WRITES, undefined],
       [WRITES + 1, { kind: 'deleted', atMs: 50_000 }],
@@ -94,7 +94,7 @@ describe('a life that is purged while lives are looked through', () => {
     }
   });
 
-  it('and truncated before it is read is told by the record of that, as it was when the look began', async () => {
+  it('and truncated before it is read is returned from the record of its purge, as it was when the scan began', async () => {
     for (let known = 0; known <= WRITES; known++) {
       const upToMs = known === 0 ? atMs(0) - 1 : atMs(known - 1);
       const told = await toldUpTo(WRITES, { before: true, upToMs });

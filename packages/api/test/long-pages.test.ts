@@ -31,7 +31,7 @@ describe('a page', () => {
     expect(await asked).toEqual({ row: 'one' });
   });
 
-  it('that takes long is the same for who asks for it again, and made once', async () => {
+  it('that takes long is computed once, and returned to the client that asks for it again', async () => {
     const { ask, begun } = desk();
     const { again: id } = await ask();
     expect(await ask({ id })).toEqual({ again: id });
@@ -41,7 +41,7 @@ describe('a page', () => {
     expect(begun[0]!.givenUp).not.toHaveBeenCalled();
   });
 
-  it('is not given to who asks for anything else by its id', async () => {
+  it('is not returned for another query with its id', async () => {
     const { ask, begun } = desk();
     const { again: id } = await ask({ sql: 'SELECT secret' });
     expect(await ask({ id, sql: 'SELECT 2' })).toEqual({ again: id });
@@ -50,7 +50,7 @@ describe('a page', () => {
     expect(await ask({ id, sql: 'SELECT 2' })).toEqual({ row: 'two' });
   });
 
-  it('that is not known is begun anew under its id, so that going to and fro between two nodes ends', async () => {
+  it('with an unknown id is begun again under that id, so that a client between two nodes gets it in the end', async () => {
     const [one, other] = [desk(), desk()];
     const { again: id } = await one.ask();
     expect(await other.ask({ id })).toEqual({ again: id });
@@ -60,7 +60,7 @@ describe('a page', () => {
     expect([one.begun.length, other.begun.length]).toEqual([1, 1]);
   });
 
-  it('ends with the request of a client that goes away before it was told how to ask again', async () => {
+  it('is cancelled with the request of a client that leaves before it was told how to ask again', async () => {
     const { ask, begun } = desk(10_000);
     const gone = new AbortController();
     const asked = ask({ signal: gone.signal });
@@ -69,7 +69,7 @@ describe('a page', () => {
     expect(begun[0]!.signal.reason).toBe(gone.signal.reason);
   });
 
-  it('outlives a connection that breaks while it is asked for again, and is given up when nobody comes', async () => {
+  it('survives a connection that breaks while it is asked for again, and is cancelled when nobody asks for some time', async () => {
     vi.useFakeTimers();
     const { ask, begun } = desk(10_000);
     const first = ask();
@@ -100,7 +100,7 @@ describe('a page', () => {
     expect(await ask({ id })).toEqual({ row: 'what is left' });
   });
 
-  it('fails for who asks for it again, if it does', async () => {
+  it('that fails, fails for the client that asks for it again', async () => {
     const { ask, begun } = desk();
     const { again: id } = await ask();
     const failed = Promise.reject<string>(new Error('too much'));
@@ -108,7 +108,7 @@ describe('a page', () => {
     await expect(ask({ id })).rejects.toThrow('too much');
   });
 
-  it('is waited for to its end where its request says so, or where too many others may be asked for again', async () => {
+  it('is waited for to its end if its request says so, or if too many others are kept', async () => {
     const { ask, begun } = desk();
     const awaited = ask({ isAwaited: true });
     const others = Array.from({ length: 40 }, () => ask());
@@ -120,7 +120,7 @@ describe('a page', () => {
     expect(answers.filter((answer) => answer.row === 'one').length).toBeGreaterThanOrEqual(8);
   });
 
-  it('that nobody waits for keeps no store from closing', async () => {
+  it('that nobody waits for does not prevent the store from closing', async () => {
     const { pages, ask, begun } = desk();
     await ask();
     await pages.stop();

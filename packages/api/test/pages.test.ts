@@ -5,8 +5,8 @@ import { describe, expect, test } from 'vitest';
 import { defaultLimits } from '@epitaph/api/http/limits.ts';
 import { Pages } from '@epitaph/api/http/pages.ts';
 
-describe('pages that many ask for at once', () => {
-  test('are begun in order, and where each takes long in a turn of the event loop each, other requests in between', async () => {
+describe('concurrent pages', () => {
+  test('are begun in order and, if each takes long, each in a turn of the event loop of its own', async () => {
     const busy = () => {
       const untilMs = performance.now() + 6;
       while (performance.now() < untilMs);
@@ -24,7 +24,7 @@ describe('pages that many ask for at once', () => {
     expect(new Set(begun.map(([, at]) => at)).size).toBe(5);
   });
 
-  test('wait while as many are being made as there may be, one that fails not counted any more', async () => {
+  test('wait if the maximum number is in progress, in which a failed page no longer counts', async () => {
     const pages = new Pages({ ...defaultLimits, pagesInFlight: 2 });
     const { promise: held, resolve: release } = Promise.withResolvers<void>();
     const first = pages.make(() => held);
@@ -42,7 +42,7 @@ describe('pages that many ask for at once', () => {
     expect(isThirdBegun).toBe(true);
   });
 
-  test('let others be made while they stand aside for something, and go on in their turn', async () => {
+  test('let others be made while they wait for something, and then continue in their turn', async () => {
     const pages = new Pages({ ...defaultLimits, pagesInFlight: 1 });
     const { promise: awaited, resolve: come } = Promise.withResolvers<void>();
     const steps: string[] = [];
@@ -65,7 +65,7 @@ describe('pages that many ask for at once', () => {
     await pages.make(async () => steps.push('last'));
   });
 
-  test('may be made on when its request was answered, and takes no room then', async () => {
+  test('may continue after their request was answered, and take no room then', async () => {
     const pages = new Pages({ ...defaultLimits, pagesInFlight: 1 });
     const [early, late, ready] = [1, 2, 3].map(() => Promise.withResolvers<void>());
     let made: Promise<void> | undefined;
@@ -91,7 +91,7 @@ describe('pages that many ask for at once', () => {
     await Promise.all([other, next]);
   });
 
-  test('do not wait for what nobody takes any more, whose client had left before it was there', async () => {
+  test('do not wait for the unsent answer of a client that had left before it was ready', async () => {
     const pages = new Pages({ ...defaultLimits, unsentBytes: 1 });
     const left = Object.assign(new PassThrough(), { socket: new Socket() });
     left.destroy();

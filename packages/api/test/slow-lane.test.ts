@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { SlowLane } from '@epitaph/api/store/slow-lane.ts';
 
-it('has one piece of work at a time, and none for as long after it as it has taken', async () => {
+it('runs one piece of work at a time, and pauses after it for as long as it took', async () => {
   const lane = new SlowLane(() => 0);
   await lane.begin();
   const order: string[] = [];

@@ -10,7 +10,7 @@ const definition = (changeFeedPolicy?: unknown): ContainerDefinition => ({
 });
 const minutes = (retentionDuration: number) => definition({ retentionDuration });
 
-/** A container's stream: its definitions and when each began, in minutes. */
+/** A container's stream: its definitions, and the minute at which each began. */
 function stream(...steps: readonly (readonly [atMinutes: number, definition: ContainerDefinition])[]): RecordedEvent[] {
   return steps.map(([atMinutes, given], revision) => ({
     id: '00000000-0000-4000-8000-000000000000',
@@ -31,7 +31,7 @@ function stream(...steps: readonly (readonly [atMinutes: number, definition: Con
 }
 
 describe('the retention of a change feed', () => {
-  it('is given in minutes; anything but a positive number of them is none', () => {
+  it('is given in minutes; anything but a positive number counts as none', () => {
     expect(feedRetentionSeconds(minutes(5))).toBe(300);
     for (const none of [
       undefined,
@@ -48,18 +48,18 @@ describe('the retention of a change feed', () => {
     }
   });
 
-  it('is exceeded by its floor, so that what a reader takes for young enough is there', () => {
+  it('is shorter than its floor, so that content is there as long as a reader may expect it', () => {
     expect(feedFloorSeconds(minutes(5))).toBe(360);
   });
 });
 
-describe('what is kept', () => {
-  it('is nothing without a policy, or after it was taken away', () => {
+describe('the versions kept for a change feed', () => {
+  it('are none without a policy, or after it was removed', () => {
     expect(keptVersions(stream([0, definition()]))).toBe(undefined);
     expect(keptVersions(stream([0, minutes(5)], [1, definition()]))).toBe(undefined);
   });
 
-  it('begins with the policy, and anew with one after a break', () => {
+  it('begin with the policy, and begin again with one after a break', () => {
     expect(keptVersions(stream([3, minutes(5)]))).toEqual({
       retentionSeconds: 300,
       sincePosition: 10,
@@ -72,13 +72,13 @@ describe('what is kept', () => {
     });
   });
 
-  it('reaches back no further under a longer retention than the shorter one had kept it', () => {
+  it('reach back no further after a longer retention than the shorter one had kept them', () => {
     expect(keptVersions(stream([0, minutes(5)], [100, minutes(60)]))).toEqual({
       retentionSeconds: 3600,
       sincePosition: 10,
       sinceMs: 95 * 60_000,
     });
-    // Younger than the shorter retention: everything is still there.
+    // Younger than the shorter retention, so everything is still there.
     expect(keptVersions(stream([0, minutes(5)], [3, minutes(60)]))).toMatchObject({ sinceMs: 0 });
     // Shorter and longer again.
     expect(keptVersions(stream([0, minutes(60)], [10, minutes(5)], [20, minutes(60)]))).toMatchObject({
@@ -86,7 +86,7 @@ describe('what is kept', () => {
     });
   });
 
-  it('is what it was when something else of the container changes', () => {
+  it('do not change when something else of the container changes', () => {
     const other = { ...minutes(5), geospatialConfig: { type: 'Geometry' } };
     expect(keptVersions(stream([1, minutes(5)], [50, other]))).toEqual(keptVersions(stream([1, minutes(5)])));
   });

@@ -17,14 +17,14 @@ const create = { type: 'CreateClientEncryptionKey', ...data } as const;
 const rewrap = { type: 'RewrapClientEncryptionKey', wrappedKey: wrapped('two') } as const;
 
 describe('a client encryption key', () => {
-  it('is created once; another name in its stream goes on to the next', () => {
+  it('is created once; with another name in its stream it is refused as taken', () => {
     givenClientEncryptionKey().when(create).then(created);
     givenClientEncryptionKey(created).when(create).thenRefused('already-exists');
     givenClientEncryptionKey(created)
       .when({ ...create, name: 'other' })
       .thenRefused('rid-taken');
   });
-  it('is wrapped anew with the right etag or none', () => {
+  it('is wrapped again with the current etag or none', () => {
     givenClientEncryptionKey(created).when(rewrap).then(rewrapped);
     for (const ifMatch of ['*', etagOfGiven(0)]) {
       givenClientEncryptionKey(created)
@@ -36,7 +36,7 @@ describe('a client encryption key', () => {
       .thenRefused('precondition-failed');
     givenClientEncryptionKey().when(rewrap).thenRefused('not-found');
   });
-  it('is as it was wrapped last, with what else the client said of it', () => {
+  it('has its last wrapping, with everything else that the client said about it', () => {
     const stream = clientEncryptionKeyStream('K');
     const events = [
       recordedEvent(stream, created, { id: 'a' }),

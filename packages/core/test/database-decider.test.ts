@@ -10,13 +10,13 @@ const created = { type: 'DatabaseCreated', data: { name: 'shop' } } as const;
 const deleted = { type: 'DatabaseDeleted', data: {} } as const;
 
 describe('creating a database', () => {
-  it('under a free rid is recorded', () => {
+  it('under an unused rid is recorded', () => {
     givenDatabase().when({ type: 'CreateDatabase', name: 'shop' }).then(created);
   });
-  it('that is there is refused', () => {
+  it('that exists is refused', () => {
     givenDatabase(created).when({ type: 'CreateDatabase', name: 'shop' }).thenRefused('already-exists');
   });
-  it('under a rid that another name has, or that the same name had before, sends to the next rid', () => {
+  it('under a rid that another name has, or that the same name had before, is refused as taken', () => {
     givenDatabase(created).when({ type: 'CreateDatabase', name: 'depot' }).thenRefused('rid-taken');
     givenDatabase(created, deleted).when({ type: 'CreateDatabase', name: 'shop' }).thenRefused('rid-taken');
   });
@@ -31,7 +31,7 @@ describe('deleting a database', () => {
   it('with an etag that is not the current one is refused', () => {
     givenDatabase(created).when({ type: 'DeleteDatabase', ifMatch: '"other"' }).thenRefused('precondition-failed');
   });
-  it('that never was or is gone is refused, whatever etag is given', () => {
+  it('that does not exist is refused, whatever etag is given', () => {
     givenDatabase().when({ type: 'DeleteDatabase' }).thenRefused('not-found');
     givenDatabase(created, deleted).when({ type: 'DeleteDatabase' }).thenRefused('not-found');
     givenDatabase(created, deleted).when({ type: 'DeleteDatabase', ifMatch: '"other"' }).thenRefused('not-found');
@@ -40,7 +40,7 @@ describe('deleting a database', () => {
 
 describe("a database's state", () => {
   const stream = databaseStream('Db1');
-  it('says when it was created and when deleted', () => {
+  it('has the times of creation and deletion', () => {
     const events = [
       recordedEvent(stream, created, { occurredAtMs: 1_000, id: 'first' }),
       recordedEvent(stream, deleted, { occurredAtMs: 2_000, revision: 1 }),
@@ -61,7 +61,7 @@ describe("a database's state", () => {
     expect(foldDatabase(events.slice(0, 1))).toEqual(live);
     expect(foldDatabase(events)).toEqual({ ...live, status: 'deleted', deletedAtMs: 2_000, deletedBy: 'key:primary' });
   });
-  it('can not begin with a delete, begin twice, or stand in a stream of another kind', () => {
+  it('can’t begin with a delete, begin twice, or be in a stream of another kind', () => {
     expect(() => foldDatabase([recordedEvent(stream, deleted)])).toThrow(UnreadableEvent);
     expect(() => foldDatabase([recordedEvent(stream, created), recordedEvent(stream, created)])).toThrow(
       InvariantViolation,

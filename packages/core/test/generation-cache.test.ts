@@ -16,7 +16,7 @@ const step = fc.oneof(
 );
 
 describe('a cache of two generations', () => {
-  it(`has what was put there last or nothing, and never what was taken out (seed ${seed})`, () => {
+  it(`returns the last value for a key or nothing, and never a removed one (seed ${seed})`, () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), fc.boolean(), (steps, isWeighed) => {
         const cache = isWeighed
@@ -44,7 +44,7 @@ describe('a cache of two generations', () => {
     );
   });
 
-  it('keeps what is used, and lets go of what is not', () => {
+  it('keeps entries that are used, and drops others', () => {
     const cache = new GenerationCache<number, string>(10);
     cache.set(0, 'used');
     cache.set(1, 'forgotten');
@@ -56,7 +56,7 @@ describe('a cache of two generations', () => {
     expect(cache.get(99)).toBe('new');
   });
 
-  it('holds no more than its limit by weight, what was put there again counting once', () => {
+  it('holds no more than its limit by weight, and counts a replaced entry once', () => {
     const cache = new GenerationCache<number, string>(100, (text) => text.length);
     const kept = () =>
       Array.from({ length: 50 }, (_, number) => cache.get(number)).filter((text) => text !== undefined);

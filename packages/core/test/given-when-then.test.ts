@@ -3,7 +3,7 @@ import { etagOfGiven, givenDatabase, SpecificationFailure } from '@epitaph/core/
 
 const created = { type: 'DatabaseCreated', data: { name: 'shop' } } as const;
 
-it('a specification that holds passes in silence', () => {
+it('a specification that holds passes', () => {
   givenDatabase().when({ type: 'CreateDatabase', name: 'shop' }).then(created);
   givenDatabase(created).when({ type: 'CreateDatabase', name: 'shop' }).thenRefused('already-exists');
   givenDatabase(created)
@@ -11,7 +11,7 @@ it('a specification that holds passes in silence', () => {
     .then({ type: 'DatabaseDeleted', data: {} });
 });
 
-it('a specification that does not hold says where, what was expected and what was decided', () => {
+it('a specification that does not hold tells where, what was expected and what was decided', () => {
   const other = { type: 'DatabaseCreated', data: { name: 'depot' } } as const;
   const create = givenDatabase().when({ type: 'CreateDatabase', name: 'shop' });
   expect(() => create.then(other)).toThrow(SpecificationFailure);

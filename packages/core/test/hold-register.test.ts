@@ -14,7 +14,7 @@ const hold = (number: number) => ({
   placedAtMs: number,
   position: number,
 });
-/** A hold that was released, of which the register knows no more than where that is on record. */
+/** A released hold, of which the register only keeps where its release is recorded. */
 const released = (number: number, releasePosition: number) => ({
   holdId: `case ${number}`,
   position: number,
@@ -25,7 +25,7 @@ const registerOf = (...numbers: readonly number[]): HoldRegister =>
   numbers.reduce((register, number) => register.withPlaced(hold(number)), HoldRegister.empty);
 
 describe('a register of holds', () => {
-  it('has what was placed in that order, released or not', () => {
+  it('lists all holds in the order in which they were placed, released or not', () => {
     const register = registerOf(1, 2, 3).withReleased('case 2', 9);
     expect([...register]).toEqual([hold(1), released(2, 9), hold(3)]);
     expect(register).toMatchObject({ length: 3, standing: 2 });
@@ -34,7 +34,7 @@ describe('a register of holds', () => {
     expect([...HoldRegister.of(register)]).toEqual([...register]);
   });
 
-  it('stays as it is when another is made of it, and of two that are made of one neither has what is the other’s', () => {
+  it('is immutable: two registers derived from one don’t see each other’s changes', () => {
     const before = registerOf(1, 2);
     const left = before.withReleased('case 1', 9).withPlaced(hold(3));
     const right = before.withPlaced(hold(4)).withReleased('case 2', 9);
@@ -46,13 +46,13 @@ describe('a register of holds', () => {
     expect([...HoldRegister.empty]).toEqual([]);
   });
 
-  it('takes no notice of a release of what is not there, or is released', () => {
+  it('ignores the release of a hold that does not exist or is released', () => {
     const register = registerOf(1).withReleased('case 1', 9);
     expect(register.withReleased('case 1', 10)).toBe(register);
     expect(register.withReleased('case 7', 9)).toBe(register);
   });
 
-  it('takes in what has changed since, whatever of it there is already', () => {
+  it('accepts changes, whichever of them it has already', () => {
     const before = registerOf(1, 2, 3).withReleased('case 1', 9);
     const changed = [released(1, 9), released(2, 10), hold(3), hold(4), released(5, 11)];
     const now = before.with(changed);
@@ -62,7 +62,7 @@ describe('a register of holds', () => {
     expect([...HoldRegister.of(now)]).toEqual(changed);
   });
 
-  it('tells those that were placed after a position', () => {
+  it('finds the holds placed after a position', () => {
     const register = registerOf(2, 4, 6).withReleased('case 6', 9);
     expect([...register.after(4)]).toEqual([released(6, 9)]);
     expect([...register.after(3)]).toEqual([hold(4), released(6, 9)]);
@@ -70,7 +70,7 @@ describe('a register of holds', () => {
     expect([...register.after(6)]).toEqual([]);
   });
 
-  it('forgets what released holds said, while every version stays as it is', () => {
+  it('forgets the details of released holds, while every version stays as it is', () => {
     const versions = [HoldRegister.empty];
     for (let number = 1; number <= 500; number += 1) {
       const placed = versions.at(-1)!.withPlaced(hold(number));
@@ -85,7 +85,7 @@ describe('a register of holds', () => {
     }
   });
 
-  it('keeps nothing in memory of what released holds said, but of the last few', async () => {
+  it('keeps no details of released holds in memory, except for the last few', async () => {
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
     let register = HoldRegister.empty;
@@ -103,7 +103,7 @@ describe('a register of holds', () => {
     expect(register).toMatchObject({ length: 400, standing: 10 });
   });
 
-  it('takes as long to place and release one whatever there is', () => {
+  it('places and releases a hold in the same time, however many it has', () => {
     const facts = { occurredAtMs: 1, actor: 'key:primary', id: 'e', version: 1, data: {} };
     const recorded = {
       ...facts,

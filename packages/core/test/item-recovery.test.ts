@@ -30,30 +30,30 @@ const written = (ts: number, ttl: number | null = null): ItemEvent => ({
   data: { ...identity, operation: 'create', ts, ttl, policyVersion: 1, key: 1, bytes: 20 },
 });
 
-describe('bringing an item back', () => {
+describe('recovering an item', () => {
   it('begins a new life, written now, with a key of its own', () => {
     givenItem().when(recover()).then(recovered);
   });
 
-  it('takes the unique keys’ values that its content has', () => {
+  it('takes the values of unique keys that its content has', () => {
     const uniqueKeys = ['unique-Co1.hash'];
     givenItem()
       .when(recover({ uniqueKeys }))
       .then({ type: 'ItemRecovered', data: { ...recovered.data, uniqueKeys } });
   });
 
-  it('goes past a life that has ended', () => {
+  it('goes past an ended life', () => {
     givenItem(written(TS), { type: 'ItemDeleted', data: { ...identity, ts: TS } })
       .when(recover())
       .thenGoesToNextLife();
   });
 
-  it('is refused while a life is there', () => {
+  it('is refused while a life exists', () => {
     givenItem(written(TS)).when(recover()).thenRefused('already-exists');
     givenItem(recovered).when(recover()).thenRefused('already-exists');
   });
 
-  it('puts the end of an overdue life on record first', () => {
+  it('records the end of an overdue life first', () => {
     givenItem(written(TS - 60))
       .when(recover())
       .thenEndsFirst({
@@ -70,7 +70,7 @@ describe('bringing an item back', () => {
       });
   });
 
-  it('keeps a ttl that is none as that: it counts as absent, as it did', () => {
+  it('keeps an invalid ttl, which counts as absent as before', () => {
     const { ttl: _, ...others } = recovered.data as { ttl: number };
     givenItem()
       .when(recover({ ttl: { kind: 'unreadable', value: 'a week' } }))
@@ -78,8 +78,8 @@ describe('bringing an item back', () => {
   });
 });
 
-describe('a life that began by a recovery', () => {
-  it('is content, and so no permanent fact', () => {
+describe('a life that began with a recovery', () => {
+  it('has content in its first event, which is therefore not a permanent fact', () => {
     expect(permanentItemFacts.has('ItemRecovered')).toBe(false);
   });
 
@@ -89,7 +89,7 @@ describe('a life that began by a recovery', () => {
       .then({ type: 'ItemDeleted', data: { ...identity, ts: TS } });
   });
 
-  it('says in the ledger that it was brought back', () => {
+  it('has in its ledger that it was recovered', () => {
     const entry = (operation: LedgerEntry['operation'], atMs: number): LedgerEntry => ({
       atMs,
       ttl: null,

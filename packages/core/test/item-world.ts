@@ -22,7 +22,7 @@ export const PREFIX = 'item-Co1.hash';
 export const ID = 'cart 1';
 export const PARTITION_KEY = '["tenant"]';
 
-/** One item in a container, over the memory log; time and policies are set by hand. */
+/** One item of a container, over the memory log. Tests set the time and the policies. */
 export class ItemWorld {
   readonly log = new MemoryEventLog();
   readonly vault = new MemoryKeyVault();
@@ -66,7 +66,7 @@ export class ItemWorld {
     );
   }
 
-  /** A create that takes it that there is no item. */
+  /** A create that assumes that there is no item. */
   createUnseen(document: { readonly ttl?: unknown } = {}): Promise<ItemHandled> {
     const body = JSON.stringify(document);
     const command = () => ({ kind: 'command', command: this.writeCommand('create', document), body }) as const;
@@ -88,7 +88,7 @@ export class ItemWorld {
     });
   }
 
-  /** Purges a life as the saga does: key, record, truncation. */
+  /** Purges a life as the purge does: key, record, truncation. */
   async purge(life: number, cause: PurgeCause): Promise<ItemHandled> {
     const stream = itemStream(PREFIX, life);
     const entries = this.log.readStream(stream).flatMap((recorded) => {
@@ -126,12 +126,12 @@ export class ItemWorld {
     return handled;
   }
 
-  /** The types in a life's stream. */
+  /** The types of the events in a life's stream. */
   types(life: number): string[] {
     return this.log.readStream(itemStream(PREFIX, life)).map((event) => event.type);
   }
 
-  /** How many lives there are. */
+  /** The number of lives. */
   lives(): number {
     let life = 0;
     while (this.log.readLast(itemStream(PREFIX, life)) !== undefined) life += 1;

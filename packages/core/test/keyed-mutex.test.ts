@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { KeyedMutex } from '@epitaph/core/keyed-mutex.ts';
 
 describe('a mutex with keys', () => {
-  it('lets one after the other through for a key, in order of arrival, and others beside', async () => {
+  it('admits one after the other for a key, in order of arrival, and others concurrently', async () => {
     const mutex = new KeyedMutex();
     const told: string[] = [];
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -18,7 +18,7 @@ describe('a mutex with keys', () => {
     expect(told).toEqual(['c', 'a 1', 'a and b', 'a 2']);
   });
 
-  it('begins at once where nobody is before, with one key or several', () => {
+  it('begins at once if nobody is before, with one key or several', () => {
     const mutex = new KeyedMutex();
     let begun = 0;
     void mutex.run('a', async () => void begun++);
@@ -26,7 +26,7 @@ describe('a mutex with keys', () => {
     expect(begun).toBe(2);
   });
 
-  it('goes on after work that failed', async () => {
+  it('continues after work that failed', async () => {
     const mutex = new KeyedMutex();
     const failing = async () => {
       throw new Error('no');
@@ -36,7 +36,7 @@ describe('a mutex with keys', () => {
     expect(await mutex.runAll(['b', 'a'], async () => 'done')).toBe('done');
   });
 
-  it('takes any number of keys', async () => {
+  it('accepts any number of keys', async () => {
     const mutex = new KeyedMutex();
     const keys = Array.from({ length: 20_000 }, (_, n) => `${n}`);
     const { promise, resolve } = Promise.withResolvers<void>();

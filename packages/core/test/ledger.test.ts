@@ -25,7 +25,7 @@ const whole = (one: LedgerEntry) => ({
 const timesOnly = ({ atMs, ttl }: LedgerEntry) => ({ atMs, ttl });
 
 describe('the ledger of a life', () => {
-  it.each([1, 2, 999, LEDGER_DETAIL_LIMIT])('of %i writes tells all of each', (count) => {
+  it.each([1, 2, 999, LEDGER_DETAIL_LIMIT])('of %i writes contains all details of each', (count) => {
     const entries = Array.from({ length: count }, (_, index) => entry(index));
     const ledger = ledgerOf(entries);
     expect(ledgerSchema.parse(structuredClone(ledger))).toEqual(ledger);
@@ -34,7 +34,7 @@ describe('the ledger of a life', () => {
   });
 
   it.each([LEDGER_DETAIL_LIMIT + 1, 2_500])(
-    'of %i writes tells times and ttls of each, and one digest of the rest',
+    'of %i writes contains times and ttls of each, and one digest of the rest',
     (count) => {
       const entries = Array.from({ length: count }, (_, index) => entry(index));
       const ledger = ledgerOf(entries);
@@ -49,7 +49,7 @@ describe('the ledger of a life', () => {
   );
 
   it.each([2, 3, 400])(
-    'that may list %i writes alone tells of the first one and the last ones, and how many there were',
+    'that may list only %i writes contains the first one, the last ones, and the number of all',
     (most) => {
       const entries = Array.from({ length: 900 }, (_, index) => entry(index));
       const ledger = ledgerOf(entries, most);
@@ -64,7 +64,7 @@ describe('the ledger of a life', () => {
     },
   );
 
-  it('is told with fewer and fewer writes until the log takes it', () => {
+  it('is encoded with fewer and fewer writes until the log accepts it', () => {
     for (const count of [900, LEDGER_DETAIL_LIMIT + 1]) {
       const entries = Array.from({ length: count }, (_, index) => entry(index));
       const builder = new LedgerBuilder(growingSha256);
@@ -73,12 +73,12 @@ describe('the ledger of a life', () => {
     }
   });
 
-  it('of one write reads as its comment says', () => {
+  it('of one write has the form that its comment describes', () => {
     expect(ledgerOf([{ ...entry(0), atMs: 1_763_722_800_123, ttl: 60 }]).times).toBe('1763722800123t60');
     expect(ledgerOf([entry(0), entry(1), entry(2), entry(3), entry(4)]).times).toBe('1763722800123 7t60 7 7t-1 7t-');
   });
 
-  it(`of any writes comes back as it was, writes in one millisecond too (seed ${seed})`, () => {
+  it(`of any writes can be decoded, also of writes in one millisecond (seed ${seed})`, () => {
     const writes = fc.array(
       fc.record({
         gapMs: fc.oneof(fc.constant(0), fc.nat(10), fc.integer({ min: 0, max: 2 ** 40 })),
@@ -108,11 +108,11 @@ describe('the ledger of a life', () => {
     { what: 'whose first time is none', writes: 1, times: 'x' },
     { what: 'one of whose times is cut short', writes: 2, times: '1795255200000t60 17t' },
     { what: 'with no write at all', writes: 0, times: '' },
-  ])('$what is damaged', ({ writes, times }) => {
+  ])('$what is reported as damaged', ({ writes, times }) => {
     expect(ledgerSchema.safeParse({ writes, times }).success).toBe(false);
   });
 
-  it('with another number of times than writes is a defect', () => {
+  it('with a wrong number of times is reported as a defect', () => {
     expect(() => decodeLedger({ writes: 2, times: '5' })).toThrow(InvariantViolation);
     expect(() => decodeLedger({ writes: 1, times: '' })).toThrow(InvariantViolation);
     expect(decodeLedger({ writes: 0, times: '' })).toEqual([]);

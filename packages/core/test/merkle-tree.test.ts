@@ -22,7 +22,7 @@ const sha256: Sha256 = (...parts) => {
 };
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
-/** Inputs and hashes of Certificate Transparency's own reference tests. */
+/** Inputs and hashes of Certificate Transparency's reference tests. */
 const LEAVES = ['', '00', '10', '2021', '3031', '40414243', '5051525354555657', '606162636465666768696a6b6c6d6e6f'].map(
   (text) => Buffer.from(text, 'hex'),
 );
@@ -46,12 +46,12 @@ function sourceOf(leaves: readonly Uint8Array[]): HashSource {
   return { hash };
 }
 
-describe('a Merkle tree as RFC 6962 has it', () => {
+describe('a Merkle tree of RFC 6962', () => {
   it('has the hashes of the reference tests', () => {
     ROOTS.forEach((root, size) => expect(hex(treeHash(sha256, sourceOf(LEAVES), size))).toBe(root));
   });
 
-  it('has the same root when no more of it is kept than that needs', () => {
+  it('has the same root if only the hashes that it needs are kept', () => {
     const tree = new CompactTree(sha256);
     for (let size = 0; size <= LEAVES.length; size++) {
       expect([tree.size, hex(tree.root())]).toEqual([size, ROOTS[size]]);
@@ -85,7 +85,7 @@ describe('a Merkle tree as RFC 6962 has it', () => {
         const roots = rootsOfConsistency(sha256, from, leaves.length, fromRoot, path)!;
         expect(hex(roots.from)).toBe(hex(fromRoot));
         expect(hex(roots.to)).toBe(hex(treeHash(sha256, source, leaves.length)));
-        // With a leaf of the beginning changed, the proof leads to another beginning or another whole.
+        // If a leaf of the smaller tree is changed, the proof leads to another smaller or another larger root.
         const changed = leaves.map((leaf, at) => (at === index % from ? Uint8Array.of(...leaf, 1) : leaf));
         const other = treeHash(sha256, sourceOf(changed), from);
         const wrong = rootsOfConsistency(sha256, from, leaves.length, other, path)!;
@@ -98,7 +98,7 @@ describe('a Merkle tree as RFC 6962 has it', () => {
     );
   });
 
-  it('proves nothing of a leaf or a beginning that it has not', () => {
+  it('proves nothing about a leaf or a beginning that it does not have', () => {
     const source = sourceOf(LEAVES);
     for (const leaf of [-1, 8]) {
       expect(() => inclusionProof(sha256, source, leaf, 8)).toThrow('a proof is of a leaf in the tree');

@@ -7,10 +7,10 @@ const log = new MemoryEventLog();
 const context = { nowMs: 0, actor: 'test', correlationId: crypto.randomUUID(), newId: () => crypto.randomUUID() };
 const event = () => newEvent(context, { type: 'ItemUpserted', data: {} }, 1);
 
-it('a life stands at its last write before the delete with which it left, if it was there by then', async () => {
+it('a life deleted with its partition key ends at its last write before the delete, if it existed by then', async () => {
   const stream = 'item-Co1.a.0';
   const at: number[] = [];
-  // What stands in between is where a delete may stand.
+  // The positions in between are those where a delete may be.
   for (const revision of [-1, 0, 1, 2]) {
     await log.append([
       { stream: 'container-Co1', expectedRevision: at.length === 0 ? 'no-stream' : revision, events: [event()] },

@@ -29,7 +29,7 @@ describe('the number of ranges', () => {
 });
 
 describe('the ranges of a container', () => {
-  it('tile the whole space without gap or overlap', () => {
+  it('cover the whole space without gap or overlap', () => {
     for (const definition of DEFINITIONS) {
       for (const count of COUNTS) {
         const ranges = partitionKeyRanges(definition, count);
@@ -43,7 +43,7 @@ describe('the ranges of a container', () => {
     }
   });
 
-  it('have ids that were never another range', () => {
+  it('have ids that were never used for another range', () => {
     const known = new Map<string, string>();
     for (let count = 1; count <= 40; count += 1) {
       for (const { id, min, max } of partitionKeyRanges(V2, count)) {
@@ -53,7 +53,7 @@ describe('the ranges of a container', () => {
     }
   });
 
-  it('name those they came from, which are no more and covered them', () => {
+  it('name the ranges that they come from, which have ended and covered them', () => {
     for (let count = 2; count <= 20; count += 1) {
       const before = partitionKeyRanges(V2, count - 1);
       const after = partitionKeyRanges(V2, count);
@@ -65,7 +65,7 @@ describe('the ranges of a container', () => {
     }
   });
 
-  it('are known by their ids, and so are those that have split', () => {
+  it('are known by their ids, as are ranges that have split', () => {
     for (const range of partitionKeyRanges(V2, 5)) {
       expect(partitionKeyRange(V2, 5, range.id)).toEqual(range);
       for (const parent of range.parents) {
@@ -77,7 +77,7 @@ describe('the ranges of a container', () => {
       expect(partitionKeyRange(V2, 5, id)).toBeUndefined();
   });
 
-  it('have ids of their own in each version, but for everything; one is found by the same part of the other', () => {
+  it('have ids of their own in each version, except the whole space; an id is found by the same part of the other version', () => {
     const first = partitionKeyRanges(V1, 167);
     const second = partitionKeyRanges(V2, 167);
     const parents = ({ parents: of }: { readonly parents: readonly string[] }) => of;
@@ -113,11 +113,11 @@ describe('a scope', () => {
   const keys = ['["a","b"]', '["a","c"]', '["ab","b"]', '["a",{}]', '[1,"b"]'];
   const inside = (scope: Scope) => keys.filter((key) => isInScope(definition, scope, key));
 
-  it('is the whole container when nothing is asked for', () => {
+  it('is the whole container by default', () => {
     expect(inside({})).toEqual(keys);
   });
 
-  it('takes one key, what begins with leading components, a range, and what all of them have in common', () => {
+  it('is one key, the keys with given leading components, a range, or the intersection of these', () => {
     const hashed = effectivePartitionKey(HIERARCHICAL, '["a"]');
     const range = { min: hashed, max: `${hashed}FF` };
     expect(inside({ partitionKey: '["a","b"]' })).toEqual(['["a","b"]']);

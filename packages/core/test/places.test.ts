@@ -7,7 +7,7 @@ const settled = async (promise: Promise<void>): Promise<boolean> => {
 };
 
 describe('places', () => {
-  test('are given to those who wait in the order in which they came', async () => {
+  test('are given to waiting callers in the order in which they came', async () => {
     const places = new Places(2);
     await Promise.all([places.take(), places.take()]);
     const third = places.take();
@@ -30,7 +30,7 @@ describe('places', () => {
     expect(places.takeIfFree()).toBe(true);
   });
 
-  test('go to the next when somebody gives up waiting, or was given up before', async () => {
+  test('go to the next caller when one cancels its wait, or has cancelled before', async () => {
     const places = new Places(1);
     await places.take();
     const controller = new AbortController();

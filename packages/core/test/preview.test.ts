@@ -9,7 +9,7 @@ const seed = Number(process.env['EPITAPH_SEED'] ?? 20_261_121);
 
 const ttl = fc.oneof(fc.constant(null), fc.constant(-1), fc.integer({ min: 1, max: 20 }), fc.constant(100_000));
 const item: fc.Arbitrary<ItemTimes> = fc.record({ ts: fc.integer({ min: 0, max: 60 }), ttl });
-/** Often whole seconds, as deadlines are. */
+/** Often whole seconds, like deadlines. */
 const spanMs = (max: number) =>
   fc.oneof(
     fc.integer({ min: 1, max }),
@@ -32,7 +32,7 @@ const within = ({ ts, ttl: own }: ItemTimes, { by, after, upTo }: TimeSpan): boo
 };
 
 describe('the preview of a TTL policy', () => {
-  it('says of every item what the policy, once it is on record, does with it', () => {
+  it('predicts for every item what the policy will do with it', () => {
     fc.assert(
       fc.property(timeline, item, ttl, spanMs(40_000), fc.boolean(), (policies, times, defaultTtl, laterMs, isTold) => {
         const effectiveFromMs = policies.at(-1)!.fromMs + laterMs;
@@ -51,7 +51,7 @@ describe('the preview of a TTL policy', () => {
           expect([bar, never]).toEqual([-1, false]);
         } else if (after === undefined) {
           expect(bar).toBe(-1);
-          // An own ttl of -1 lies in no span.
+          // An own ttl of -1 is within no span.
           expect(never).toBe(times.ttl !== -1);
         } else {
           const seconds = (after.expiredAtMs - Math.floor(effectiveFromMs / 1000) * 1000) / 1000;
@@ -63,7 +63,7 @@ describe('the preview of a TTL policy', () => {
     );
   });
 
-  it('has in each bar what expires up to its last second', () => {
+  it('has in each bar the items that expire up to its last second', () => {
     const second = 1_000_000;
     const barOf = (defaultTtl: number, times: ItemTimes, effectiveFromMs: number) =>
       previewSpans([{ fromMs: 0, defaultTtl: null, version: 1 }], { defaultTtl, effectiveFromMs }).later.findIndex(
@@ -84,7 +84,7 @@ describe('the preview of a TTL policy', () => {
     }
   });
 
-  it('tells the same of one item as of all that are counted, and leaves those out that were written too early', () => {
+  it('judges single items as it counts them, and leaves out those written too early', () => {
     const spans = (['default', 'own'] as const).flatMap((by) =>
       [-1, 0, 1, 2, 3].flatMap((after) => [0, 1, 2, 3, Infinity].map((upTo) => ({ by, after, upTo }))),
     );

@@ -17,7 +17,7 @@ const replace = { type: 'ReplaceScript', content: second } as const;
 const remove = { type: 'DeleteScript' } as const;
 
 describe('a script', () => {
-  it('is created once; another name in its stream, or one that is gone, goes on to the next', () => {
+  it('is created once; with another name in its stream, or one that is deleted, it is refused as taken', () => {
     givenScript().when(create).then(created);
     givenScript(created).when(create).thenRefused('already-exists');
     givenScript(created)
@@ -55,7 +55,7 @@ describe('a script', () => {
     givenScript().when(command).thenRefused('not-found');
     givenScript(created, deleted).when(command).thenRefused('not-found');
   });
-  it('is as it was written last', () => {
+  it('has the content of its last write', () => {
     const stream = scriptStream('S');
     const events = [
       recordedEvent(stream, created, { id: 'a' }),
@@ -64,7 +64,7 @@ describe('a script', () => {
     ];
     const written = { status: 'live', rid: 'S', ...of, ...second, etag: '"b"', changedAtMs: 5 };
     expect(foldScript(events.slice(0, 2))).toEqual(written);
-    // Its text goes with it.
+    // Its text is dropped with it.
     expect(foldScript(events)).toEqual({ ...written, status: 'deleted', body: '', etag: '"c"', changedAtMs: 6 });
     expect(() => foldScript(events.slice(1))).toThrow(UnreadableEvent);
   });

@@ -4,7 +4,7 @@ import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const STREAM = 'container-c';
 
-/** The revisions that are read of a stream of so many events, of which the log has lost some. */
+/** The revisions read of a stream with so many events, of which the log has lost some. */
 async function readOf(written: number, lost: readonly number[]): Promise<number[]> {
   const events = Array.from({ length: written }, (_, revision) =>
     recordedEvent(STREAM, { type: 'ContainerTtlChanged', data: {} }, { revision, position: revision + 1 }),
@@ -21,7 +21,7 @@ async function readOf(written: number, lost: readonly number[]): Promise<number[
 
 const upTo = (count: number) => Array.from({ length: count }, (_, revision) => revision);
 
-it.each([0, 1, 31, 32, 33, 64, 100])('a stream of %i events is read whole', async (written) => {
+it.each([0, 1, 31, 32, 33, 64, 100])('a stream of %i events is read completely', async (written) => {
   expect(await readOf(written, [])).toEqual(upTo(written));
 });
 

@@ -11,12 +11,12 @@ const event = (position: number, request = position): RecordedEvent =>
     { position, revision: position - 1, correlationId: String(request) },
   );
 
-/** A log that is asked over a network: what was appended while it reads may be in its answer and in the tail. */
+/** A log behind a network: an event appended during a read may be both in the answer and in the tail. */
 class SlowLog {
   readonly events: RecordedEvent[] = [];
   readonly reads: (() => void)[] = [];
   readonly delivered: number[] = [];
-  /** How many came together. */
+  /** The number of events in each delivery. */
   readonly lengths: number[] = [];
   readonly caughtUp: number[] = [];
   readonly subscription: TailSubscription;
@@ -46,7 +46,7 @@ class SlowLog {
     );
   }
 
-  /** The same, all at once. */
+  /** Appends them in one append. */
   appendTogether(count: number): void {
     const first = this.events.length + 1;
     this.#add(
@@ -64,7 +64,7 @@ class SlowLog {
     return Promise.resolve(this.events.length);
   }
 
-  /** Answers with what is there when the test lets it. */
+  /** Answers, when the test lets it, with the events that exist then. */
   async readAll(after: number, maxCount: number): Promise<RecordedEvent[]> {
     await new Promise<void>((resolve) => this.reads.push(resolve));
     return this.events.slice(after, after + maxCount);
@@ -80,7 +80,7 @@ class SlowLog {
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
 
 describe('a subscription to a log that answers late', () => {
-  it('delivers once what was appended while a page was read, and tells that it has caught up after it', async () => {
+  it('delivers events that were appended during a read once, and then reports that it has caught up', async () => {
     const log = new SlowLog(3);
     await turns(2);
     log.append(2);
@@ -92,7 +92,7 @@ describe('a subscription to a log that answers late', () => {
     await log.subscription.unsubscribe();
   });
 
-  it('delivers once what was appended between a full page and the next', async () => {
+  it('delivers events that were appended between a full page and the next once', async () => {
     const log = new SlowLog(1_500);
     await turns(2);
     log.append(10);
@@ -103,11 +103,11 @@ describe('a subscription to a log that answers late', () => {
     await log.subscription.unsubscribe();
   });
 
-  it('delivers whole what was appended at once, however much that is', async () => {
+  it('delivers the events of one append together, however many there are', async () => {
     const log = new SlowLog(0);
     await turns(2);
     await log.answerRead();
-    // More than it keeps, so that it reads it again.
+    // More than it keeps, so it reads them again.
     log.append(10);
     log.appendTogether(5_500);
     log.append(10);
@@ -118,7 +118,7 @@ describe('a subscription to a log that answers late', () => {
     await log.subscription.unsubscribe();
   });
 
-  it('reads again what it could not keep while it read', async () => {
+  it('reads again what it could not keep during a read', async () => {
     const log = new SlowLog(1);
     await turns(2);
     for (let batch = 0; batch < 5; batch++) log.append(1_000);

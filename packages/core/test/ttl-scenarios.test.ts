@@ -73,7 +73,7 @@ describe('the published scenarios:', () => {
   );
 });
 
-describe('the values the scenarios refuse:', () => {
+describe('the published invalid values are refused:', () => {
   it.each(refused.defaultTtl.map((value) => ({ value })))('defaultTtl $value', ({ value }) => {
     expect(readDefaultTtl(value)).toBe(undefined);
   });
@@ -89,7 +89,7 @@ describe('the values the scenarios refuse:', () => {
       const off: PolicyStart = { fromMs: 0, defaultTtl: null, version: 1 };
       const item = recordedTimes(writeUnder([off], { ttl: value }));
       expect(item.ttl).toBe(null);
-      // Turned on later, it counts as absent: the container's default holds.
+      // When the TTL is turned on later, the invalid ttl counts as absent, so the container's default applies.
       const on: PolicyStart = { fromMs: TS * 1000 + 1, defaultTtl: 100, version: 2 };
       expect(expiryOf(item, [off, on])).toMatchObject({ rule: 'container-default', expiredAtMs: (TS + 100) * 1000 });
       expect(expiryOf(item, [off, { ...on, defaultTtl: -1 }])).toBe(undefined);

@@ -28,28 +28,28 @@ const invalid = [
 ];
 
 describe("a document's ttl", () => {
-  it('is a value when it is -1 or a whole number of seconds from 1 to 2^31 - 1', () => {
+  it('is a value if it is -1 or an integer number of seconds from 1 to 2^31 - 1', () => {
     for (const ttl of valid) expect(readOwnTtl({ ttl })).toEqual({ kind: 'value', seconds: ttl });
   });
-  it('is absent when the document has none', () => {
+  it('is absent if the document has none', () => {
     expect(readOwnTtl({})).toEqual({ kind: 'absent' });
     expect(readOwnTtl({ ttl: undefined })).toEqual({ kind: 'absent' });
     expect(readOwnTtl(Object.create({ ttl: 5 }) as { ttl?: unknown })).toEqual({ kind: 'absent' });
   });
-  it('is unreadable when it is anything else, null among it', () => {
+  it('is unreadable if it is anything else, including null', () => {
     for (const ttl of [null, ...invalid]) expect(readOwnTtl({ ttl })).toEqual({ kind: 'unreadable', value: ttl });
   });
 });
 
 describe("a container's defaultTtl", () => {
-  it('is taken when it is -1 or a whole number of seconds from 1 to 2^31 - 1', () => {
+  it('is accepted if it is -1 or an integer number of seconds from 1 to 2^31 - 1', () => {
     for (const value of valid) expect(readDefaultTtl(value)).toEqual({ defaultTtl: value });
   });
-  it('is off when it is absent or null', () => {
+  it('is off if it is absent or null', () => {
     expect(readDefaultTtl(undefined)).toEqual({ defaultTtl: null });
     expect(readDefaultTtl(null)).toEqual({ defaultTtl: null });
   });
-  it('is refused when it is anything else', () => {
+  it('is refused if it is anything else', () => {
     for (const value of invalid) expect(readDefaultTtl(value)).toBe(undefined);
   });
 });

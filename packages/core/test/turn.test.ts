@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { gathered, Pace, turn, TURN_MS, Turns } from '@epitaph/core/turn.ts';
 
-test('long works side by side go on one at a time, in order, with everything else in between', async () => {
+test('concurrent long operations continue one at a time, in order, with all other work in between', async () => {
   const turns = new Turns();
   const steps: string[] = [];
   const work = async (name: string) => {
@@ -20,11 +20,11 @@ test('long works side by side go on one at a time, in order, with everything els
   isRunning = false;
   const order = steps.filter((step) => step !== '-');
   expect(order.join('')).toBe('abcabcabc');
-  // Between two of them there was always a turn of the event loop.
+  // A turn of the event loop came between any two of them.
   expect(steps.join('')).not.toMatch(/[abc]{2}/);
 });
 
-test('what one turn of the event loop brings goes on side by side, and what comes later in the next turn', async () => {
+test('operations begun in one turn of the event loop continue together, and later ones in the next turn', async () => {
   const steps: string[] = [];
   const work = async (name: string) => {
     steps.push(`${name} came`);
@@ -41,7 +41,7 @@ test('what one turn of the event loop brings goes on side by side, and what come
   expect(steps).toEqual(['a came', 'b came', 'a 1', 'b 1', 'a 2', 'b 2', 'c came', 'c 1', 'c 2']);
 });
 
-test('a paced work goes on while its turn lasts, and two of them never without everybody else in between', async () => {
+test('paced work continues while its turn lasts, and all other work gets a turn in between, even with two of them', async () => {
   const spend = (milliseconds: number) => {
     const untilMs = performance.now() + milliseconds;
     while (performance.now() < untilMs);

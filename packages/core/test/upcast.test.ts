@@ -7,7 +7,7 @@ import type { RecordedEvent } from '@epitaph/core/log/recorded-event.ts';
 import { UnreadableEvent } from '@epitaph/core/upcast.ts';
 import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
-/** As version 1 of the store recorded it. Never change this. */
+/** As recorded by version 1 of the store. Never change this. */
 const createdV1: RecordedEvent = {
   id: '7f9c24e8-3b0a-4d5e-9a61-0d2c7b1f4e55',
   type: 'ContainerCreated',
@@ -34,25 +34,25 @@ const createdV1: RecordedEvent = {
 const readers = { item: readItemEvent, container: readContainerEvent, database: readDatabaseEvent };
 
 describe('reading old events', () => {
-  it('ContainerCreated of version 1 reads as version 2, with the policy grace it did not know', () => {
+  it('a ContainerCreated of version 1 is read as version 2, with the policy grace that it did not have', () => {
     expect(readContainerEvent(createdV1)).toEqual({
       type: 'ContainerCreated',
       data: { ...createdV1.data, policyGraceSeconds: 86_400 },
     });
     expect(evolveContainer(undefined, createdV1)).toMatchObject({ policyGraceSeconds: 86_400, name: 'carts' });
   });
-  it('leaves the recorded event as it was', () => {
+  it('leaves the recorded event unchanged', () => {
     const copy = structuredClone(createdV1);
     readContainerEvent(createdV1);
     expect(createdV1).toEqual(copy);
   });
-  it('ContainerCreated of version 2 keeps its own policy grace', () => {
+  it('a ContainerCreated of version 2 keeps its own policy grace', () => {
     const v2 = { ...createdV1, version: 2, data: { ...createdV1.data, policyGraceSeconds: 5 } };
     expect(readContainerEvent(v2).data).toMatchObject({ policyGraceSeconds: 5 });
   });
 });
 
-describe('an event that can not be read stops the reader, and says which and where:', () => {
+describe('an event that can’t be read stops the reader, with its type and place:', () => {
   it.each(Object.entries(readers))('an unknown type in the stream of a %s', (_, read) => {
     const unknown = recordedEvent('some-stream', { type: 'MoonPhaseChanged', data: {} }, { position: 42 });
     expect(() => read(unknown)).toThrow(UnreadableEvent);
@@ -70,7 +70,7 @@ describe('an event that can not be read stops the reader, and says which and whe
     expect(() => readContainerEvent({ ...createdV1, version: 0 })).toThrow(UnreadableEvent);
     expect(() => readContainerEvent({ ...createdV1, version: 0 })).toThrow(/ContainerCreated at 2 is damaged/);
   });
-  it('data that is damaged', () => {
+  it('damaged data', () => {
     const damaged = recordedEvent('item-Co1.hash.0', { type: 'ItemDeleted', data: { id: 'a', ts: 'noon' } });
     expect(() => readItemEvent(damaged)).toThrow(UnreadableEvent);
     expect(() => readContainerEvent({ ...createdV1, data: {} })).toThrow(UnreadableEvent);

@@ -5,7 +5,7 @@ import { recordedEvent } from '@epitaph/core/testing/recorded-event.ts';
 
 const ASKED_FOR_MS = 100;
 
-/** What was withdrawn after the instant that is asked for, by events and when each was recorded. */
+/** What was withdrawn after the given instant, by events and when each was recorded. */
 function withdrawnBy(...events: readonly (readonly [occurredAtMs: number, event: ContainerEvent])[]) {
   const later = new WithdrawnLater(ASKED_FOR_MS);
   for (const [occurredAtMs, event] of events) later.take(recordedEvent('container-Co1', event, { occurredAtMs }));
@@ -25,7 +25,7 @@ const raised: ContainerEvent = {
   data: { fromSeconds: 0, toSeconds: 60, reason: 'law' },
 };
 
-it('a policy that was scheduled at an instant was withdrawn later by the record of that, and by nothing else', () => {
+it('a policy scheduled at an instant counts as withdrawn later only by the record of its withdrawal', () => {
   const at = ASKED_FOR_MS;
   expect(withdrawnBy([at, scheduled(2)])).toEqual({ isKnown: false });
   expect(withdrawnBy([at, scheduled(2)], [at + 1, raised])).toEqual({ isKnown: false });
@@ -40,7 +40,7 @@ it('a policy that was scheduled at an instant was withdrawn later by the record 
     isKnown: true,
     version: 3,
   });
-  // Only what comes into force, or is withdrawn, makes room for another.
+  // Another policy can be scheduled only once this one is in force or withdrawn.
   expect(withdrawnBy([at, scheduled(2)], [at + 1_000, scheduled(3)], [at + 1_001, withdrawn(3)])).toEqual({
     isKnown: true,
   });

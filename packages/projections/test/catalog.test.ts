@@ -4,7 +4,7 @@ import type { DatabaseState } from '@epitaph/core/database/state.ts';
 import type { ScriptState } from '@epitaph/core/script/state.ts';
 import { Catalog } from '../src/catalog/catalog.ts';
 
-it('lists the containers of a database in order of creation, without looking at those of others', () => {
+it('lists the containers of a database in order of creation, without reading those of other databases', () => {
   const catalog = new Catalog();
   let looks = 0;
   const put = (number: number, database: string, name: string, status: 'live' | 'deleted' = 'live') => {
@@ -23,7 +23,7 @@ it('lists the containers of a database in order of creation, without looking at 
   put(1, 'here', 'a');
   put(2, 'here', 'b');
   put(3, 'here', 'c');
-  // The name is taken again before the deletion is told.
+  // The name is taken again before the deletion is known.
   put(4, 'here', 'a');
   put(1, 'here', 'a', 'deleted');
   put(3, 'here', 'c', 'deleted');
@@ -36,7 +36,7 @@ it('lists the containers of a database in order of creation, without looking at 
   expect(catalog.containerByName('here', 'c')).toBe(undefined);
 });
 
-it('lists the scripts of a container in order of creation, without looking at those of others', () => {
+it('lists the scripts of a container in order of creation, without reading those of other containers', () => {
   const catalog = new Catalog();
   let looks = 0;
   const put = (number: number, containerRid: string, name: string, status: 'live' | 'deleted' = 'live') => {
@@ -69,7 +69,7 @@ it('lists the scripts of a container in order of creation, without looking at th
   expect(catalog.scriptsOf('nowhere')).toEqual([]);
 });
 
-it('holds no texts of scripts whose container is gone, by itself or with its database', () => {
+it('keeps no texts of scripts whose container is deleted, by itself or with its database', () => {
   const catalog = new Catalog();
   const ofDatabase = (status: 'live' | 'deleted') => {
     const gone = status === 'live' ? {} : { deletedAtMs: 5 };
@@ -95,7 +95,7 @@ it('holds no texts of scripts whose container is gone, by itself or with its dat
   expect(texts()).toEqual([['text'], ['text']]);
   ofContainer('a', 'deleted');
   expect(texts()).toEqual([[''], ['text']]);
-  // Which was decided before.
+  // A write that was decided before the deletion.
   ofScript('a', 'later');
   expect(texts()).toEqual([[''], ['text']]);
   expect(catalog.script('a', 'trigger', 'script')?.body).toBe('');

@@ -45,7 +45,7 @@ const ttlChanged = (version: number): ContainerEvent => ({
   data: { from: 60, to: version, policyVersion: version, effectiveFromMs: version * 10_000 },
 });
 
-/** What a store is given to write for the last of some events, each of which comes alone. */
+/** The rows that a store must write for the last of some events, each of which comes by itself. */
 function rowsOfLast(events: readonly ContainerEvent[]): ContainerRows {
   const catalog = new Catalog();
   const [change] = recorded(events)
@@ -58,21 +58,21 @@ function rowsOfLast(events: readonly ContainerEvent[]): ContainerRows {
 const counted = <Thing>(count: number, make: (number: number) => Thing): Thing[] =>
   Array.from({ length: count }, (_, index) => make(index));
 
-describe('what is written of a container with an event', () => {
+describe('the rows written for an event of a container', () => {
   const bytesOf = (rows: ContainerRows): number => JSON.stringify(rows).length;
 
-  it('does not grow with the holds that there were before', () => {
+  it('do not grow with the number of earlier holds', () => {
     const few = rowsOfLast([created, ...counted(20, placed)]);
     const many = rowsOfLast([created, ...counted(2_000, placed)]);
     expect(many.entries).toHaveLength(1);
     expect(bytesOf(many) - bytesOf(few)).toBeLessThan(20);
     expect(rowsOfLast([created, ...counted(2_000, placed), released(7)]).entries).toMatchObject([
-      // By where it was placed, behind the container's creation.
+      // The place of a hold is the position of its placement, which comes after the container's creation.
       { list: 'holds', place: 9, state: JSON.stringify({ holdId: 'case 7', position: 9, releasePosition: 2_002 }) },
     ]);
   });
 
-  it('does not grow with the policies that there were before', () => {
+  it('do not grow with the number of earlier policies', () => {
     const changes = (count: number) => counted(count, (number) => ttlChanged(number + 2));
     const few = rowsOfLast([created, ...changes(20)]);
     const many = rowsOfLast([created, ...changes(2_000)]);
@@ -80,7 +80,7 @@ describe('what is written of a container with an event', () => {
     expect(bytesOf(many) - bytesOf(few)).toBeLessThan(40);
   });
 
-  it('is nothing of the lists for an event that does not concern them', () => {
+  it('have no list entries for an event that does not concern the lists', () => {
     const floor: ContainerEvent = {
       type: 'RetentionFloorChanged',
       data: { fromSeconds: 0, toSeconds: 60, reason: 'tax law' },
@@ -89,8 +89,8 @@ describe('what is written of a container with an event', () => {
   });
 });
 
-describe('events of one container that come together', () => {
-  it('are one change, from what there was before the first of them', () => {
+describe('several events of one container in a batch', () => {
+  it('are one change, compared with the state before the first of them', () => {
     const catalog = new Catalog();
     const events = recorded([created, ...counted(100, placed), ttlChanged(2), ...counted(100, released)]);
     changesOf(events.slice(0, 51), catalog);
@@ -102,7 +102,7 @@ describe('events of one container that come together', () => {
     const [change] = changes;
     if (change?.kind !== 'container') throw new Error('an event of a container changes the container');
     const { entries } = containerRows(change);
-    // Of a hold that was placed and released one row, of what it is in the end.
+    // A hold that was placed and released has one row, with its final state.
     expect(entries.filter(({ list }) => list === 'holds').map(({ place }) => place)).toHaveLength(100);
     const all = changesOf(events, new Catalog())[0] as typeof change;
     expect([all.state, HoldRegister.of(all.holds!)]).toEqual([state, state.retention.holds]);

@@ -16,7 +16,7 @@ const withLog = () => {
 };
 
 describe('the count of a vault’s destructions', () => {
-  it('is on record as far as it ever came, once', async () => {
+  it('is recorded once for each new maximum', async () => {
     const { log, destructions } = withLog();
     expect(await destructions.recorded()).toBe(0);
     for (const count of [3, 3, 2, 5]) await destructions.record(context, count);
@@ -24,7 +24,7 @@ describe('the count of a vault’s destructions', () => {
     expect(log.readAll(0, 10).map(({ data }) => data)).toEqual([{ count: 3 }, { count: 5 }]);
   });
 
-  it('has a head that a log reaches which has the same record of it, and no other log', async () => {
+  it('has a head that is found only in a log with the same record of it', async () => {
     const { destructions } = withLog();
     const none = await destructions.head();
     expect(none.lines).toBe(0);

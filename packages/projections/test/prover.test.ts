@@ -11,8 +11,8 @@ import type { ProofStore, Tile } from '../src/proof/proof-store.ts';
 const log = new MemoryEventLog();
 afterEach(() => log.close());
 
-/** Somebody who waits for ever would keep a store from closing. */
-it('tells who waits for a fact that the tree can not be written, and that it goes on no more', async () => {
+/** A caller that waited for ever would prevent the store from closing. */
+it('tells callers that wait for a fact that the tree can’t be written, or that the prover has stopped', async () => {
   const context = { nowMs: 0, actor: 'test', correlationId: crypto.randomUUID(), newId: () => crypto.randomUUID() };
   const events = [newEvent(context, { type: 'PurgePaused', data: {} }, 1)];
   const faults: unknown[] = [];
@@ -38,7 +38,7 @@ it('tells who waits for a fact that the tree can not be written, and that it goe
   expect(faults.length).toBeGreaterThan(0);
 }, 4_000);
 
-it('has each fact once, in order, after a fault of the log: also those that it had taken and not written', async () => {
+it('writes each fact once, in order, after a fault of the log, including facts received and not yet written', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   onTestFinished(() => void vi.useRealTimers());
   const facts = new MemoryEventLog();

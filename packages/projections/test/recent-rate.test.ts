@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { RecentRate } from '../src/purge/recent-rate.ts';
 
 describe('a recent rate', () => {
-  it('is of the last minute, and of no less than a second', () => {
+  it('is that of the last minute, and of no less than a second', () => {
     let nowMs = 5_000;
     const rate = new RecentRate(() => nowMs);
     expect(rate.perSecond).toBe(0);
@@ -21,7 +21,7 @@ describe('a recent rate', () => {
     expect(rate.perSecond).toBe(0);
   });
 
-  it('keeps a count a second, though nobody asks for years', () => {
+  it('keeps one count a second, even if nobody asks for years', () => {
     let nowMs = 0;
     const rate = new RecentRate(() => nowMs);
     for (let times = 0; times < 100_000; times += 1) {

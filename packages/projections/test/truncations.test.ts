@@ -4,7 +4,7 @@ import { TURN_MS } from '@epitaph/core/turn.ts';
 import type { PurgePorts } from '../src/purge/ports.ts';
 import { Truncations } from '../src/purge/truncations.ts';
 
-it('looks through a long log for what a crash has left with turns for others in between', async () => {
+it('searches a long log for what a crash has left, with turns for other work in between', async () => {
   const page = (after: number) =>
     Array.from(
       { length: 1_000 },
@@ -19,7 +19,7 @@ it('looks through a long log for what a crash has left with turns for others in 
   expect(turns).toBeGreaterThan(1);
 });
 
-it('looks at the lives that a crash has left with turns for others in between, of which a page of the log may have a thousand', async () => {
+it('examines the lives that a crash has left with turns for other work in between, even if a page of the log has a thousand', async () => {
   const lives = 30;
   let turns = 0;
   const seen = new Set<number>();
@@ -51,7 +51,7 @@ it('looks at the lives that a crash has left with turns for others in between, o
   expect(seen.size).toBe(lives);
 });
 
-it('reads no part of the log twice for what a crash has left, unless it is to begin before that or it failed', async () => {
+it('reads no part of the log twice in search of what a crash has left, except after a fault or from an earlier beginning', async () => {
   const read: number[] = [];
   let head = 2_500;
   let fails = true;
@@ -85,7 +85,7 @@ it('reads no part of the log twice for what a crash has left, unless it is to be
   expect(await readFrom(1_000)).toEqual([2_000, 2_700]);
 });
 
-it('comes to an end of what a crash has left, however fast the log grows meanwhile', async () => {
+it('ends its search for what a crash has left, however fast the log grows meanwhile', async () => {
   let head = 1_500;
   const log = {
     head: () => head,

@@ -19,8 +19,8 @@ const context = (nowMs: number): CommandContext => ({
 const begin = (backupId: string, vaultLapsesAtMs: number) =>
   copies.started(context(1_000), { backupId, vaultLapsesAtMs });
 
-describe('the copies of the keys', () => {
-  it('count from the beginning of a backup on until the last of them has lapsed, however it went', async () => {
+describe('copies of the keys', () => {
+  it('count from the beginning of a backup until the last one has lapsed, whatever became of the backup', async () => {
     expect(copies.recoverableUntilMs(0)).toBe(null);
     await begin('a', 9_000);
     expect(copies.recoverableUntilMs(1_000)).toBe(9_000);
@@ -32,7 +32,7 @@ describe('the copies of the keys', () => {
     expect(copies.recoverableUntilMs(9_000)).toBe(null);
   });
 
-  it('are known again from the log, with what became of each', async () => {
+  it('are read again from the log, with the outcome of each', async () => {
     await begin('a', 9_000);
     await begin('b', 5_000);
     await begin('c', 7_000);
@@ -53,7 +53,7 @@ describe('the copies of the keys', () => {
     expect(again.recoverableUntilMs(1_000)).toBe(9_000);
   });
 
-  it('count for as long as they can be kept at most where the record of their beginning can’t be read', async () => {
+  it('count for the longest possible time if the record of their beginning can’t be read', async () => {
     await begin('a', 9_000);
     const unreadable = (type: string, nowMs: number) =>
       appendNext(log, BACKUPS_STREAM, () => newEvent(context(nowMs), { type, data: {} }, 1));
@@ -68,7 +68,7 @@ describe('the copies of the keys', () => {
     expect(await namesLost(log)).toEqual(new Map());
   });
 
-  it('are no more for a restore, which says up to where names are lost', async () => {
+  it('no longer count after a restore, which tells up to where names are lost', async () => {
     const restored = {
       logBackupId: 'a',
       vaultBackupId: 'b',

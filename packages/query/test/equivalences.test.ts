@@ -7,7 +7,7 @@ import { rows } from './run.ts';
 
 type Documents = readonly Json[];
 
-/** Rows, or the code of the error instead. */
+/** The rows, or the code of the error instead. */
 function answer(sql: string, of: Documents): readonly (Json | undefined)[] | string {
   try {
     return rows(sql, of, [], { nowMs: 0 });
@@ -17,13 +17,13 @@ function answer(sql: string, of: Documents): readonly (Json | undefined)[] | str
   }
 }
 
-/** The value of each document; a list of none where it is undefined. */
+/** The value for each document in a list; an empty list if it is undefined. */
 const each = (expression: string, of: Documents) => answer(`SELECT VALUE [${expression}] FROM c`, of);
 
 const { any, truth } = expressions;
 const RUNS = { numRuns: 300 };
 
-it('a query means the same as printed, and with constants that are known only when it runs', () => {
+it('a query has the same result after printing, and with constants that are known only when it runs', () => {
   fc.assert(
     fc.property(queries, documents, (query, of) => {
       const sql = plain(query);
@@ -35,12 +35,15 @@ it('a query means the same as printed, and with constants that are known only wh
   );
 });
 
-it.each(['1["a"]', '(-1)["a"]', '"a"["b"]', '[1]["a"]', '@p["a"]'])('%s can be read again as printed', (expression) => {
-  const query = parseQuery(`SELECT VALUE ${expression} FROM c`);
-  expect(printQuery(parseQuery(printQuery(query)))).toBe(printQuery(query));
-});
+it.each(['1["a"]', '(-1)["a"]', '"a"["b"]', '[1]["a"]', '@p["a"]'])(
+  '%s can be parsed again after printing',
+  (expression) => {
+    const query = parseQuery(`SELECT VALUE ${expression} FROM c`);
+    expect(printQuery(parseQuery(printQuery(query)))).toBe(printQuery(query));
+  },
+);
 
-it('every document satisfies a condition, or its opposite, or has no answer to it', () => {
+it('every document satisfies a condition, or its negation, or has no boolean for it', () => {
   fc.assert(
     fc.property(truth.map(plain), documents, (condition, of) => {
       const parts = [condition, `NOT ${condition}`, `NOT IS_BOOL(${condition})`].map((filter) =>
@@ -53,7 +56,7 @@ it('every document satisfies a condition, or its opposite, or has no answer to i
   );
 });
 
-it('a condition chooses the same rows of a JOIN, wherever what of it is told', () => {
+it('a condition on a JOIN chooses the same rows, at whichever level its parts are evaluated', () => {
   fc.assert(
     fc.property(truth.map(plain), truth.map(plain), truth.map(plain), documents, (outer, inner, both, of) => {
       const ofElement = inner.replaceAll(/\bc\./g, 'x.');
@@ -66,7 +69,7 @@ it('a condition chooses the same rows of a JOIN, wherever what of it is told', (
   );
 });
 
-it('an expression has one value, wherever it stands', () => {
+it('an expression has the same value in every place of a query', () => {
   fc.assert(
     fc.property(any.map(plain), documents, (expression, of) => {
       const values = answer(`SELECT VALUE ${expression} FROM c`, of);
@@ -85,7 +88,7 @@ it('an expression has one value, wherever it stands', () => {
   );
 });
 
-it('comparisons mean the same the other way round, and in other words', () => {
+it('comparisons have the same result with their sides exchanged, and in equivalent forms', () => {
   fc.assert(
     fc.property(any.map(plain), any.map(plain), documents, (a, b, of) => {
       const [left, right] = [`(${a})`, `(${b})`];

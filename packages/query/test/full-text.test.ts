@@ -45,19 +45,19 @@ describe('ORDER BY RANK', () => {
   ];
   const ids = (sql: string, parameters: readonly QueryParameter[] = []) => rows(sql, documents, parameters);
 
-  it('puts the texts first that fit best: more terms, rarer ones, more often, in fewer words', () => {
+  it('orders texts by how well they fit: more terms, rarer ones, more often, in fewer words', () => {
     const sql = "SELECT VALUE c.id FROM c ORDER BY RANK FullTextScore(c.text, 'swim', 'run')";
     expect(ids(sql)).toEqual(['both', 'short', 'long', 'none', 'bare']);
   });
 
-  it('ranks what the filter leaves, by the statistics of all', () => {
+  it('ranks what the filter leaves, with the statistics of all', () => {
     const sql = (more: string) =>
       `SELECT TOP 2 VALUE c.id FROM c WHERE FullTextContains(c.text, 'swim') ${more} ORDER BY RANK FullTextScore(c.text, ['swim'])`;
     expect(ids(sql(''))).toEqual(['short', 'both']);
     expect(ids(sql("AND c.id != 'short'"))).toEqual(['both', 'long']);
   });
 
-  it('takes OFFSET and LIMIT, and DISTINCT', () => {
+  it('works with OFFSET and LIMIT, and DISTINCT', () => {
     const score = "ORDER BY RANK FullTextScore(c.text, 'swim')";
     expect(ids(`SELECT VALUE c.id FROM c ${score} OFFSET 1 LIMIT 2`)).toEqual(['both', 'long']);
     expect(ids(`SELECT DISTINCT VALUE IS_DEFINED(c.text) FROM c ${score}`)).toEqual([true, false]);
@@ -79,7 +79,7 @@ describe('ORDER BY RANK', () => {
     expect(() => given('swim')).toThrow('The weights of RRF have to be 2 numbers.');
   });
 
-  it('puts the nearest first for a distance, and what has no score last', () => {
+  it('orders by distance with the nearest first, and puts rows without a score last', () => {
     const sql =
       "SELECT VALUE c.id FROM c ORDER BY RANK VectorDistance(c.v, [1, 0], true, {distanceFunction: 'euclidean'})";
     expect(ids(sql)).toEqual(['none', 'both', 'short', 'long', 'bare']);

@@ -3,7 +3,7 @@ import { rows } from './run.ts';
 
 export type UserFunction = (...args: (Json | undefined)[]) => Json | undefined;
 
-/** Runs user-defined functions later, as an engine on another thread does, and remembers what it was asked. */
+/** Runs user-defined functions later, like an engine on another thread, and remembers the calls. */
 export class Host implements UserFunctions {
   readonly asked: (readonly UserFunctionCall[])[] = [];
   readonly names: ReadonlySet<string>;
@@ -39,11 +39,11 @@ const NO_FUNCTIONS = new Set(
   'EXISTS ARRAY IN AND OR NOT VALUE FROM BETWEEN COUNT SUM MIN MAX AVG MAKELIST MAKESET'.split(' '),
 );
 
-/** A query that calls user-defined functions in place of the built-in ones. */
+/** A query that calls user-defined functions instead of the built-in ones. */
 export const withUserFunctions = (sql: string): string =>
   sql.replaceAll(CALL, (text, name: string) => (NO_FUNCTIONS.has(name) ? text : `udf.${text}`));
 
-/** What runs these: each built-in function under its own name, in upper case or not. */
+/** A host for such a query: each built-in function under its own name, in any case. */
 export function builtInHost(sql: string): Host {
   const names = Array.from(sql.matchAll(CALL), ([, name]) => name!);
   return new Host(names, (name) => (...args) => {

@@ -4,21 +4,21 @@ import { type Json, jsonText, jsonTextAgain, parseJson } from '../src/index.ts';
 
 const again = (text: string): string => jsonTextAgain(parseJson(text), text);
 
-describe('text that a value was read from', () => {
+describe('the text that a value was parsed from', () => {
   it.each([
-    // Numbers are kept as they are written, which shows that it is the text that was kept.
+    // Numbers keep their spelling, which shows that the text was kept.
     '[1e2,12e-3]',
     '[1e2,0,-1,12.5,0.01,1200]',
     '[1e2,[],{},"",true,false,null]',
     '{"id":"a","pk":"Ünï 漢字 🙂 ","n":1e2,"9":{"b":"","1":2}}',
-  ])('stays as it is where nothing of it can be left out: %s', (text) => {
+  ])('is kept if nothing of it can be left out: %s', (text) => {
     expect(again(text)).toBe(text);
   });
 
   it.each([
     ['{"a":1, "b":2}', '{"a":1,"b":2}'],
     ['{"a":1,"a":2}', '{"a":2}'],
-    // A short number makes room for what is not to stay.
+    // A short number makes room for a part that may not stay.
     ['{"a":1,"b":           1e20,"a":2}', '{"a":2,"b":100000000000000000000}'],
     ['{"a":1,"b": 1e9,"a":2}', '{"a":2,"b":1000000000}'],
     ['{ "a":3e3}', '{"a":3000}'],
@@ -30,7 +30,7 @@ describe('text that a value was read from', () => {
     [String.raw`[ "\u000A"]`, String.raw`["\n"]`],
     ['9007199254740993', '9007199254740993'],
     ['1e16', '10000000000000000'],
-  ])('is written again otherwise: %s', (text, written) => {
+  ])('is replaced by new text otherwise: %s', (text, written) => {
     expect(again(text)).toBe(written);
   });
 
@@ -69,7 +69,7 @@ describe('text that a value was read from', () => {
       : Object.values(value).reduce<number>((sum, part) => sum + membersOf(part), 0) +
         (Array.isArray(value) ? 0 : Object.keys(value).length);
 
-  it('has the same value, no name twice and no space between, whatever it was', () => {
+  it('has the same value, no name twice and no spaces, whatever it was before', () => {
     let kept = 0;
     fc.assert(
       fc.property(anyText, (text) => {

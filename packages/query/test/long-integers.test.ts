@@ -45,7 +45,7 @@ describe('doubles', () => {
     [1e21, '1e+21'],
     [0.1234567890123456, '0.1234567890123456'],
     [123.1234567890123, '123.1234567890123'],
-  ])('%d are text that is read as the same number: %s', (value, text) => {
+  ])('%d has text that is parsed as the same number: %s', (value, text) => {
     const shown = jsonText({ t: '1234567890123456,1234567890123456', a: [value, 1.5], v: value });
     expect(shown).toBe(`{"t":"1234567890123456,1234567890123456","a":[${text},1.5],"v":${text}}`);
     const { v } = parseJson(shown) as { readonly v: Json };
@@ -59,7 +59,7 @@ describe('doubles', () => {
     ]);
   });
 
-  it('that were computed have one text, by ToString and in answers, and are found by it', () => {
+  it('that were computed have the same text in ToString and in answers, and are found by it', () => {
     expect(jsonText(valueOf('1e17 + 12'))).toBe('100000000000000016');
     expect(valueOf('ToString(1e17 + 12)')).toBe('100000000000000016');
     expect(valueOf('StringToNumber(ToString(1e17 + 12)) = 1e17 + 12')).toBe(true);
@@ -67,7 +67,7 @@ describe('doubles', () => {
   });
 });
 
-describe('integers that no double holds', () => {
+describe('integers that no double can hold', () => {
   it.each([
     ['9007199254740993', 9_007_199_254_740_993n],
     [LEAST, -(2n ** 63n)],
@@ -113,7 +113,7 @@ describe('integers that no double holds', () => {
     (n, id) => parseJson(`{"id":"${id}","n":${n}}`),
   );
 
-  it('are ordered, told apart and grouped by all of their digits', () => {
+  it('are ordered, distinguished and grouped by all of their digits', () => {
     expect(rows('SELECT VALUE c.id FROM c ORDER BY c.n', documents)).toEqual(['2', '3', '1', '4', '0']);
     expect(rows('SELECT DISTINCT VALUE c.n FROM c', documents)).toHaveLength(4);
     expect(rows('SELECT COUNT(1) AS count, c.n FROM c GROUP BY c.n', documents)).toContainEqual({

@@ -10,25 +10,25 @@ const heapBytes = () => {
   return process.memoryUsage().heapUsed;
 };
 
-// A fraction takes an object of its own where an integer takes none, and once an engine has seen one in a field, so does
-// each later number of that field: integers come first.
+// A fraction takes an object of its own and an integer does not. Once an engine has seen a fraction in a field, so does each later number
+// in that field. So the integers come first.
 describe.each([
   ['integers', Array.from({ length: 50_000 }, (_, n) => ({ id: `i${n}`, n }))],
   ['fractions', Array.from({ length: 50_000 }, (_, n) => ({ id: `i${n}`, n: n + 0.5 }))],
-])('what a query holds of %s', (_name, documents) => {
+])('the memory of a query over %s', (_name, documents) => {
   it.each([
     'SELECT c.n FROM c ORDER BY c.n',
     'SELECT c.n, c.id FROM c ORDER BY c.n DESC, c.id',
     'SELECT c.n, COUNT(1) AS count FROM c GROUP BY c.n',
     'SELECT c.n, COUNT(1) AS count, MAX(c.n) AS high FROM c GROUP BY c.n, c.id',
-  ])('counts as no less than what its rows take, however small these are: %s', (sql) => {
+  ])('is counted as no less than its rows take, however small these are: %s', (sql) => {
     const memory = new Memory(Number.POSITIVE_INFINITY);
     const before = heapBytes();
     const page = new OrderedPage(planQuery(parseQuery(sql)), { memory }, undefined, documents.length);
     page.offer(documents, (index) => index);
     const taken = heapBytes() - before;
     expect(memory.heldBytes).toBeGreaterThan(taken);
-    // It is still there.
+    // Keeps the page alive until here.
     expect([...page.finishing()]).toBeDefined();
   });
 });

@@ -6,7 +6,7 @@ import { rows } from './run.ts';
 
 const again = (json: string): string => jsonText(parseJson(json));
 
-describe('names that are whole numbers', () => {
+describe('names that are integers', () => {
   it.each([
     '{"z":1,"2":"b","1":"a","01":"c","4294967295":"d","4294967294":"e","y":1}',
     '{"$type":"System.Collections.Generic.Dictionary","10":{"$type":"Order","7":[],"lines":[{"b":1,"0":2}]},"9":null}',
@@ -17,13 +17,13 @@ describe('names that are whole numbers', () => {
     expect(again(json)).toBe(json);
   });
 
-  it('have the place of the first where a name is there twice, and the value of the last', () => {
+  it('have the place of the first and the value of the last if a name occurs twice', () => {
     expect(again('{"z":{"b":1,"1":2},"1":0,"z":{"1":3,"b":[{"y":1,"0":1}]}}')).toBe(
       '{"z":{"1":3,"b":[{"y":1,"0":1}]},"1":0}',
     );
   });
 
-  it('come through queries in the order in which they are in the document, or in the query', () => {
+  it('keep the order that they have in the document, or in the query', () => {
     const document = parseJson('{"id":"a","by":{"z":1,"2":"b","1":{"y":1,"0":2}},"5":1}') as { [name: string]: Json };
     const texts = (query: string) => rows(query, [document]).map(jsonText);
     expect(texts('SELECT * FROM c')).toEqual([jsonText(document)]);
@@ -39,12 +39,13 @@ describe('names that are whole numbers', () => {
   });
 });
 
-it('of an object with a name that is a whole number, what is undefined is left out, as of any other', () => {
+it('can be next to undefined values, which are left out as in any other object', () => {
   expect(jsonText({ a: undefined, b: [undefined], '1': 2 })).toBe('{"1":2,"b":[null]}');
 });
 
 describe('names with escapes', () => {
-  // Before 26.12 Node.js takes the first for the second in the same place, if it met that before: https://github.com/nodejs/node/issues/63785
+  // Before 26.12, Node.js takes the first name for the second in the same place if it met that before:
+  // https://github.com/nodejs/node/issues/63785
   it.each(
     [
       [String.raw`\"`, String.raw`\\`],
@@ -62,7 +63,7 @@ describe('names with escapes', () => {
     expect(again(short)).toBe(short);
   });
 
-  it('may have escapes that need not be', () => {
+  it('may have unnecessary escapes', () => {
     JSON.parse(String.raw`{"h":1,"\\":2}`);
     expect(parseJson(String.raw`{"h":1,"\u00e9":2}`)).toEqual({ h: 1, é: 2 });
     expect(parseJson(String.raw`{"h":1,"\/" :2}`)).toEqual({ h: 1, '/': 2 });
@@ -109,7 +110,7 @@ describe('JSON of any names and values', () => {
       .map((members) => `{·${members.map(([name, of]) => `${JSON.stringify(name)}·:·${of}`).join('·,·')}·}`),
   }));
 
-  it('is the same when it is read and written', () => {
+  it('is unchanged after it is read and written', () => {
     fc.assert(
       fc.property(value, fc.constantFrom('', ' ', '\r\n\t'), (written, blank) => {
         expect(again(written.replaceAll('·', blank))).toBe(written.replaceAll('·', ''));

@@ -11,7 +11,7 @@ export function rows(
   return [...evaluate(planQuery(parseQuery(sql), parameters), documents, context)];
 }
 
-/** The value of an expression without documents; undefined when it is Cosmos DB's undefined. */
+/** The value of an expression without documents; undefined if it is Cosmos DB's undefined. */
 export function valueOf(expression: string, context: EvaluationContext = {}): Json | undefined {
   return rows(`SELECT VALUE ${expression}`, [], [], context)[0];
 }

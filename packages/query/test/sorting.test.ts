@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { sorting } from '../src/values/sorting.ts';
 import { compareValues, type Json, type JsonObject } from '../src/values/values.ts';
 
-it('very many entries come in order, equal ones as they came, with pauses on the way', () => {
+it('very many entries are sorted stably, with pauses on the way', () => {
   fc.assert(
     fc.property(fc.integer({ min: 0, max: 5_000 }), fc.integer({ min: 1, max: 3_000 }), (count, factor) => {
       const entries = Array.from({ length: count }, (_, index) => ({ index, key: (index * factor) % 1_009 }));
@@ -19,7 +19,7 @@ it('very many entries come in order, equal ones as they came, with pauses on the
   );
 });
 
-it('large entries come in order with a pause between any two', () => {
+it('large entries are sorted with a pause between any two', () => {
   const entries = Array.from({ length: 40 }, (_, index) => (index * 7) % 40);
   const steps = sorting(entries, (a, b) => a - b, entries.length * 2_000_000);
   let pauses = 0;
@@ -29,7 +29,7 @@ it('large entries come in order with a pause between any two', () => {
   expect(pauses).toBeGreaterThanOrEqual(39 * 5);
 });
 
-it('objects compare as their properties do one after the other in order of name', () => {
+it('objects are compared property by property, in order of name', () => {
   const byProperty = (a: JsonObject, b: JsonObject): number => {
     const [ofA, ofB] = [a, b].map((of) => Object.entries(of).toSorted(([one], [other]) => (one < other ? -1 : 1)));
     for (const [index, [name, value]] of ofA!.entries()) {

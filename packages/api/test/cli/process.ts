@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { run } from '@epitaph/api/cli/main.ts';
 
-/** The program as its users run it, which scripts/toolchain.sh puts together, or its sources where no script has run the tests. */
+/** The program as its users run it, bundled by scripts/toolchain.sh; its sources if no script has started the tests. */
 export const MAIN = process.env['PROGRAM'] ?? path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 const cleanups: (() => void)[] = [];
 
-/** Ends what a test has started, and removes its folders. */
+/** Ends the processes that a test has started, and removes its folders. */
 export function cleanUp(): void {
   for (const clean of cleanups.splice(0).reverse()) clean();
 }
@@ -27,7 +27,7 @@ export interface Finished {
   readonly stderr: string;
 }
 
-/** Runs a command line to its end, with only those `EPITAPH_…` variables that are given. */
+/** Runs a command line to its end, with only the given `EPITAPH_…` variables. */
 export async function epitaph(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
@@ -36,8 +36,7 @@ export async function epitaph(
 }
 
 /**
- * The same in this process, for commands that end by themselves: half of what computing a short one takes is to load the
- * program.
+ * Does the same within this process, for commands that end by themselves: loading the program takes half of the time of a short command.
  */
 export async function command(
   args: readonly string[],
@@ -60,7 +59,7 @@ export interface Running {
   finished(): Promise<Finished>;
 }
 
-/** Starts `epitaph serve` on a free port, with a limit on open files if told so, and waits until it says that it listens. */
+/** Starts `epitaph serve` on a free port, with a limit on open files if given, and waits until it says that it listens. */
 export async function serve(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
@@ -78,7 +77,7 @@ export async function serve(
 
 interface Started {
   readonly child: ChildProcess;
-  /** What it has said so far. */
+  /** Its output so far. */
   readonly texts: { readonly stdout: string; readonly stderr: string };
   finished(): Promise<Finished>;
 }

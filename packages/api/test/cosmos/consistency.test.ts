@@ -14,7 +14,7 @@ const asked = (level: string) => ({ 'x-ms-consistency-level': level });
 const byStrategy = (strategy: string) => ({ 'x-ms-cosmos-read-consistency-strategy': strategy });
 
 describe('the consistency level of a request', () => {
-  test('is the account’s when none is asked for, and may be weaker but not stronger', () => {
+  test('is the account’s by default, and may be weaker but not stronger', () => {
     for (const [own, level] of consistencyLevels.entries()) {
       const policy = { ...defaultConsistency, level };
       expect(consistencyOf(undefined, policy)).toBe(level);
@@ -25,7 +25,7 @@ describe('the consistency level of a request', () => {
     }
   });
 
-  test('that is none is a 400, for writes and for the account as well', async () => {
+  test('is a 400 if it is invalid, also for writes and for the account', async () => {
     const app = await shop();
     for (const [method, path] of [
       ['GET', '/'],
@@ -79,14 +79,14 @@ describe('the consistency level of a request', () => {
     expect(await waits('Session')).toBe(2);
     expect(await waits('ConsistentPrefix')).toBeUndefined();
     expect(await waits('Eventual')).toBeUndefined();
-    // The strategy goes before the level.
+    // The strategy takes precedence over the level.
     expect(await waits('Eventual', 'GlobalStrong')).toBe('head');
     expect(await waits('Eventual', 'LatestCommitted')).toBe('head');
     expect(await waits('Strong', 'Session')).toBe(2);
     expect(await waits('Strong', 'Eventual')).toBeUndefined();
   });
 
-  test('may be a strategy that the account’s own level does not bound, but for the strongest', async () => {
+  test('may be a strategy, which the account’s own level does not limit, except for the strongest', async () => {
     const weak = { ...defaultConsistency, level: 'Eventual' } as const;
     expect(consistencyByStrategy('LatestCommitted', 'Eventual', weak)).toBe('BoundedStaleness');
     expect(consistencyByStrategy('session', undefined, weak)).toBe('Session');
@@ -101,7 +101,7 @@ describe('the consistency level of a request', () => {
     expect((await call(app, 'POST', DOCS, { headers, body: { id: 'o1', customer: 'ann' } })).status).toBe(201);
   });
 
-  test('is told with the account, bounds and all', async () => {
+  test('is shown with the account, including the bounds', async () => {
     const app = await shop();
     expect((await call(app, 'GET', '/')).json['userConsistencyPolicy']).toEqual({ defaultConsistencyLevel: 'Session' });
     const bounded = await shop({ consistency: { ...defaultConsistency, level: 'BoundedStaleness' } });
@@ -130,7 +130,7 @@ describe('a session token', () => {
     [{}, /^0:-1#\d+$/],
     [{ 'x-ms-version': '2018-06-18' }, /^0:-1#\d+$/],
     [{ 'x-ms-version': '2017-11-15' }, /^0:\d+$/],
-  ])('comes to who asks with %j as they read it, and is taken back', async (version, form) => {
+  ])('is sent to a client of %j in the form that it reads, and is accepted back', async (version, form) => {
     const app = await shop();
     const body = { id: 'o1', customer: 'ann' };
     const { headers } = await call(app, 'POST', DOCS, { body, headers: { ...keyHeader('ann'), ...version } });

@@ -22,17 +22,17 @@ describe('a continuation token', () => {
     ],
     ['behind the best documents', { kind: 'ranked', births: [1, 2], rows: 2, range }],
     ['after a number of rows', { kind: 'skip', rows: 2, range }],
-  ])('says where to go on: %s', (_, continuation) => {
+  ])('says where to continue: %s', (_, continuation) => {
     expect(decode(encodeContinuation({ continuation }, WHERE))).toEqual(continuation);
     const next = { continuation, pageId: 'of-16-characters' };
     expect(decodeContinuation(encodeContinuation(next, WHERE), WHERE)).toEqual(next);
   });
 
-  test('that there is none of, or that is empty, begins at the beginning', () => {
+  test('that is missing or empty begins at the beginning', () => {
     expect([decode(undefined), decode('')]).toEqual([undefined, undefined]);
   });
 
-  test('of a page that was not ready says which that is, also of the first', () => {
+  test('of a page that was not ready names that page, also the first one', () => {
     const next = { pageId: 'of-16-characters' };
     expect(decodeContinuation(encodeContinuation(next, WHERE), WHERE)).toEqual(next);
     expect(() => decode(tokenOf({ kind: 'start' }))).toThrow('Invalid Continuation Token');
@@ -40,7 +40,7 @@ describe('a continuation token', () => {
     expect(() => decode(tokenOf({ kind: 'start', page: 'x'.repeat(17) }))).toThrow('Invalid Continuation Token');
   });
 
-  test('counts documents that it has no room for', () => {
+  test('counts documents if it has no room for their position', () => {
     const births = Array.from({ length: 500 }, (_, n) => n);
     const token = encodeContinuation({ continuation: { kind: 'ranked', births, rows: 500, range } }, WHERE);
     expect(token.length).toBeLessThan(1_024);
@@ -50,7 +50,7 @@ describe('a continuation token', () => {
     );
   });
 
-  test('of 1 kB is taken, a longer one is not', () => {
+  test('of 1 kB is accepted, a longer one is not', () => {
     const longest = tokenOf({ kind: 'sorted', keys: [['x'.repeat(728)]], rows: 1 });
     expect(longest).toHaveLength(1_024);
     expect(decode(longest)).toMatchObject({ rows: 1 });

@@ -19,9 +19,9 @@ describe('a write that lost against other writers too often', () => {
   });
 });
 
-describe('an end that can not be put on record, for something is damaged', () => {
+describe('an end that can’t be recorded because of damage', () => {
   const error = new PurgeFault('the read models have the policies of container-rid otherwise than the event log');
-  it('is 500 to clients of Cosmos DB, in words that say so', () => {
+  it('is 500 to clients of Cosmos DB, with that reason', () => {
     expect(describeError(error)).toMatchObject({ shape: { status: 500 }, message: error.message });
   });
   it('is "purge-fault" to the management plane', () => {

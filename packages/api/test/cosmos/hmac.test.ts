@@ -19,11 +19,11 @@ const VECTORS = [
 ] as const;
 
 describe('an HMAC', () => {
-  test.each(VECTORS)('is what the standard says (%#)', (key, text, hex) => {
+  test.each(VECTORS)('has the value of the standard (%#)', (key, text, hex) => {
     expect(new Hmac(key).sign(text).toString('hex')).toBe(hex);
   });
 
-  test('is what the runtime makes of any text, one after another by the same key', () => {
+  test('has the runtime’s value for any text, also for several texts with the same key', () => {
     const text = fc.string({ unit: fc.oneof(fc.string({ unit: 'binary' }), fc.constant('\uD800')), maxLength: 300 });
     fc.assert(
       fc.property(

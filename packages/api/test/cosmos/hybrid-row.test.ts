@@ -16,7 +16,7 @@ const text = (value: string) => Buffer.concat([Buffer.of(Buffer.byteLength(value
 const segment = Buffer.concat([header(2_147_473_648), Buffer.of(1), int(10)]);
 const record = (row: Buffer) => Buffer.concat([header(2_147_473_649), int(row.length), int(crc32(row)), row]);
 
-/** A replace with an id, a body, an etag to match, and the wish for a small answer. */
+/** A replace with an id, a body, an etag to match, and the wish for a minimal answer. */
 const replace = Buffer.concat([
   header(2_145_473_648),
   Buffer.of(0b1010011),
@@ -45,7 +45,7 @@ describe('the stream of a batch’s operations', () => {
     });
   });
 
-  test('takes names that the schema does not have, and segments with more in them', () => {
+  test('accepts names that the schema does not have, and segments with more in them', () => {
     const named = Buffer.concat([replace, Buffer.of(7, 13 + 5), Buffer.from('extra'), int(77)]);
     const commented = Buffer.concat([header(2_147_473_648), Buffer.of(1), int(14), Buffer.from('abcd')]);
     const rows = decodeOperations(Buffer.concat([segment, record(replace), commented, record(named)]));
@@ -53,7 +53,7 @@ describe('the stream of a batch’s operations', () => {
     expect(rows[1]!.get('extra')).toBe(77);
   });
 
-  test('is refused when it is cut short anywhere, or any byte of a record is another', () => {
+  test('is refused if it is cut short anywhere, or any byte of a record is changed', () => {
     const whole = Buffer.concat([segment, record(replace)]);
     for (let length = 1; length < whole.length; length += 1) {
       if (length === segment.length) continue;
@@ -64,7 +64,7 @@ describe('the stream of a batch’s operations', () => {
       damaged[at]! ^= 0x40;
       expect(() => decodeOperations(damaged), `byte ${at}`).toThrow(/check sum/);
     }
-    // Where the check sum is right, too: of a document that says to be longer the beginning is none.
+    // Also with a correct check sum: a document may claim to be longer than it is.
     const ends = [replace.indexOf(Buffer.of(20, 9)), replace.length - 2];
     for (let length = 0; length < replace.length; length += 1) {
       if (ends.includes(length)) continue;
@@ -73,7 +73,7 @@ describe('the stream of a batch’s operations', () => {
     }
   });
 
-  test('never answers bytes of any kind with anything but rows or a refusal', () => {
+  test('is either read or refused, whatever its bytes', () => {
     let seed = 7;
     const random = () => (seed = (seed * 1_103_515_245 + 12_345) % 0x8000_0000) / 0x8000_0000;
     for (let round = 0; round < 2_000; round += 1) {
@@ -88,7 +88,7 @@ describe('the stream of a batch’s operations', () => {
   });
 });
 
-test('results are written as the .NET client reads them', () => {
+test('results are written in the form that the .NET client reads', () => {
   const body = `{"text":"${'x'.repeat(200)}"}`;
   const stream = encodeResults([
     { statusCode: 201, eTag: '"e"', resourceBody: body, requestCharge: 5.5 },

@@ -12,7 +12,7 @@ function work(milliseconds: number): void {
   while (performance.now() < untilMs);
 }
 
-it('long queries are read one at a time, with as much time for others in between; who is gone is not read', async () => {
+it('long queries are parsed one at a time, with as much time for other work in between, and not for clients that have left', async () => {
   const begun: string[] = [];
   const begin = (name: string) => () => {
     begun.push(name);
@@ -32,7 +32,7 @@ it('long queries are read one at a time, with as much time for others in between
   expect(performance.now() - startedMs).toBeGreaterThanOrEqual(89);
 });
 
-it('short queries, and what is none, are not waited for', () => {
+it('short queries, and invalid ones, do not wait', () => {
   expect(afterReading(request(2_000, query), () => ANSWER)).toBe(ANSWER);
   expect(afterReading(request(20_000, {}), () => ANSWER)).toBe(ANSWER);
 });

@@ -11,7 +11,7 @@ const read = (body: unknown) => readPatch(body, { definition });
 describe('the body of a patch', () => {
   const operation = { op: 'set', path: '/a', value: 1 };
 
-  test('is an array of operations or an object with them and a condition', () => {
+  test('is an array of operations, or an object with these and a condition', () => {
     expect(read([operation])).toEqual({ operations: [operation] });
     expect(read({ operations: [operation] })).toEqual({ operations: [operation] });
     expect(read({ operations: [operation], condition: 'FROM c WHERE c.a = 1' })).toEqual({
@@ -54,11 +54,11 @@ describe('the body of a patch', () => {
     [{ op: 'move', path: '/b', from: '/a' }],
     [{ op: 'move', path: '/ab', from: '/a' }],
     [{ op: 'move', path: '/a', from: '/a/b' }],
-  ])('has operations like %o, and nothing else of them', (good) => {
+  ])('accepts an operation like %o, and keeps nothing else of it', (good) => {
     expect(read([{ ...good, more: 1 }])).toEqual({ operations: [good] });
   });
 
-  test('may say increment for incr, as the older SDKs do', () => {
+  test('may write increment for incr, as the older SDKs do', () => {
     expect(read([{ op: 'increment', path: '/a', value: 1 }])).toEqual({
       operations: [{ op: 'incr', path: '/a', value: 1 }],
     });
@@ -99,13 +99,13 @@ describe('the body of a patch', () => {
     '/address',
     '/address/zip',
     '/address/zip/x',
-  ])('touches no %s', (path) => {
+  ])('can’t change %s', (path) => {
     expect(() => read([{ op: 'set', path, value: 1 }])).toThrow();
     expect(() => read([{ op: 'remove', path }])).toThrow();
     expect(() => read([{ op: 'move', path: '/other', from: path }])).toThrow();
   });
 
-  test('may touch what is beside the partition key, and ttl', () => {
+  test('may change paths beside the partition key, and ttl', () => {
     for (const path of ['/address/street', '/ttl', '/ids', '/a~1b', '/a~0b', '/addressZip']) {
       expect(read([{ op: 'set', path, value: 1 }]).operations).toHaveLength(1);
     }

@@ -3,7 +3,7 @@ import { call, shop, testServer } from './support/client.ts';
 
 const THROUGHPUT = { 'x-ms-offer-throughput': '12000' };
 
-test('the ranges of a container are told with where they are from, and how much of it each is', async () => {
+test('the ranges of a container are listed with their parents and their share', async () => {
   const app = await shop();
   const partitionKey = { paths: ['/a'], kind: 'Hash', version: 2 };
   const { json: container } = await call(app, 'POST', '/dbs/shop/colls', {
@@ -30,14 +30,14 @@ test('the ranges of a container are told with where they are from, and how much 
     _count: 2,
   });
   expect(headers['x-ms-item-count']).toBe('2');
-  // An answer names the one that it is from: the first for the container, the last for what nothing can lie in.
+  // An answer names its range: the first one for the container, the last one for a scope that nothing can be in.
   const named = async (target: string, scope: Readonly<Record<string, string>> = {}) =>
     (await call(app, 'GET', target, { headers: scope })).headers['x-ms-documentdb-partitionkeyrangeid'];
   expect(await named('/dbs/shop/colls/wide')).toBe('1');
   expect(await named('/dbs/shop/colls/wide/docs', { 'x-ms-start-epk': 'FF', 'x-ms-end-epk': 'FF' })).toBe('2');
 });
 
-test('the ranges of a container come all at once, whatever size of a page is asked for: no split lies between two', async () => {
+test('the ranges of a container come in one page, whatever page size is requested, so that no split comes between two pages', async () => {
   const app = await shop();
   const body = { id: 'wide', partitionKey: { paths: ['/a'], kind: 'Hash', version: 2 } };
   await call(app, 'POST', '/dbs/shop/colls', { body, headers: THROUGHPUT });
@@ -48,7 +48,7 @@ test('the ranges of a container come all at once, whatever size of a page is ask
   expect(headers).not.toHaveProperty('x-ms-continuation');
 });
 
-test('the ranges of a container that was made anew are others than those that a client knows', async () => {
+test('the ranges of a container that was created again differ from those that a client knows', async () => {
   const app = await shop();
   const ranges = (known: string) =>
     call(app, 'GET', '/dbs/shop/colls/orders/pkranges', { headers: { 'if-none-match': known } });
@@ -59,7 +59,7 @@ test('the ranges of a container that was made anew are others than those that a 
   expect((await ranges(etag)).status).toBe(200);
 });
 
-test('ranges are read, of containers that are there', async () => {
+test('reading the ranges of a missing container fails', async () => {
   const target = '/dbs/shop/colls/orders/pkranges';
   expect((await call(await shop(), 'POST', target, { body: {} })).status).toBe(405);
   const gone = await call(testServer(), 'GET', target);

@@ -8,7 +8,7 @@ import { openWorld } from './world.ts';
 
 const RULES = path.resolve(import.meta.dirname, '../../../../docs/alerts.yaml');
 
-/** Prometheus' own tool, of Debian's package `prometheus`; the rules are only read where it is. */
+/** Prometheus' own tool, from Debian's package `prometheus`. The rules are checked only if it is installed. */
 const promtool = (...args: readonly string[]) => spawnSync('promtool', args, { encoding: 'utf8' });
 const isThere = promtool('--version').status === 0;
 
@@ -46,7 +46,7 @@ const RAISED: Readonly<Record<string, readonly string[]>> = {
   EpitaphThrottled: ['epitaph_throttled_operations_total{database="shop",container="orders",rid="r"} 0+120x100'],
 };
 
-test('every alert is known here, so that none is left out below', () => {
+test('every alert is listed here, so that none is left untested', () => {
   const named = Array.from(readFileSync(RULES, 'utf8').matchAll(/^ +- alert: (\w+)$/gm), ([, name]) => name);
   expect(named.toSorted()).toEqual(Object.keys(RAISED).toSorted());
 });
@@ -58,7 +58,7 @@ describe.skipIf(!isThere)('by promtool (of the package prometheus; skipped where
   });
   afterAll(() => rmSync(folder, { recursive: true }));
 
-  test('the rules are rules, and the metrics are metrics', async () => {
+  test('the rules are valid, and their metrics exist', async () => {
     expect(promtool('check', 'rules', RULES)).toMatchObject({ status: 0, stderr: '' });
     const world = await openWorld();
     try {

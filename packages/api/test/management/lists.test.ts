@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { AUDITOR_KEY, openWorld, ORDERS, WRITER, type World } from './world.ts';
 
-/** Six characters of JSON for each of it, so that it takes hundreds of facts and not thousands to have megabytes. */
+/** Each character takes six in JSON, so that hundreds of facts and not thousands make megabytes. */
 const LONG = '\u0001'.repeat(1_000);
 const HOLDS = 700;
-/** What an answer may have: a page and an entry. */
+/** The size limit of an answer: a page and one entry. */
 const MOST_BYTES = 4_000_000;
 
 let world: World;
@@ -40,7 +40,7 @@ async function allPagesOf(target: string, name: string): Promise<{ entries: unkn
 
 describe('lists of large facts', () => {
   test(
-    'come in pages that end before they are very large, and nothing twice or not at all',
+    'come in pages that end before they are very large, without gaps or repetitions',
     { timeout: 120_000 },
     async () => {
       const container = world.store.container('shop', 'orders');
@@ -56,7 +56,7 @@ describe('lists of large facts', () => {
       ] as const) {
         const { entries, pages, most } = await allPagesOf(target, name);
         expect([target, entries.length, most < MOST_BYTES, pages > 1]).toEqual([target, count, true, true]);
-        // And whole, though never all of it at once.
+        // The whole list comes as well, but never all of it in memory.
         const sent = vi.spyOn(JSON, 'stringify');
         const whole = await world.ask('GET', `${ORDERS}/${target}`, { key: AUDITOR_KEY });
         const longest = Math.max(...sent.mock.results.map(({ value }) => (value as string | undefined)?.length ?? 0));

@@ -4,7 +4,7 @@ import { answerLongWork, type Follow } from '@epitaph/api/management/long-work.t
 import { sendProblem } from '@epitaph/api/management/send-problem.ts';
 import { eventsIn } from './world.ts';
 
-/** A server with one long job, and what it logs. */
+/** A server with one long operation, and its log. */
 function serverOf(work: (follow: Follow) => Promise<unknown>) {
   const logged: string[] = [];
   const stopping = new AbortController();
@@ -22,26 +22,32 @@ function serverOf(work: (follow: Follow) => Promise<unknown>) {
 
 const ways = ['application/json', 'text/event-stream'];
 
-test.each(ways)('a defect in a long job is logged whole, and the client learns where to look (%s)', async (accept) => {
-  const { ask, logged } = serverOf(() => Promise.reject(new TypeError('x is not a function')));
-  const problem = await ask(accept);
-  expect(problem).toMatchObject({ code: 'internal', status: 500 });
-  expect(JSON.stringify(problem)).not.toContain('x is not');
-  expect(logged.join()).toContain('x is not a function');
-  const { instance } = problem as { readonly instance: string };
-  expect(logged.join()).toContain(instance.replace('urn:uuid:', ''));
-});
+test.each(ways)(
+  'a defect in a long operation is logged in full, and the client is told where to look (%s)',
+  async (accept) => {
+    const { ask, logged } = serverOf(() => Promise.reject(new TypeError('x is not a function')));
+    const problem = await ask(accept);
+    expect(problem).toMatchObject({ code: 'internal', status: 500 });
+    expect(JSON.stringify(problem)).not.toContain('x is not');
+    expect(logged.join()).toContain('x is not a function');
+    const { instance } = problem as { readonly instance: string };
+    expect(logged.join()).toContain(instance.replace('urn:uuid:', ''));
+  },
+);
 
-test.each(ways)('a job that a stopping server cuts short is no fault of the request (%s)', async (accept) => {
-  const { ask, logged, stopping } = serverOf(({ signal }) => {
-    stopping.abort();
-    return Promise.reject(signal.reason as Error);
-  });
-  expect(await ask(accept)).toMatchObject({ code: 'busy', status: 503 });
-  expect(logged).toEqual([]);
-});
+test.each(ways)(
+  'a long operation interrupted by a stopping server is not reported as a fault of the request (%s)',
+  async (accept) => {
+    const { ask, logged, stopping } = serverOf(({ signal }) => {
+      stopping.abort();
+      return Promise.reject(signal.reason as Error);
+    });
+    expect(await ask(accept)).toMatchObject({ code: 'busy', status: 503 });
+    expect(logged).toEqual([]);
+  },
+);
 
-test.each(ways)('a client that goes away cancels the job (%s)', async (accept) => {
+test.each(ways)('a client that leaves cancels the operation (%s)', async (accept) => {
   const started = Promise.withResolvers<AbortSignal>();
   const { app, logged } = serverOf(({ onProgress, signal }) => {
     onProgress?.({ done: 1, total: 2 });

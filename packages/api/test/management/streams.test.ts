@@ -30,7 +30,11 @@ afterEach(async () => {
   await world.close();
 });
 
-/** Facts without an end, or as many as are given. @returns whether somebody reads them still */
+/**
+ * Endless facts, or as many as given.
+ *
+ * @returns counts of the reads that have begun and ended
+ */
 function manyFacts(count = Number.POSITIVE_INFINITY): { begun: number; ended: number } {
   const state = { begun: 0, ended: 0 };
   vi.spyOn(world.store, 'facts').mockImplementation(async function* (): AsyncGenerator {
@@ -47,7 +51,7 @@ function manyFacts(count = Number.POSITIVE_INFINITY): { begun: number; ended: nu
   return state;
 }
 
-/** Asks, and reads nothing. */
+/** Sends a request, and reads nothing of the answer. */
 function ask(target: string, method = 'GET'): Socket {
   const head = `${method} /_epitaph${target} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer ${AUDITOR_KEY}\r\n\r\n`;
   const socket = connect(port, '127.0.0.1', () => socket.write(head));
@@ -56,8 +60,8 @@ function ask(target: string, method = 'GET'): Socket {
   return socket;
 }
 
-describe('an answer that comes as it is found', () => {
-  test('is not looked for when its head is asked for alone', async () => {
+describe('a streamed answer', () => {
+  test('is not computed for a HEAD request', async () => {
     await world.write('a');
     await world.store.advanceClock(100_000);
     await world.ask('POST', '/purge/run');
@@ -93,7 +97,7 @@ describe('an answer that comes as it is found', () => {
     expect(bundled).not.toHaveBeenCalled();
   });
 
-  test('ends for a client that takes nothing of it, and not for one that is slow', { timeout: 30_000 }, async () => {
+  test('ends for a client that reads nothing of it, and not for a slow one', { timeout: 30_000 }, async () => {
     const facts = manyFacts();
     const idle = ask('/proof/facts');
     const slow = ask('/proof/facts');
@@ -111,7 +115,7 @@ describe('an answer that comes as it is found', () => {
     idle.destroy();
   });
 
-  test('is left by its client without an error of the server', async () => {
+  test('can be abandoned by its client without an error of the server', async () => {
     const begun = vi.spyOn(world.store, 'containerFacts').mockImplementation(async function* (): AsyncGenerator {
       for (;;) {
         await wait(10);
@@ -126,7 +130,7 @@ describe('an answer that comes as it is found', () => {
     expect(logged.filter((line) => /"err"|"level":[456]0/.test(line))).toEqual([]);
   });
 
-  test('waits for work that has nothing to tell for long', { timeout: 30_000 }, async () => {
+  test('waits for work that has nothing to send for a long time', { timeout: 30_000 }, async () => {
     vi.spyOn(world.store, 'facts').mockImplementation(async function* (): AsyncGenerator {
       await wait(1_700);
       yield [{ at: 'last' }];
@@ -137,7 +141,7 @@ describe('an answer that comes as it is found', () => {
     expect(await answer.text()).toBe('{"at":"last"}\n');
   });
 
-  test('keeps no server from stopping, whether or not its client takes it', async () => {
+  test('does not prevent the server from stopping, whether or not its client reads it', async () => {
     const facts = manyFacts();
     const idle = ask('/proof/facts');
     ask('/proof/facts').resume();

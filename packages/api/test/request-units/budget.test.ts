@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { Budget } from '@epitaph/api/request-units/budget.ts';
 
 describe('a budget of 400 request units a second', () => {
-  test('lets operations run while something is left, and overdraws once', () => {
+  test('admits operations while something is left, and is overdrawn once', () => {
     const budget = new Budget(400, 0);
     expect(budget.waitMs(0)).toBe(0);
     budget.spend(399);
@@ -15,25 +15,25 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(2_498)).toBe(0);
   });
 
-  test('that is spent to nothing waits for a millisecond at least', () => {
+  test('that is exactly used up makes the next operation wait for at least a millisecond', () => {
     const budget = new Budget(400, 0);
     budget.spend(400);
     expect(budget.waitMs(0)).toBe(1);
     expect(budget.waitMs(1)).toBe(0);
   });
 
-  test('sends those that it refuses one behind the other, for five seconds at most', () => {
+  test('tells refused operations to come one after the other, within five seconds', () => {
     const budget = new Budget(400, 0);
     budget.spend(800);
     expect([1, 2, 3].map(() => budget.waitMs(0, 100))).toEqual([1_000, 1_250, 1_500]);
-    // Who was refused waits no longer for those whose time has come.
+    // An operation no longer waits behind those whose time has come.
     expect(budget.waitMs(500, 100)).toBe(1_250);
     for (let refused = 0; refused < 100; refused += 1) budget.waitMs(500, 100);
     expect(budget.waitMs(500)).toBe(5_500);
     expect(budget.waitMs(1_001)).toBe(0);
   });
 
-  test('sends those that it refuses behind what the latest operations have cost', () => {
+  test('tells refused operations to wait for as long as recent operations have cost', () => {
     // given
     const budget = new Budget(400, 0);
     for (let operations = 0; operations < 100; operations += 1) budget.settle(0, 0);
@@ -45,8 +45,8 @@ describe('a budget of 400 request units a second', () => {
     expect(waits).toEqual([1_000, 1_125, 1_250]);
   });
 
-  test('lets nearly all clients in that wait as they are told and try nine times, whatever each asks for', () => {
-    // given clients that ask again for something of another size as soon as they are answered
+  test('admits nearly all clients that wait as told and try nine times, whatever their operations cost', () => {
+    // given clients that send another operation, of another cost, as soon as one is answered
     const COSTS = [1, 1, 1, 1, 1, 7, 7, 15, 15, 50];
     let state = 1;
     const random = () => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) / 2 ** 32;
@@ -76,7 +76,7 @@ describe('a budget of 400 request units a second', () => {
     expect(spent / 84_000).toBeCloseTo(1, 1);
   });
 
-  test('that is lowered sends nobody behind more than five seconds of what it has now', () => {
+  test('that is lowered makes nobody wait for more than five seconds of its new rate', () => {
     // given
     const budget = new Budget(10_000, 0);
     budget.spend(10_000);
@@ -88,7 +88,7 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(0)).toBe(5_000);
   });
 
-  test('keeps nobody waiting for those whose time has come', () => {
+  test('makes nobody wait for operations whose time has come', () => {
     const budget = new Budget(400, 0);
     budget.spend(800);
     for (let refused = 0; refused < 4; refused += 1) budget.waitMs(0, 100);
@@ -98,23 +98,23 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(2_000)).toBe(1_000);
   });
 
-  test('holds one second unspent, however long nobody came', () => {
+  test('holds at most the units of one second, however long it was idle', () => {
     const budget = new Budget(400, 0);
     expect(budget.balance(3_600_000)).toBe(400);
   });
 
-  test('leaves over what users did not spend, a second of it at most', () => {
+  test('leaves over what users did not use, at most one second of it', () => {
     const budget = new Budget(400, 0);
     expect(budget.leftOver(0)).toBe(0);
     expect(budget.leftOver(250)).toBe(100);
-    // Users come back to what they had: what they spend now is filled up before anything is left over again.
+    // When users come back, what they spend is refilled before anything is left over again.
     budget.spend(200);
     expect(budget.leftOver(750)).toBe(100);
     expect(budget.leftOver(1_000)).toBe(200);
     expect(budget.leftOver(3_600_000)).toBe(400);
   });
 
-  test("what the purge spends is never taken from users' part", () => {
+  test("the purge never spends users' part", () => {
     const budget = new Budget(400, 0);
     budget.leftOver(1_000);
     budget.spendLeftOver(900);
@@ -123,7 +123,7 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.leftOver(2_250)).toBe(0);
   });
 
-  test('takes another rate from the moment it is provisioned', () => {
+  test('applies another rate from the moment of the change', () => {
     const budget = new Budget(400, 0);
     budget.spend(800);
     budget.provision(4_000, 0);
@@ -133,7 +133,7 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.balance(1_000)).toBe(1_000);
   });
 
-  test('fills by the rate of before up to the moment it is provisioned', () => {
+  test('fills by the former rate up to the moment of the change', () => {
     const budget = new Budget(400, 0);
     budget.spend(800);
     budget.provision(4_000, 500);
@@ -141,7 +141,7 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.balance(1_000)).toBe(1_800);
   });
 
-  test('leaves no more over than a second of the rate it is brought to, and no more than was left over', () => {
+  test('leaves over no more than a second of the new rate, and no more than before the change', () => {
     const budget = new Budget(400, 0);
     expect(budget.leftOver(1_000)).toBe(400);
     budget.provision(4_000, 1_000);

@@ -28,7 +28,7 @@ function count(included: readonly string[], excluded: readonly string[], mode: '
 }
 
 describe('the indexed paths of a document', () => {
-  test('are all its values under the default policy', () => {
+  test('are all its values with the default policy', () => {
     expect(count(['/*'], ['/"_etag"/?'])).toBe(LEAVES);
   });
 
@@ -49,21 +49,21 @@ describe('the indexed paths of a document', () => {
     ['several paths', ['/total/?', '/address/city/?', '/lines/[]/count/?'], 4],
     ['a path that the document has not', ['/missing/*'], 0],
     ['`?` of what is no value', ['/address/?'], 0],
-  ])('are, of an excluded rest, %s', (_, included, expected) => {
+  ])('are, with everything else excluded, %s', (_, included, expected) => {
     expect(count(included, ['/*'])).toBe(expected);
   });
 
-  test('leave out what is excluded from the rest', () => {
+  test('leave out excluded paths', () => {
     expect(count(['/*'], ['/address/*'])).toBe(LEAVES - 4);
     expect(count(['/*'], ['/lines/[]/sku/?', '/total/?'])).toBe(LEAVES - 3);
   });
 
-  test('go by the more precise path', () => {
+  test('follow the more precise path', () => {
     expect(count(['/*', '/address/geo/*'], ['/address/*'])).toBe(LEAVES - 2);
     expect(count(['/address/geo/?', '/*'], ['/address/*', '/address/geo/lat/?'])).toBe(LEAVES - 4);
   });
 
-  test('are counted up to a bound', () => {
+  test('are counted up to a limit', () => {
     const wide = Object.fromEntries(Array.from({ length: 5_000 }, (_, at) => [`p${at}`, [at, at]]));
     const policy = { indexingMode: 'consistent' as const, includedPaths: [{ path: '/*' }], excludedPaths: [] };
     const partitionKey = { paths: ['/p0'], kind: 'Hash' as const };
@@ -77,7 +77,7 @@ describe('the indexed paths of a document', () => {
   });
 });
 
-test('what operations cost is near the published figures', () => {
+test('the costs of operations are near the published figures', () => {
   expect(charge.pointRead(1_000)).toBe(1);
   expect(charge.pointRead(100 * 1024)).toBe(10);
   expect(charge.write(1_000, 2)).toBe(5.29);
@@ -90,7 +90,7 @@ test('each kilobyte that is begun counts', () => {
   expect(charge.pointRead(1025)).toBe(1.09);
 });
 
-test('a query pays for what it works beyond looking at documents, also one that is refused, and for a long text', () => {
+test('a query also pays for work beyond examining documents, for a refused query, and for a long text', () => {
   expect(charge.query(3, 1024)).toBe(2.4);
   expect(charge.query(3, 1024, 50_000)).toBe(3.4);
   expect(charge.refusedQuery(0, 0)).toBe(1);

@@ -27,7 +27,7 @@ describe('the request units of a container', () => {
   const own = containerOf('own', manual(400));
   const none = containerOf('none', NO_THROUGHPUT);
 
-  test('are set aside for what runs, and settled by what it took', () => {
+  test('are reserved for an operation, and corrected when its cost is known', () => {
     const read = units.admit(own, 'read');
     expect(read.waitMs).toBe(0);
     expect(units.status(own).available).toBe(399);
@@ -40,7 +40,7 @@ describe('the request units of a container', () => {
     expect(units.status(own).available).toBeCloseTo(389);
   });
 
-  test('are not taken for what is turned away, which counts as that alone', () => {
+  test('are not charged for a refused operation, which is only counted', () => {
     units.admit(own, 'query').charge(800);
     expect(units.admit(own, 'write').waitMs).toBe(1_000);
     expect(units.status(own)).toMatchObject({
@@ -51,11 +51,11 @@ describe('the request units of a container', () => {
         read: { operations: 0, requestUnits: 0, throttled: 0 },
       },
     });
-    // Whoever comes next is sent behind the write that will come again, which is taken to cost what the query has.
+    // The next operation waits behind the refused write, which will come again and is expected to cost as much as the query did.
     expect(units.admit(own, 'read').waitMs).toBe(3_000);
   });
 
-  test('pay for what a query works after its last answer, too', () => {
+  test('also pay for the work of a query after its last answer', () => {
     units.later(own)({ examined: 100, extraWork: 50_000 });
     expect(units.status(own)).toMatchObject({
       available: 394,
@@ -63,7 +63,7 @@ describe('the request units of a container', () => {
     });
   });
 
-  test('are there for the purge once users have left over half of a second of them', () => {
+  test('are available to the purge once users have left over half a second’s worth', () => {
     expect(units.affordable(own)).toBe(0);
     nowMs = 499;
     expect(units.affordable(own)).toBe(0);
@@ -79,7 +79,7 @@ describe('the request units of a container', () => {
     });
   });
 
-  test('are metered and not limited without a throughput', () => {
+  test('are counted and not limited without a throughput', () => {
     for (let time = 0; time < 3; time += 1) {
       const write = units.admit(none, 'write');
       expect(write.waitMs).toBe(0);
@@ -95,7 +95,7 @@ describe('the request units of a container', () => {
     });
   });
 
-  test('are metered and not limited in a serverless account, whatever the throughput', () => {
+  test('are counted and not limited in a serverless account, whatever the throughput', () => {
     units = metering(true);
     units.admit(own, 'write').charge(10_000);
     expect(units.admit(own, 'write').waitMs).toBe(0);
@@ -103,7 +103,7 @@ describe('the request units of a container', () => {
     expect(units.status(own)).toMatchObject({ budget: 'none', serverless: true, available: null });
   });
 
-  test('are those of its database where it has none, and its own where it has', () => {
+  test('are those of the database for a container without its own, and otherwise its own', () => {
     const [one, other] = [containerOf('one', NO_THROUGHPUT, 'shared'), containerOf('other', NO_THROUGHPUT, 'shared')];
     const apart = containerOf('apart', manual(400), 'shared');
     units.admit(one, 'read').charge(100);
@@ -113,13 +113,13 @@ describe('the request units of a container', () => {
     expect(units.metered().map(({ rid, consumed }) => [rid, consumed.read.requestUnits])).toEqual([['one', 100]]);
   });
 
-  test('are metered and not limited where its database is gone', () => {
+  test('are counted and not limited if the database is deleted', () => {
     const left = containerOf('left', NO_THROUGHPUT, 'gone');
     expect(units.affordable(left)).toBe(Number.POSITIVE_INFINITY);
     expect(units.status(left)).toMatchObject({ budget: 'none', available: null });
   });
 
-  test('follow its throughput at once', () => {
+  test('follow a change of the throughput at once', () => {
     units.admit(own, 'write').charge(800);
     const raised = { ...own, throughput: manual(4_000) };
     const before = units.status(raised).available!;
@@ -127,7 +127,7 @@ describe('the request units of a container', () => {
     expect(units.status(raised).available).toBeCloseTo(before + 400);
   });
 
-  test('are forgotten with it, and stay so when an operation ends that it went under', () => {
+  test('are forgotten with the container, also when an operation begun before ends', () => {
     const late = units.admit(own, 'write');
     units.admit(own, 'write').charge(10_000);
     units.forget(own.rid);
@@ -136,7 +136,7 @@ describe('the request units of a container', () => {
     expect(units.status(own)).toMatchObject({ available: 400, consumed: { write: { operations: 0 } } });
   });
 
-  test('of its database are charged in full where it is deleted before an operation ends', () => {
+  test('of the database are charged in full if the container is deleted before an operation ends', () => {
     // given
     const [gone, other] = [containerOf('gone', NO_THROUGHPUT, 'shared'), containerOf('other', NO_THROUGHPUT, 'shared')];
     const query = units.admit(gone, 'query');
@@ -147,7 +147,7 @@ describe('the request units of a container', () => {
     expect(units.status(other).available).toBe(300);
   });
 
-  test('give nothing back for what was admitted before it had any', () => {
+  test('are not given back for operations admitted before the container had any', () => {
     // given
     const before = units.admit({ ...own, throughput: NO_THROUGHPUT }, 'write');
     units.admit(own, 'read').charge(100);

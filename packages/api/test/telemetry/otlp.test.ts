@@ -31,7 +31,7 @@ async function collector(status: () => number | undefined) {
   return { received, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/traces` };
 }
 
-test('spans reach a collector by OTLP over HTTP, the last ones when the store ends', async () => {
+test('spans reach a collector by OTLP over HTTP, the last ones when the store stops', async () => {
   const onFault = vi.fn();
   const { received, url } = await collector(() => 200);
   const end = exportTraces({ url, onFault });
@@ -43,7 +43,7 @@ test('spans reach a collector by OTLP over HTTP, the last ones when the store en
   expect(onFault).not.toHaveBeenCalled();
 });
 
-test('spans that a collector does not take are told of once, until it takes some again', async () => {
+test('spans that a collector refuses are reported once, until it accepts some again', async () => {
   vi.stubEnv('OTEL_BSP_SCHEDULE_DELAY', '1');
   const onFault = vi.fn();
   let status = 404;

@@ -19,12 +19,12 @@ afterAll(async () => {
   for (const api of [trace, context, propagation]) api.disable();
 });
 
-test('nothing is traced until somebody asks for it', async () => {
+test('nothing is traced without a collector', async () => {
   await world.write('untraced');
   expect(exporter.getFinishedSpans()).toEqual([]);
 });
 
-test('a request, the append within it, the projection and the purge have spans that name no item', async () => {
+test('a request, its append, the projection and the purge have spans that name no item', async () => {
   enableTracing();
   const traceId = '0af7651916cd43dd8448eb211c80319c';
   const response = await world.app.inject({

@@ -6,7 +6,7 @@ import { buildServer, type ServerOptions } from '@epitaph/api/http/server.ts';
 import { fakeStore } from './fake-store.ts';
 import { inject } from './inject.ts';
 
-/** The time that the tests' servers and clients are at. */
+/** The time of the tests' servers and clients. */
 export const NOW_MS = Date.UTC(2026, 10, 21, 12);
 export const READ_ONLY_KEY = Buffer.alloc(64, 1).toString('base64');
 export const AUDITOR_KEY = Buffer.alloc(64, 2).toString('base64');
@@ -25,11 +25,11 @@ export function testServer(options: Partial<ServerOptions> = {}): FastifyInstanc
 
 export interface Call {
   readonly headers?: Readonly<Record<string, string>>;
-  /** An object is sent as JSON, a string or buffer as it is. */
+  /** An object is sent as JSON, a string or buffer unchanged. */
   readonly body?: unknown;
   readonly key?: string;
   readonly atMs?: number;
-  /** What to sign, where it is not what the target says. */
+  /** What to sign, if it differs from the target. */
   readonly signed?: { readonly type: string; readonly link: string };
 }
 
@@ -37,14 +37,14 @@ export interface Reply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | number | undefined>>;
   readonly text: string;
-  // Tests look into answers of all shapes.
+  // The JSON of an answer of any shape.
   readonly json: Readonly<Record<string, unknown>>;
 }
 
-/** The date header of an instant. */
+/** An instant in the form of the date header. */
 export const httpDate = (atMs: number): string => new Date(atMs).toUTCString();
 
-/** The authorization that a client makes for a request. */
+/** The authorization that a client computes for a request. */
 export function sign(verb: string, type: string, link: string, date: string, key: string = EMULATOR_KEY): string {
   const text = `${verb.toLowerCase()}\n${type.toLowerCase()}\n${link}\n${date.toLowerCase()}\n\n`;
   const signature = createHmac('sha256', Buffer.from(key, 'base64')).update(text).digest('base64');

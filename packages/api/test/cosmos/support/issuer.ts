@@ -7,14 +7,14 @@ import { NOW_MS } from './client.ts';
 
 export const AUDIENCE = 'api://epitaph';
 
-/** An issuer of identity tokens, as an identity provider is one: it signs, and publishes the keys to check that with. */
+/** An issuer of identity tokens, like an identity provider: it signs tokens, and publishes the keys to verify them. */
 export class TestIssuer {
   readonly #server: Server;
   #key: SigningKey;
   #keys: object[] = [];
-  /** How often its keys were asked for. */
+  /** How often its keys were fetched. */
   asked = 0;
-  /** What it answers in place of its keys, where it is at fault. */
+  /** The answer instead of its keys, if it is at fault. */
   fault: { readonly status: number; readonly text: string } | undefined;
 
   private constructor(server: Server, key: SigningKey) {
@@ -42,7 +42,7 @@ export class TestIssuer {
     return JSON.stringify({ keys: this.#keys });
   }
 
-  /** From now on it signs with another key, and publishes that alone. */
+  /** From now on signs with another key, and publishes only that one. */
   async rotate(): Promise<void> {
     const { privateKey, publicKey } = await generateKeyPair('RS256');
     this.#key = privateKey;
@@ -77,5 +77,5 @@ export class TestIssuer {
 const newKey = async () => (await generateKeyPair('RS256')).privateKey;
 type SigningKey = Awaited<ReturnType<typeof newKey>>;
 
-/** The authorization that clients of Cosmos DB make of an identity token. */
+/** The authorization header that clients of Cosmos DB make of an identity token. */
 export const identityHeader = (token: string): string => encodeURIComponent(`type=aad&ver=1.0&sig=${token}`);
