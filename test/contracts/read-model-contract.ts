@@ -649,7 +649,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     );
 
     testFilled(
-      'finds each current item by its name, and no other, of many that are looked for at once',
+      'finds each current item by its name, and no other, if many are looked up at once',
       async (store, model) => {
         const found = await Promise.all(
           names.map(async ({ container, partitionKey, id }) => store.findItem(container, partitionKey, id)),
@@ -658,7 +658,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       },
     );
 
-    testFilled('knows the last life of each item of which there is content, ended or not', async (store, model) => {
+    testFilled('knows the last life of each item with content, ended or not', async (store, model) => {
       const lives = await Promise.all(
         names.map(async ({ container, partitionKey, id }) => store.lastLife(container, partitionKey, id)),
       );
@@ -706,7 +706,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     });
 
     testFilled(
-      'tells the time of any item without a ttl of its own, by its place in time',
+      'finds the time of the n-th item without a ttl of its own, in order of time',
       async (store, model, random) => {
         for (const container of CONTAINERS) {
           for (let round = 0; round < 40; round++) {
@@ -727,7 +727,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     );
 
     testFilled(
-      'scans what the watermarks leave visible, in order of birth, page by page',
+      'scans the items that the watermarks leave visible, in pages in order of birth',
       async (store, model, random) => {
         for (const marks of marksOf(random)) {
           for (const container of CONTAINERS) {
@@ -752,29 +752,26 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       },
     );
 
-    testFilled(
-      'scans the partitions that begin with leading components, and no others',
-      async (store, model, random) => {
-        for (const marks of marksOf(random)) {
-          for (const container of CONTAINERS) {
-            for (const [prefix, partitions] of PREFIXES) {
-              const expected = model.visible(container, marks).filter((row) => partitions.includes(row.partitionKey));
-              const found: ItemRow[] = [];
-              for (const limit = random.int(1, 12); ;) {
-                const afterBirth = found.at(-1)?.birth ?? 0;
-                const page = await store.scanItems(container, { prefix, afterBirth, limit, marks });
-                found.push(...page);
-                if (page.length < limit) break;
-              }
-              expect(found).toEqual(expected);
+    testFilled('scans the partitions with given leading components, and no others', async (store, model, random) => {
+      for (const marks of marksOf(random)) {
+        for (const container of CONTAINERS) {
+          for (const [prefix, partitions] of PREFIXES) {
+            const expected = model.visible(container, marks).filter((row) => partitions.includes(row.partitionKey));
+            const found: ItemRow[] = [];
+            for (const limit = random.int(1, 12); ;) {
+              const afterBirth = found.at(-1)?.birth ?? 0;
+              const page = await store.scanItems(container, { prefix, afterBirth, limit, marks });
+              found.push(...page);
+              if (page.length < limit) break;
             }
+            expect(found).toEqual(expected);
           }
         }
-      },
-    );
+      }
+    });
 
     testFilled(
-      'narrows a scan to some ids and times, in any scope, in order of birth, page by page',
+      'narrows a scan to some ids and times, in any scope, in pages in order of birth',
       async (store, model, random) => {
         let some = 0;
         for (const marks of marksOf(random)) {
@@ -817,7 +814,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     );
 
     testFilled(
-      'narrows a scan to the items whose values in clear compare as asked, in order of birth, page by page',
+      'narrows a scan to the items whose values in clear satisfy comparisons, in pages in order of birth',
       async (store, model, random) => {
         let some = 0;
         for (const marks of marksOf(random).slice(0, 6)) {
@@ -1007,7 +1004,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     });
 
     testFilled(
-      'finds the overdue: those without a ttl first, oldest first, as many as asked for',
+      'finds overdue items: those without a ttl first, oldest first, as many as requested',
       async (store, model, random) => {
         for (const marks of marksOf(random)) {
           for (const container of CONTAINERS) {
@@ -1033,7 +1030,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     );
 
     testFilled(
-      'tells the next deadlines beyond the watermarks, and none for items that never expire',
+      'finds the next deadlines beyond the watermarks, and none for items that never expire',
       async (store, model, random) => {
         for (const marks of marksOf(random)) {
           for (const container of CONTAINERS) {
@@ -1049,7 +1046,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
     );
 
     testFilled(
-      'pages through ended lives, oldest first, those of a policy start apart',
+      'pages through ended lives, oldest first, with those ended by a policy start apart',
       async (store, model, random) => {
         for (const container of CONTAINERS) {
           for (const byPolicyStart of [false, true]) {
@@ -1133,7 +1130,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       }
     });
 
-    testFilled('lists what is in clear of its items by path, value and birth, page by page', async (store, model) => {
+    testFilled('lists the values in clear by path, value and birth, in pages', async (store, model) => {
       const inOrder = (left: ClearCopy, right: ClearCopy) =>
         left.path - right.path ||
         (left.value === right.value ? left.birth - right.birth : left.value < right.value ? -1 : 1);
@@ -1155,7 +1152,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await store.clearCopies(99, undefined, 7)).toEqual([]);
     });
 
-    testFilled('lists ends that are not on record yet, oldest write first', async (store, model) => {
+    testFilled('lists ends that are not recorded yet, oldest write first', async (store, model) => {
       for (const container of CONTAINERS) {
         const expected = model.unrecordedIn(container, false, Number.MAX_SAFE_INTEGER);
         expect(expected.length).toBeGreaterThan(0);
@@ -1188,7 +1185,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       }
     });
 
-    testFilled('counts what was erased, of a container and of each partition key', async (store, model) => {
+    testFilled('counts the erased lives of a container and of each partition key', async (store, model) => {
       for (const container of CONTAINERS) {
         const erased = model.disappearances.filter((row) => row.container === container && row.purgedAtMs !== null);
         expect(erased.length).toBeGreaterThan(0);

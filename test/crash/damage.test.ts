@@ -128,7 +128,7 @@ describe('a file that is damaged', () => {
   });
 
   it.each(['DELETE FROM tiles', 'UPDATE tiles SET hashes = substr(hashes, 1, 32)'])(
-    'is made anew, where it is the proof tree and leaves of it are lost: %s',
+    'is built again if it is the proof tree and leaves of it are lost: %s',
     async (sql) => {
       await whileClosed(() => run(join(folder, 'proof.db'), sql));
       await store.deleteItem(CALLER, store.container('db', 'c'), 'a', '["p"]');

@@ -179,7 +179,7 @@ test('an append whose events are truncated before it is answered is not reported
 });
 
 describe('an append whose connection is cut', () => {
-  test.each(['before', 'after'] as const)('%s the server has written it is made once', async (moment) => {
+  test.each(['before', 'after'] as const)('%s the server has written it is carried out once', async (moment) => {
     const log = await open();
     let cuts = 0;
     double.onAppend = (at) => {
@@ -265,16 +265,19 @@ describe('an append to a stream that another program has deleted', () => {
     expect(await toNone(log)).toMatchObject({ kind: 'conflict', actualRevision: 3 });
   });
 
-  test.each(['tombstone', 'deleteStream'] as const)('before it was read back is told as that (%s)', async (how) => {
-    const log = await open();
-    double.onAppend = (moment) => {
-      if (moment === 'after') double.log[how](stream);
-    };
-    expect(await rejectionOf(toNone(log))).toMatchObject({
-      name: 'UnreadableEvent',
-      message: expect.stringContaining(`${stream} has been deleted from the event store by another program`),
-    });
-  });
+  test.each(['tombstone', 'deleteStream'] as const)(
+    'is reported if the stream is deleted before the append was read back (%s)',
+    async (how) => {
+      const log = await open();
+      double.onAppend = (moment) => {
+        if (moment === 'after') double.log[how](stream);
+      };
+      expect(await rejectionOf(toNone(log))).toMatchObject({
+        name: 'UnreadableEvent',
+        message: expect.stringContaining(`${stream} has been deleted from the event store by another program`),
+      });
+    },
+  );
 });
 
 test('a stream that another program has deleted for good is empty, refuses appends, and does not affect other streams', async () => {

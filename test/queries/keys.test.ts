@@ -96,7 +96,7 @@ const filter = fc.oneof(
 
 describe('a query that names several partition keys', () => {
   it.each(Object.keys(DEFINITIONS) as Name[])(
-    'has the rows of these, whether the container was looked through before or not: %s',
+    'has the rows of these keys, whether or not the container was scanned before: %s',
     async (kind) => {
       await fc.assert(
         fc.asyncProperty(

@@ -93,7 +93,7 @@ describe('the latest version of each item', () => {
     ['the purge of an item', ['b', 'd', 'a', 'f']],
     ['the key of an item', ['!', 'd', 'a', 'f']],
     ['the content of an item', ['!', 'd', 'a', 'f']],
-  ] as const)('comes where %s is damaged', async (name, expected) => {
+  ] as const)('is shown as far as possible if %s is damaged', async (name, expected) => {
     const store = await damaged(name);
     const { shown } = await readThrough(store, { mode: 'latest', scope: ALL });
     expect(shown).toEqual(expected);
@@ -110,7 +110,7 @@ describe('every change', () => {
     ['the purge of an item', ['a', 'b', 'c', 'd', 'a', '-c', '-e', 'g', 'f']],
     ['the key of an item', ['a', '!', 'c', 'd', 'a', '-c', '-e', 'g', 'f']],
     ['the content of an item', ['a', '!', 'c', 'd', 'a', '-c', '-e', 'g', 'f']],
-  ] as const)('comes, or is told to be missing, where %s is damaged', async (name, expected) => {
+  ] as const)('is shown, or reported as unreadable, if %s is damaged', async (name, expected) => {
     const store = await damaged(name);
     const { shown, errors } = await readThrough(store, { mode: 'all-versions', scope: ALL });
     expect(shown).toEqual(expected);
@@ -122,7 +122,7 @@ describe('every change', () => {
   });
 
   it.each(Object.keys(damage) as (keyof typeof damage)[])(
-    'of a partition key comes where %s of another is damaged, which is told only if nothing says whose it is',
+    'of a partition key is complete if %s of another one is damaged, which is reported only if nothing tells whose it is',
     async (name) => {
       const store = await damaged(name);
       const { shown } = await readThrough(store, { mode: 'all-versions', scope: OF_Q });

@@ -28,7 +28,7 @@ const steps = (id: string): readonly ScriptStep[] => [
   { kind: 'create', document: { id: 'b', pk: 'p' } },
 ];
 
-/** What is asked of a store side by side. */
+/** The commands that run concurrently on a store. */
 const COMMANDS: Readonly<Record<string, (store: Store, id: string, seed: number) => Promise<unknown>>> = {
   create: (store, id) => write(store, 'create', id),
   upsert: (store, id) => write(store, 'upsert', id),
@@ -54,7 +54,7 @@ const COMMANDS: Readonly<Record<string, (store: Store, id: string, seed: number)
   fsck: async (store) => expect((await store.fsck()).problems).toEqual([]),
 };
 
-/** An item that is there, and one that has left; now and then with a hold. */
+/** An existing item and a deleted one, sometimes with a hold. */
 async function begin(store: Store, random: Random): Promise<void> {
   await store.createDatabase(CALLER, 'd');
   await store.createContainer(CALLER, 'd', 'c', DEFINITION, random.pick([null, 60, 1]));
@@ -66,7 +66,7 @@ async function begin(store: Store, random: Random): Promise<void> {
   await (random.chance(0.5) ? COMMANDS['delete']!(store, 'b', 0) : COMMANDS['delete partition key']!(store, 'b', 0));
 }
 
-/** Runs some commands in an order that a seed says; what the store then has must go together. */
+/** Runs some commands concurrently, with their steps in an order given by the seed. The resulting store must be consistent. */
 async function check(seed: number): Promise<void> {
   const random = new Random(seed);
   const order = new Order(random);
@@ -107,6 +107,6 @@ async function check(seed: number): Promise<void> {
   await store.close();
 }
 
-it('commands side by side come to what goes together, whatever order their steps come in', async () => {
+it('concurrent commands leave a consistent store, in whatever order their steps come', async () => {
   for (let seed = 1; seed <= SEEDS; seed++) await check(seed);
 }, 120_000);

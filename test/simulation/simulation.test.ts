@@ -3,7 +3,10 @@ import { Random } from './random.ts';
 import { simulate } from './simulation.ts';
 import { World } from './world.ts';
 
-/** Seeds of the run in CI, and commands of each; 10,000 others of 60 before a release: `npm run simulate -- --seed 1 --count 10000`. */
+/**
+ * The number of seeds in CI, with this many commands each. Before a release 10,000 others of 60 run: `npm run simulate -- --seed 1 --count
+ * 10000`.
+ */
 const SEEDS = 75;
 const LENGTH = 38;
 const PER_TEST = 25;
@@ -11,12 +14,12 @@ const PER_TEST = 25;
 describe('the store agrees with the model', () => {
   for (let first = 1; first <= SEEDS; first += PER_TEST) {
     const last = first + PER_TEST - 1;
-    it(`through random commands, crashes, faults and leaping clocks of the seeds ${first} to ${last}`, async () => {
+    it(`through random commands, crashes, faults and jumping clocks of the seeds ${first} to ${last}`, async () => {
       for (let seed = first; seed <= last; seed++) await simulate(seed, LENGTH);
     }, 120_000);
   }
 
-  it('on what is gone for ever, when the policy that hid it is replaced within its own millisecond, over a restart too', async () => {
+  it('on what has expired for ever when the policy that expired it is replaced within its own millisecond, also over a restart', async () => {
     for (const between of ['nothing', 'purge', 'restart', 'purge and restart']) {
       const world = await World.open(new Random(1), 1_700_000_000_500);
       await world.run({ kind: 'create-container', container: 'c1', policy: null });
@@ -35,7 +38,7 @@ describe('the store agrees with the model', () => {
     }
   });
 
-  it('on why an item left that is erased on request while its partition key is deleted, from the log too', async () => {
+  it('on why an item ended that is erased on request while its partition key is deleted, also as read from the log', async () => {
     const erase = { kind: 'erase', container: 'c1', item: 'x/a' } as const;
     const leave = { kind: 'delete-partition', container: 'c1', partition: 'x' } as const;
     for (const commands of [
@@ -55,7 +58,7 @@ describe('the store agrees with the model', () => {
     }
   });
 
-  it('on why an item left whose partition key was deleted within the millisecond in which a policy began, over a restart too', async () => {
+  it('on why an item ended whose partition key was deleted within the millisecond in which a policy began, also over a restart', async () => {
     for (const restarts of [false, true]) {
       const world = await World.open(new Random(1), 1_700_000_000_500);
       await world.run({ kind: 'create-container', container: 'c1', policy: null });
@@ -72,7 +75,7 @@ describe('the store agrees with the model', () => {
     }
   });
 
-  it('on the record of what a purge had erased when it was cut short, whatever has come to keep ended items since', async () => {
+  it('on the record of what an interrupted purge had erased, whatever keeps ended items since', async () => {
     for (const write of [1, 2, 3, 4]) {
       const world = await World.open(new Random(1), 1_700_000_000_500);
       await world.run({ kind: 'create-container', container: 'c2', policy: 1 });
@@ -87,7 +90,7 @@ describe('the store agrees with the model', () => {
     }
   });
 
-  it('that no hold stands against an erasure whose key a purge had destroyed when it was cut short', async () => {
+  it('that no hold prevents an erasure whose key an interrupted purge had destroyed', async () => {
     for (const write of [1, 2, 3, 4]) {
       const world = await World.open(new Random(1), 1_700_000_000_500);
       await world.run({ kind: 'create-container', container: 'c1', policy: 1 });
@@ -104,7 +107,7 @@ describe('the store agrees with the model', () => {
     }
   });
 
-  it('that a purge leaves no writes whose removal has failed while somebody else had an item erased', async () => {
+  it('that a purge leaves no writes whose removal failed during a concurrent erasure', async () => {
     for (const write of [0, 1, 2, 3, 4, 5, 6]) {
       const world = await World.open(new Random(1), 1_700_000_000_500);
       await world.run({ kind: 'create-container', container: 'c1', policy: null });
@@ -120,7 +123,7 @@ describe('the store agrees with the model', () => {
     }
   });
 
-  it('on a backup of what an earlier restore has given up, whatever was erased since under the same name', async () => {
+  it('on a restored backup of a discarded history, whatever was erased since under the same name', async () => {
     const world = await World.open(new Random(1), 1_700_000_000_500);
     await world.run({ kind: 'create-container', container: 'c1', policy: null });
     const create = (id: string, v: number) =>
@@ -139,7 +142,7 @@ describe('the store agrees with the model', () => {
     await world.close();
   });
 
-  it('repeats itself: the same seed does the same', async () => {
+  it('and a run can be repeated: the same seed does the same', async () => {
     for (const seed of [7, 3_024]) {
       const [one, two] = [await simulate(seed), await simulate(seed)];
       expect(two).toEqual(one);

@@ -26,7 +26,7 @@ it.each([0, 1, 31, 32, 33, 64, 100])('a stream of %i events is read completely',
 });
 
 it.each([[[3]], [[31]], [[32]], [[0]], [[63]], [upTo(32)], [upTo(70).slice(20)]])(
-  'what is behind events that the log has lost is read all the same',
+  'events after lost ones are read all the same',
   async (lost) => {
     expect(await readOf(100, lost)).toEqual(upTo(100).filter((revision) => !lost.includes(revision)));
   },

@@ -84,7 +84,7 @@ describe('the published invalid values are refused:', () => {
     }
   });
   it.each(refused.ttl.map((value) => ({ value })))(
-    'ttl $value is a property like any other while it is off',
+    'ttl $value is an ordinary property while the TTL is off',
     ({ value }) => {
       const off: PolicyStart = { fromMs: 0, defaultTtl: null, version: 1 };
       const item = recordedTimes(writeUnder([off], { ttl: value }));

@@ -100,7 +100,7 @@ it('a container on which catalog and log agree is checked once', async () => {
 it.each([
   { what: 'the container', stream: CONTAINER, event: { type: 'ContainerDeleted', data: {} } },
   { what: 'its database', stream: DATABASE, event: { type: 'DatabaseDeleted', data: {} } },
-] as const)('what was recorded of $what a moment ago is waited for', async ({ stream, event }) => {
+] as const)('a change of $what that was recorded a moment ago is waited for', async ({ stream, event }) => {
   await record(stream, event);
   await check.assertAgrees('Co1');
   expect(catalog.goneAtMs(catalog.containerByRid('Co1')!.state)).toBe(1_000);
@@ -113,7 +113,7 @@ it.each([
     event: { type: 'RecoveryWindowChanged', data: { fromSeconds: 0, toSeconds: 5, reason: 'a test' } },
   },
   { what: 'its database', stream: DATABASE, event: { type: 'DatabaseDeleted', data: {} } },
-] as const)('what is recorded of $what meanwhile is no difference', async ({ stream, event }) => {
+] as const)('a change of $what that is recorded meanwhile is not a contradiction', async ({ stream, event }) => {
   meanwhile = async () => {
     meanwhile = async () => {};
     project(await record(stream, event));

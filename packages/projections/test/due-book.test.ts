@@ -23,14 +23,14 @@ function stateOf(number: number, more: Partial<ContainerState> = {}): ContainerS
   } as unknown as ContainerState;
 }
 
-/** Read models that know of ended lives alone, and whose looking at a container can be met in its midst. */
+/** Read models that have only ended lives. Tests can act in the middle of a look at a container. */
 class Rows {
   readonly catalog = new Catalog();
   readonly ended = new Set<number>();
   readonly looks: number[] = [];
   deadlines: { readonly ts: number | null; readonly due: number | null } = { ts: null, due: null };
   isOver = false;
-  /** How often anything was asked. */
+  /** The number of questions asked. */
   asked = 0;
   onLook: (container: number) => Promise<void> | void = () => {};
 
@@ -67,8 +67,8 @@ class Rows {
   }
 }
 
-describe('the book of what is due', () => {
-  it('looks again at a container that changed while it, or one after it, was looked at', async () => {
+describe('the book of what is due for the purge', () => {
+  it('looks again at a container that changed while it, or one after it, was being looked at', async () => {
     for (const during of [1, 2]) {
       const rows = new Rows(2);
       const book = new DueBook();
@@ -84,7 +84,7 @@ describe('the book of what is due', () => {
     }
   });
 
-  it('looks once at a container that changes during each look, and sees to the others', async () => {
+  it('looks once at a container that changes during each look, and also serves the others', async () => {
     const rows = new Rows(3);
     const book = new DueBook();
     book.markAll();
@@ -96,7 +96,7 @@ describe('the book of what is due', () => {
     expect(rows.looks).toEqual([1, 2, 3]);
   });
 
-  it('looks at the read models in use, although they are others in the midst of it', async () => {
+  it('looks at the read models in use, although they are swapped during a look', async () => {
     const rows = new Rows(3);
     const before = rows.store;
     const book = new DueBook();
@@ -114,7 +114,7 @@ describe('the book of what is due', () => {
     expect(book.takeDue(NOW_MS)).toEqual([1, 2, 3]);
   });
 
-  it('looks again at a container of which the look failed', async () => {
+  it('looks again at a container for which the look failed', async () => {
     const rows = new Rows(1);
     const book = new DueBook();
     book.markAll();
@@ -125,7 +125,7 @@ describe('the book of what is due', () => {
     expect(await rows.next(book)).toBe(NOW_MS - 1);
   });
 
-  it('names the containers in which something is due, and looks at those alone again', async () => {
+  it('names the containers in which something is due, and looks only at those again', async () => {
     const rows = new Rows(50);
     const book = new DueBook();
     book.markAll();
@@ -139,7 +139,7 @@ describe('the book of what is due', () => {
     expect(book.takeDue(NOW_MS)).toEqual([]);
   });
 
-  it('comes back to what is kept when the vault is to be asked again, or as soon as it may be kept no longer', async () => {
+  it('comes back to a kept life when the vault must be asked again, or as soon as the reason to keep it may be gone', async () => {
     const rows = new Rows(2);
     const book = new DueBook();
     rows.ended.add(1);
@@ -166,7 +166,7 @@ describe('the book of what is due', () => {
     }
   });
 
-  it('has nothing due any more once a policy has started that takes nothing', async () => {
+  it('has nothing due any more once a policy has started that expires nothing', async () => {
     const rows = new Rows(1);
     const book = new DueBook();
     const [first] = stateOf(1).timeline;
@@ -178,7 +178,7 @@ describe('the book of what is due', () => {
     expect(await rows.next(book, NOW_MS + 1_000)).toBe(Number.POSITIVE_INFINITY);
   });
 
-  it('looks at no container that is gone with all that was in it, and no more than once at one as its content goes', async () => {
+  it('looks at no deleted container without content, and only once more at one whose content goes', async () => {
     const rows = new Rows(50);
     for (let number = 1; number <= 40; number++) {
       rows.catalog.put({ kind: 'container', number, state: stateOf(number, { status: 'deleted', deletedAtMs: 1 }) });
@@ -198,7 +198,7 @@ describe('the book of what is due', () => {
     expect(rows.looks.slice(22)).toEqual([41, 42, 43, 44, 45, 46, 47, 48, 49, 50]);
   });
 
-  it('looks at all containers the next time, when it could not be told which there are', async () => {
+  it('looks at all containers the next time if it could not find out which exist', async () => {
     const rows = new Rows(2);
     const book = new DueBook();
     book.markAll();
@@ -210,7 +210,7 @@ describe('the book of what is due', () => {
     expect(rows.looks).toEqual([1, 2]);
   });
 
-  it('looks at the containers that went with their database, and at no others', async () => {
+  it('looks at the containers that were deleted with their database, and at no others', async () => {
     const rows = new Rows(50);
     const book = new DueBook();
     book.markAll();
@@ -225,7 +225,7 @@ describe('the book of what is due', () => {
   });
 
   it.each([
-    // In seconds, by a policy of 100 of them, at the time of the test.
+    // In seconds, with a policy of 100 seconds, relative to the time of the test.
     [{ ts: -100, due: null }, 0],
     [{ ts: -99, due: null }, 1],
     [{ ts: null, due: 0 }, 0],
@@ -235,7 +235,7 @@ describe('the book of what is due', () => {
     [{ ts: -90, due: -5 }, 0],
     [{ ts: -200, due: 5 }, 0],
     [{ ts: null, due: null }, Number.POSITIVE_INFINITY],
-  ])('tells when the next item expires by one look at the deadlines: %j', async (deadlines, afterSeconds) => {
+  ])('finds the time of the next expiry with one look at the deadlines: %j', async (deadlines, afterSeconds) => {
     const rows = new Rows(1);
     const from = (seconds: number | null) => (seconds === null ? null : NOW_MS / 1000 + seconds);
     rows.deadlines = { ts: from(deadlines.ts), due: from(deadlines.due) };
@@ -245,7 +245,7 @@ describe('the book of what is due', () => {
     expect(rows.asked).toBe(3);
   });
 
-  it('looks at nothing more when nobody wants to know', async () => {
+  it('stops looking when nobody wants to know any more', async () => {
     const rows = new Rows(40);
     const book = new DueBook();
     book.markAll();
@@ -256,7 +256,7 @@ describe('the book of what is due', () => {
     expect(rows.looks).toEqual([1, 2, 3, 4, 5]);
   });
 
-  it('lets others go on while it looks at many containers', async () => {
+  it('gives other work turns while it looks at many containers', async () => {
     const rows = new Rows(40);
     const book = new DueBook();
     book.markAll();

@@ -55,7 +55,7 @@ describe('names with escapes', () => {
       [String.raw`x\ny`, String.raw`x\\n`],
       [String.raw`\u0001b`, String.raw`\\u`],
     ].map(([name, other], place) => [name, other, place]),
-  )('%s is what it is, where there was %s before', (name, other, place) => {
+  )('%s is parsed correctly after %s in the same place', (name, other, place) => {
     JSON.parse(`{"${place}th":[],"${other}":0}`);
     const json = `{"${place}th":1,"${name}":{"x":9007199254740993}}`;
     expect(again(json)).toBe(json);

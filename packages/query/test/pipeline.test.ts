@@ -204,7 +204,7 @@ describe('the description for a query plan', () => {
   });
 
   it.each(['SELECT c.a FROM c', 'SELECT TOP 2 c.id FROM c ORDER BY VectorDistance(c.v, [1, 2])'])(
-    'has other clients, and for what is near a vector all, ask each range: %s',
+    'lets other clients, and all clients in a vector search, ask each range: %s',
     (sql) => {
       const plan = planQuery(parseQuery(sql));
       const { rewrittenQuery } = describeForPipeline(plan);

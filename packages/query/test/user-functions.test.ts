@@ -148,7 +148,7 @@ describe('user-defined functions', () => {
     ['SELECT VALUE udf.same(GetCurrentTimestamp()) FROM c WHERE c.n = 1', [0]],
     ['SELECT VALUE c.n FROM c ORDER BY VectorDistance(udf.same([c.n, 1]), [1, 2])', [1, 2, 3, 4]],
     ["SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(udf.same(c.id), 'i2')", [3, 1, 2, 4]],
-  ] as const)('have their place in %s', async (sql, expected) => {
+  ] as const)('can be used in %s', async (sql, expected) => {
     const all = many(4, (index) => ({
       n: index + 1,
       even: index % 2 === 1,
@@ -278,7 +278,7 @@ describe('a query that calls functions', () => {
   });
 
   it.each(['SELECT VALUE udf.f(RAND()) FROM c', 'SELECT VALUE udf.f(d) FROM (SELECT VALUE RAND() FROM c) d'])(
-    'is refused with what would differ between trying a document and evaluating it: %s',
+    'is refused with functions that would give another value when a document is tried than when it is evaluated: %s',
     (sql) => {
       expect(refusal(sql, { userFunctions })).toMatchObject({
         code: 'SC2201',

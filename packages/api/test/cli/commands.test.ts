@@ -306,7 +306,7 @@ describe('the command line', () => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
   });
 
-  test.skipIf(process.platform !== 'linux')('takes no words in another encoding than UTF-8 for others', async () => {
+  test.skipIf(process.platform !== 'linux')('refuses arguments in an encoding other than UTF-8', async () => {
     const hold = (key: string) => {
       const line = `exec "$0" "$1" hold place shop orders h --partition-key "$(printf '${key}')" --reason x`;
       return spawnSync('sh', ['-c', line, process.execPath, MAIN], { env: { EPITAPH_ENDPOINT: 'http://127.0.0.1:1' } });

@@ -144,7 +144,7 @@ describe('the store that a token’s holder gets', () => {
       ({ id, partitionKey }: Asked) => id === 'o1' && partitionKey === ANN,
     ],
     ['an item by its name alone', { item: { id: 'o1' } }, ({ id }: Asked) => id === 'o1'],
-  ] as const)('for %s does what is of that, and nothing of any other', async (_, target, covers) => {
+  ] as const)('for %s allows what the grant covers, and nothing else', async (_, target, covers) => {
     for (const writes of [false, true]) {
       const granted = grantedStore(store, grantOf(target, writes));
       for (const asked of everything()) {

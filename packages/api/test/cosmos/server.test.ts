@@ -152,7 +152,7 @@ describe('the server', () => {
   });
 
   test.each(Object.keys(errorCodes) as ErrorCode[])(
-    'gives the refusal %s a status below 500, 503 with a time to retry, or 507 for a full disk',
+    'gives the refusal %s a status below 500, or 503 with Retry-After, or 507 for a full disk',
     async (code) => {
       const store = fakeStore({ readItem: () => Promise.reject(new Refusal(code)) });
       const app = await shop({ store });

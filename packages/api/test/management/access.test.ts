@@ -176,7 +176,7 @@ describe('a refusal', () => {
     ],
     ['GET', `${ORDERS}/bundle?from=2026-01-01&to=2026-01-01`, undefined, /^to in the query must be later than from\.$/],
     ['GET', '/nothing', undefined, /method GET\. GET \/_epitaph\/openapi\.json lists all calls\.$/],
-  ] as const)('says of %s %s with %j what should be there', async (method, url, body, detail) => {
+  ] as const)('tells for %s %s with %j what is expected', async (method, url, body, detail) => {
     const response = await world.ask(method, url, body === undefined ? {} : { body });
     expect(response.json<{ detail: string }>().detail).toMatch(detail);
   });

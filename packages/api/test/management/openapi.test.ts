@@ -38,7 +38,7 @@ const operations = () =>
     Object.entries(byMethod).map(([method, operation]) => ({ method: method.toUpperCase(), path, operation })),
   );
 
-test('docs/management.md has every call, with the key that it takes', () => {
+test('docs/management.md has every call, with the key that it needs', () => {
   const keys: Readonly<Record<Access, string>> = { anyone: 'none', audit: 'any', read: 'read-only', write: 'primary' };
   const page = readFileSync(new URL('../../../../docs/management.md', import.meta.url), 'utf8');
   const rows = Array.from(page.matchAll(/^\| (`(?:GET|POST|PUT|DELETE) .*?) \| ([a-z-]+) \|/gm));
@@ -53,7 +53,7 @@ test('docs/management.md has every call, with the key that it takes', () => {
 });
 
 describe('the OpenAPI document', () => {
-  test('has every route that there is, and no other', async () => {
+  test('describes every existing route, and no other', async () => {
     const app = Fastify();
     const registered: string[] = [];
     app.addHook('onRoute', ({ method, url }) => {
@@ -70,7 +70,7 @@ describe('the OpenAPI document', () => {
     expect(registered.length).toBeGreaterThan(30);
   });
 
-  test('refers to nothing that is not in it, and names each operation once', () => {
+  test('refers only to its own parts, and names each operation once', () => {
     const text = JSON.stringify(document);
     const references = Array.from(text.matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g), ([, name]) => name!);
     expect(references.length).toBeGreaterThan(20);
@@ -81,7 +81,7 @@ describe('the OpenAPI document', () => {
     expect(document.openapi).toBe('3.1.0');
   });
 
-  test('describes parameters by the schemas that requests are read with', () => {
+  test('describes parameters by the schemas that parse requests', () => {
     const explain = document.paths['/_epitaph/dbs/{database}/colls/{container}/explain']!['get']!;
     expect(explain.parameters).toEqual([
       expect.objectContaining({ name: 'database', in: 'path', required: true }),
@@ -93,8 +93,8 @@ describe('the OpenAPI document', () => {
     ]);
   });
 
-  // That no answer has a header which is not described is seen by every test that asks this world.
-  test('describes the header for earlier containers where it is sent, with a problem as well', async () => {
+  // Every test that uses this world checks that no answer has an undescribed header.
+  test('describes the header for earlier containers where it is sent, also with a problem', async () => {
     const other = await openWorld();
     try {
       await other.store.deleteContainer(WRITER, 'shop', 'orders');
@@ -123,7 +123,7 @@ describe('the OpenAPI document', () => {
     });
   });
 
-  test('has no room for a route that says nothing of itself: that one is refused, with how to add it', () => {
+  test('refuses a route without a description, and says how to add one', () => {
     const app = Fastify();
     collectRoutes(app, []);
     expect(() => app.get('/bare', () => 'x')).toThrow(
@@ -132,13 +132,13 @@ describe('the OpenAPI document', () => {
   });
 });
 
-/** POSTs that change nothing: they are calls with a body, or long ones. */
+/** POSTs that change nothing: calls with a body, or long ones. */
 const READING_POSTS = [
   '/_epitaph/dbs/{database}/colls/{container}/ttl/preview',
   '/_epitaph/dbs/{database}/colls/{container}/ttl/replay',
   '/_epitaph/proof/verify',
 ];
-/** What answers with content, and so is not for auditors; the first shows that the search for it would find it. */
+/** Calls that return content and are therefore not for auditors. The first one shows that the search for content works. */
 const CONTENT_CALLS = ['/_epitaph/dbs/{database}/colls/{container}/content'];
 const WITHOUT_KEY = [
   '/_epitaph/health/live',
@@ -147,7 +147,7 @@ const WITHOUT_KEY = [
   '/_epitaph/openapi.json',
 ];
 
-/** A target of an operation with a value for every parameter. */
+/** The target of an operation, with a value for every parameter. */
 function target(path: string, { parameters = [] }: Operation, id: string): string {
   const values: Readonly<Record<string, string>> = {
     database: 'shop',
@@ -166,11 +166,11 @@ function target(path: string, { parameters = [] }: Operation, id: string): strin
   return `${filled}?${query.toString()}`;
 }
 
-describe('who may do what', () => {
-  test('what changes anything is for the primary and the secondary key alone, and nothing else is', () => {
+describe('access to the operations', () => {
+  test('that change something is for the primary and the secondary key alone, and nothing else is', () => {
     for (const { method, path, operation } of operations()) {
       const access = operation['x-epitaph-access'];
-      // Content that nobody is to see any more is shown to few, and on record.
+      // Held content may be shown to few, and the reading is recorded.
       const changes = (method !== 'GET' && !READING_POSTS.includes(path)) || path.endsWith('/held-content');
       expect([method, path, access === 'write']).toEqual([method, path, changes]);
       expect([path, access === 'anyone']).toEqual([path, WITHOUT_KEY.includes(path)]);
@@ -178,7 +178,7 @@ describe('who may do what', () => {
     }
   });
 
-  test('every route lets in who the document says, and nobody else', async () => {
+  test('is for every route as the document says', async () => {
     const levels = ['anyone', 'audit', 'read', 'write'];
     for (const { method, path, operation } of operations()) {
       const needed = levels.indexOf(operation['x-epitaph-access']);
@@ -192,7 +192,7 @@ describe('who may do what', () => {
     }
   });
 
-  test('an auditor sees history, and content nowhere', async () => {
+  test('of an auditor covers history, and no content', async () => {
     let answered = 0;
     for (const { method, path, operation } of operations()) {
       for (const id of ['kept', 'gone']) {
