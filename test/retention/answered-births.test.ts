@@ -27,7 +27,7 @@ it.each([
     const write = (operation: 'create' | 'replace', id = 'a') =>
       store.writeItem(CALLER, store.container('d', 'c'), operation, itemToWrite({ id, pk: 'p' }));
     const { resource: created } = await write('create');
-    // The births of recently written lives are cached.
+    // A restart, because the births of recently written lives are cached.
     await store.close();
     ({ store } = await open());
     const slow = holdBack(SqliteReadModelStore.prototype, 'apply', 'next');

@@ -147,7 +147,7 @@ it('fsck gives other work turns between containers, even if these are empty', as
     spied.mockRestore();
     return seen.size;
   };
-  // The three questions for each container: its rows, its ended lives, and its floors and holds in the vault.
+  // Reads for each container: its rows, its unrecorded ends, and its holds in the vault.
   expect(await turnsBetween({ prototype: SqliteReadModelStore.prototype, method: 'allItems' })).toBe(30);
   expect(await turnsBetween({ prototype: SqliteReadModelStore.prototype, method: 'unrecordedEnds' })).toBe(30);
   expect(await turnsBetween({ prototype: SqliteKeyVault.prototype, method: 'holds' })).toBe(30);

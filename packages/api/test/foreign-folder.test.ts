@@ -108,7 +108,7 @@ describe('A folder with a store', () => {
     await start();
   });
 
-  test('that has lost its settings is reported as such, whatever else is in it', async () => {
+  test('that has lost its epitaph.json is reported as such, whatever else is in it', async () => {
     await start();
     rmSync(path.join(folder, 'epitaph.json'));
     put('notes.txt');

@@ -187,7 +187,7 @@ describe('writes with unique keys', () => {
     await world.done(world.write('d', 'aside'));
   });
 
-  it('in one append can include a write of an overdue holder', async () => {
+  it('can take the value of an overdue holder that is written in the same append', async () => {
     const world = new UniqueWorld();
     await world.done(world.write('a', 'red'));
     world.nowMs += 100_000;

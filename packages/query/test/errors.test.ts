@@ -96,7 +96,7 @@ describe('errors', () => {
     ['SELECT 1e999 FROM c', 7, 12],
     ['SELECT 1e999', 7, 12],
     ["SELECT '\\u12", 8, 12],
-  ])('of %j are about the smallest part', (sql, start, end) => {
+  ])('of %j point at the faulty part, and not beyond the end of the query', (sql, start, end) => {
     const message = `Syntax error, incorrect syntax near '${sql.slice(start, end)}'.`;
     expect(errorOf(sql).errors).toMatchObject([{ location: { start, end }, message }]);
   });

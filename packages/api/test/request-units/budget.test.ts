@@ -33,7 +33,7 @@ describe('a budget of 400 request units a second', () => {
     expect(budget.waitMs(1_001)).toBe(0);
   });
 
-  test('tells refused operations to wait for as long as recent operations have cost', () => {
+  test('assumes that refused operations will cost what the latest operations have cost', () => {
     // given
     const budget = new Budget(400, 0);
     for (let operations = 0; operations < 100; operations += 1) budget.settle(0, 0);

@@ -90,7 +90,7 @@ test('each kilobyte that is begun counts', () => {
   expect(charge.pointRead(1025)).toBe(1.09);
 });
 
-test('a query also pays for work beyond examining documents, for a refused query, and for a long text', () => {
+test('a query pays for its work beyond examining documents, also if it is refused, and for a long text', () => {
   expect(charge.query(3, 1024)).toBe(2.4);
   expect(charge.query(3, 1024, 50_000)).toBe(3.4);
   expect(charge.refusedQuery(0, 0)).toBe(1);
