@@ -761,7 +761,7 @@ describe('holds and floors that are in the copy of the keys, but not in the olde
 
 describe('overdue content in a container with little throughput', () => {
   it(
-    'is erased by a restore without waiting for request units: nobody else spends any',
+    'is erased by a restore without waiting for request units, because nobody else needs them',
     { timeout: 60_000 },
     async () => {
       const other = new Place();

@@ -100,7 +100,7 @@ afterEach(async () => {
 });
 
 describe('a certificate of disposal', () => {
-  test('is good for who has the public key alone, and says nothing personal', async () => {
+  test('can be verified with the public key alone, and contains nothing personal', async () => {
     const text = await certificateOf('one');
     expect(text).not.toContain(SECRET);
     expect(text).not.toContain('"one"');
@@ -488,7 +488,7 @@ describe('with a damaged log', () => {
     });
   });
 
-  test('of a run of the purge is named in their list, and the certificates of what it erased are there', async () => {
+  test('of a purge run that has none, because its record is damaged, is named in the list of runs, and what it erased keeps its certificates', async () => {
     await store.advanceClock(61_000);
     await store.runPurge();
     const [first, second] = (await store.purgeRuns(0, 10)).runs;

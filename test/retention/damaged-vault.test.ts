@@ -87,7 +87,7 @@ it('lives behind those with lost keys are erased, even if these are more than a 
   const { store } = await open(other);
   try {
     await store.advanceClock(200_000);
-    // Each request for a purge is told.
+    // Each requested purge reports the fault.
     for (let pass = 0; pass < 2; pass++) {
       await expect(store.runPurge()).rejects.toThrow('the vault does not know the key');
       expect(await store.purgeStatus()).toMatchObject({ purgedTotal: 10, awaitingErasure: lost, heldBack: 0 });

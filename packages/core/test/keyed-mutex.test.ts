@@ -18,7 +18,7 @@ describe('a mutex with keys', () => {
     expect(told).toEqual(['c', 'a 1', 'a and b', 'a 2']);
   });
 
-  it('begins at once if nobody is before, with one key or several', () => {
+  it('begins at once if nothing is running or waiting, with one key or several', () => {
     const mutex = new KeyedMutex();
     let begun = 0;
     void mutex.run('a', async () => void begun++);

@@ -44,7 +44,7 @@ describe('a script', () => {
   it.each([
     { command: replace, event: replaced },
     { command: remove, event: deleted },
-  ])('is there for $command.type, with the right etag or none', ({ command, event }) => {
+  ])('accepts $command.type with the current etag or none', ({ command, event }) => {
     givenScript(created).when(command).then(event);
     givenScript(created)
       .when({ ...command, ifMatch: etagOfGiven(0) })

@@ -245,7 +245,7 @@ describe('the book of what is due for the purge', () => {
     expect(rows.asked).toBe(3);
   });
 
-  it('stops looking when nobody wants to know any more', async () => {
+  it('stops looking when the answer is no longer needed', async () => {
     const rows = new Rows(40);
     const book = new DueBook();
     book.markAll();
