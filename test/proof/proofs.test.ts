@@ -488,7 +488,7 @@ describe('with a damaged log', () => {
     });
   });
 
-  test('of a purge run that has none, because its record is damaged, is named in the list of runs, and what it erased keeps its certificates', async () => {
+  test('a purge run whose record is damaged is listed as unproven, and what it erased keeps its certificates', async () => {
     await store.advanceClock(61_000);
     await store.runPurge();
     const [first, second] = (await store.purgeRuns(0, 10)).runs;
