@@ -22,13 +22,13 @@ describe('snapshots of the items in SQLite', () => {
     await folder.dispose();
   });
 
-  /** Writes, and tries to empty the journal. */
+  /** Writes, then tries to empty the journal (the WAL), which works only while no snapshot is open. */
   const isEmptied = (): boolean => {
     writer.exec('UPDATE checkpoint SET position = position + 1');
     return (writer.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get() as { busy: number }).busy === 0;
   };
 
-  it('leave a gap, in which the journal can be emptied, when they have overlapped for long', async () => {
+  it('that have overlapped for a long time leave a gap in which the journal can be emptied', async () => {
     const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, { afterMs: 0, maxWaitMs: 10_000 });
     const [one, another] = [await snapshots.open(), snapshots.open()];
     let isOpen = false;
@@ -37,7 +37,7 @@ describe('snapshots of the items in SQLite', () => {
     await one.close();
     expect([isEmptied(), isOpen]).toEqual([true, false]);
     await (await another).close();
-    // After one that stood alone nobody waits.
+    // A snapshot that has overlapped with no other leaves no gap: the next one opens at once.
     const next = await snapshots.open();
     expect(isEmptied()).toBe(false);
     await next.close();
@@ -45,7 +45,7 @@ describe('snapshots of the items in SQLite', () => {
     snapshots.close();
   });
 
-  it('are opened without a gap where the others are not closed in time, and while they have not overlapped for long', async () => {
+  it('are opened without a gap if the others are not closed in time, or have not overlapped for long', async () => {
     for (const gaps of [
       { afterMs: 0, maxWaitMs: 10 },
       { afterMs: 60_000, maxWaitMs: 60_000 },
@@ -53,14 +53,14 @@ describe('snapshots of the items in SQLite', () => {
       const snapshots = new SqliteItemsSnapshots(folder.file('items.db'), nothing, gaps);
       const open = [await snapshots.open(), await snapshots.open(), await snapshots.open()];
       snapshots.close();
-      // What is open stays so until it is closed.
+      // Closing the source leaves the open snapshots usable.
       for (const snapshot of open) expect(await snapshot.allItems(1, 0, 10)).toEqual([]);
       for (const snapshot of open) await snapshot.close();
       expect(isEmptied()).toBe(true);
     }
   });
 
-  it('are not opened while the writer erases, and leave the journal to be emptied where they were open before', async () => {
+  it('are not opened while the writer erases, and if some were open then, the journal is emptied once none is', async () => {
     let emptied = 0;
     const empty = async () => {
       if (isEmptied()) emptied++;

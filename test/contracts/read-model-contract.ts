@@ -557,7 +557,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
       expect(await digestsOf(other)).toEqual(await digestsOf(store));
     });
 
-    test('shows in a snapshot of the items what was there when it was taken, however the store goes on', async ({
+    test('shows in a snapshot the items as they were when it was taken, whatever is applied afterwards', async ({
       store,
     }) => {
       const seed = 20_261_130;
@@ -597,7 +597,7 @@ export function describeReadModel(name: string, make: () => Promise<ReadModelUnd
         await shows(snapshots[index]!, earlier, container);
         await shows(store, later, container);
       }
-      // A snapshot may be closed more than once, and the next one is of its own time.
+      // A snapshot may be closed more than once, and a later snapshot shows the later items.
       for (const snapshot of [...snapshots, ...snapshots]) await snapshot.close();
       const next = await store.itemsSnapshot(2);
       await shows(next, later, 2);
