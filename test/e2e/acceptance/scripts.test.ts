@@ -643,6 +643,20 @@ describe('a stored procedure', () => {
     expect(decodeURIComponent(String(headers['x-ms-documentdb-script-log-results']))).toContain('found 1 é');
   });
 
+  test('tells as much of its log as clients take in a header, in any script', async () => {
+    for (const [said, length] of [
+      ['a', 8_192],
+      ['漢', 910],
+      ['😀', 682],
+    ] as const) {
+      const logging = `function () { console.log('${said}'.repeat(9000)); }`;
+      const { headers } = await run(logging, [], { enableScriptLogging: true });
+      expect(decodeURIComponent(String(headers['x-ms-documentdb-script-log-results']))).toBe(said.repeat(length));
+    }
+    const half = await run("function () { console.log('\\ud83d!'); }", [], { enableScriptLogging: true });
+    expect(decodeURIComponent(String(half.headers['x-ms-documentdb-script-log-results']))).toBe('\ufffd!');
+  });
+
   test('is ended when its time is up, and the store goes on meanwhile', async () => {
     const hasty = await World.open({ limits: { scriptMs: 300 } });
     try {

@@ -7,8 +7,8 @@ import { badRequest } from '../errors.ts';
 import { headerFlag, jsonOf, partitionKeyHeader, type Answer, type CosmosRequest } from '../request.ts';
 import { inTransaction } from './transaction.ts';
 
-/** The most characters of a script's log that fit into the response's headers. Escaping may triple the length of an ASCII character. */
-const MAX_LOG_CHARACTERS = 2_048;
+/** The most bytes of a script's log, escaped. Clients in Node refuse a response with more than 16 KB of headers. */
+const MAX_LOG_BYTES = 8 * 1024;
 
 /** `POST …/sprocs/{sproc}`: runs the script in one partition key. All its writes are recorded together, or none. */
 export async function runStoredProcedure(
@@ -44,4 +44,13 @@ function argumentsOf({ body, limits }: CosmosRequest): string {
   return JSON.stringify(args);
 }
 
-const encodedLog = (log: string): string => encodeURIComponent(log.slice(0, MAX_LOG_CHARACTERS).toWellFormed());
+/** As many characters of a log, escaped, as a header may have. */
+function encodedLog(log: string): string {
+  let encoded = '';
+  for (const character of log.toWellFormed()) {
+    const more = encodeURIComponent(character);
+    if (encoded.length + more.length > MAX_LOG_BYTES) break;
+    encoded += more;
+  }
+  return encoded;
+}
