@@ -34,6 +34,11 @@ beforeAll(async () => {
   const partitionKey = { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 };
   one = await world.container({ partitionKey, throughput: 400 });
   five = await world.container({ partitionKey, throughput: 25_100 });
+  for (const { scripts } of [one, five]) {
+    await scripts.userDefinedFunctions.create({ id: 'twice', body: '(n) => n * 2' });
+    await scripts.userDefinedFunctions.create({ id: 'isOdd', body: '(n) => n % 2 === 1' });
+    await scripts.userDefinedFunctions.create({ id: 'part', body: '(n) => (n > 3 ? undefined : [n])' });
+  }
   for (let n = 0; n < 120; n += 1) {
     await one.items.create(document(n));
     await five.items.create(document(n));
@@ -78,6 +83,7 @@ const ORDERED: (string | SqlQuerySpec)[] = [
   'SELECT VALUE SUM(c.n) FROM c GROUP BY c.rank ORDER BY c.rank OFFSET 2 LIMIT 3',
   'SELECT TOP 2 c.rank, COUNT(1) AS n FROM c GROUP BY c.rank ORDER BY c.rank DESC',
   'SELECT t, COUNT(1) AS n FROM c JOIN t IN c.tags GROUP BY t ORDER BY UPPER(t)',
+  'SELECT TOP 7 c.id, udf.twice(c.n) AS twice FROM c WHERE udf.isOdd(c.n) ORDER BY c.n DESC',
   "SELECT c.id FROM c WHERE c.customer IN ('c3', 'c11', 'c3', 'nobody') ORDER BY c.n",
   "SELECT c.id FROM c WHERE c.customer = 'c3' OR c.customer = 'c8' ORDER BY c.n DESC OFFSET 2 LIMIT 7",
   "SELECT TOP 5 c.id FROM c WHERE (c.customer = 'c3' AND c.n > 40) OR (c.customer = 'c9' AND c.flag) ORDER BY c.n",
@@ -133,6 +139,7 @@ const UNORDERED: (string | SqlQuerySpec)[] = [
   'SELECT VALUE AVG(c.spoilt) FROM c GROUP BY c.rank',
   'SELECT VALUE MAX(c.mixed) FROM c GROUP BY c.rank',
   'SELECT VALUE MAX(c.mixed) FROM c',
+  'SELECT udf.part(c.rank) AS part, MAX(udf.twice(c.n)) AS most FROM c GROUP BY udf.part(c.rank)',
   'SELECT VALUE 1',
   'SELECT VALUE c.n FROM (SELECT VALUE d FROM d WHERE d.n > 100) c',
   "SELECT VALUE c.n FROM c WHERE c.customer = 'c3'",
