@@ -134,6 +134,9 @@ describe('A stored procedure', () => {
   it('may throw anything, and clients are told what', async () => {
     const thrown = (what: string) => failureOf(runner, `function f() { throw ${what}; }`);
     expect(await thrown('new Error("no")')).toBe('Exception = Error: no');
+    expect(await thrown('new Error("no", "why")')).toBe('Exception = Error: no');
+    expect(await thrown('new Error(5)')).toBe('Exception = Error: 5');
+    expect(await thrown('[new Error("no").number]')).toBe('Exception = [null]');
     expect(await thrown('new TypeError("no")')).toBe('Exception = TypeError: no');
     expect(await thrown('new (class Mine extends Error { name = "Mine"; })("no")')).toBe('Exception = Mine: no');
     expect(await thrown('new Error(409, "no")')).toBe('409 Exception = Error: no');
@@ -147,6 +150,7 @@ describe('A stored procedure', () => {
     expect(await thrown('undefined')).toBe('Exception = undefined');
     expect(await thrown('Symbol("s")')).toBe('Exception = Symbol(s)');
     expect(await thrown('{ number: 400, body: "b" }')).toBe('400 Exception = {"number":400,"body":"b"}');
+    expect(await thrown('{ toJSON() {} }')).toBe('Exception = [object Object]');
     expect(await thrown('{ number: "400", get a() { throw 1; } }')).toBe('Exception = an error that cannot be told');
   });
 
