@@ -277,9 +277,9 @@ describe('Queries by functions', () => {
     expect(await asked(`${by}.value({ pageSize: 300, continuation: '245:' }, ${answer});`)).toEqual({
       rows: sorted.slice(245),
     });
-    const mixed = [{ v: 'b' }, { v: 2 }, {}, { v: null }, { v: 'a' }, { v: true }, { v: 10 }];
+    const mixed = ['b', { a: 1 }, '1', 2, undefined, 0, null, 'a', false, [3], 10, true].map((v) => ({ v }));
     expect(await asked(`__.chain().sortBy((d) => d.v).value(${answer});`, pages(mixed, 3))).toEqual({
-      rows: [{}, { v: null }, { v: true }, { v: 2 }, { v: 10 }, { v: 'a' }, { v: 'b' }],
+      rows: [{}, ...[null, false, true, 0, 2, 10, '1', 'a', 'b', { a: 1 }, [3]].map((v) => ({ v }))],
     });
   });
 
