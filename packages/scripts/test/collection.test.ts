@@ -291,6 +291,10 @@ describe('Queries by functions', () => {
     expect(await asked(`__.chain().pluck('tags').flatten(true).value(${answer});`, two)).toEqual({
       rows: ['t0', ['u0'], 't1', ['u1']],
     });
+    expect(await asked(`__.flatten({ pageSize: 1 }, ${answer});`, pages([[1, [2]], 3], 100))).toEqual({
+      rows: [1, 2],
+      next: '1:',
+    });
     expect(await asked(`__.unwind((d) => d.kids, (d, k) => d.id + k.name, ${answer});`, pages(people, 100))).toEqual({
       rows: ['0k0', '0l0', '100k100', '100l100', '200k200', '200l200'],
     });
