@@ -274,9 +274,11 @@ describe('Queries by functions', () => {
     const sorted = people.toSorted((left, right) => right.age - left.age).map(({ id }) => id);
     const by = `__.chain().sortByDescending((d) => d.age).map((d) => d.id)`;
     expect(await asked(`${by}.value({ pageSize: 3 }, ${answer});`)).toEqual({ rows: sorted.slice(0, 3), next: '3:' });
-    expect(await asked(`${by}.value({ pageSize: 300, continuation: '245:' }, ${answer});`)).toEqual({
+    const host = pages(people, 100);
+    expect(await asked(`${by}.value({ pageSize: 300, continuation: '245:' }, ${answer});`, host)).toEqual({
       rows: sorted.slice(245),
     });
+    expect(host.operations[0]).toEqual({ kind: 'list', pageSize: 100 });
     const mixed = ['b', { a: 1 }, '1', 2, undefined, 0, null, 'a', false, [3], 10, true].map((v) => ({ v }));
     expect(await asked(`__.chain().sortBy((d) => d.v).value(${answer});`, pages(mixed, 3))).toEqual({
       rows: [{}, ...[null, false, true, 0, 2, 10, '1', 'a', 'b', { a: 1 }, [3]].map((v) => ({ v }))],

@@ -877,7 +877,7 @@ describe('a trigger', () => {
     }
   });
 
-  test('says what it lacks', async () => {
+  test('says what it lacks, and what is wrong with it', async () => {
     const path = `/dbs/shop/colls/${container.id}/triggers`;
     const whole = { id: 't', body: 'function () {}', triggerType: 'Pre', triggerOperation: 'All' };
     for (const name of Object.keys(whole)) {
@@ -887,6 +887,15 @@ describe('a trigger', () => {
         400,
         expect.stringContaining(`properties - '${name}; ' - are missing`),
       ]);
+    }
+    for (const [name, value, why] of [
+      ['body', 1, "'body' is invalid"],
+      ['triggerType', 'Prefix', "neither 'Pre' nor 'Post'"],
+      ['triggerOperation', 'Read', 'is not one of All, Create'],
+    ] as const) {
+      const body = JSON.stringify({ ...whole, [name]: value });
+      const { status, json } = await raw(world.endpoint, 'POST', path, { body });
+      expect([status, json?.['message']]).toEqual([400, expect.stringContaining(why)]);
     }
   });
 
