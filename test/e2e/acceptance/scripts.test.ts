@@ -658,6 +658,8 @@ describe('a stored procedure', () => {
       const { headers } = await run(logging, [], { enableScriptLogging: true });
       expect(decodeURIComponent(String(headers['x-ms-documentdb-script-log-results']))).toBe(said.repeat(length));
     }
+    const unasked = await run("function () { console.log('a'); }");
+    expect(unasked.headers['x-ms-documentdb-script-log-results']).toBeUndefined();
     const half = await run("function () { console.log('\\ud83d!'); }", [], { enableScriptLogging: true });
     expect(decodeURIComponent(String(half.headers['x-ms-documentdb-script-log-results']))).toBe('\ufffd!');
   });
@@ -756,6 +758,8 @@ describe('a stored procedure', () => {
     expect(await call('')).toBe(200);
     for (const body of ['[', '"a"', '0', 'false', '{"length":1e9}'])
       expect([body, await call(body)]).toEqual([body, 400]);
+    const { json } = await raw(world.endpoint, 'POST', path, { headers: keyHeader('ann'), body: '"a"' });
+    expect(json?.['message']).toContain('an array of arguments');
     expect(await call('[]', {})).toBe(400);
   });
 });
@@ -956,6 +960,39 @@ describe('a trigger', () => {
       .item('there', 'ann')
       .patch([{ op: 'set', path: '/n', value: 1 }], { preTriggerInclude: ['stamp'] });
     expect((await refusalOf(patching)).code).toBe(400);
+    const options = { preTriggerInclude: ['stamp'] };
+    const resourceBody = { id: 'new', customer: 'ann' };
+    const batching = container.items.batch([{ operationType: 'Create', resourceBody }], 'ann', options);
+    expect((await refusalOf(batching)).message).toContain('Triggers are not run for batches');
+    const accessCondition = { type: 'IfNoneMatch', condition: '*' };
+    const making = container.items.upsert(resourceBody, { ...options, accessCondition });
+    expect((await refusalOf(making)).message).toContain('Triggers are not run for an upsert with If-None-Match');
+    expect(await idsOf()).toEqual(['there']);
+  });
+
+  test('does not run for an item that is no longer as its client has seen it', async () => {
+    const pre = { id: 'stamp', body: stamp, triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
+    await container.scripts.triggers.create(pre);
+    const { resource: made } = await put('there');
+    const item = container.item('there', 'ann');
+    const body = { id: 'there', customer: 'ann' };
+    const under = (condition: string) => ({
+      preTriggerInclude: ['stamp'],
+      accessCondition: { type: 'IfMatch', condition },
+    });
+    const seen = made!._etag;
+    const { resource: replaced } = await item.replace(body, under(seen));
+    for (const overtaken of [
+      () => item.replace(body, under(seen)),
+      () => item.replace({ ...body, id: 'other' }, under(seen)),
+      () => container.items.upsert(body, under(seen)),
+      () => item.delete(under(seen)),
+    ]) {
+      expect((await refusalOf(overtaken())).code).toBe(412);
+    }
+    const { resource: upserted } = await container.items.upsert<object>(body, under(replaced!['_etag'] as string));
+    expect(upserted).toMatchObject({ stamped: 'Upsert' });
+    expect((await item.read()).resource).toEqual(upserted);
   });
 });
 
