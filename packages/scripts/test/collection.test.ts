@@ -268,6 +268,10 @@ describe('Queries by functions', () => {
       rows: { length: 100 },
       next: '0:100',
     });
+    expect(await asked(`__.pluck('id', { pageSize: 99 }, ${answer});`)).toMatchObject({
+      rows: { length: 99 },
+      next: '99:',
+    });
   });
 
   it('sort all documents, and give them in pages', async () => {
@@ -312,7 +316,7 @@ describe('Queries by functions', () => {
       expect(await asked(`__.filter(${led}, (d) => d.id === 'b', ${answer});`, two())).toEqual({ rows: [{ id: 'b' }] });
     }
     const each = '(e, rows) => __.response.appendBody(JSON.stringify(rows))';
-    const source = `const b = __.chain().filter((d) => d.id === 'b'); b.map(() => 1).value(${each}); b.value(${each});`;
+    const source = `const b = __.chain().filter((d) => d.id === 'b'); if (!b.isAccepted) throw 1; b.map(() => 1).value(${each}); b.value(${each});`;
     expect(await asked(source, two())).toBe('[1][{"id":"b"}]');
   });
 
@@ -332,13 +336,18 @@ describe('Queries by functions', () => {
     expect(JSON.parse(body as string)).toEqual(people.filter(({ age }) => age === 37));
   });
 
-  it('give what their functions throw to the callback, and their callback throws for itself', async () => {
+  it('give what their functions throw, and what the store refuses, to the callback, and their callback throws for itself', async () => {
     expect(
       await asked(`__.map((d) => d.no.no, (e, rows) => __.response.setBody([e.message, rows === undefined]));`),
     ).toEqual(["cannot read property 'no' of undefined", true]);
     expect(await failureOf(runner, 'function f() { __.map((d) => d.no.no); }', pages(people, 100))).toBe(
       "Exception = TypeError: cannot read property 'no' of undefined",
     );
+    const failing = new Recorder(() => ({ kind: 'failed', status: 429, message: 'no' }));
+    expect(await asked('__.filter(() => true, (e, rows) => __.response.setBody([e.number, rows]));', failing)).toEqual([
+      429,
+      null,
+    ]);
     const host = pages(people, 100);
     const source = `function f() { __.filter((d) => true, (e) => { console.log('called'); throw new Error('mine'); }); }`;
     const outcome = await run(runner, source, host, { logs: true });

@@ -102,15 +102,22 @@ describe('A stored procedure', () => {
   it('has no values in its request and its response but the body', async () => {
     const source = `function f() {
       const { request, response } = __;
+      response.setValue('body', 'b');
+      const ofResponse = [response.getValue('body'), response.getValue('x'), response.getValue('toString')];
       response.setValue('body', null);
-      response.appendValue('Body', [request.getValue('toString'), request.getValue('body'), response.getMaxResourceQuota()]);
+      const quotas = [response.getMaxResourceQuota(), response.getResourceQuotaCurrentUsage()];
+      response.appendValue('Body', [request.getValue('toString'), request.getValue('body'), ...ofResponse, ...quotas]);
+      response.getBody().push(response.getValue('Body').length);
       const refused = (does) => { try { does(); } catch (error) { response.getBody().push(error.number); } };
       refused(() => response.setValue('x', 1));
       refused(() => response.appendValue('x', 1));
       refused(() => request.setValue('body', 1));
       refused(() => request.setValue('x', 1));
     }`;
-    expect(await bodyOf(runner, source, undefined, { args: '[7]' })).toEqual([null, [7], '', 400, 400, 403, 400]);
+    expect(await bodyOf(runner, source, undefined, { args: '[7]' })).toEqual([
+      ...[null, [7], 'b', null, null, '', '', 7],
+      ...[400, 400, 403, 400],
+    ]);
   });
 
   it('finds its arguments in the request, which it cannot change', async () => {
