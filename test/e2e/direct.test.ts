@@ -2,7 +2,13 @@ import { Agent, request } from 'node:https';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect, type TLSSocket } from 'node:tls';
 import { once } from 'node:events';
-import { CosmosClient, PartitionKeyDefinitionVersion, PermissionMode } from '@azure/cosmos';
+import {
+  CosmosClient,
+  PartitionKeyDefinitionVersion,
+  PermissionMode,
+  TriggerOperation,
+  TriggerType,
+} from '@azure/cosmos';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openEmbeddedStore } from '@epitaph/api/compose.ts';
@@ -87,6 +93,13 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     const greet =
       "function (name) { console.log('to ' + name + ' é'); getContext().getResponse().setBody('hello ' + name); }";
     await container.scripts.storedProcedures.create({ id: 'greet', body: greet });
+    for (const [id, triggerType, of] of [
+      ['prüfen 日本', TriggerType.Pre, 'request'],
+      ['after', TriggerType.Post, 'response'],
+    ] as const) {
+      const body = `function () { __.${of}.setBody({ ...__.${of}.getBody(), ${of}: 'changed' }); }`;
+      await container.scripts.triggers.create({ id, body, triggerType, triggerOperation: TriggerOperation.All });
+    }
     await database.containers.createIfNotExists({
       id: 'wide',
       partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
@@ -291,6 +304,15 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(logged).toMatchObject({ status: 200, text: '"hello ann"' });
     expect(decodeURIComponent(String(logged.tokens.get(ANSWER.scriptLog)))).toBe('to ann é');
     expect((await client.call(call)).tokens.get(ANSWER.scriptLog)).toBeUndefined();
+  });
+
+  test('triggers run that are named, in any language', async () => {
+    const body = { id: 'triggered', customer: 'ann' };
+    const naming = { preTriggers: 'prüfen 日本', postTriggers: 'after' };
+    const { status, json } = await client.call({ operation: 'create', ...ANN, ...naming, body });
+    expect([status, json]).toMatchObject([201, { ...body, request: 'changed', response: 'changed' }]);
+    const { status: deleted } = await client.call({ operation: 'delete', ...ANN, item: 'triggered' });
+    expect(deleted).toBe(204);
   });
 
   test('ids are taken as they are, and resources by their ids as well', async () => {

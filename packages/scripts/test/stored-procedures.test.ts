@@ -115,8 +115,18 @@ describe('A stored procedure', () => {
       refused(() => request.setValue('x', 1));
     }`;
     expect(await bodyOf(runner, source, undefined, { args: '[7]' })).toEqual([
-      ...[null, [7], 'b', null, null, '', '', 7],
-      ...[400, 400, 403, 400],
+      null,
+      [7],
+      'b',
+      null,
+      null,
+      '',
+      '',
+      7,
+      400,
+      400,
+      403,
+      400,
     ]);
   });
 

@@ -582,9 +582,9 @@ describe('a stored procedure', () => {
       409,
     ]);
     // What is deleted has no value, not even that of an item without a name.
-    expect(
-      await execute(['kept', null], ['c', 'kept'], ['c', null], ['d', ''], ['d', null], ['kept', 'kept']),
-    ).toEqual(Array(6).fill('done'));
+    expect(await execute(['kept', null], ['c', 'kept'], ['c', null], ['d', ''], ['d', null], ['kept', 'kept'])).toEqual(
+      Array(6).fill('done'),
+    );
     expect(await idsOf()).toEqual(['a', 'b', 'kept', 'old']);
     // Under another id it may keep its own, and one that can't be had leaves it as it is.
     expect(await execute(['kept', 'new', 'x'], ['kept', 'kept', 'x'], ['x', 'old', 'y'], ['x', 'kept', 'y'])).toEqual([
@@ -810,6 +810,21 @@ describe('a trigger', () => {
     await container.item('b', 'ann').delete({ preTriggerInclude: [] });
   });
 
+  test('may have a name in any language, in whatever bytes clients send it', async () => {
+    const triggerType = TriggerType.Pre;
+    await container.scripts.triggers.create({
+      id: 'prüfen',
+      body: stamp,
+      triggerType,
+      triggerOperation: TriggerOperation.Create,
+    });
+    const options = { preTriggerInclude: ['prüfen'] };
+    // With a body Node sends headers in UTF-8, and in Latin-1 without one.
+    const { resource } = await container.items.create({ id: 'a', customer: 'ann' }, options);
+    expect(resource).toMatchObject({ stamped: 'Create' });
+    expect((await refusalOf(container.item('a', 'ann').delete(options))).message).toMatch(/'prüfen' is for create/);
+  });
+
   test('gets what is to be replaced or deleted with what the store keeps of it', async () => {
     const triggerType = TriggerType.Pre;
     const body = `function () {
@@ -990,7 +1005,7 @@ describe('a trigger', () => {
     ]) {
       expect((await refusalOf(overtaken())).code).toBe(412);
     }
-    const { resource: upserted } = await container.items.upsert<object>(body, under(replaced!['_etag'] as string));
+    const { resource: upserted } = await container.items.upsert<object>(body, under(replaced!['_etag']));
     expect(upserted).toMatchObject({ stamped: 'Upsert' });
     expect((await item.read()).resource).toEqual(upserted);
   });

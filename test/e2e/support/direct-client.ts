@@ -15,6 +15,8 @@ const REQUEST = {
   sessionToken: [0x0005, 'string'],
   continuation: [0x0006, 'string'],
   match: [0x0008, 'string'],
+  preTriggers: [0x0009, 'string'],
+  postTriggers: [0x000a, 'string'],
   consistencyLevel: [0x0010, 'byte'],
   database: [0x0015, 'string'],
   container: [0x0016, 'string'],

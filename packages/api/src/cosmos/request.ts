@@ -68,17 +68,20 @@ export function headerFlag(headers: IncomingHttpHeaders, name: string): boolean 
 }
 
 /**
- * The text of the partition key header. Clients escape characters outside ASCII, as `\u00e9`; programs that write their
- * own requests may not. Node.js reads each byte of a header as a Latin-1 character. If the bytes are valid UTF-8, they
- * are decoded as that, because they would name another key otherwise. All others stay as they are, as older Java
- * clients send them.
+ * The text of a header that may have characters outside ASCII. Node.js reads each byte of a header as a Latin-1
+ * character. If the bytes are valid UTF-8, they are decoded as that, because they would name something else otherwise.
+ * All others stay as they are, as older Java clients send them.
  */
-export function partitionKeyHeader(headers: IncomingHttpHeaders): string | undefined {
-  const text = headerText(headers, 'x-ms-documentdb-partitionkey');
+export function unicodeHeaderText(headers: IncomingHttpHeaders, name: string): string | undefined {
+  const text = headerText(headers, name);
   if (text === undefined || !/[\u0080-\u00ff]/.test(text)) return text;
   const bytes = Buffer.from(text, 'latin1');
   return isUtf8(bytes) ? bytes.toString() : text;
 }
+
+/** The text of the partition key header. Clients escape characters outside ASCII, as `\u00e9`; other programs may not. */
+export const partitionKeyHeader = (headers: IncomingHttpHeaders): string | undefined =>
+  unicodeHeaderText(headers, 'x-ms-documentdb-partitionkey');
 
 /** What a proxy appends to an etag to name its compression. No etag of this server ends like this. */
 const COMPRESSED = /--?(?:gzip|br|zstd|deflate)"$/;

@@ -8,7 +8,7 @@ import { withSystemProperties } from '../../store/items/system-properties.ts';
 import { quotaHeaders } from '../containers.ts';
 import { badRequest } from '../errors.ts';
 import { readItemBody } from '../item-body.ts';
-import { headerText, type CosmosRequest } from '../request.ts';
+import { headerText, unicodeHeaderText, type CosmosRequest } from '../request.ts';
 import { inTransaction, type Recorded, type Transaction } from './transaction.ts';
 
 const HEADERS = {
@@ -154,7 +154,7 @@ function triggersOf(
   type: 'pre' | 'post',
   operation: Operation,
 ): readonly ScriptState[] {
-  const names = (headerText(headers, HEADERS[type]) ?? '')
+  const names = (unicodeHeaderText(headers, HEADERS[type]) ?? '')
     .split(',')
     .map((name) => name.trim())
     .filter((name) => name !== '');
