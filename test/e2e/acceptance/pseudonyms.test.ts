@@ -171,12 +171,19 @@ describe('a container with pseudonymous ids', () => {
     ]);
     expect(await latest(ChangeFeedStartFrom.Beginning('bob'))).toEqual([['b', 'bob']]);
     await container.item('a', 'ann').delete();
-    const { changes } = await readOn<Version>(container, {
-      changeFeedMode: ALL_VERSIONS,
-      changeFeedStartFrom: from(continuationToken),
-    });
+    const since = { changeFeedMode: ALL_VERSIONS, changeFeedStartFrom: from(continuationToken) };
+    const { changes } = await readOn<Version>(container, since);
     expect(told(changes)).toEqual(['create a', 'create b', 'delete a']);
     expect(changes[2]!.metadata).toMatchObject({ id: 'a', partitionKey: { customer: 'ann' } });
+    // Of what is erased there are only pseudonyms left.
+    const erasure = { id: 'b', partitionKey: ['bob'], reason: 'asked for', requestedBy: 'bob' };
+    await world.manage('POST', `/dbs/shop/colls/${container.id}/erase`, erasure);
+    const { current, previous, metadata } = (await readOn<Version>(container, since)).changes.at(-1)!;
+    expect([current, previous]).toEqual([{}, undefined]);
+    expect(metadata).toMatchObject({
+      operationType: 'delete',
+      partitionKey: { customer: expect.stringMatching(/^~/) },
+    });
   });
 
   test('has one range of keys whatever its throughput, and refuses a part of it', async () => {

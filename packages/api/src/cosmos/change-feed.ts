@@ -130,25 +130,24 @@ function showLatestInEnvelope(container: ContainerState, change: FeedChange): st
 
 /** An entry of the feed of all versions: the item now, the item before, and the operation. */
 function showVersion(container: ContainerState, change: FeedChange): string {
-  const { position: lsn, previousPosition } = change;
-  const previousImage = previousPosition === undefined ? {} : { previousImageLSN: previousPosition };
+  const { position: lsn, previousPosition: previousImageLSN } = change;
   if (change.kind === 'written') {
     const { item, created } = change;
     const operationType = created ? 'create' : 'replace';
-    const metadata = { operationType, lsn, crts: item.ts, ...previousImage };
+    const metadata = { operationType, lsn, crts: item.ts, previousImageLSN };
     return `{"current":${showItem(container, item, lsn)},"metadata":${JSON.stringify(metadata)}}`;
   }
   const metadata = {
     operationType: 'delete',
     lsn,
     crts: Math.floor(change.atMs / 1000),
-    ...previousImage,
+    previousImageLSN,
     timeToLiveExpired: change.expired,
     id: change.id,
     partitionKey: showPartitionKey(container, change.partitionKey),
   };
   const previous =
-    change.previous === undefined ? '' : `"previous":${showItem(container, change.previous, previousPosition ?? lsn)},`;
+    change.previous === undefined ? '' : `"previous":${showItem(container, change.previous, previousImageLSN ?? lsn)},`;
   return `{"current":{},${previous}"metadata":${JSON.stringify(metadata)}}`;
 }
 
