@@ -87,11 +87,11 @@ function startOf(request: CosmosRequest): FeedStart {
 }
 
 function positionOf(etag: string): number {
-  const position = /^"?(\d{1,16})"?$/.exec(etag)?.[1];
-  if (position === undefined || !Number.isSafeInteger(Number(position))) {
+  const position = Number(/^"?(\d{1,16})"?$/.exec(etag)?.[1]);
+  if (!Number.isSafeInteger(position)) {
     throw badRequest(`Invalid Continuation Token: '${etag.slice(0, 100)}' was not given by this server.`);
   }
-  return Number(position);
+  return position;
 }
 
 function modifiedSinceOf({ headers }: CosmosRequest): number | undefined {
