@@ -164,6 +164,8 @@ describe('user-defined functions', () => {
     'SELECT VALUE c.n FROM c WHERE c.n < udf.same(2) AND (c.n = 1 ? true : udf.fail(c.n))',
     'SELECT TOP 1 VALUE udf.failAbove(c.n) FROM c',
     'SELECT TOP 1 VALUE c.n FROM c WHERE c.n = 1 OR udf.fail()',
+    'SELECT TOP 1 VALUE udf.failAbove(x.n) FROM (SELECT VALUE c FROM c ORDER BY c.n) x',
+    'SELECT TOP 1 VALUE udf.failAbove(x.n) FROM (SELECT c.n FROM c GROUP BY c.n) x',
     'SELECT VALUE 1 FROM c WHERE c.n = 1 AND EXISTS(SELECT VALUE 1 FROM x IN c.list WHERE udf.failAbove(x) = 1)',
     'SELECT VALUE (SELECT TOP 1 VALUE udf.failAbove(udf.same(x)) FROM x IN c.list) FROM c WHERE c.n = 1',
     'SELECT VALUE FIRST(SELECT VALUE udf.failAbove(x) FROM x IN c.list) FROM c WHERE udf.twice(c.n) = 2',
