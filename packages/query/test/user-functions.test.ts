@@ -148,6 +148,7 @@ describe('user-defined functions', () => {
     ['SELECT VALUE udf.same(GetCurrentTimestamp()) FROM c WHERE c.n = 1', [0]],
     ['SELECT VALUE c.n FROM c ORDER BY VectorDistance(udf.same([c.n, 1]), [1, 2])', [1, 2, 3, 4]],
     ["SELECT VALUE c.n FROM c ORDER BY RANK FullTextScore(udf.same(c.id), 'i2')", [3, 1, 2, 4]],
+    ['SELECT VALUE c.n FROM c ORDER BY RANK VectorDistance(udf.same([c.n, 1]), [1, 2])', [1, 2, 3, 4]],
   ] as const)('can be used in %s', async (sql, expected) => {
     const all = many(4, (index) => ({
       n: index + 1,
