@@ -27,6 +27,12 @@ describe('A pre-trigger', () => {
     });
   });
 
+  it('is called without arguments, whatever the document looks like', async () => {
+    const request = { operationType: 'Create', body: '{"id":"1","length":2}' };
+    const source = 'function f() { throw [arguments.length]; }';
+    expect(await failureOf(runner, source, undefined, { ...PRE, request })).toBe('Exception = [0]');
+  });
+
   it('leaves the body as it is where it sets none', async () => {
     const outcome = await run(runner, 'function f() { __.request.getBody().name = 1; }', undefined, PRE);
     expect(outcome).toEqual({ kind: 'done', log: '', workedMs: expect.any(Number) });
