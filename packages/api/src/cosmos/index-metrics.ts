@@ -16,9 +16,11 @@ interface SingleIndex {
   readonly IndexImpactScore: 'High' | 'Low';
 }
 
-/** Characters of a filter that are shown: a header has its limits. */
+/** Characters of a filter that are shown. */
 const MAX_FILTER_CHARACTERS = 200;
 const MAX_INDEXES = 20;
+/** The most bytes of the header. Clients in Node refuse a response with more than 16 KB of headers. */
+const MAX_BYTES = 8 * 1024;
 
 /**
  * Which parts of the filter were decided before documents were read, in the form of Cosmos DB's index metrics. There
@@ -38,26 +40,30 @@ export function indexMetricsHeader(
   const isSecond = headerFlag(headers, 'x-ms-cosmos-populateindexmetrics-v2');
   if (!isSecond && !headerFlag(headers, 'x-ms-cosmos-populateindexmetrics')) return {};
   const indexes = utilized(pushdown, definition, inOnePartition);
-  const metrics = isSecond
-    ? encodeURIComponent(JSON.stringify(secondVersion(indexes)))
-    : Buffer.from(JSON.stringify(firstVersion(indexes))).toString('base64');
-  return { 'x-ms-cosmos-index-utilization': metrics };
+  const shown = isSecond ? indexes.filter(isFirstOfItsPath) : indexes;
+  for (let most = MAX_INDEXES; ; most--) {
+    const some = shown.slice(0, most);
+    const metrics = isSecond
+      ? encodeURIComponent(JSON.stringify(secondVersion(some)).toWellFormed())
+      : Buffer.from(JSON.stringify(firstVersion(some))).toString('base64');
+    if (metrics.length <= MAX_BYTES) return { 'x-ms-cosmos-index-utilization': metrics };
+  }
 }
 
+const isFirstOfItsPath = ({ IndexSpec }: SingleIndex, index: number, all: readonly SingleIndex[]): boolean =>
+  all.findIndex((other) => other.IndexSpec === IndexSpec) === index;
+
 const firstVersion = (indexes: readonly SingleIndex[]) => ({
-  UtilizedSingleIndexes: indexes.slice(0, MAX_INDEXES),
+  UtilizedSingleIndexes: indexes,
   PotentialSingleIndexes: [],
   UtilizedCompositeIndexes: [],
   PotentialCompositeIndexes: [],
 });
 
-function secondVersion(indexes: readonly SingleIndex[]) {
-  const paths = [...new Set(indexes.map(({ IndexSpec }) => IndexSpec))].slice(0, MAX_INDEXES);
-  return {
-    UtilizedIndexes: { SingleIndexes: paths.map((IndexSpec) => ({ IndexSpec })), CompositeIndexes: [] },
-    PotentialIndexes: { SingleIndexes: [], CompositeIndexes: [] },
-  };
-}
+const secondVersion = (indexes: readonly SingleIndex[]) => ({
+  UtilizedIndexes: { SingleIndexes: indexes.map(({ IndexSpec }) => ({ IndexSpec })), CompositeIndexes: [] },
+  PotentialIndexes: { SingleIndexes: [], CompositeIndexes: [] },
+});
 
 function utilized(pushdown: Pushdown, definition: ContainerDefinition, inOnePartition: boolean): SingleIndex[] {
   const keyPaths = partitionKeyPaths(definition);

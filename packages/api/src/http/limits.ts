@@ -65,7 +65,7 @@ export const defaultLimits: Limits = {
   targetCharacters: 16 * 1024,
   jsonDepth: MAX_DOCUMENT_DEPTH,
   queryCharacters: 256 * 1024,
-  pageItems: 1000,
+  pageItems: 10_000,
   defaultPageItems: 1000,
   scriptMs: 5_000,
   requestTimeoutMs: 30_000,
