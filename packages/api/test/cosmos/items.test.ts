@@ -1,5 +1,5 @@
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { StoreApi } from '@epitaph/api/store/store-api.ts';
 import { call, DOCS, keyHeader, shop, type Call } from './support/client.ts';
 import { fakeStore } from './support/fake-store.ts';
@@ -378,6 +378,18 @@ describe('a feed of items', () => {
       const asked = { headers: { ...query, ...headers }, body: { query: 'SELECT * FROM c' } };
       expect(await call(app, 'POST', DOCS, asked)).toMatchObject({ status: 200, json: { _count: whole['_count'] } });
     }
+  });
+
+  test('reads 10,000 rows for a page at most, and 1,000 if the client leaves it to the server', async () => {
+    const store = fakeStore();
+    const app = await shop({ store });
+    const listed = vi.spyOn(store, 'listItems');
+    const asked: number[] = [];
+    for (const count of ['-1', '999', '10000', '10001']) {
+      await call(app, 'GET', DOCS, { headers: { 'x-ms-max-item-count': count } });
+      asked.push(listed.mock.lastCall![1].maxItemCount);
+    }
+    expect(asked).toEqual([1_000, 999, 10_000, 10_000]);
   });
 
   test.each([
