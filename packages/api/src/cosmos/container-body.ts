@@ -122,7 +122,7 @@ const bodySchema = z.looseObject({
   indexingPolicy: indexingPolicySchema.nullish(),
   vectorEmbeddingPolicy: vectorEmbeddingPolicySchema.nullish(),
   fullTextPolicy: fullTextPolicySchema.nullish(),
-  changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown() }).nullish(),
+  changeFeedPolicy: z.looseObject({ retentionDuration: z.unknown().optional() }).nullish(),
   computedProperties: z.array(computedPropertySchema).nullish(),
   clientEncryptionPolicy: clientEncryptionPolicySchema.nullish(),
   uniqueKeyPolicy: containerDefinitionSchema.shape.uniqueKeyPolicy,

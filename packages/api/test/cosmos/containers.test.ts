@@ -507,7 +507,8 @@ describe('a container', () => {
   });
 
   test('has the default where its policies leave a name out', async () => {
-    const body = { id: 'c', partitionKey, conflictResolutionPolicy: {}, geospatialConfig: { type: null } };
+    const policies = { conflictResolutionPolicy: {}, geospatialConfig: { type: null }, changeFeedPolicy: {} };
+    const body = { id: 'c', partitionKey, ...policies };
     const { json } = await call(await shopOnly(), 'POST', '/dbs/shop/colls', { body });
     expect(json).toMatchObject({
       conflictResolutionPolicy: { mode: 'LastWriterWins' },
