@@ -144,9 +144,11 @@ describe('a value at a clear path', () => {
     first.startRebuild('items', { eventsPerSecond: 1_000 });
     while (first.rebuildStatus('items')!.position < LIVES) await new Promise((resolve) => setTimeout(resolve, 5));
     await first.close();
-    const cities = all.map((index) => Buffer.from(cityOf(index, 0), 'utf16le').swap16());
     const building = readFileSync(join(place, 'items.v2.db'));
-    expect(cities.filter((city) => building.includes(city)).length).toBeGreaterThan(LIVES / 10);
+    const isThere = (index: number, round: number) =>
+      building.includes(Buffer.from(cityOf(index, round), 'utf16le').swap16());
+    const projected = all.filter((index) => [0, 1, LAST].some((round) => isThere(index, round)));
+    expect(projected.length).toBeGreaterThan(LIVES / 10);
     const again = await openEmbeddedStore({ folder: place, ...options });
     await again.advanceClock(61_000);
     await again.runPurge();
