@@ -1,7 +1,7 @@
 /**
- * P1: durable upserts of 1 KB documents, 64 at a time, embedded and in process: decided, sealed, appended with
- * fsync, and projected before they are answered. Creates and updates apart, against a bare loop that commits the
- * same rows in groups of 64, and against Emmett's stores appending one event of the same size each.
+ * P1: durable upserts of 1 KB documents, 64 at a time, embedded and in process. Each is decided, sealed, appended with fsync,
+ * and projected before it is answered. Creates and updates are measured separately. The peers are a bare loop that commits
+ * the same rows in groups of 64, and Emmett's stores, which append one event of the same size for each.
  */
 import { type Bench, closeAll, type Rounds, rowOf, takeTurns } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';

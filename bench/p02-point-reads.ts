@@ -1,11 +1,11 @@
 /**
- * P2: point reads in process, one after the other, of 1 KB documents: with the life's key unwrapped anew, with it
- * cached, and with the decoded document cached. Against a bare SELECT by primary key with JSON.parse of as many
- * documents. Our answers are JSON text, as HTTP sends it; the rows "parsed" parse them too.
+ * P2: point reads of 1 KB documents in process, one after the other: with the life's key unwrapped each time, with the key
+ * cached, and with the decoded document cached. The peer is a bare SELECT by primary key with JSON.parse, over as many
+ * documents. Our answers are JSON text, as HTTP sends it. In the rows "parsed", they are parsed too.
  *
- * Between slices, which isn't timed, the cache of decoded documents is emptied by reading more than it holds: documents of
- * 2 MB. That also evicts the sealed documents from SQLite's page cache, in which the peer's table stays. So they are read
- * into it again through the log, which decodes nothing. `SqliteKeyVault.forgetUnwrapped` empties the cache of the keys.
+ * Between slices, and not timed, the cache of decoded documents is emptied by reading more than it holds: documents of 2 MB.
+ * That also evicts the sealed documents from SQLite's page cache, while the peer's table stays in it. So the sealed documents
+ * are then read into it again through the log, which decodes nothing. `SqliteKeyVault.forgetUnwrapped` empties the cache of the keys.
  * Within a slice no document is read twice.
  */
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 /**
- * P5: queries over 5,000 items of 1 KB in 100 partitions through `@azure/cosmos`, one after the other: all of one
- * partition (50), a filter over all partitions (about 50 match), the first 50 of an ORDER BY, a SUM. Then the filter
- * again in a container that keeps its path in clear, beside the one that does not.
+ * P5: queries over 5,000 items of 1 KB in 100 partitions through `@azure/cosmos`, one after the other: all items of one
+ * partition (50), a filter over all partitions (about 50 match), the first 50 of an ORDER BY, and a SUM. Then the same filter
+ * in a container that keeps the filter's path in clear, compared with the container that does not.
  */
 import { type Bench, closeAll, rowOf, takeTurns } from './support/bench.ts';
 import { startClient } from './support/cosmos-client.ts';

@@ -1,7 +1,7 @@
 /**
  * P6: changing a container's TTL, and the preview of a policy under which every item would be gone, in a small
- * container and in a large one. There are holds on some items and on a partition key, which the preview counts. The time of
- * neither may depend on the number of items.
+ * container and in a large one. There are holds on some items and on a partition key, which the preview counts. Neither may
+ * take longer with more items.
  */
 import { type Bench, closeAll, rowOf } from './support/bench.ts';
 import type { Contender, ContenderOptions } from './support/contender.ts';

@@ -1,7 +1,7 @@
 /**
- * P7: the purge of overdue items (recorded, key destroyed, recorded, truncated) while nothing else happens, beside a
- * bare sweep that selects what is overdue and deletes it in batches of 500; and the latency of 32 concurrent point
- * reads and 8 concurrent upserts in another container without the purge and while it runs at full rate.
+ * P7: the purge of overdue items while nothing else happens. It records the expiry, destroys the key, records the purge and
+ * truncates the log. The peer is a bare sweep, which selects overdue rows and deletes them in batches of 500. Also the latency
+ * of 32 concurrent point reads and 8 concurrent upserts in another container, without the purge and while it runs at full rate.
  */
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';

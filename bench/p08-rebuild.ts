@@ -1,6 +1,6 @@
 /**
- * P8: rebuilding the read models from a log of 1 KB documents, beside the plainest scan there is (a log of the same
- * documents as JSON text, every row read and parsed) and Emmett's consumer reading the same events and doing nothing
+ * P8: rebuilding the read models from a log of 1 KB documents. The peers are the simplest possible scan, which reads and parses
+ * every row of a log with the same documents as JSON text, and Emmett's consumer, which reads the same events and does nothing
  * with them.
  */
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 /**
- * P12: 64 concurrent appends of an event of 1 KB, each to a stream of its own, through the log on EventStoreDB and
- * through that server's own client; and what the configuration with several nodes does, log on EventStoreDB, keys and
- * read models in PostgreSQL, one node and no HTTP: writes, reads, the purge and a rebuild.
+ * P12: 64 concurrent appends of an event of 1 KB, each to a stream of its own, through the log on EventStoreDB and through
+ * that server's own client. Also writes, reads, the purge and a rebuild in the configuration for several nodes: the log on
+ * EventStoreDB, keys and read models in PostgreSQL, with one node and without HTTP.
  */
 import { randomBytes } from 'node:crypto';
 import { binaryEvent, EventStoreDBClient, NO_STREAM } from '@eventstore/db-client';

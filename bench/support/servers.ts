@@ -43,7 +43,7 @@ export async function cosmosdbServer({ keepAlive = false }: ContenderOptions): P
     const end = response.end.bind(response) as (text: string) => ServerResponse;
     response.end = ((text: string) => end(text.replaceAll('https://', 'http://'))) as typeof response.end;
   });
-  // As in its README it listens on every address, and so calls itself "localhost".
+  // It listens on every address, as in its README, and therefore calls itself "localhost".
   await new Promise<void>((resolve) => server.listen(0, resolve));
   return listening(server);
 }
