@@ -60,7 +60,7 @@ async function permit(
 const clients: CosmosClient[] = [];
 afterAll(() => clients.forEach((each) => each.dispose()));
 
-/** The container as the holder of a token has it. */
+/** The container, as a client with only this token has it. */
 function holding(token: string, { database, container }: Shop) {
   const holder = new CosmosClient({
     endpoint: world.endpoint,
@@ -92,14 +92,14 @@ describe('users', () => {
     expect(await statusOf(database.user('carla').delete())).toBe(404);
   });
 
-  test('are upserted: made where there is none, left as they are where there is one', async () => {
+  test('are created by an upsert if they are missing, and left as they are otherwise', async () => {
     const { database } = await shop();
     expect((await database.users.upsert({ id: 'dora' })).statusCode).toBe(201);
     expect((await database.users.upsert({ id: 'dora' })).statusCode).toBe(200);
     expect((await database.users.readAll().fetchAll()).resources).toHaveLength(2);
   });
 
-  test('have one holder a name, however often it is taken and given up', async () => {
+  test('have unique names, however often names are taken and given up', async () => {
     const { database } = await shop();
     await database.users.create({ id: 'b' });
     expect(await statusOf(database.user('b').replace({ id: 'ann' }))).toBe(409);
@@ -120,7 +120,7 @@ describe('users', () => {
     expect(results.toSorted()).toEqual([0, 409, 409]);
   });
 
-  test('are refused with a bad id, an owner that is missing, or an etag of another time', async () => {
+  test('are refused with an invalid id, a missing database or a stale etag', async () => {
     const { database } = await shop();
     expect(
       (await raw(world.endpoint, 'POST', `/dbs/${encodeURI(database.id)}/users`, { body: '{"id":7}' })).status,
@@ -133,7 +133,7 @@ describe('users', () => {
 });
 
 describe('permissions', () => {
-  test('are for the same container once by its name and once by its rid', async () => {
+  test('may exist twice for a container, once by its name and once by its rid', async () => {
     const { user, container } = await shop();
     const { _self: self } = (await container.read()).resource!;
     for (const [id, resource] of [
@@ -153,7 +153,7 @@ describe('permissions', () => {
       id: 'p',
       permissionMode: PermissionMode.Read,
       resource: container.url,
-      // Who writes back what he reads must not give more than was given.
+      // A client that writes back what it has read must not grant more than before.
       resourcePartitionKey: ['ann'],
     };
     const { resource: created, statusCode } = await user.permissions.create(definition);
@@ -179,7 +179,7 @@ describe('permissions', () => {
     expect(await statusOf(user.permission('r').read())).toBe(404);
   });
 
-  test('are created side by side', async () => {
+  test('can be created concurrently', async () => {
     const { database, user } = await shop();
     const names = Array.from({ length: 60 }, (_, index) => `side ${index}`);
     await Promise.all(names.map((id) => database.containers.create({ id, partitionKey: '/customer' })));
@@ -191,7 +191,7 @@ describe('permissions', () => {
     expect((await user.permissions.readAll().fetchAll()).resources).toHaveLength(60);
   });
 
-  test('are refused for what is no container or item, is not there, or is another database’s', async () => {
+  test('are refused for anything but a container or an item, for a missing one, and for another database’s', async () => {
     const { user, container, database } = await shop();
     const other = await shop();
     const create = (definition: object) =>
@@ -213,7 +213,7 @@ describe('permissions', () => {
     expect(await create({ resourcePartitionKey: [{ a: 1 }] })).toBe(400);
   });
 
-  test('have tokens of 10 seconds to 24 hours', async () => {
+  test('have tokens that are valid for 10 seconds to 24 hours', async () => {
     const here = await shop();
     for (const seconds of [9, 86_401, 1.5]) {
       expect(await statusOf(permit(here, {}, { resourceTokenExpirySeconds: seconds })), `${seconds}`).toBe(400);
@@ -221,7 +221,7 @@ describe('permissions', () => {
     await permit(here, {}, { resourceTokenExpirySeconds: 86_400 });
   });
 
-  test('are not shown to the read-only key, which could take their tokens for changes', async () => {
+  test('are hidden from the read-only key, which could use their tokens for changes', async () => {
     const { database, user, container } = await shop();
     await user.permissions.create({ id: 'p', permissionMode: PermissionMode.All, resource: container.url });
     const path = `/dbs/${encodeURI(database.id)}/users/ann`;
@@ -236,8 +236,8 @@ describe('permissions', () => {
   });
 });
 
-describe('queries by plan over several ranges', () => {
-  test('are for the read-only key and for holders of tokens, too', async () => {
+describe('queries with a plan over several ranges', () => {
+  test('are answered for the read-only key and for resource tokens, too', async () => {
     const { database } = await world.client.databases.create({ id: 'wide' });
     const partitionKey = { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 };
     const { container } = await database.containers.create({ id: 'orders', partitionKey, throughput: 12_000 });
@@ -246,7 +246,7 @@ describe('queries by plan over several ranges', () => {
     const here = { database, container, user };
     const reader = new CosmosClient({ endpoint: world.endpoint, key: READ_ONLY_KEY });
     clients.push(reader);
-    // Plans are asked for by each before anybody else has had one of this container.
+    // Each client asks for its plans before any other has had one for this definition of the container.
     for (const orders of [
       reader.database(database.id).container(container.id),
       holding(await permit(here), here),
@@ -261,7 +261,7 @@ describe('queries by plan over several ranges', () => {
       const sorted = 'SELECT VALUE c.id FROM c ORDER BY c.id DESC';
       const { resources } = await orders.items.query(sorted, { forceQueryPlan: true }).fetchAll();
       expect(resources).toEqual(['o5', 'o4', 'o3', 'o2', 'o1', 'o0']);
-      // Containers have their plans anew where their definition has changed.
+      // After a change of the definition, plans are computed again.
       await container.replace({ id: container.id, partitionKey, defaultTtl: -1 });
     }
   });
@@ -286,7 +286,7 @@ describe('a token', () => {
     expect((await here.container.item('o1', 'ann').read()).resource).toMatchObject({ total: 1 });
   });
 
-  test('comes by a permission feed as well', async () => {
+  test('can come from a permission feed as well', async () => {
     const here = await shop();
     const { user, container, database } = here;
     await user.permissions.create({ id: 'p', permissionMode: PermissionMode.Read, resource: container.url });
@@ -300,7 +300,7 @@ describe('a token', () => {
     expect((await holder.database(database.id).container('orders').item('o2', 'bob').read()).statusCode).toBe(200);
   });
 
-  test('for all of a container changes items, in its own name, but not the container', async () => {
+  test('for changes to a container changes its items, under its own name, but not the container itself', async () => {
     const here = await shop();
     const { resource } = await here.container.read();
     const orders = holding(await permit(here, { permissionMode: PermissionMode.All, resource: resource!._self }), here);
@@ -320,7 +320,7 @@ describe('a token', () => {
     ).toBe(403);
   });
 
-  test('for one partition key sees and changes that one only', async () => {
+  test('for one partition key sees and changes only that one', async () => {
     const here = await shop();
     const orders = holding(
       await permit(here, { permissionMode: PermissionMode.All, resourcePartitionKey: ['ann'] }),
@@ -337,7 +337,7 @@ describe('a token', () => {
     expect(await statusOf(orders.item('o2', 'bob').delete())).toBe(403);
   });
 
-  test('reads the change feed of what it is for', async () => {
+  test('reads the change feed of its own scope', async () => {
     const here = await shop();
     const changes = async (token: string, partitionKey?: string) => {
       const orders = holding(token, here);
@@ -352,7 +352,7 @@ describe('a token', () => {
     expect(await statusOf(changes(token))).toBe(403);
   });
 
-  test('holds for each operation of a batch and of a bulk', async () => {
+  test('is checked for each operation of a batch and of a bulk request', async () => {
     const here = await shop();
     const all = holding(await permit(here, { permissionMode: PermissionMode.All }), here);
     const ann = holding(
@@ -378,7 +378,7 @@ describe('a token', () => {
     expect(resources.toSorted()).toEqual(['b1', 'c1', 'c2', 'o1', 'o2']);
   });
 
-  test('for one partition key is not talked into another by links of rids', async () => {
+  test('for one partition key does not reach another one by links with rids', async () => {
     const here = await shop();
     const token = await permit(here, { permissionMode: PermissionMode.All, resourcePartitionKey: ['ann'] });
     const self = async (id: string, key: string) =>
@@ -390,7 +390,7 @@ describe('a token', () => {
         ...(body === undefined ? {} : { body }),
       });
     expect((await call('GET', await self('o1', 'ann'))).status).toBe(200);
-    // As one that never was, by which the holder learns nothing of the rids that there are.
+    // The answer is the one for a rid that never existed, so the holder learns nothing about existing rids.
     const gone = await self('o1', 'ann');
     await here.container.item('o1', 'ann').delete();
     for (const link of [gone, await self('o2', 'bob')]) {
@@ -402,7 +402,7 @@ describe('a token', () => {
     expect((await call('POST', target, '{"id":"x","customer":"bob"}')).status).toBe(400);
   });
 
-  test('for one partition key may name it by its range, as the Python client does', async () => {
+  test('for one partition key may be used with the key’s range, as the Python client sends it', async () => {
     const here = await shop();
     const token = await permit(here, { resourcePartitionKey: ['ann'] });
     const query = async (start: string, end: string) =>
@@ -421,7 +421,7 @@ describe('a token', () => {
     expect((await query('', 'FF')).status).toBe(403);
   });
 
-  test('for one partition key is not told by charges and metrics which values in clear others have', async () => {
+  test('for one partition key reveals nothing about other keys’ values in clear by charges and metrics', async () => {
     const here = await shop();
     const definition = { id: 'clear', partitionKey: '/customer', epitaph: { clearPaths: ['/mail'] } };
     const { container } = await here.database.containers.create(definition);
@@ -453,7 +453,7 @@ describe('a token', () => {
     expect((await told("c.mail = 'ann'"))[0]).toEqual(['o0']);
   });
 
-  test('for one item is good for that item only', async () => {
+  test('for one item is valid for that item only', async () => {
     const here = await shop();
     const { resource } = await here.container.item('o1', 'ann').read();
     const tokens = [
@@ -480,7 +480,7 @@ describe('a token', () => {
     }
   });
 
-  test('for changes to a partition key runs stored procedures, which reach no further than it does', async () => {
+  test('for changes to a partition key runs stored procedures, which can access no more than it can', async () => {
     const here = await shop();
     const body = `function (id) {
       const c = getContext().getCollection();
@@ -506,7 +506,7 @@ describe('a token', () => {
     expect(await statusOf(reading.execute('ann', ['o1']))).toBe(403);
   });
 
-  test('for an item whose id looks escaped is for it, and not for the one of the id without escapes', async () => {
+  test('for an item whose id looks escaped is for that item, not for the one with the unescaped id', async () => {
     const here = await shop();
     const ids = ['o%31', 'https%3A%2F%2Fexample.com', '50%25'];
     for (const id of [...ids, '50%']) await here.container.items.create({ id, customer: 'ann' });
@@ -519,7 +519,7 @@ describe('a token', () => {
     }
   });
 
-  test('for an item is for it where its client escapes the ids in links, as the .NET client does', async () => {
+  test('for an item is valid if its client escapes ids in links, as the .NET client does', async () => {
     const here = await shop();
     await here.container.items.create({ id: 'a b', customer: 'ann' });
     const { json } = await raw(world.endpoint, 'POST', `/dbs/${encodeURI(here.database.id)}/users/ann/permissions`, {
@@ -530,7 +530,7 @@ describe('a token', () => {
     expect((await orders.item('a b', 'ann').read()).resource?.id).toBe('a b');
   });
 
-  test('reaches nothing else: no other container, database, user, permission, offer or key', async () => {
+  test('gives access to nothing else: no other container, database, user, permission, offer or key', async () => {
     const here = await shop();
     const { database } = here;
     await database.containers.create({ id: 'others', partitionKey: '/pk' });
@@ -567,7 +567,7 @@ describe('a token', () => {
     expect((await raw(world.endpoint, 'GET', '/_epitaph/purge', { authorization })).status).not.toBe(200);
   });
 
-  test('ends with its time', async () => {
+  test('expires at its time', async () => {
     const here = await shop();
     const short = holding(await permit(here, {}, { resourceTokenExpirySeconds: 10 }), here);
     const usual = holding(await permit(here, { resourcePartitionKey: ['ann'] }), here);
@@ -602,7 +602,7 @@ describe('a token', () => {
     }
   });
 
-  test('outlives a restart and a renaming of its user, but not a user made anew under the name', async () => {
+  test('is valid after a restart and a renaming of its user, but not for a new user of the same name', async () => {
     const here = await shop();
     const token = await permit(here, { id: 'p' });
     await here.user.replace({ id: 'anna' });
@@ -616,7 +616,7 @@ describe('a token', () => {
     expect(await statusOf(orders.item('o1', 'ann').read())).toBe(401);
   });
 
-  test('that is not exactly as it was given is refused, never with a fault of the server', async () => {
+  test('that was altered is refused, and never causes an internal error', async () => {
     const here = await shop();
     const token = await permit(here);
     const target = `/dbs/${encodeURI(here.database.id)}/colls/orders`;
@@ -655,7 +655,7 @@ describe('a token', () => {
     );
   });
 
-  test('has nothing opened of what it does not cover, whose time would tell of it', async () => {
+  test('has no documents decrypted that are outside its scope, because the response time would reveal them', async () => {
     const here = await shop();
     const { database, container } = here;
     const own = (await container.item('o1', 'ann').read()).resource as unknown as { readonly _self: string };
@@ -677,7 +677,7 @@ describe('a token', () => {
     opened.mockRestore();
   });
 
-  test('that somebody has made up who was given none has nothing made in the vault', async () => {
+  test('that was forged for a user without permissions creates nothing in the vault', async () => {
     const { database, user } = await shop();
     const { _rid: rid } = (await user.read()).resource as unknown as { readonly _rid: string };
     const secrets = (): unknown => {
@@ -696,7 +696,7 @@ describe('a token', () => {
     expect(secrets()).toBe(before);
   });
 
-  test('and its secret are in no file', async () => {
+  test('is not in any file, nor is its secret', async () => {
     const here = await shop();
     const token = await permit(here);
     const signature = /sig=([^;]+)/.exec(token)![1]!;
@@ -728,7 +728,7 @@ describe('client encryption keys', () => {
     keyWrapMetadata: { type: 'akv', name: 'kek', value: 'https://vault/kek', algorithm: 'RSA-OAEP' },
   });
 
-  test('are created, read, listed, queried and wrapped anew, as the client has wrapped them', async () => {
+  test('are created, read, listed, queried and wrapped again, and returned as the client wrapped them', async () => {
     const { database } = await shop();
     const path = `/dbs/${encodeURI(database.id)}/clientencryptionkeys`;
     const created = await raw(world.endpoint, 'POST', path, { body: JSON.stringify(body('key', 'AAAA')) });
@@ -770,11 +770,11 @@ describe('client encryption keys', () => {
 });
 
 describe('the conflicts feed', () => {
-  test('is empty, for there are none on a store that decides every write once', async () => {
+  test('is empty, because a store that decides every write once has no conflicts', async () => {
     const { container, database } = await shop();
     expect((await container.conflicts.readAll().fetchAll()).resources).toEqual([]);
     expect((await container.conflicts.query('SELECT * FROM c').fetchAll()).resources).toEqual([]);
-    // By hand: the client signs the reading of one as if it were a user's.
+    // A bare request, because the client signs the read of a conflict like the read of a user.
     const one = `/dbs/${encodeURI(database.id)}/colls/orders/conflicts/x`;
     expect((await raw(world.endpoint, 'GET', one)).status).toBe(404);
   });

@@ -12,14 +12,14 @@ import { whyWithout } from '../support/programs.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { signature } from './support/raw.ts';
 
-/** What a connection answers, and nothing beside that: a client takes what is left over for the answer to its next request. */
+/** An answer on a connection. There must be nothing between answers: a client would take it for the answer to its next request. */
 interface Answered {
   readonly status: number;
   readonly headers: ReadonlyMap<string, string>;
   readonly body: string;
 }
 
-/** @param heads how many of the first requests were HEAD: the answer to that has no body, whatever length it tells */
+/** @param heads the number of HEAD requests at the beginning. Their answers have no body, whatever length they state */
 function answersIn(text: string, heads: number): Answered[] {
   const answers: Answered[] = [];
   for (let rest = text; rest !== '';) {
@@ -47,7 +47,7 @@ function answersIn(text: string, heads: number): Answered[] {
   return answers;
 }
 
-/** Said of what is none. */
+/** The messages for bytes that are not a request. */
 const NO_REQUEST = /"The (?:request could not be read as HTTP|headers of the request are too large)\./;
 const date = new Date().toUTCString();
 const DOCS = '/dbs/shop/colls/orders/docs';
@@ -60,7 +60,7 @@ interface Sent {
   readonly signed?: readonly [type: string, link: string];
 }
 
-/** A request, signed for what its target says. */
+/** A request, signed for its target. */
 function ask(method: string, target: string, { headers = '', body, host = HOST, signed }: Sent = {}): string {
   const parts = target.split('/').filter((part) => part !== '');
   const [type, link] =
@@ -80,13 +80,13 @@ const withLength = (length: string) =>
 const withCoding = (coding: string, body: string) =>
   ask('POST', DOCS, { headers: `${UPSERT}transfer-encoding: ${coding}\r\n` }) + body;
 const CHUNKED = '1c\r\n{"id":"ch","customer":"ann"}\r\n0\r\n\r\n';
-/** What would be another request if it were not the body of one. */
+/** A body that would be another request if it were not a body. */
 const SMUGGLED = ask('DELETE', `${DOCS}/there`, { headers: ANN });
 const unsigned = (method: string, target: string, rest = '') => `${method} ${target} HTTP/1.1\r\n${HOST}${rest}\r\n`;
 
 /**
- * What is sent, and what is answered to each request in it. Behind each comes one more, which is answered unless the
- * connection ends before.
+ * What is sent, and the status of the answer to each request in it. Another request follows, which is answered unless the connection ends
+ * first.
  */
 const cases: readonly (readonly [name: string, sent: string, statuses: readonly number[], ends?: 'ends'])[] = [
   ['a read', ask('GET', '/dbs'), [200]],
@@ -97,7 +97,7 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
     [200],
   ],
   ['a deletion with a body', ask('DELETE', `${DOCS}/none`, { headers: ANN, body: SMUGGLED }), [404]],
-  ['a method with a body that means nothing', ask('HEAD', '/dbs', { body: SMUGGLED }), [405]],
+  ['a method whose body has no meaning', ask('HEAD', '/dbs', { body: SMUGGLED }), [405]],
   ['a write', upsert('1'), [201]],
   [
     'a write of text that is not ASCII',
@@ -105,16 +105,8 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
     [201],
   ],
   ['a write in chunks', withCoding('chunked', CHUNKED), [201]],
-  [
-    'a body of someone who isn’t let in',
-    unsigned('POST', DOCS, `content-length: ${SMUGGLED.length}\r\n`) + SMUGGLED,
-    [401],
-  ],
-  [
-    'a body of someone who isn’t let in, in chunks',
-    unsigned('POST', DOCS, 'transfer-encoding: chunked\r\n') + CHUNKED,
-    [401],
-  ],
+  ['an unauthorized body', unsigned('POST', DOCS, `content-length: ${SMUGGLED.length}\r\n`) + SMUGGLED, [401]],
+  ['an unauthorized body in chunks', unsigned('POST', DOCS, 'transfer-encoding: chunked\r\n') + CHUNKED, [401]],
   [
     'a body that is too large between others',
     upsert('2') + ask('POST', DOCS, { body: 'x'.repeat(5_000_000) }) + upsert('2'),
@@ -125,13 +117,13 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
   ['HEAD', ask('HEAD', '/') + ask('HEAD', `${DOCS}/there`, { headers: ANN }), [405, 405]],
   ['an expectation', upsert('3', 'expect: 100-continue\r\n'), [201]],
   [
-    'an expectation of someone who isn’t let in',
+    'an unauthorized expectation',
     unsigned('POST', DOCS, `expect: 100-continue\r\ncontent-length: 5\r\n`) + 'hello',
     [401],
   ],
-  ['an expectation that isn’t known', upsert('4', 'expect: tea\r\n'), [201]],
+  ['an unknown expectation', upsert('4', 'expect: tea\r\n'), [201]],
 
-  // Two readers of one of these may see different requests.
+  // Two parsers could see different requests in one of these.
   [
     'a length and chunks',
     ask('POST', DOCS, { headers: 'content-length: 4\r\ntransfer-encoding: chunked\r\n' }) + CHUNKED,
@@ -153,18 +145,18 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
   ...['+5', '-1', '0x5', '5, 5', '', '1e3', '5.0', '99999999999999999999999'].map(
     (length) => [`the length "${length}"`, withLength(length), [400], 'ends'] as const,
   ),
-  ['a length of more than there is', withLength('9007199254740993'), [413], 'ends'],
+  ['a length beyond the limit', withLength('9007199254740993'), [413], 'ends'],
   ...['gzip', 'chunked, gzip', 'identity', 'xchunked', 'chunked\r\ntransfer-encoding: chunked'].map(
     (coding) => [`the coding "${coding}"`, withCoding(coding, CHUNKED), [400], 'ends'] as const,
   ),
-  ['a chunk whose length is none', withCoding('chunked', 'z\r\n{}\r\n0\r\n\r\n'), [400], 'ends'],
-  ['a chunk of more than it says', withCoding('chunked', '1\r\n{}\r\n0\r\n\r\n'), [400], 'ends'],
+  ['a chunk with an invalid length', withCoding('chunked', 'z\r\n{}\r\n0\r\n\r\n'), [400], 'ends'],
+  ['a chunk that is longer than it says', withCoding('chunked', '1\r\n{}\r\n0\r\n\r\n'), [400], 'ends'],
   ['a blank before a colon', ask('POST', DOCS, { headers: 'content-length : 5\r\n' }) + 'hello', [400], 'ends'],
   ['a header on two lines', ask('GET', '/dbs', { headers: 'x-a: b\r\n c\r\n' }), [400], 'ends'],
   ['lines that end with LF alone', ask('GET', '/dbs').replaceAll('\r', ''), [400], 'ends'],
   ['a header with a zero', ask('GET', '/dbs', { headers: 'x-ms-version: a\0\r\n' }), [400], 'ends'],
   [
-    'a header with bytes that are no text',
+    'a header with bytes that are not text',
     ask('GET', '/dbs', { headers: 'x-ms-version: \u00E9\u00FF\r\nx-ms-activity-id: \u00FF\r\n' }),
     [200],
   ],
@@ -173,18 +165,18 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
   ['two dates', ask('GET', '/dbs', { headers: `x-ms-date: ${date}\r\n` }), [401]],
 
   ['a method in small letters', ask('get', '/dbs'), [400], 'ends'],
-  ['a method that nobody knows', ask('FOO', '/dbs'), [400], 'ends'],
+  ['an unknown method', ask('FOO', '/dbs'), [400], 'ends'],
   ...['PROPFIND', 'TRACE', 'QUERY', 'OPTIONS', 'PUT'].map((method) => [method, ask(method, '/dbs'), [405]] as const),
   ['CONNECT', 'CONNECT localhost:1 HTTP/1.1\r\nhost: localhost\r\n\r\n', [], 'ends'],
-  ['a version that nobody knows', ask('GET', '/dbs').replace('1.1', '1.2'), [400], 'ends'],
+  ['an unknown version', ask('GET', '/dbs').replace('1.1', '1.2'), [400], 'ends'],
   [
-    'the end of the connection, and more',
+    'more after the end of the connection',
     ask('GET', '/dbs', { headers: 'connection: close\r\n' }) + SMUGGLED,
     [200],
     'ends',
   ],
 
-  // Whoever guards one plane by the target must not see another than the router does.
+  // A proxy that guards one plane by the target must see the same plane as the router.
   ['a whole URL', ask('GET', '/dbs').replace('/dbs', 'http://other.example/dbs'), [200]],
   ...[
     'http://localhost/_epitaph/purge',
@@ -209,12 +201,12 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
     '/_epitaph/%00',
     '/_epitaph/healthy',
   ].map((target) => [`${target} is of the management plane`, unsigned('GET', target), [401]] as const),
-  ['a management target that is no URI', unsigned('GET', '/_epitaph/%zz'), [400]],
-  ['a target that is no URI', unsigned('GET', '/dbs/%zz'), [400]],
+  ['a management target that is not a URI', unsigned('GET', '/_epitaph/%zz'), [400]],
+  ['a target that is not a URI', unsigned('GET', '/dbs/%zz'), [400]],
   ['a target with a blank', unsigned('GET', '/dbs/a b'), [400], 'ends'],
   ['a target of 20,000 characters', unsigned('GET', `/${'a'.repeat(20_000)}`), [414]],
 
-  // While everybody knows the key.
+  // While the key is the one that everybody knows, only hosts that name this machine are answered.
   ...[
     'other.example',
     '',
@@ -243,12 +235,12 @@ const cases: readonly (readonly [name: string, sent: string, statuses: readonly 
 
 const openssl = whyWithout('openssl');
 
-describe('what is sent byte by byte is answered one by one, and nothing else is', () => {
+describe('each request in the bytes of a connection is answered in turn, and nothing else is', () => {
   const folder = newFolder('bytes');
   const apps: ReturnType<typeof buildServer>[] = [];
   const ports: Partial<Record<'plain' | 'TLS', number>> = {};
   let close: () => Promise<void> = async () => {};
-  /** Requests that the metrics know of. */
+  /** The number of requests in the metrics. */
   let counted: () => number;
   beforeAll(async () => {
     const store = await openEmbeddedStore({ folder, clock: 'system' });
@@ -287,7 +279,7 @@ describe('what is sent byte by byte is answered one by one, and nothing else is'
   });
   afterAll(() => close());
 
-  /** All that is answered, with one more request behind what is sent, after which the connection ends. */
+  /** Everything that is answered. One more request follows what is sent, and after its answer the connection ends. */
   function said(kind: 'plain' | 'TLS', sent: string): Promise<string> {
     const bytes = Buffer.from(`${sent}${unsigned('GET', '/_epitaph/health/live', 'connection: close\r\n')}`, 'latin1');
     return new Promise((resolve) => {
@@ -306,7 +298,7 @@ describe('what is sent byte by byte is answered one by one, and nothing else is'
       const isHead = sent.startsWith('HEAD');
       const before = counted();
       const answers = answersIn(await said(kind, sent), isHead ? statuses.length : 0);
-      // What Node.js' parser can't read is no request.
+      // Bytes that Node.js' parser can't read are not counted as a request.
       expect(counted() - before).toBe(answers.filter(({ body }) => !NO_REQUEST.test(body)).length);
       expect(answers.map(({ status }) => status)).toEqual(
         (ends === undefined ? [...statuses, 200] : statuses).map((status) =>
@@ -325,7 +317,7 @@ describe('what is sent byte by byte is answered one by one, and nothing else is'
         expect(JSON.parse(body)).toMatchObject({ code: expect.any(String), message: expect.any(String) });
         expect(body).not.toMatch(/node_modules|\.ts:|at file:/);
       }
-      // Nothing that came as a body was taken for a request.
+      // No body was taken for a request: the item is still there.
       expect(await said(kind, ask('GET', `${DOCS}/there`, { headers: ANN }))).toMatch(/^HTTP\/1\.1 200 /);
     });
   });

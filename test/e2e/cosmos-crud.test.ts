@@ -132,7 +132,7 @@ describe('the JavaScript client, unmodified', () => {
         item.patch({ condition: 'FROM c WHERE c.total > 100', operations: [{ op: 'set', path: '/total', value: 0 }] }),
       ),
     ).toBe(412);
-    // Nobody can give a condition parameters: one that reads any is refused, and not a condition that fails.
+    // A condition can't be given parameters. So one with a parameter is refused, rather than evaluated as false.
     expect(
       await statusOf(
         item.patch({ condition: 'FROM c WHERE c.total > @p', operations: [{ op: 'set', path: '/total', value: 0 }] }),
@@ -143,7 +143,7 @@ describe('the JavaScript client, unmodified', () => {
     expect(await statusOf(item.delete())).toBe(404);
   });
 
-  test('takes ids that other servers lose in the address', async () => {
+  test('uses ids that other servers lose in the address', async () => {
     const container = await orders('ids');
     for (const id of ['a?b', 'a&b=c', 'x+y, z;@$', 'grüße', ' blank ', '50%', 'a%2Fb', '文字', 'it\'s "quoted"']) {
       await container.items.create({ id, customer: 'ann' });
@@ -152,7 +152,7 @@ describe('the JavaScript client, unmodified', () => {
     }
   });
 
-  test('tells keys apart that look alike: null, missing, numbers, texts', async () => {
+  test('distinguishes partition keys that look alike: null, missing, numbers, texts', async () => {
     const container = await orders('keys');
     const values = [null, undefined, 0, '0', false, '', 'ünï', 1.5];
     for (const customer of values) await container.items.create({ id: 'same', customer });
@@ -186,7 +186,7 @@ describe('the JavaScript client, unmodified', () => {
     expect(await statusOf(container.items.query('SELEC * FROM c').fetchAll())).toBe(400);
   });
 
-  test('sends its session token back, and gets over one from the future by dropping it', async () => {
+  test('sends its session token back, and recovers from one of the future by dropping it', async () => {
     const session = new CosmosClient({ endpoint, key: EMULATOR_KEY, consistencyLevel: 'Session' });
     const container = session.database('shop').container((await orders('sessions')).id);
     await container.items.create({ id: '1', customer: 'ann' });
@@ -209,7 +209,7 @@ describe('the JavaScript client, unmodified', () => {
     reader.dispose();
   });
 
-  test('sees an item until its time to live is over, and not a second longer', async () => {
+  test('sees an item until its time to live has passed, and not a second longer', async () => {
     const { database } = await client.databases.createIfNotExists({ id: 'shop' });
     const { container } = await database.containers.create({ id: 'brief', partitionKey: '/customer', defaultTtl: 10 });
     await container.items.create({ id: 'by default', customer: 'ann' });
@@ -245,7 +245,7 @@ describe('the JavaScript client, unmodified', () => {
     expect((await client.offers.readAll().fetchAll()).resources.length).toBeGreaterThan(0);
   });
 
-  test('is told clearly what is not there', async () => {
+  test('gets clear answers for features that the store does not have, and for missing scripts', async () => {
     const container = await orders('unsupported');
     expect((await container.conflicts.readAll().fetchAll()).resources).toEqual([]);
     expect(await statusOf(container.scripts.storedProcedure('s').read())).toBe(404);

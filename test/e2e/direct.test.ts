@@ -55,7 +55,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
   }
   const portOf = ({ server }: FastifyInstance): number => (server.address() as { port: number }).port;
 
-  /** One that has to end with the test. */
+  /** Runs with a server of its own, which is closed afterwards. */
   async function withServer(
     limits: Partial<Limits>,
     use: (port: number, server: FastifyInstance) => Promise<void>,
@@ -68,7 +68,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     }
   }
 
-  /** Has reads of items wait until they are let go on. */
+  /** Makes reads of items wait until they are released. */
   function holdReads() {
     const original = store.readItem.bind(store);
     const { promise: released, resolve: release } = Promise.withResolvers<void>();
@@ -130,7 +130,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     }[];
   }
 
-  /** As the .NET client asks: the link is escaped twice, and signed as if items were asked for. */
+  /** Asks like the .NET client, which escapes the link twice, and signs it as a request for items. */
   function addresses(link: string, ids: string, headers: Readonly<Record<string, string>> = {}, key = EMULATOR_KEY) {
     const date = new Date().toUTCString();
     const authorization = sign('get', 'docs', link.split('/').at(-1)!.toLowerCase(), date, key);
@@ -168,7 +168,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     return `dbs/${databaseRid}/colls/${rid}`;
   };
 
-  test('a container’s ranges are told to be at the port that the client has come to, and others not at all', async () => {
+  test('a container’s ranges have addresses at the port that the client used, and unknown ranges have none', async () => {
     const { status, json } = await addresses(linkOf('wide'), '1,2,99999');
     expect(status).toBe(200);
     const uri = expect.stringMatching(`^rntbd://localhost:${port}/apps/.*/partitions/1/replicas/0p/$`) as string;
@@ -187,14 +187,14 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(nowhere).toMatchObject({ status: 400, json: { message: expect.stringContaining('Host') as string } });
   });
 
-  test('addresses are for those who may read the container, and of one that is there', async () => {
+  test('addresses are given to clients that may read the container, if it exists', async () => {
     expect((await addresses(linkOf('orders'), '0', {}, READ_ONLY_KEY)).status).toBe(200);
     expect((await addresses(linkOf('orders'), '0', {}, Buffer.alloc(64, 1).toString('base64'))).status).toBe(401);
     const other = linkOf('orders').replace(/.{8}$/, 'AAAAAAA=');
     expect(await addresses(other, '0')).toMatchObject({ status: 404, json: { message: expect.any(String) as string } });
   });
 
-  test('what databases are kept in is here, too', async () => {
+  test('the addresses for databases are this server’s, too', async () => {
     const date = new Date().toUTCString();
     const headers = (link: string) => ({ authorization: sign('get', 'dbs', link, date), 'x-ms-date': date });
     const { json } = await addressesBy('$resolveFor=dbs/shop', headers('dbs/shop'));
@@ -207,42 +207,43 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(ofNone).toMatchObject({ status: 200, json: { _count: 0 } });
   });
 
-  test('who comes over a proxy that speaks HTTP is told which mode to take', async () => {
+  test('a client that comes through an HTTP proxy is told to use gateway mode', async () => {
     const { status, json } = await addresses(linkOf('orders'), '0', { 'x-forwarded-for': '10.0.0.1' });
     expect(status).toBe(400);
     expect(json.message).toContain('ConnectionMode.Gateway');
   });
 
-  test('who comes by an IPv6 address, which clients in direct mode never write to, is told to come by a name', async () => {
+  test('a client that uses an IPv6 address, which clients in direct mode can’t connect to, is told to use a host name', async () => {
     const { status, json } = await addresses(linkOf('orders'), '0', { host: `[::1]:${port}` });
     expect(status).toBe(400);
     expect(json.message).toMatch(/by a host name.*ConnectionMode\.Gateway/);
   });
 
-  test('items are written, read, found and deleted, with what clients go by', async () => {
+  test('items are written, read, queried and deleted, and answers have the tokens that clients rely on', async () => {
     const created = await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann', n: 1 } });
     expect(created).toMatchObject({ status: 201, json: { id: 'a', n: 1, _rid: expect.any(String) as string } });
     expect(created.tokens.get(ANSWER.rangeId)?.toString()).toBe('0');
     const lsn = Number(created.tokens.get(ANSWER.lsn));
     expect(lsn).toBeGreaterThan(0);
-    // Without its range, which the client puts before it.
+    // Without the range, because the client adds it.
     expect(created.tokens.get(ANSWER.sessionToken)?.toString()).toBe(`-1#${lsn}`);
     expect(created.tokens.get(ANSWER.charge)).toBeGreaterThan(1);
     const etag = created.tokens.get(ANSWER.etag)!.toString();
     expect(etag).toBe(created.json['_etag']);
     const conflict = await client.call({ operation: 'create', ...ANN, body: { id: 'a', customer: 'ann' } });
     expect(conflict).toMatchObject({ status: 409, json: { code: 'Conflict' } });
-    // Who is refused for what is there has seen it.
+    // The refused client's session must include the write that was in its way.
     expect(conflict.tokens.get(ANSWER.sessionToken)?.toString()).toBe(`-1#${lsn}`);
 
     const item = { ...ANN, item: 'a' };
     const session = `0:-1#${lsn}`;
     const read = await client.call({ operation: 'read', ...item, sessionToken: session, consistencyLevel: 2 });
     expect(read).toMatchObject({ status: 200, json: created.json });
-    // Since when it is so: by it one answer of several is enough, however far the log has come between them.
+    // The position of the item's last write. With it the client accepts the same answer from several replicas as one, however far the log
+    // has advanced in between.
     expect(read.tokens.get(ANSWER.itemLocalLsn)).toBe(BigInt(lsn));
     expect(read.tokens.get(ANSWER.itemLsn)).toBe(BigInt(lsn));
-    // At the stronger levels: all replicas have what this one has.
+    // At the stronger consistency levels, the client requires that all replicas have what this one has.
     const { localLsn, quorumAckedLsn, quorumAckedLocalLsn, replicaSetSize, writeQuorum } = ANSWER;
     for (const one of [localLsn, quorumAckedLsn, quorumAckedLocalLsn]) {
       expect(read.tokens.get(one)).toBe(read.tokens.get(ANSWER.lsn));
@@ -294,11 +295,11 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect((await client.call({ operation: 'delete', ...item })).status).toBe(204);
     const gone = await client.call({ operation: 'read', ...item, sessionToken: session });
     expect(gone).toMatchObject({ status: 404, json: { code: 'NotFound' } });
-    // By which a client that reads of its session knows that the server has come so far.
+    // With this, a client that reads in a session knows that the server is far enough.
     expect(Number(gone.tokens.get(ANSWER.sessionToken)?.toString().slice(3))).toBeGreaterThanOrEqual(lsn);
   });
 
-  test('stored procedures run, and log where they are asked to', async () => {
+  test('stored procedures run, and return their log if asked to', async () => {
     const call = { operation: 'execute', ...ANN, procedure: 'greet', body: ['ann'] } as const;
     const logged = await client.call({ ...call, logsScript: 1 });
     expect(logged).toMatchObject({ status: 200, text: '"hello ann"' });
@@ -306,7 +307,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect((await client.call(call)).tokens.get(ANSWER.scriptLog)).toBeUndefined();
   });
 
-  test('triggers run that are named, in any language', async () => {
+  test('a request runs the triggers that it names, in any language', async () => {
     const body = { id: 'triggered', customer: 'ann' };
     const naming = { preTriggers: 'prüfen 日本', postTriggers: 'after' };
     const { status, json } = await client.call({ operation: 'create', ...ANN, ...naming, body });
@@ -315,7 +316,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(deleted).toBe(204);
   });
 
-  test('ids are taken as they are, and resources by their ids as well', async () => {
+  test('ids are used as they are, without escapes, and items can be read by their rids as well', async () => {
     for (const id of ['a b', 'ü', '日本 😀', 'a%20b', '100%25', 'a?b&c=d', 'a+b;c,d@e$', '~`^{|}"']) {
       const body = { id, customer: 'ann' };
       expect([id, (await client.call({ operation: 'create', ...ANN, body })).status]).toEqual([id, 201]);
@@ -328,8 +329,8 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     }
   });
 
-  test('a range that has split is gone, so that clients learn of the split, but not for a part of it', async () => {
-    // Who found none would ask for all that the range had, as upon a 410.
+  test('a range that has split is answered with 410, so that clients learn of the split, except for a part of its keys', async () => {
+    // The addresses are still given. A client that got none would ask for everything that the range had, as it does upon a 410.
     expect((await addresses(linkOf('wide'), '0')).json).toMatchObject({ _count: 4 });
     const wide = { database: 'shop', container: 'wide', body: { query: 'SELECT * FROM c' } } as const;
     const gone = await client.call({ operation: 'query', ...wide, rangeId: '0' });
@@ -347,14 +348,14 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     'SELECT * FROM c OFFSET 1 LIMIT 2',
     'SELECT c.customer, MAX(c.id) AS last FROM c GROUP BY c.customer',
   ])(
-    'a range that has split answers what clients would have to merge, since their plan may be of before: %s',
+    'a range that has split still answers queries that clients would have to merge, as their plan may be from before: %s',
     async (query) => {
       const wide = { database: 'shop', container: 'wide', body: { query } } as const;
       expect(await client.call({ operation: 'query', ...wide, rangeId: '0' })).toMatchObject({ status: 200 });
     },
   );
 
-  test('of databases the strongest consistency is asked for by clients whatever the account’s is, and of items it is refused', async () => {
+  test('the strongest consistency is accepted for databases, for which clients always ask for it, and refused for items', async () => {
     const shop = { operation: 'read', database: 'shop', ofDatabase: true, consistencyLevel: 0 } as const;
     expect(await client.call(shop)).toMatchObject({ status: 200, json: { id: 'shop' } });
     const missing = await client.call({ ...shop, database: 'none' });
@@ -366,7 +367,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('many requests on a connection are under way at once, and each answer says of which it is', async () => {
+  test('many requests on a connection run at once, and each answer names its request', async () => {
     const ids = Array.from({ length: 300 }, (_, index) => `many-${index}`);
     const created = await Promise.all(
       ids.map((id) =>
@@ -379,7 +380,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(read.map(({ json }) => json['id'])).toEqual(ids);
   });
 
-  test('more than so many requests of a connection are not read before others of it are answered', async () => {
+  test('a connection has at most 100 requests in progress, and later ones wait for an answer', async () => {
     const { readItem, release } = holdReads();
     const other = await DirectClient.open(port, tls.certificate);
     const answers = Array.from({ length: 130 }, () => other.call({ operation: 'read', ...ANN, item: 'none' }));
@@ -391,7 +392,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     other.socket.destroy();
   });
 
-  test('while a client has not taken its answers no more of its requests are read', async () => {
+  test('no more requests of a connection are read while its client has not taken the answers', async () => {
     const text = 'x'.repeat(1_900_000);
     await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
     const readItem = vi.spyOn(store, 'readItem');
@@ -407,7 +408,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     for (let turn = 0; turn < 20; turn++) await client.call({ operation: 'read', database: 'shop', ofDatabase: true });
     answers.push(other.call(read), other.call(read));
     await expect.poll(() => there.readableLength, { interval: 5 }).toBeGreaterThan(0);
-    // One was waited for already.
+    // The server was waiting for one request already.
     expect(readItem).toHaveBeenCalledTimes(9);
     other.socket.resume();
     expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([200]));
@@ -415,7 +416,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     await client.call({ operation: 'delete', ...ANN, item: 'large' });
   });
 
-  test('each answer has TLS records of its own, without which the Java client mixes answers up', async () => {
+  test('each answer has TLS records of its own, because the Java client would mix answers up otherwise', async () => {
     const other = await DirectClient.open(port, tls.certificate);
     const ids = Array.from({ length: 40 }, (_, index) => `record-${index}`);
     const create = (id: string, index: number) =>
@@ -427,18 +428,18 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     other.socket.destroy();
   });
 
-  test('requests that fill to the byte what is kept of those that are not read yet wait until others are answered', async () => {
+  test('requests that exactly fill the buffer of unread ones wait until others are answered', async () => {
     const of = (text: string) =>
       ({ operation: 'upsert', ...ANN, body: { id: 'full', customer: 'ann', text } }) as const;
     const head = client.bytesOf(of('')).bytes.length;
     client.socket.cork();
-    // Four make a record of TLS, and sixteen what Node.js keeps.
+    // Four of them fill a TLS record, and sixteen fill the buffer of Node.js.
     const answers = Array.from({ length: 160 }, () => client.call(of('x'.repeat(4_096 - head))));
     client.socket.uncork();
     expect(new Set((await Promise.all(answers)).map(({ status }) => Math.floor(status / 100)))).toEqual(new Set([2]));
   });
 
-  test('what comes a few bytes at a time is not kept as the pieces that it comes in', async () => {
+  test('bytes that come a few at a time are not kept as separate pieces', async () => {
     await withServer({}, async (at, server) => {
       const [[there], other] = await Promise.all([
         once(server.server, 'secureConnection') as Promise<[TLSSocket]>,
@@ -446,7 +447,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       ]);
       const bytes = firstMessage();
       for (const [from, to, left] of [
-        // Too few to know of which protocol they are.
+        // Too few bytes to recognise the protocol.
         [0, 2, 2],
         [2, 9, 0],
         [9, 40, 0],
@@ -463,7 +464,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('a large answer is handed to the system in pieces: who takes it slowly is not taken for who takes nothing', async () => {
+  test('a large answer is written in pieces, so that a slow client can be told from one that takes nothing', async () => {
     const text = 'x'.repeat(400_000);
     await client.call({ operation: 'upsert', ...ANN, body: { id: 'large', customer: 'ann', text } });
     await withServer({}, async (at, server) => {
@@ -485,7 +486,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     await client.call({ operation: 'delete', ...ANN, item: 'large' });
   });
 
-  test('a connection may be idle a little longer than its client is told, so that it is the client who ends it', async () => {
+  test('the server closes an idle connection a little later than it tells the client, so that the client closes it first', async () => {
     const within = vi.spyOn(Deadline.prototype, 'within');
     onTestFinished(() => within.mockRestore());
     const other = await DirectClient.open(port, tls.certificate);
@@ -496,7 +497,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     other.socket.destroy();
   });
 
-  test('of a connection that was let go nothing is kept', async () => {
+  test('a closed connection leaves nothing in memory', async () => {
     let there: WeakRef<TLSSocket> | undefined;
     app.server.once('secureConnection', (socket: TLSSocket) => (there = new WeakRef(socket)));
     const other = await DirectClient.open(port, tls.certificate);
@@ -508,7 +509,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     }, 5_000);
   });
 
-  test('what has come of a large body counts until it is answered, or its client is gone', async () => {
+  test('the received bytes of a large body count against the limit until it is answered, or its client has gone', async () => {
     await withServer({ largeBodyBytes: 1_000, largeBodyBytesInFlight: 10_000 }, async (at) => {
       const upsert = (bytes: number) =>
         ({ operation: 'upsert', ...ANN, body: { id: 'body', customer: 'ann', text: 'x'.repeat(bytes) } }) as const;
@@ -519,12 +520,12 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       expect(await isLetIn(500)).toBe(true);
       one!.socket.destroy();
       await expect.poll(() => isLetIn(2_000), { interval: 5 }).toBe(true);
-      // There was room when it began, and then it is more than twice as much.
+      // There is room for it when it begins, but it grows to more than twice the limit.
       await expect(other!.call(upsert(25_000))).rejects.toThrow('hung up');
     });
   });
 
-  test('who is refused is told so, and the connection goes on behind the body', async () => {
+  test('a refused request is answered, and the connection continues after its body', async () => {
     const create = { operation: 'create', ...ANN, body: { id: 'refused', customer: 'ann' } } as const;
     const wrong = await client.call({ ...create, key: Buffer.alloc(64, 1).toString('base64') });
     expect(wrong).toMatchObject({ status: 401, json: { code: 'Unauthorized' } });
@@ -536,7 +537,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(await client.call({ operation: 'read', ...ANN, item: 'refused' })).toMatchObject({ status: 404 });
   });
 
-  test('who comes with a resource token is let in to what it is for, of each request anew', async () => {
+  test('a resource token is checked for each request, and gives access to its scope only', async () => {
     const item = { operation: 'read', ...ANN, item: 'none' } as const;
     const authorization = encodeURIComponent(readsOrders);
     const body = { id: 'by-token', customer: 'ann' };
@@ -551,7 +552,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(statuses).toEqual([404, 403, 403, 401, 401, 404]);
   });
 
-  test('a body that is too large is refused before any of it has come', async () => {
+  test('a body that is too large is refused before any of it has been received', async () => {
     await withServer({ bodyBytes: 1_000 }, async (at) => {
       const other = await DirectClient.open(at, tls.certificate);
       const { bytes, transportId } = other.bytesOf({ operation: 'create', ...ANN, body: Buffer.alloc(1_001, ' ') });
@@ -561,7 +562,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('more requests at once than there is room for are turned away, to come again', async () => {
+  test('requests beyond the limit are refused with 429 and a time to retry', async () => {
     await withServer({ requestsInFlight: 5 }, async (at) => {
       const other = await DirectClient.open(at, tls.certificate);
       const body = { id: 'room', customer: 'ann' };
@@ -576,17 +577,20 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  describe('a connection is hung up on', () => {
+  describe('the server closes a connection', () => {
     const limits = { requestTimeoutMs: 300 };
     const hugeTokens = Buffer.from('ffffff7f0000000000000000000000000000000000000000', 'hex');
     test.each([
-      ['that begins with something else than who the client is', () => message(3, 3, crypto.randomUUID(), [])],
-      ['that begins with what is nearly that', () => message(0, 3, crypto.randomUUID(), FACTS)],
-      ['whose first message has a length that nothing has', () => hugeTokens],
+      ['whose first message does not say who the client is', () => message(3, 3, crypto.randomUUID(), [])],
+      ['whose first message has another operation', () => message(0, 3, crypto.randomUUID(), FACTS)],
+      ['whose first message is too long', () => hugeTokens],
       ['whose first message is cut short', () => firstMessage().subarray(0, -3)],
       ['whose head is cut short', () => firstMessage().subarray(0, 9)],
-      ['with a token beyond its message', () => message(0, 0, crypto.randomUUID(), [Buffer.from('010007ff61', 'hex')])],
-      ['with a token of no type', () => message(0, 0, crypto.randomUUID(), [Buffer.from('01007f61', 'hex')])],
+      [
+        'with a token that is longer than its message',
+        () => message(0, 0, crypto.randomUUID(), [Buffer.from('010007ff61', 'hex')]),
+      ],
+      ['with a token of an unknown type', () => message(0, 0, crypto.randomUUID(), [Buffer.from('01007f61', 'hex')])],
     ])('%s', async (_, bytes) => {
       await withServer(limits, async (at) => {
         const other = await DirectClient.connected(at, tls.certificate);
@@ -595,7 +599,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       });
     });
 
-    test('whose request does not come to its end, or is longer than headers may be', async () => {
+    test('whose request stays incomplete, or has longer headers than allowed', async () => {
       await withServer(limits, async (at) => {
         const inMiddle = await DirectClient.open(at, tls.certificate);
         const { bytes } = inMiddle.bytesOf({ operation: 'create', ...ANN, body: { id: 'half', customer: 'ann' } });
@@ -607,14 +611,14 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       });
     });
 
-    test('whose request can’t be answered: it would wait for that', async () => {
+    test('whose request has no number to answer to, because the client would wait for ever', async () => {
       const other = await DirectClient.open(port, tls.certificate);
-      // Its number is a negative one.
+      // The number is negative.
       other.socket.write(message(3, 3, crypto.randomUUID(), [Buffer.from('4d0003ffffffff', 'hex')]));
       await other.closed();
     });
 
-    test('that says nothing, over HTTP or not; and not one that is idle', async () => {
+    test('on which nothing is sent, over HTTP or not; and not one that is idle after a request', async () => {
       await withServer({ ...limits, unsentTimeoutMs: 100 }, async (at) => {
         const idle = await DirectClient.open(at, tls.certificate);
         const read = { operation: 'read', database: 'shop', ofDatabase: true } as const;
@@ -626,7 +630,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
       });
     });
 
-    test('whose client has ended it', async () => {
+    test('that its client has ended', async () => {
       const others = await Promise.all([1, 2].map(() => DirectClient.open(port, tls.certificate)));
       others[0]!.socket.end();
       others[1]!.socket.end(others[1]!.bytesOf({ operation: 'read', ...ANN, item: 'none' }).bytes);
@@ -661,7 +665,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('a stop answers what is under way, and ends the connection', async () => {
+  test('a stop answers the requests in progress, and ends the connection', async () => {
     await withServer({}, async (at, server) => {
       const other = await DirectClient.open(at, tls.certificate);
       const under = Promise.all(
@@ -677,7 +681,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('of connections those are idle on which no request is under way', async () => {
+  test('a connection without requests in progress is idle, and can be closed', async () => {
     await withServer({}, async (at, server) => {
       const [other, idle] = await Promise.all([1, 2].map(() => DirectClient.open(at, tls.certificate)));
       const { readItem, release } = holdReads();
@@ -693,7 +697,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('what comes while the server stops is for another try, which writes are given as well', async () => {
+  test('requests during a stop are answered with 410, so that clients try again, also their writes', async () => {
     await withServer({}, async (at, server) => {
       const other = await DirectClient.open(at, tls.certificate);
       const answered: number[] = [];
@@ -704,7 +708,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
             answered.push(status);
           }
         } catch {
-          // It has hung up.
+          // The server has closed the connection.
         }
       })();
       await closeWithin(server, 500);
@@ -715,11 +719,11 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('connections stay open for a while as the server stops, so that clients learn of it by answers', async () => {
+  test('connections stay open for a while during a stop, so that clients learn of it by answers', async () => {
     await withServer({}, async (at, server) => {
       const other = await DirectClient.open(at, tls.certificate);
       const closing = closeWithin(server, 6_000);
-      // Longer than until those of HTTP on which nothing is under way are closed.
+      // Longer than it takes to close the idle connections of HTTP.
       await delay(300);
       expect(await other.call({ operation: 'read', ...ANN, item: 'a' })).toMatchObject({ status: 410 });
       await other.closed();
@@ -727,13 +731,13 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     });
   });
 
-  test('of a container that is gone clients learn at once that it is', async () => {
+  test('a client learns at once that a container was deleted', async () => {
     const { status, tokens } = await client.call({ operation: 'read', ...ANN, container: 'gone', item: 'one' });
     expect({ status, substatus: tokens.get(ANSWER.substatus) }).toEqual({ status: 404, substatus: 1003 });
     expect((tokens.get(ANSWER.sessionToken) as Buffer).toString()).toBe(`-1#${store.headPosition()}`);
   });
 
-  test('HTTP is spoken at the same port, however few bytes come at a time', async () => {
+  test('HTTP is answered on the same port, even if it comes byte by byte', async () => {
     const socket = connect({ port, host: 'localhost', ca: tls.certificate });
     await once(socket, 'secureConnect');
     for (const character of 'GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n') {
@@ -746,7 +750,7 @@ describe.skipIf(skipped)(`direct mode${skipped}`, () => {
     expect(text).toMatch(/^HTTP\/1\.1 401 /);
   });
 
-  test('whatever bytes come on a connection, others go on', { timeout: 60_000 }, async () => {
+  test('invalid bytes on one connection do not affect others', { timeout: 60_000 }, async () => {
     await withServer({ requestTimeoutMs: 500 }, async (at) => {
       const good = await DirectClient.open(at, tls.certificate);
       const { bytes } = good.bytesOf({ operation: 'upsert', ...ANN, body: { id: 'fuzz', customer: 'ann' } });
@@ -781,17 +785,17 @@ describe('a message', () => {
   test.each([
     ['a batch', 3, 0x25, 'POST', '/dbs/shop/colls/orders/docs', { 'x-ms-cosmos-is-batch-request': 'true' }],
     ['a query', 3, 0x09, 'POST', '/dbs/shop/colls/orders/docs', { 'x-ms-documentdb-isquery': 'true' }],
-    ['whether there are items', 3, 0x12, 'HEAD', '/dbs/shop/colls/orders/docs', {}],
-    ['whether there is a container', 2, 0x11, 'HEAD', '/dbs/shop/colls/orders', {}],
+    ['a HEAD of items', 3, 0x12, 'HEAD', '/dbs/shop/colls/orders/docs', {}],
+    ['a HEAD of a container', 2, 0x11, 'HEAD', '/dbs/shop/colls/orders', {}],
     ['a stored procedure', 7, 0x08, 'POST', '/dbs/shop/colls/orders/sprocs/do%2Fit', {}],
-  ])('that is %s is the request that it is over HTTP', (_, resource, operation, method, url, headers) => {
+  ])('that is %s becomes the same request as over HTTP', (_, resource, operation, method, url, headers) => {
     const named = resource === 7 ? [...ORDERS, token(0x1b, 'string', 'do/it')] : ORDERS;
     const common = { 'x-ms-activity-id': 'a', 'x-ms-version': '2020-07-15', 'user-agent': 'tests' };
     const request = requestOf(resource, operation, ...named);
     expect(request).toMatchObject({ isKnown: true, method, url, transportId: 0, headers: { ...common, ...headers } });
   });
 
-  test('has headers as tokens, of which some are numbers', () => {
+  test('has headers as tokens, some of which are numbers', () => {
     const { headers } = requestOf(
       3,
       4,
@@ -804,7 +808,7 @@ describe('a message', () => {
       token(0x10, 'byte', 3),
       token(0x62, 'bytes', Buffer.from('05c1', 'hex')),
       token(0x63, 'bytes', Buffer.from('ff', 'hex')),
-      // A type that it never has.
+      // A type that this token never has.
       token(0x0003, 'uint32', 12),
       token(0x2b, 'string', '["é"]'),
     );
@@ -824,7 +828,7 @@ describe('a message', () => {
     expect(asText.headers).toMatchObject({ 'x-ms-start-epk': '05C1' });
   });
 
-  test('names resources by their ids, of which each begins with the one that it is in', () => {
+  test('can name resources by their rids, each of which begins with that of its parent', () => {
     const rid = Buffer.from('0102030405060708090a0b0c0d0e0fff', 'hex');
     const urls = [
       [1, 4],
@@ -840,14 +844,14 @@ describe('a message', () => {
     ]);
   });
 
-  test('is not what a token says that has another type than it has', () => {
+  test('is not affected by tokens of a wrong type', () => {
     const wrong = [0x4d, 0x04, 0x10, 0xfe, 0x82].map((one) => token(one, 'string', 'length'));
     const { url, transportId, headers } = requestOf(3, 3, ...wrong, token(0x15, 'uint32', 7), token(0x00, 'uint32', 7));
     expect([url, transportId]).toEqual(['/', 0]);
     expect(Object.keys(headers)).toEqual(['x-ms-activity-id', 'x-ms-version', 'user-agent']);
   });
 
-  test('has its id in the bytes that .NET has for a GUID', () => {
+  test('has its id in the byte order of a .NET GUID', () => {
     const bytes = Buffer.from('ff33221100554477668899aabbccddeeff', 'hex');
     const guid = '00112233-4455-6677-8899-aabbccddeeff';
     expect(readGuid(bytes, 1)).toBe(guid);
@@ -856,7 +860,7 @@ describe('a message', () => {
     expect(written).toEqual(bytes);
   });
 
-  test('on what nobody knows is known as such', () => {
+  test('for an unknown operation or resource is recognised as unknown', () => {
     expect([requestOf(3, 0x7777), requestOf(0x7777, 3), requestOf(0, 0)].map(({ isKnown }) => isKnown)).toEqual([
       false,
       false,
@@ -880,13 +884,13 @@ describe('tokens', () => {
     const tokens = readTokens(bytes);
     expect([...tokens.keys()]).toEqual([1, 2, 3, 4, 5, 6, 0xffff]);
     expect([1, 2, 3, 4].map((number) => tokens.get(number))).toEqual([255, 4_294_967_295, -1n, 12.25]);
-    // What there is no room for is cut.
+    // Text that is too long for its type is cut.
     expect(tokens.get(5)).toEqual(Buffer.from('é'.repeat(200)).subarray(0, 255));
     expect(String(tokens.get(6))).toBe('x'.repeat(65_535));
     expect(String(tokens.get(0xffff))).toBe('a text');
   });
 
-  test('of all types are passed over where nobody knows them', () => {
+  test('of unknown numbers are skipped, whatever their type', () => {
     const sizes = { byte: 1, uint16: 2, uint32: 4, int32: 4, uint64: 8, int64: 8, guid: 16, float: 4, double: 8 };
     const parts = Object.entries(tokenTypes).map(([type, id]) => {
       const size = (sizes as Record<string, number>)[type];
@@ -902,7 +906,7 @@ describe('tokens', () => {
     expect(String(tokens.get(1))).toBe('last');
   });
 
-  test('are read, or refused, whatever bytes they are', () => {
+  test('of any bytes are read or refused', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
         try {

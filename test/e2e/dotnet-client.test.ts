@@ -14,7 +14,7 @@ import { startServer } from './support/server-process.ts';
 import { World } from './support/world.ts';
 
 const SOURCES = join(import.meta.dirname, '../clients/dotnet');
-/** Of this checkout: a folder for all would be another user's, who may have put anything into it. */
+/** A folder in this checkout. A shared one could belong to another user, who could have put anything into it. */
 const BUILDS = join(import.meta.dirname, '../node_modules/.cache/dotnet-client');
 const BUILD_TIMEOUT_MS = 240_000;
 
@@ -29,9 +29,9 @@ function groups(): string[] {
 }
 
 /**
- * Builds the program, once for each state of its sources.
+ * Builds the program once for each state of its sources.
  *
- * @returns its assembly, or why there is none
+ * @returns its assembly, or the reason why there is none
  */
 async function build(): Promise<{ readonly assembly: string } | { readonly reason: string }> {
   try {
@@ -49,7 +49,7 @@ async function build(): Promise<{ readonly assembly: string } | { readonly reaso
   try {
     const artifacts = ['--artifacts-path', fresh, '--nologo', '-v', 'quiet'];
     await runProgram('dotnet', ['build', SOURCES, '-c', 'Release', ...artifacts], { timeout: BUILD_TIMEOUT_MS });
-    // Whole or not at all: another run of the tests may build the same.
+    // The folder is renamed when it is complete, because another run of the tests may build the same.
     if (!existsSync(folder)) await rename(fresh, folder);
     return { assembly };
   } catch (error) {
@@ -78,7 +78,7 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old${reason}`, () 
   });
 
   test(
-    'find everything as they expect it in gateway mode',
+    'get everything that they expect in gateway mode',
     async () => {
       const EPITAPH_TEST_IDENTITY_TOKEN = await issuer.token('service', {}, { atMs: Date.now() });
       const environment = { EPITAPH_TEST_IDENTITY_TOKEN };
@@ -90,7 +90,7 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old${reason}`, () 
   const withoutTls = whyWithout('openssl');
   describe.skipIf(withoutTls)(`with a certificate${withoutTls}`, () => {
     test(
-      'find everything as they expect it in direct mode',
+      'get everything that they expect in direct mode',
       async () => {
         const folder = newFolder('dotnet-direct');
         const tls = selfSigned();
@@ -104,7 +104,7 @@ describe.skipIf('reason' in built)(`the .NET clients, new and old${reason}`, () 
           const environment = {
             EPITAPH_TEST_IDENTITY_TOKEN: await issuer.token('service', {}, { atMs: Date.now() }),
             EPITAPH_TEST_DIRECT_MODE: '1',
-            // Which .NET takes for the authorities that it trusts.
+            // .NET reads the authorities that it trusts from this file.
             SSL_CERT_FILE: tls.file,
           };
           const endpoint = server.endpoint.replace('127.0.0.1', 'localhost');

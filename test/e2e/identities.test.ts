@@ -11,7 +11,7 @@ import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
 import { startServer, type ServerProcess } from './support/server-process.ts';
 
-// The client sends such tokens over TLS alone.
+// The client sends such tokens only over TLS.
 const skipped = whyWithout('openssl');
 
 describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
@@ -61,7 +61,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
     removeFolder(folder);
   });
 
-  /** An application's client, which knows no key: it asks a credential for a token. */
+  /** An application's client. It has no key, and asks a credential for tokens. */
   function clientOf(principal: string): CosmosClient {
     const client = new CosmosClient({
       endpoint: server.endpoint.replace('127.0.0.1', 'localhost'),
@@ -97,7 +97,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
     });
   }
 
-  test('read and write what their roles are for, and are on record as who they are', async () => {
+  test('read and write what their roles allow, and are recorded under their own names', async () => {
     const { database } = await clientOf('service').databases.createIfNotExists({ id: 'shop' });
     const { container } = await database.containers.createIfNotExists({ id: 'orders' });
     await container.items.create({ id: 'o1', customer: 'ann', total: 1 });
@@ -134,7 +134,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
     expect(json.events?.map(({ actor }) => actor)).toEqual(['entra:service', 'entra:service']);
   });
 
-  test('make management calls as administrators, who are on record by their own names, or as auditors', async () => {
+  test('make management calls as administrators, who are recorded under their own names, or as auditors', async () => {
     const policy = 'dbs/shop/colls/others/ttl';
     const [ops, audit, service] = [await token('ops'), await token('audit'), await token('service')];
     const changed = await manage('PUT', policy, ops, { defaultTtl: 3600, reason: 'retention plan 7' });
@@ -146,11 +146,11 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
     expect((await manage('GET', policy, `${ops}x`)).status).toBe(401);
     const asked = ['purge', '--endpoint', server.endpoint.replace('127.0.0.1', 'localhost'), '--tls-ca', tls.file];
     expect(await command(asked, { EPITAPH_KEY: audit })).toMatchObject({ code: 0, stderr: '' });
-    // A role for all of it is one for the data plane, too.
+    // A role without a scope is valid for the data plane, too.
     await clientOf('ops').databases.create({ id: 'made by ops' });
   });
 
-  test('lose what is taken from them as soon as the file is read again, and nothing by a file that is wrong', async () => {
+  test('lose a role as soon as the identities file is read again, and nothing by an invalid file', async () => {
     const orders = clientOf('service').database('shop').container('orders');
     const read = () => refusal(orders.item('o1', 'ann').read());
     expect(await read()).toEqual([0, 0]);
@@ -168,7 +168,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
     expect(await read()).toEqual([403, 5301]);
   });
 
-  test('have a file of their own read again by a store without TLS, too, which that signal would end otherwise', async () => {
+  test('may come from a server without TLS, which also reads the file again at SIGHUP and does not end', async () => {
     writeIdentities(everybody, { keys: 'keys.jwks' });
     writeFileSync(file('keys.jwks'), issuer.jwks);
     chmodSync(file('identities.json'), 0o600);

@@ -9,7 +9,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 const PROGRAM = join(import.meta.dirname, '../clients/python/checks.py');
 const PYTHON = process.env['EPITAPH_TEST_PYTHON'] ?? 'python3';
 
-/** Why the program can't run here; undefined when it can. */
+/** The reason why the program can't run here, or undefined if it can. */
 async function reasonAgainst(): Promise<string | undefined> {
   const imports = 'import azure.cosmos.aio, aiohttp; print(azure.cosmos.__version__)';
   try {
@@ -28,7 +28,7 @@ describe.skipIf(reason !== undefined)(`the Python client${reason === undefined ?
   let server: ServerProcess;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'epitaph-python-client-'));
-    // As users start it: what expires is in the change feed once the purge has come by.
+    // The server runs as users start it, with the automatic purge: it puts expired items into the change feed.
     server = await startServer(['--data', join(folder, 'data')]);
   });
   afterAll(async () => {
@@ -37,7 +37,7 @@ describe.skipIf(reason !== undefined)(`the Python client${reason === undefined ?
   });
 
   test(
-    'finds everything as it expects it',
+    'gets everything that it expects',
     () => expectAllWell(PYTHON, [PROGRAM], server.endpoint, groups),
     PROGRAM_TIMEOUT_MS,
   );

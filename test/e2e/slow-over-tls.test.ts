@@ -16,19 +16,19 @@ import { whyWithout } from '../support/programs.ts';
 import { selfSigned, type SelfSigned } from '../support/self-signed.ts';
 
 const skipped = whyWithout('openssl');
-/** So long a client may take nothing here. */
+/** For this long, a client may take nothing of its answer. */
 const UNSENT_TIMEOUT_MS = 2_500;
 /** More than the system's buffers take at once. */
 const BYTES = 12_000_000;
 
-describe.skipIf(skipped)(`who takes a large answer slowly over TLS${skipped}`, () => {
+describe.skipIf(skipped)(`a client that takes a large answer slowly over TLS${skipped}`, () => {
   let signed: SelfSigned;
   beforeAll(() => {
     signed = selfSigned();
   });
   afterAll(() => signed?.remove());
 
-  test('is not hung up on, where it is a page', { timeout: 60_000 }, async () => {
+  test('is not disconnected while it reads a page', { timeout: 60_000 }, async () => {
     const pages = new Pages({ ...defaultLimits, unsentTimeoutMs: UNSENT_TIMEOUT_MS });
     const server = createServer({ cert: signed.certificate, key: signed.key }, (_request, answer) => {
       sendBody(answer, 'x'.repeat(BYTES), 'latin1');
@@ -42,7 +42,7 @@ describe.skipIf(skipped)(`who takes a large answer slowly over TLS${skipped}`, (
     }
   });
 
-  test('is not hung up on, where it is of a management call', { timeout: 60_000 }, async () => {
+  test('is not disconnected while it reads the answer to a management call', { timeout: 60_000 }, async () => {
     const folder = newFolder('slow');
     const store = await openEmbeddedStore({ folder, clock: 'system' });
     const keys = new KeyRing({ primary: EMULATOR_KEY });
@@ -66,7 +66,7 @@ describe.skipIf(skipped)(`who takes a large answer slowly over TLS${skipped}`, (
   });
 });
 
-/** Reads nearly all of an answer, and takes its time. @returns how long that was, in milliseconds */
+/** Reads nearly all of an answer slowly. @returns how long that took, in milliseconds */
 async function readSlowly(port: number, target: string): Promise<number> {
   const authorization = `authorization: Bearer ${EMULATOR_KEY}`;
   const socket = connect({ port, host: '127.0.0.1', rejectUnauthorized: false }, () => {

@@ -49,7 +49,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     removeFolder(folder);
   });
 
-  /** The status of an answer, with one certificate trusted and no other. */
+  /** The status of an answer if only this certificate is trusted. */
   function statusWith({ certificate }: SelfSigned): Promise<number | string> {
     return new Promise((resolve) => {
       request(`${endpoint}/_epitaph/health/live`, { ca: certificate, agent: false }, (response) => {
@@ -91,7 +91,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     agent.destroy();
   });
 
-  test('a client that speaks nothing but HTTP/2 is told to come with HTTP/1.1', async () => {
+  test('a client that only supports HTTP/2 is told to use HTTP/1.1', async () => {
     const session = http2.connect(endpoint, { ca: first.certificate }).on('error', () => undefined);
     const [code] = (await once(session, 'goaway')) as [number];
     expect(code).toBe(http2.constants.NGHTTP2_HTTP_1_1_REQUIRED);
@@ -108,7 +108,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     expect(await agreed('smtp')).toBe('ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL');
   });
 
-  test('who does not trust the certificate is told so, and plain HTTP is not answered', async () => {
+  test('the command line reports a certificate that is not trusted, and plain HTTP is not answered', async () => {
     const refused = await command(['purge', '--endpoint', endpoint]);
     expect(refused).toMatchObject({ code: 3, stdout: '' });
     expect(refused.stderr).toMatch(/certificate .* is not trusted .*--tls-ca/);
@@ -121,7 +121,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     expect((await command(['purge', '--endpoint', endpoint, '--tls-ca', file('nothing')])).code).toBe(2);
   });
 
-  test('a renewed certificate is taken without a restart, and a bad one is not', async () => {
+  test('a renewed certificate is used without a restart, and an invalid one is not', async () => {
     expect(await statusWith(first)).toBe(200);
     install(second);
     server.signal('SIGHUP');
@@ -133,7 +133,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     expect(await statusWith(second)).toBe(200);
   });
 
-  test('a signal to renew it does not end a store that is still starting', async () => {
+  test('a signal to renew the certificate does not end a store that is still starting', async () => {
     const silent = createServer().listen(0, '127.0.0.1');
     await once(silent, 'listening');
     const { port } = silent.address() as AddressInfo;
@@ -150,14 +150,14 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     silent.close();
   });
 
-  test('a certificate that is out of date is said to be that', () => {
+  test('a certificate that is out of date is reported', () => {
     const tls = { cert: readFileSync(first.file), key: readFileSync(first.keyFile) };
     expect(outOfDate(tls, Date.now())).toBeUndefined();
     expect(outOfDate(tls, Date.UTC(2525, 0))).toMatch(/^the certificate has expired at 20/);
     expect(outOfDate(tls, 0)).toMatch(/^the certificate is valid from 20/);
   });
 
-  test('a server is not started with half of what TLS takes, or with files that do not go together', async () => {
+  test('a server does not start with only one of the two TLS files, or with files that do not belong together', async () => {
     const started = async (...args: string[]): Promise<string> => {
       const { code, stderr } = await startServer(['--data', file('other'), ...args]).then(
         (running) => running.stop(),
@@ -172,7 +172,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     expect(await started('--tls-cert', file('none'), '--tls-key', second.keyFile)).toContain("can't be read");
   });
 
-  test('a server that closes waits for what is under way, and for no handshake: not for one that has begun beyond its time', async () => {
+  test('a server that closes waits for running requests, but not for handshakes, even if one has begun', async () => {
     const store = await openEmbeddedStore({ folder: file('closing'), clock: 'system' });
     const { promise: late, resolve: answer } = Promise.withResolvers<string>();
     const listening = async () => {
@@ -210,7 +210,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     }
   }, 10_000);
 
-  test('a connection on which no handshake comes is ended as soon as one on which no request comes', async () => {
+  test('a connection without a handshake is closed after the same time as one without a request', async () => {
     const store = await openEmbeddedStore({ folder: file('idle'), clock: 'system' });
     const app = buildServer({
       store,
@@ -228,7 +228,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     }
   });
 
-  test('a connection on which no handshake comes makes room where there may be no more, as one does that was left behind', async () => {
+  test('a connection without a handshake is closed to make room when there are too many, like one that was left behind', async () => {
     const store = await openEmbeddedStore({ folder: file('full'), clock: 'system' });
     const app = buildServer({
       store,

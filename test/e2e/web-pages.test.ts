@@ -13,7 +13,7 @@ import { World } from './support/world.ts';
 
 const APP = 'https://app.example.com';
 const ITEM = '/dbs/shop/colls/c1/docs/a';
-/** What a browser asks before it sends a request that is not as simple as a form's. */
+/** The preflight request, which a browser sends first if a request is not as simple as that of a form. */
 const PREFLIGHT = {
   authorization: null,
   headers: {
@@ -34,7 +34,7 @@ async function open(origins?: readonly string[]): Promise<void> {
 }
 
 describe('web pages of other origins', () => {
-  test('that are named may ask, send, and read answers and refusals with all their headers', async () => {
+  test('that are allowed may send requests, and read answers and refusals with all their headers', async () => {
     await open([APP, 'http://localhost:5173']);
     const asked = await raw(world.endpoint, 'OPTIONS', ITEM, PREFLIGHT);
     expect(asked).toMatchObject({
@@ -59,7 +59,7 @@ describe('web pages of other origins', () => {
     });
   });
 
-  test('that are not named learn nothing, nor any page of the management plane', async () => {
+  test('that are not allowed learn nothing, and no page does from the management plane', async () => {
     await open([APP]);
     const other = { origin: 'https://app.example.com.evil.example', ...keyHeader('ann') };
     const asked = await raw(world.endpoint, 'OPTIONS', ITEM, { headers: { ...PREFLIGHT.headers, ...other } });
@@ -73,13 +73,13 @@ describe('web pages of other origins', () => {
     expect((await raw(world.endpoint, 'OPTIONS', '/_epitaph/purge', PREFLIGHT)).status).not.toBe(204);
   });
 
-  test('of whatever origin may call where all may', async () => {
+  test('of any origin may call if all are allowed', async () => {
     await open(['*']);
     const { headers } = await raw(world.endpoint, 'GET', ITEM, { headers: { origin: APP, ...keyHeader('ann') } });
     expect(headers).toMatchObject({ 'access-control-allow-origin': '*', 'access-control-expose-headers': '*' });
   });
 
-  test('are let in nowhere unless somebody says so', async () => {
+  test('are not allowed by default', async () => {
     await open();
     expect((await raw(world.endpoint, 'OPTIONS', ITEM, PREFLIGHT)).status).toBe(401);
     const { headers } = await raw(world.endpoint, 'GET', ITEM, { headers: { origin: APP, ...keyHeader('ann') } });
@@ -87,7 +87,7 @@ describe('web pages of other origins', () => {
   });
 
   const skipped = whyWithout('chromium');
-  test.skipIf(skipped !== '')(`are told by a real browser what they may read${skipped}`, async () => {
+  test.skipIf(skipped !== '')(`read in a real browser what they are allowed to${skipped}`, async () => {
     const told = await inBrowser(`[
       await tell('${ITEM}', ${JSON.stringify(signed('docs', ITEM.slice(1), 'ann'))}),
       await tell('/_epitaph/purge', ${JSON.stringify({ authorization: `Bearer ${EMULATOR_KEY}` })}),
@@ -99,7 +99,7 @@ describe('web pages of other origins', () => {
   });
 
   test.skipIf(skipped !== '')(
-    `get the changes of the partition key that they ask for, not those that their browser has kept of another${skipped}`,
+    `get the changes of the partition key that they ask for, not those of another that their browser has cached${skipped}`,
     async () => {
       const changesOf = (customer: string) =>
         `await tell('/dbs/shop/colls/c1/docs', ${JSON.stringify({
@@ -126,9 +126,9 @@ const signed = (type: string, link: string, customer: string): Readonly<Record<s
 };
 
 /**
- * What a page of a server of its own finds out, in a real browser.
+ * What a page on a server of its own finds out in a real browser.
  *
- * @param asked an expression of the page's, which may `tell` of a path and headers what the store answers
+ * @param asked an expression for the page's script. It may call `tell` with a path and headers for the store's answer
  */
 async function inBrowser(asked: string): Promise<unknown> {
   const page = createServer((_request, response) => {

@@ -19,7 +19,7 @@ async function batch(container: Container, operations: OperationInput[]): Promis
 
 const MINIMAL = { prefer: 'return=minimal' };
 
-/** A bulk as it is on the wire, which goes on over what fails. */
+/** Sends a bulk request as it is on the wire. It continues after operations that fail. */
 const sendBulk = (
   container: Container,
   operations: readonly object[],
@@ -74,7 +74,7 @@ describe('a transactional batch', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('that fails anywhere writes nothing and says which operation it was', async () => {
+  test('that fails at any operation writes nothing, and reports which operation failed', async () => {
     const container = await world.container();
     const { etag } = await container.items.create(doc('old'));
     const before = await world.head();
@@ -127,7 +127,7 @@ describe('a transactional batch', () => {
     expect((await container.item('old', 'ann').read()).etag).toBe(etag);
   });
 
-  test('reports the first operation that fails, not the first that could not be read', async () => {
+  test('reports the first operation that failed, even if the document of a later one is not of the batch’s partition', async () => {
     const container = await world.container();
     const results = await batch(container, [
       { operationType: Read, id: 'missing' },
@@ -137,7 +137,7 @@ describe('a transactional batch', () => {
     expect(await ids(container)).toEqual([]);
   });
 
-  test('that fails for want of an item tells how far the range is, but not which container it is of, like a read', async () => {
+  test('that fails because an item is missing answers with the range’s session token and without the container’s path, as a read does', async () => {
     const container = await world.container();
     await container.items.create(doc('old'));
     const docs = `/dbs/shop/colls/${container.id}/docs`;
@@ -180,7 +180,7 @@ describe('a transactional batch', () => {
     expect(codes(late)).toEqual([412]);
   });
 
-  test('answers a read of what the client has already with 304, whichever way its etag is named', async () => {
+  test('answers a read with 304 if the client has the present version, whatever the etag’s property is called', async () => {
     const container = await world.container();
     const { etag } = await container.items.create(doc('old'));
     for (const atomic of ['true', 'false']) {
@@ -207,7 +207,7 @@ describe('a transactional batch', () => {
     }
   });
 
-  test('ends an overdue life on record and begins the next', async () => {
+  test('records the end of an overdue life, and begins the next one', async () => {
     const container = await world.container({ defaultTtl: 10 });
     await container.items.create(doc('a'));
     await container.items.create(doc('b'));
@@ -225,14 +225,14 @@ describe('a transactional batch', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('refuses a ttl that is none', async () => {
+  test('refuses an invalid ttl', async () => {
     const container = await world.container({ defaultTtl: -1 });
     const results = await batch(container, [{ operationType: Create, resourceBody: doc('a', 1, { ttl: 0 }) }]);
     expect(codes(results)).toEqual([400]);
     expect((results[0] as unknown as { message: string }).message).toContain("The input ttl '0' is invalid");
   });
 
-  test('is not undone by batches beside it that want the same items in another order', async () => {
+  test('succeeds beside concurrent batches that write the same items in another order', async () => {
     const container = await world.container();
     await container.items.create(doc('x', 0));
     await container.items.create(doc('y', 0));
@@ -251,7 +251,7 @@ describe('a transactional batch', () => {
     expect(totals.resources).toEqual([40, 40]);
   });
 
-  test('may be sent to a range, with the key that its operations share in each of them', async () => {
+  test('may be sent to a partition key range, if all its operations name the same partition key', async () => {
     const container = await world.container();
     const send = (operations: readonly object[], headers: Readonly<Record<string, string>> = {}) =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
@@ -276,7 +276,7 @@ describe('a transactional batch', () => {
     expect(await ids(container)).toEqual(['a']);
   });
 
-  test('has bounds, and says what is wrong with a body that is no batch', async () => {
+  test('has limits, and a body that is not a batch is refused with the reason', async () => {
     const container = await world.container();
     const target = `/dbs/shop/colls/${container.id}/docs`;
     const send = (body: unknown, headers: Readonly<Record<string, string>> = keyHeader('ann')) =>
@@ -302,14 +302,14 @@ describe('a transactional batch', () => {
       { operationType: 'Create', resourceBody: 5 },
       { operationType: 'Create', resourceBody: null },
       { operationType: 'Create', resourceBody: [doc('a')] },
-      // All of a batch is of one partition key.
+      // All operations of a batch must have the same partition key.
       { operationType: 'Create', resourceBody: doc('a', 1, { customer: 'bob' }), partitionKey: '["bob"]' },
       { operationType: 'Read', id: 'a', partitionKey: '["bob"]' },
       { operationType: 'Patch', id: 'a' },
     ]) {
       expect(await send(JSON.stringify([operation]))).toMatchObject({ status: 207, json: [{ statusCode: 400 }] });
     }
-    // Longer as it is kept than as it is sent.
+    // The document fits into the limit as it is sent, but is too large in the form in which it would be stored.
     const numbers = `{"id":"a","customer":"ann","n":[${'1e20,'.repeat(100_000)}1]}`;
     expect(await send(`[{"operationType":"Create","resourceBody":${numbers}}]`)).toMatchObject({
       status: 207,
@@ -326,7 +326,7 @@ describe('a transactional batch', () => {
     const filled = (bytes: number) => JSON.stringify(upserts).padEnd(bytes);
     expect(await send(filled(2 * 1024 * 1024))).toMatchObject({ status: 200 });
     expect(await send(filled(2 * 1024 * 1024 + 1))).toMatchObject({ status: 413 });
-    // As deep as a document may nest alone, which is a level itself.
+    // A document in a batch may nest as deeply as one alone. The document itself is one of the levels.
     const nested = (levels: number) => {
       const document = `{"id":"deep","customer":"ann","a":${'['.repeat(levels)}${']'.repeat(levels)}}`;
       return `[{"operationType":"Upsert","resourceBody":${document}}]`;
@@ -336,10 +336,10 @@ describe('a transactional batch', () => {
   });
 });
 
-describe('what is too much for one answer', () => {
+describe('operations whose documents are too much for one answer', () => {
   const text = 'x'.repeat(1_900_000);
   const names = ['a', 'b', 'c'];
-  // Anew each time: the client writes into what it is given.
+  // New objects for each call, because the client modifies the ones that it is given.
   const reads = (from = 0, to = names.length) =>
     names.slice(from, to).map((id) => ({ operationType: Read, id, partitionKey: 'ann' }) as const);
   let container: Container;
@@ -348,7 +348,7 @@ describe('what is too much for one answer', () => {
     for (const id of names) await container.items.create(doc(id, 1, { text }));
   });
 
-  test('fails a batch of reads, at its last one', async () => {
+  test('make a batch of reads fail, at the first read that does not fit', async () => {
     const results = await batch(container, reads());
     expect(codes(results)).toEqual([424, 424, 413]);
     const { requestCharge } = await container.item('a', 'ann').read();
@@ -356,7 +356,7 @@ describe('what is too much for one answer', () => {
     expect(codes(await batch(container, reads(0, 2)))).toEqual([200, 200]);
   });
 
-  test('fails a batch that writes, too, before anything is written', async () => {
+  test('make a batch with writes fail before anything is written', async () => {
     const again = Array.from({ length: 12 }, (_, index) => ({ operationType: Read, id: names[index % 3]! }) as const);
     const results = await batch(container, [...again, { operationType: Create, resourceBody: doc('new') }]);
     expect(codes(results)).toEqual([
@@ -371,7 +371,7 @@ describe('what is too much for one answer', () => {
     await container.item('new', 'ann').delete();
   });
 
-  test('is left out of a bulk, to be read once more', async () => {
+  test('in a bulk request: the one that does not fit is answered with 413, and can be repeated', async () => {
     const results = await container.items.bulk(reads());
     expect(codes(results).toSorted()).toEqual([200, 200, 413]);
     const late = results.findIndex(({ statusCode }) => statusCode === 413);
@@ -381,7 +381,7 @@ describe('what is too much for one answer', () => {
     expect(again!.resourceBody).toMatchObject({ id: names[late], text });
   });
 
-  test('is answered after all to a client that asks for it all at once', async () => {
+  test('are all answered if the client calls executeBulkOperations', async () => {
     const results = await container.items.executeBulkOperations(reads());
     expect(results.map(({ response }) => response?.statusCode)).toEqual([200, 200, 200]);
     expect(results.map(({ response }) => response?.resourceBody?.['id'])).toEqual(names);
@@ -403,7 +403,7 @@ describe.each([
   const totals = async () =>
     (await container.items.query<number>('SELECT VALUE c.total FROM c ORDER BY c._ts').fetchAll()).resources;
 
-  test('are each done, or refused and not done, where a bulk has more of them than an answer holds', async () => {
+  test('are each done, or refused and not done, if the documents of a bulk request exceed the size of an answer', async () => {
     const patches = () =>
       names.map((id) => ({
         operationType: Patch,
@@ -420,7 +420,7 @@ describe.each([
       ),
     );
     expect((await totals()).reduce((sum, total) => sum + total, 0)).toBe(done);
-    // Whoever does not want the documents back gets all done.
+    // If the client does not want the documents back, all patches are done.
     const reply = await sendBulk(
       container,
       patches().map((patch) => ({ ...patch, partitionKey: '["ann"]' })),
@@ -429,7 +429,7 @@ describe.each([
     expect(codes(reply.json as unknown as readonly OperationResponse[])).toEqual(names.map(() => 200));
   });
 
-  test('have turns for others between them', async () => {
+  test('let other work have its turn between them', async () => {
     const state = world.store.container('shop', container.id);
     let turn = 0;
     let isOver = false;
@@ -441,7 +441,7 @@ describe.each([
     const applied: number[] = [];
     const patches = names.slice(0, 16).map((id) =>
       world.store.patchItem(CALLER, state, id, '["ann"]', {
-        // Asked for when it is applied.
+        // The patch's operations are read at the moment when the patch is applied.
         get operations() {
           applied.push(turn);
           return [add];
@@ -453,7 +453,7 @@ describe.each([
     expect(new Set(applied).size).toBeGreaterThan(8);
   });
 
-  test('are too much for a batch when they come to more than 16 MB', async () => {
+  test('make a batch fail if the documents come to more than 16 MB', async () => {
     const before = await totals();
     const patches = names.map((id) => ({ operationType: Patch, id, resourceBody: [add] }));
     const results = await batch(container, patches.slice(0, 12));
@@ -471,7 +471,7 @@ describe('a bulk request', () => {
       resourceBody: { id: `i${index}`, customer: `c${index % 7}`, n: index },
     }));
 
-  test('does operations on any partition, each by itself, and answers in their order', async () => {
+  test('does operations on any partitions independently, and answers in their order', async () => {
     const container = await world.container();
     await container.items.create({ id: 'there', customer: 'c1' });
     const results = await container.items.bulk([
@@ -495,7 +495,7 @@ describe('a bulk request', () => {
     expect(await ids(container)).toHaveLength(61);
   });
 
-  test('stops at the first error when it is told to', async () => {
+  test('stops at the first error if the client asks for that', async () => {
     const container = await world.container({ defaultTtl: -1 });
     const results = await container.items.bulk(
       [
@@ -508,7 +508,7 @@ describe('a bulk request', () => {
     );
     expect(codes(results)).toEqual([201, 409, 424, 424]);
     expect(await ids(container)).toEqual(['a']);
-    // Whatever the error: one that the store tells, and one that is told before it is asked.
+    // It stops at any error: at one that the store reports, and at one that is found before the store is called.
     for (const wrong of [doc('b', 1, { ttl: 0 }), doc('b', 1, { customer: 'bob' })]) {
       const operations = [wrong, doc('c')].map(
         (resourceBody) => ({ operationType: Create, partitionKey: 'ann', resourceBody }) as const,
@@ -528,7 +528,7 @@ describe('a bulk request', () => {
     expect(results.map(({ response, error }) => response?.statusCode ?? error?.code)).toEqual([201, 404, 400]);
   });
 
-  test('leaves the documents out of its answer when asked for little', async () => {
+  test('omits the documents from its answer if the client wants a minimal one', async () => {
     const container = await world.container();
     const reply = await sendBulk(
       container,
@@ -547,7 +547,7 @@ describe('a bulk request', () => {
     expect(keyless).toMatchObject({ statusCode: 400 });
   });
 
-  test('leaves out the documents of the operations that ask for little each by itself, as the Java client has them do', async () => {
+  test('omits only the documents of operations that ask for a minimal answer, as the Java client’s do', async () => {
     const container = await world.container();
     const reply = await sendBulk(container, [
       { operationType: 'Create', partitionKey: '["ann"]', resourceBody: doc('a'), minimalReturnPreference: true },
@@ -568,7 +568,7 @@ describe('a batch as the .NET client sends it', () => {
     return bytes;
   };
   const text = (value: string) => Buffer.concat([Buffer.of(Buffer.byteLength(value)), Buffer.from(value)]);
-  /** The fields of an operation of variable size, in the order of the schema; then what it may have besides, by its number. */
+  /** The fields of variable size, in the order of the schema. Then the optional fields, with their numbers. */
   const VARIABLE = ['partitionKey', 'effectivePartitionKey', 'id', 'binaryId', 'resourceBody'] as const;
   const SPARSE = { ifMatch: 9, ifNoneMatch: 10, timeToLiveInSeconds: 11, minimalReturnPreference: 12 } as const;
   type Fields = Partial<Record<(typeof VARIABLE)[number] | keyof typeof SPARSE, string | number | true>>;
@@ -602,7 +602,7 @@ describe('a batch as the .NET client sends it', () => {
   const body = (id: string, total = 1) => ({ resourceBody: JSON.stringify(doc(id, total)) });
   const patch = { resourceBody: '[{"op":"incr","path":"/total","value":10}]' };
 
-  test('does each kind of operation, under its conditions, and answers with the documents that are wanted', async () => {
+  test('does each kind of operation under its conditions, and answers with the documents that are wanted', async () => {
     const container = await world.container();
     const done = await send(
       container,
@@ -630,19 +630,19 @@ describe('a batch as the .NET client sends it', () => {
     expect([little.status, little.text.includes('"total"')]).toEqual([200, false]);
   });
 
-  test('is refused where it names what would not be done: a ttl beside the document, a key of bytes, another type', async () => {
+  test('is refused if it has a field or a type that would have no effect: a ttl beside the document, a binary key or id, another type', async () => {
     const container = await world.container({ defaultTtl: -1 });
     for (const fields of [{ timeToLiveInSeconds: 5 }, { effectivePartitionKey: 'ff' }, { binaryId: 'a' }]) {
       expect((await send(container, stream([0, { ...body('a'), ...fields }]))).status).toBe(400);
     }
     for (const type of [3, 6, 19]) expect((await send(container, stream([type, body('a')]))).status).toBe(400);
-    // Nor is there anything to do without a document or a patch.
+    // An operation without a document or a patch fails, too.
     for (const type of [0, 1, 5, 20]) expect((await send(container, stream([type, { id: 'a' }]))).status).toBe(207);
     expect(await ids(container)).toEqual([]);
   });
 });
 
-test('a batch of the read-only key is refused', async () => {
+test('a batch with the read-only key is refused', async () => {
   const container = await world.container();
   const client = world.connect({ key: Buffer.alloc(64, 7).toString('base64') });
   const items = client.database('shop').container(container.id).items;

@@ -26,7 +26,7 @@ async function filled(container: Container): Promise<Container> {
   return container;
 }
 
-/** The ids that a query finds, how many documents were looked at for them, and what that was charged. */
+/** The ids that a query finds, the number of documents that it examined for them, and its charge. */
 async function asked(container: Container, where: string, partitionKey?: string) {
   const sql = `SELECT c.id FROM c WHERE ${where}`;
   const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
@@ -53,7 +53,7 @@ async function asked(container: Container, where: string, partitionKey?: string)
 }
 
 describe('a container with clear paths', () => {
-  test('is shown with them, and keeps them when a client that does not know of them replaces it', async () => {
+  test('shows them to clients, and keeps them when a client that does not know them replaces the container', async () => {
     const container = await world.container(anyContainer(CLEAR));
     const { resource } = await container.read();
     expect(resource).toMatchObject(CLEAR);
@@ -62,7 +62,7 @@ describe('a container with clear paths', () => {
     expect((await container.read()).resource).toMatchObject({ ...CLEAR, defaultTtl: 60 });
   });
 
-  test('can not have them changed, nor can another have any later', async () => {
+  test('refuses to change them, and they can not be added to another container later', async () => {
     for (const [before, after] of [
       [CLEAR, { epitaph: { clearPaths: ['/status'] } }],
       [CLEAR, { epitaph: {} }],
@@ -89,13 +89,13 @@ describe('a container with clear paths', () => {
     [Array.from({ length: 17 }, (_, index) => `/p${index}`), 'at most 16 clear paths'],
     ['/status', "'epitaph.clearPaths' is invalid"],
     [[5], "'epitaph.clearPaths.0' is invalid"],
-  ])('is refused with paths like %j', async (clearPaths, message) => {
+  ])('is refused if the paths are %j', async (clearPaths, message) => {
     const refused = await refusalOf(world.container(anyContainer({ epitaph: { clearPaths } })));
     expect(refused.code).toBe(400);
     expect(refused.message).toContain(message);
   });
 
-  test('answers as any other does, and looks at fewer documents', async () => {
+  test('answers like a container without clear paths, and examines fewer documents', async () => {
     const clear = await filled(await world.container(anyContainer(CLEAR)));
     const plain = await filled(await world.container());
     for (const [where, documents, partitionKey] of [
@@ -115,14 +115,14 @@ describe('a container with clear paths', () => {
       expect(other.looked, where).toBe(partitionKey === undefined ? 60 : 30);
       expect(one.charge, where).toBeLessThan(other.charge);
     }
-    // Nothing that a copy says anything of.
+    // The copies in clear can not narrow these filters, so all documents are examined.
     for (const where of ["c.status != 'open'", "NOT (c.status = 'open')", "c.status = 'open' OR IS_DEFINED(c.none)"]) {
       const [one, other] = [await asked(clear, where), await asked(plain, where)];
       expect([one.ids, one.looked], where).toEqual([other.ids, 60]);
     }
   });
 
-  test('names them among the indexes that a query has used', async () => {
+  test('names them among the indexes that a query used', async () => {
     const container = await filled(await world.container(anyContainer(CLEAR)));
     const { indexMetrics } = await container.items
       .query("SELECT c.id FROM c WHERE c.address.city = 'Turku'", { populateIndexMetrics: true })
@@ -132,7 +132,7 @@ describe('a container with clear paths', () => {
     });
   });
 
-  test('finds what was written, patched, and left', async () => {
+  test('finds items by their present values after a patch, a replace and a restart, and none after its expiry', async () => {
     const container = await filled(await world.container(anyContainer({ ...CLEAR, defaultTtl: -1 })));
     const order = container.item('order 1', 'bob');
     await order.patch([{ op: 'set', path: '/status', value: 'open' }]);
@@ -147,7 +147,7 @@ describe('a container with clear paths', () => {
     expect((await asked(again, "c.status = 'closed' AND c.ttl = 5")).ids).toEqual([]);
   });
 
-  test('may keep ids as pseudonyms besides', async () => {
+  test('can also have pseudonymous ids', async () => {
     const both = { epitaph: { ...CLEAR.epitaph, pseudonymousIds: true } };
     const container = await filled(await world.container(anyContainer(both)));
     const { ids, looked } = await asked(container, "c.status = 'open' AND c.customer = 'ann'");

@@ -23,14 +23,14 @@ const rows = async (sql: string, from = container): Promise<unknown[]> =>
   (await from.items.query<unknown>(sql).fetchAll()).resources;
 
 describe('computed properties', () => {
-  test('are given back with the container, and seen by queries as properties', async () => {
+  test('are returned with the container, and queries see them as properties', async () => {
     expect((await container.read()).resource?.computedProperties).toEqual(computedProperties);
     expect(await rows("SELECT VALUE c.id FROM c WHERE c.cp_lower = 'ann' ORDER BY c.id")).toEqual(['0', '3']);
     expect(await rows('SELECT VALUE c.id FROM c ORDER BY c.cp_net DESC')).toEqual(['3', '2', '1', '0']);
     expect(await rows('SELECT VALUE SUM(c.cp_net) FROM c')).toEqual([56]);
   });
 
-  test('are in no document: neither SELECT * nor a read has them', async () => {
+  test('are not part of documents: neither SELECT * nor a read returns them', async () => {
     const [whole] = await rows("SELECT * FROM c WHERE c.id = '0'");
     const { resource } = await container.item('0', 'Ann').read<Record<string, unknown>>();
     for (const document of [whole as Record<string, unknown>, resource!]) {
@@ -38,7 +38,7 @@ describe('computed properties', () => {
     }
   });
 
-  test('are seen by the condition of a patch, by itself and in a batch', async () => {
+  test('can be used in the condition of a patch, alone and in a batch', async () => {
     const operations: PatchOperation[] = [{ op: PatchOperationType.incr, path: '/discount', value: 0 }];
     const patch = (condition: string) => statusOf(container.item('1', 'BEN').patch({ operations, condition }));
     expect(await patch("FROM c WHERE c.cp_lower = 'ben'")).toBe(200);
@@ -51,7 +51,7 @@ describe('computed properties', () => {
     expect(await batch("FROM c WHERE c.cp_lower = 'BEN'")).toBe(412);
   });
 
-  test('are changed with the container, for all items at once', async () => {
+  test('change for all items at once when the container is replaced', async () => {
     const other = await world.container({ computedProperties });
     await other.items.create({ id: 'x', customer: 'x', name: 'Xavier' });
     const { resource } = await other.read();
@@ -60,7 +60,7 @@ describe('computed properties', () => {
     expect(await rows('SELECT c.cp_lower, c.cp_net FROM c', other)).toEqual([{ cp_lower: 'XAVIER' }]);
   });
 
-  test('are merged and ordered by clients over several ranges', async () => {
+  test('are merged and sorted by clients over several ranges', async () => {
     const wide = await world.container({ computedProperties, throughput: 20_000 });
     for (let index = 0; index < 12; index += 1) {
       await wide.items.create({
@@ -78,7 +78,7 @@ describe('computed properties', () => {
     ]);
   });
 
-  test('may be named in the indexing policy, before they are there or with them', async () => {
+  test('can be named in the indexing policy, before they are defined or together with them', async () => {
     const indexingPolicy = { includedPaths: [{ path: '/*' }, { path: '/cp_lower/?' }] };
     const indexed = await world.container({ indexingPolicy });
     const { resource } = await indexed.read();

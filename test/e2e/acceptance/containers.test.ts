@@ -31,7 +31,7 @@ describe('time to live without an index', () => {
     expect(await statusOf(world.of('no-index').read())).toBe(404);
   });
 
-  test.each([-1, 1, 1_000])('is refused with a default of %s at replacement, from either side', async (defaultTtl) => {
+  test.each([-1, 1, 1_000])('is refused with a default of %s if a replace adds one of the two', async (defaultTtl) => {
     const timed = await world.container({ defaultTtl });
     const unindexed = await world.container(anyContainer(without));
     const before = { head: await world.head(), timed: await timed.read(), unindexed: await unindexed.read() };
@@ -48,7 +48,7 @@ describe('time to live without an index', () => {
     expect((await replace(unindexed, { defaultTtl })).resource).toMatchObject({ defaultTtl });
   });
 
-  test('works as nothing but "off" where there is none', async () => {
+  test('is off if it has no default: an item’s own ttl has no effect', async () => {
     const container = await world.container(anyContainer(without));
     await container.items.create({ id: 'a', customer: 'ann', ttl: 1 });
     await world.advance(100_000);
@@ -64,7 +64,7 @@ describe('time to live without an index', () => {
 });
 
 describe('a container', () => {
-  test('is made with what Cosmos DB fills in', async () => {
+  test('is created with the properties that Cosmos DB adds', async () => {
     const { resource } = await create('defaults', {});
     expect(resource).toMatchObject({
       id: 'defaults',
@@ -83,7 +83,7 @@ describe('a container', () => {
     expect((await world.of('defaults').read()).resource).toEqual(resource);
   });
 
-  test('takes null for no default ttl, at creation and replacement', async () => {
+  test('treats a defaultTtl of null as none, at creation and replacement', async () => {
     const { container, resource } = await create('nothing', { defaultTtl: null });
     expect(resource).not.toHaveProperty('defaultTtl');
     expect((await replace(container, { defaultTtl: 7 })).resource).toMatchObject({ defaultTtl: 7 });
@@ -95,7 +95,7 @@ describe('a container', () => {
     ]);
   });
 
-  test('can’t change its id or its partition key, nor be replaced by a stale etag', async () => {
+  test('can’t change its id or its partition key, and is not replaced with a stale etag', async () => {
     const { container, etag } = await create('fixed', { defaultTtl: 7 });
     const head = await world.head();
     const before = (await container.read()).resource;
@@ -140,7 +140,7 @@ describe('a container', () => {
     },
   );
 
-  test('that is not there is 404 for whatever is asked of it', async () => {
+  test('that does not exist answers every request with 404', async () => {
     const missing = world.of('never-there');
     expect(await statusOf(missing.read())).toBe(404);
     expect(await statusOf(missing.delete())).toBe(404);
@@ -159,7 +159,7 @@ describe('a container', () => {
 });
 
 describe('a container that is deleted', () => {
-  test('takes its items along, which are purged and explained, and shares nothing with one of the same name', async () => {
+  test('deletes its items, which can be explained after the purge, and shares nothing with a later container of the same name', async () => {
     const { container, resource } = await create('again', { defaultTtl: 100 });
     const { _rid: rid } = resource as unknown as { _rid: string };
     for (const id of ['kept', 'expired', 'deleted']) {
@@ -224,7 +224,7 @@ describe('a container that is deleted', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('many times over keeps each history apart', async () => {
+  test('and created again many times has a separate history each time', async () => {
     const rids: string[] = [];
     for (let n = 0; n < 4; n += 1) {
       const { container, resource } = await create('over', { defaultTtl: n + 1 });
@@ -243,7 +243,7 @@ describe('a container that is deleted', () => {
 });
 
 describe('a database that is deleted', () => {
-  test('takes its containers along, and what they held', async () => {
+  test('deletes its containers and their items', async () => {
     const { database } = await world.client.databases.create({ id: 'doomed' });
     const made = await database.containers.create({ id: 'c', partitionKey: '/customer', defaultTtl: 100 });
     const { _rid: rid } = made.resource as unknown as { _rid: string };
@@ -271,7 +271,7 @@ describe('a database that is deleted', () => {
   });
 });
 
-test('a client encryption policy names keys that are in the database', async () => {
+test('a client encryption policy with a key that the database does not have is refused', async () => {
   const encrypted = anyContainer({
     clientEncryptionPolicy: { includedPaths: [{ path: '/a', clientEncryptionKeyId: 'none' }], policyFormatVersion: 1 },
   });
@@ -280,7 +280,7 @@ test('a client encryption policy names keys that are in the database', async () 
   expect(message).toContain("ClientEncryptionKey with id '[none]' does not exist.");
 });
 
-test('a client encryption policy stays with its container: no replace changes, drops or adds one', async () => {
+test('a client encryption policy is permanent: no replace changes, drops or adds one', async () => {
   const policy = (path: string) => ({
     includedPaths: [
       {

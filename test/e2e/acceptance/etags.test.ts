@@ -14,7 +14,7 @@ const ifMatch = (condition: string): RequestOptions => ({ accessCondition: { typ
 const ifNoneMatch = (condition: string): RequestOptions => ({ accessCondition: { type: 'IfNoneMatch', condition } });
 const increment = [{ op: 'incr', path: '/total', value: 1 }] as const;
 
-/** An item with its present etag and one that it had before. */
+/** An item, with its present etag and its etag before that. */
 async function written(): Promise<{ container: Container; etag: string; stale: string }> {
   const container = await world.container();
   const { etag: stale } = await container.items.create(total(1));
@@ -23,7 +23,7 @@ async function written(): Promise<{ container: Container; etag: string; stale: s
 }
 
 describe('an etag', () => {
-  test('is given with every answer, is the document’s own, and changes with every write', async () => {
+  test('is returned with every answer, equals the document’s _etag, and changes with every write', async () => {
     const container = await world.container();
     const item = container.item('a', 'ann');
     const etags: string[] = [];
@@ -46,7 +46,7 @@ describe('an etag', () => {
     expect(etags).not.toContain(etag);
   });
 
-  test('in If-None-Match spares a read that would find nothing new', async () => {
+  test('in If-None-Match makes a read answer 304 if nothing has changed', async () => {
     const { container, etag, stale } = await written();
     const target = `/dbs/shop/colls/${container.id}/docs/a`;
     const read = (condition: string) =>
@@ -72,7 +72,7 @@ describe('an etag', () => {
     ['named after gzip, and made weak', (given) => `W/${String(given).replace(/"$/, '--gzip"')}`],
   ];
   test.each(changed)(
-    'that a proxy has %s, for it has compressed the answer, names the same version',
+    'that a proxy has %s because it compressed the answer names the same version',
     async (_, alter) => {
       const { container, etag, stale } = await written();
       const coll = `/dbs/shop/colls/${container.id}`;
@@ -103,7 +103,7 @@ describe('an etag', () => {
     },
   );
 
-  test.each(writes)('in If-Match lets a %s through only while it is the present one', async (_name, write, status) => {
+  test.each(writes)('in If-Match allows a %s only while it is the present etag', async (_name, write, status) => {
     const { container, etag, stale } = await written();
     const history = await world.history(container.id, 'a');
     for (const wrong of [stale, '"nothing"', etag.slice(1, -1), '']) {
@@ -116,7 +116,7 @@ describe('an etag', () => {
     expect(await statusOf(write(container, ifMatch(etag)))).toBe(_name === 'delete' ? 404 : 412);
   });
 
-  test('of an earlier state in If-Match is what is wrong with a patch that the present one does not allow', async () => {
+  test('that is stale in If-Match is reported with 412 even if the patch does not fit the present document either', async () => {
     const { container, etag, stale } = await written();
     const item = container.item('a', 'ann');
     const taken: PatchOperation[] = [{ op: 'remove', path: '/removed/since' }];
@@ -126,7 +126,7 @@ describe('an etag', () => {
     expect((await container.items.batch([operation], 'ann')).result).toMatchObject([{ statusCode: 412 }]);
   });
 
-  test('that is not the present one is told apart from a condition of a patch that does not hold, by the substatus', async () => {
+  test('that does not match and a patch condition that is not fulfilled are both 412, with different substatus', async () => {
     const { container, stale } = await written();
     const unmet = { condition: 'FROM c WHERE c.total = 7', operations: [...increment] };
     const headers = keyHeader('ann');
@@ -145,13 +145,13 @@ describe('an etag', () => {
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 2 });
   });
 
-  test.each(writes)('of * in If-Match lets a %s through when the item is there', async (_name, write, status) => {
+  test.each(writes)('of * in If-Match allows a %s if the item exists', async (_name, write, status) => {
     const { container } = await written();
     expect(await statusOf(write(container, ifMatch('*')))).toBe(status);
   });
 
   test.each(writes)(
-    'in If-Match is no hindrance to an upsert of what is not there, and 404 for others: %s',
+    'in If-Match does not prevent an upsert of a missing item; other writes of one are 404: %s',
     async (name, write) => {
       const { container, etag } = await written();
       await container.item('a', 'ann').delete();
@@ -167,15 +167,15 @@ describe('an etag', () => {
     },
   );
 
-  test('of * in If-None-Match makes an upsert a create', async () => {
+  test('of * in If-None-Match turns an upsert into a create', async () => {
     const container = await world.container();
     expect(await statusOf(container.items.upsert(total(1), ifNoneMatch('*')))).toBe(201);
     expect(await statusOf(container.items.upsert(total(2), ifNoneMatch('*')))).toBe(412);
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 1 });
   });
 
-  // https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.requestoptions.ifnonematchetag: "If specified for writes
-  // (ex: Create, Replace, Delete) will be ignored", but for an upsert that replaces.
+  // Source: https://learn.microsoft.com/dotnet/api/microsoft.azure.cosmos.requestoptions.ifnonematchetag: "If specified for writes (ex:
+  // Create, Replace, Delete) will be ignored". An upsert that replaces is the exception.
   test.each(writes.filter(([name]) => name !== 'upsert'))(
     'in If-None-Match is ignored by a %s, as by the service',
     async (_name, write, status) => {
@@ -186,7 +186,7 @@ describe('an etag', () => {
     },
   );
 
-  test('in If-None-Match is ignored by what a batch replaces, patches and deletes, too', async () => {
+  test('in If-None-Match is ignored by replaces, patches and deletes in a batch, too', async () => {
     const { container } = await written();
     const { result } = await container.items.batch(
       [
@@ -199,7 +199,7 @@ describe('an etag', () => {
     expect(result).toMatchObject([{ statusCode: 200 }, { statusCode: 200 }, { statusCode: 204 }]);
   });
 
-  test('of a life before does not fit the next one', async () => {
+  test('of an earlier life of the id does not match the next one', async () => {
     const { container, etag } = await written();
     await container.item('a', 'ann').delete();
     await container.items.create(total(9));
@@ -244,7 +244,7 @@ describe('many clients at once', () => {
     expect(await world.history(container.id, 'a')).toHaveLength(1);
   });
 
-  test('of 16 creates at the instant at which the item before expired exactly one is 201', async () => {
+  test('of 16 creates at the instant at which the earlier item expires exactly one is 201', async () => {
     const container = await world.container({ defaultTtl: 10 });
     const { resource } = await container.items.create(total(-1));
     await world.advanceTo((resource!._ts + 10) * 1000);
@@ -266,7 +266,7 @@ describe('many clients at once', () => {
     expect((await container.item('a', 'ann').read()).resource).toMatchObject({ total: 32 });
   });
 
-  test('of 16 deletes exactly one finds the item, and creates and deletes in a mess leave lives without gaps', async () => {
+  test('of 16 deletes exactly one finds the item, and concurrent creates and deletes leave lives without gaps', async () => {
     const container = await world.container();
     await container.items.create(total(0));
     const statuses = await Promise.all(Array.from({ length: 16 }, () => statusOf(container.item('a', 'ann').delete())));

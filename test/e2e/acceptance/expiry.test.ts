@@ -11,7 +11,7 @@ afterAll(() => world.end());
 const total = (n: number) => ({ id: 'a', customer: 'ann', total: n });
 
 describe('an item that expires', () => {
-  test('is gone at that instant for whoever reads or writes, and its id is free', async () => {
+  test('is gone at that instant for all reads and writes, and its id is free', async () => {
     const container = await world.container({ defaultTtl: 10 });
     const { resource, etag } = await container.items.create(total(1));
     await world.advanceTo((resource!._ts + 10) * 1000 - 1);
@@ -25,7 +25,7 @@ describe('an item that expires', () => {
     const matching = { accessCondition: { type: 'IfMatch', condition: etag } };
     expect(await statusOf(item.replace(total(2), matching))).toBe(404);
     expect(await sightings(container, ['a'])).toEqual(seen());
-    // There is nothing left whose etag could differ.
+    // An upsert under If-Match creates the item, because there is no item whose etag could differ.
     const again = await container.items.upsert(total(3), matching);
     expect(again.statusCode).toBe(201);
     expect(again.resource!['_rid']).not.toBe(resource!['_rid']);
@@ -38,7 +38,7 @@ describe('an item that expires', () => {
     ]);
   });
 
-  test('is gone at that instant too where the same is asked again and again', async () => {
+  test('is gone at that instant even for queries that are repeated and may be answered from a cache', async () => {
     const container = await world.container({ defaultTtl: 30 });
     for (const [id, ttl] of Object.entries({ long: 20, short: 10, default: undefined, forever: -1 })) {
       await container.items.create({ id, customer: id, total: 1, ...(ttl === undefined ? {} : { ttl }) });
@@ -51,7 +51,7 @@ describe('an item that expires', () => {
         'SELECT VALUE c.id FROM c WHERE c._ts > 0',
       ];
       const answers = [];
-      // The answers may come from what the ones before them have left in memory.
+      // Later repetitions may be answered from what the earlier ones have left in memory.
       for (const query of [...queries, ...queries, ...queries]) {
         answers.push((await container.items.query<unknown>(query, { maxItemCount: 2 }).fetchAll()).resources);
       }
@@ -74,7 +74,7 @@ describe('an item that expires', () => {
   test.each([
     ['an upsert', (container: Container) => container.items.upsert(total(2)), 201],
     ['a create', (container: Container) => container.items.create(total(2)), 201],
-  ])('makes room for %s, which begins a new life and answers 201', async (_name, write, status) => {
+  ])('does not prevent %s, which begins a new life and is answered with 201', async (_name, write, status) => {
     const container = await world.container({ defaultTtl: 10 });
     await container.items.create(total(1));
     await world.advance(10_000);
@@ -82,7 +82,7 @@ describe('an item that expires', () => {
     expect(await world.explain(container.id, 'a')).toMatchObject({ state: 'live', life: 1 });
   });
 
-  test('is explained alike before the purge, after it, and after a restart', async () => {
+  test('has the same explanation before the purge, after it, and after a restart', async () => {
     await world.purge();
     const { id: name } = await world.container({ defaultTtl: 100 });
     const { resource } = await world.of(name).items.create({ ...total(1), ttl: 10 });
@@ -144,7 +144,7 @@ describe('an item that expires', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('lives many lives, each of which is explained at its own time after all are purged', async () => {
+  test('can live many times, and each life is explained with its own times after all are purged', async () => {
     const { id: name } = await world.container({ defaultTtl: 1 });
     const births: number[] = [];
     for (let life = 0; life < 12; life += 1) {
@@ -162,7 +162,7 @@ describe('an item that expires', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is deleted, not expired, when a client was faster, and history says by whom', async () => {
+  test('is recorded as deleted if a client deleted it first, and the history names that client', async () => {
     const { id: name } = await world.container({ defaultTtl: 10 });
     await world.of(name).items.create(total(1));
     await world.advance(1_000);
@@ -195,7 +195,7 @@ describe('every write', () => {
     expect(await sightings(container, ['a'])).toEqual(seen());
   });
 
-  test('with another ttl replaces the one before, and without one goes back to the default', async () => {
+  test('with another ttl replaces the item’s ttl, and one without a ttl restores the default', async () => {
     const container = await world.container({ defaultTtl: 100 });
     const item = container.item('a', 'ann');
     const writes: [string, () => Promise<unknown>, number | null][] = [
@@ -216,7 +216,7 @@ describe('every write', () => {
     expect((await item.read()).resource).not.toHaveProperty('ttl');
   });
 
-  test('that is refused restarts nothing', async () => {
+  test('that is refused does not restart the countdown', async () => {
     const container = await world.container({ defaultTtl: 10 });
     const { resource } = await container.items.create(total(1));
     await world.advance(5_000);
@@ -238,7 +238,7 @@ describe('on the system clock', () => {
   });
   afterAll(() => real.end());
 
-  test('an expired item that one reader found gone is never seen by another again', async () => {
+  test('an expired item that one reader found gone is never seen by another reader later', async () => {
     const container = await real.container({ defaultTtl: 2 });
     const ids = ['a', 'b', 'c', 'd'];
     const deadlines = new Map<string, number>();
@@ -254,7 +254,7 @@ describe('on the system clock', () => {
     const goneSince = new Map<string, number>();
     const late: string[] = [];
     let looks = 0;
-    /** One look: what was found gone before it began must not be in it. */
+    /** One look. An item that was found gone before the look began must not be in it. */
     const look = async (who: string, ask: () => Promise<readonly string[]>) => {
       while (Date.now() < endMs) {
         const began = performance.now();
@@ -298,7 +298,7 @@ describe('on the system clock', () => {
     expect(explained).toMatchObject({ expiredAtMs: deadlines.get('b') });
   });
 
-  test('an expired item is purged by itself, within a second of its deadline', async () => {
+  test('an expired item is purged automatically, at most 1.5 seconds after its deadline', async () => {
     const container = await real.container({ defaultTtl: 1 });
     const { resource } = await container.items.create({ id: 'a', customer: 'ann' });
     const deadlineMs = (resource!._ts + 1) * 1000;
@@ -307,7 +307,7 @@ describe('on the system clock', () => {
       .toMatchObject({ state: 'purged', expiredAtMs: deadlineMs });
     const { purgedAtMs } = await real.explain(container.id, 'a');
     expect(purgedAtMs! - deadlineMs).toBeLessThan(1_500);
-    // The truncation follows the record of the purge.
+    // The log is truncated after the purge was recorded.
     await expect.poll(() => real.fsck(), { timeout: 5_000, interval: 50 }).toEqual([]);
   });
 });

@@ -20,7 +20,7 @@ afterAll(() => world.end());
 const ann = keyHeader('ann');
 const ITEM = { id: 'x', customer: 'ann' };
 
-/** Sends what should be refused; nothing may be written by it, and the server must go on. */
+/** Sends a request that has to be refused. It must write nothing, and the server must keep running. */
 async function refused(
   method: string,
   target: string,
@@ -36,10 +36,10 @@ async function refused(
   expect((await container.item('there', 'ann').read()).resource).toMatchObject({ n: 1 });
 }
 
-describe('a body that is no document is refused', () => {
+describe('a body that is not a valid document is refused', () => {
   const bodies: [string, string | Buffer, number?][] = [
     ['nothing', ''],
-    ['half of one', '{"id":"x","customer":'],
+    ['half a document', '{"id":"x","customer":'],
     ['text', 'hello'],
     ['XML', '<item id="x"/>'],
     ['an array', '[{"id":"x","customer":"ann"}]'],
@@ -51,7 +51,7 @@ describe('a body that is no document is refused', () => {
     ['single quotes', "{'id':'x','customer':'ann'}"],
     ['NaN', '{"id":"x","customer":"ann","n":NaN}'],
     ['a number beyond doubles', '{"id":"x","customer":"ann","n":1e999}'],
-    ['bytes that are no text', Buffer.from([0xff, 0xfe, 0x00, 0x80])],
+    ['bytes that are not text', Buffer.from([0xff, 0xfe, 0x00, 0x80])],
     ['zeros', Buffer.alloc(100)],
     ['100,000 brackets', `{"id":"x","customer":"ann","a":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
     ['100,000 objects', `{"id":"x","customer":"ann","a":${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}}`],
@@ -73,7 +73,7 @@ describe('a body that is no document is refused', () => {
     await refused('PUT', `${docs}/there`, { body, headers: ann }, status);
   });
 
-  test('for a client as well', async () => {
+  test('also if the client sends it', async () => {
     const text = 'x'.repeat(3_000_000);
     expect(await statusOf(container.items.create({ ...ITEM, text }))).toBe(413);
     expect(await statusOf(container.items.upsert({ ...ITEM, text }))).toBe(413);
@@ -82,7 +82,7 @@ describe('a body that is no document is refused', () => {
     expect(await statusOf(container.item('there', 'ann').read())).toBe(200);
   });
 
-  test('by patches that ask for what can’t be', async () => {
+  test('also if it is a patch that can’t be applied', async () => {
     const item = container.item('there', 'ann');
     const before = (await item.read()).resource;
     const patches: unknown[] = [
@@ -142,7 +142,7 @@ describe('a request without the right signature is refused', () => {
     ['a link in another case', { signed: { type: 'docs', link: 'dbs/shop/colls/GUARDED' } }, 401],
     ['another date than is sent', { headers: { 'x-ms-date': new Date(now - 60_000).toUTCString() } }, 401],
     ['no date', { headers: { 'x-ms-date': '' } }, 401],
-    ['a date that is none', { headers: { 'x-ms-date': 'yesterday' } }, 401],
+    ['an invalid date', { headers: { 'x-ms-date': 'yesterday' } }, 401],
     ['a date of 16 minutes ago', { dateMs: now - 16 * 60_000 }, 403],
     ['a date 16 minutes ahead', { dateMs: now + 16 * 60_000 }, 403],
     ['the read-only key', { key: READ_ONLY_KEY }, 403],
@@ -154,7 +154,7 @@ describe('a request without the right signature is refused', () => {
       await refused('GET', `${docs}/there`, { ...call, headers: { ...ann, ...call.headers } }, status);
   });
 
-  test('none on the management plane', async () => {
+  test('also on the management plane, without a key', async () => {
     for (const authorization of ['', 'Bearer ', 'Bearer x', `Basic ${EMULATOR_KEY}`, EMULATOR_KEY]) {
       const response = await fetch(`${world.endpoint}/_epitaph/purge`, { headers: { authorization } });
       expect(response.status).toBe(401);
@@ -218,18 +218,18 @@ describe('an unknown target or method is refused', () => {
     await refused('GET', docs, { headers: { [name]: value } }, 400);
   });
 
-  test('one that is longer than any name', async () => {
+  test('an id longer than any allowed one', async () => {
     await refused('GET', `${docs}/${'x'.repeat(20_000)}`, { headers: ann }, [400, 414]);
     await refused('DELETE', `/dbs/${'x'.repeat(300)}`, {}, 404);
   });
 
-  test('deleting by partition key without one', async () => {
+  test('a delete by partition key without a key', async () => {
     const target = '/dbs/shop/colls/guarded/operations/partitionkeydelete';
     const signed = { type: 'colls', link: 'dbs/shop/colls/guarded' };
     await refused('POST', target, { body: '', signed }, 400);
   });
 
-  test('what is no HTTP', async () => {
+  test('bytes that are not HTTP', async () => {
     for (const text of [
       'hello\r\n\r\n',
       'GET\r\n\r\n',
@@ -249,7 +249,8 @@ describe('an unknown target or method is refused', () => {
 });
 
 describe('an id', () => {
-  // What the client itself can send: it refuses / \ ? # at the ends of names and eats dots as a path.
+  // Ids that the JavaScript client can send. It refuses / and \, can't send ? and # at the end of a name, and resolves dots as parts of a
+  // path.
   const fine = [
     'a?b',
     'a&b=c',
@@ -326,7 +327,7 @@ describe('an id', () => {
   );
 
   test.each(['.', '..', '?', 'a?', '%2e%2e', '   ', '\t'])(
-    'of %s is kept, though the JavaScript client can’t ask for it by its path',
+    'of %s is stored, though the JavaScript client can’t address it by its path',
     async (id) => {
       expect(await statusOf(container.items.create({ id, customer: 'ann' }))).toBe(201);
       const signed = { type: 'docs', link: `${docs.slice(1)}/${id}` };
@@ -337,7 +338,7 @@ describe('an id', () => {
     },
   );
 
-  test('in another case or another normal form is another item', async () => {
+  test('in another case or another normal form names another item', async () => {
     const own = await world.container();
     const ids = ['a', 'A', 'é', 'e\u0301', 'a ', ' a', 'ﬁ', 'fi'];
     for (const id of ids) expect(await statusOf(own.items.create({ id, customer: 'ann' }))).toBe(201);
@@ -379,7 +380,7 @@ describe('a partition key', () => {
     'k'.repeat(2_000),
     'ü'.repeat(1_000),
   ];
-  test('of any value holds its own item, apart from all that look alike', async () => {
+  test('of any value has its own item, separate from values that look alike', async () => {
     const own = await world.container();
     const distinct = keys.filter((key) => !Object.is(key, -0));
     for (const [n, customer] of distinct.entries()) {
@@ -402,7 +403,7 @@ describe('a partition key', () => {
     expect(missing.json).not.toHaveProperty('customer');
   });
 
-  test('has 2,048 bytes, however many its JSON takes', async () => {
+  test('may have 2,048 bytes of text, however long its JSON is', async () => {
     const own = await world.container();
     for (const customer of ['"'.repeat(2_048), 'ü'.repeat(1_024), '\u0001'.repeat(2_048)]) {
       await own.items.create({ id: 'long', customer });
@@ -412,7 +413,7 @@ describe('a partition key', () => {
     expect(await statusOf(own.items.create({ id: 'long', customer: 'ü'.repeat(1_025) }))).toBe(400);
   });
 
-  test('that is an object or an array counts as missing', async () => {
+  test('that is an object or an array is treated as missing', async () => {
     const own = await world.container();
     const target = `/dbs/shop/colls/${own.id}/docs`;
     const headers = keyHeader({});
@@ -423,11 +424,11 @@ describe('a partition key', () => {
     expect(await create({ id: 'b', customer: ['ann'] })).toBe(201);
     const read = await raw(world.endpoint, 'GET', `${target}/a`, { headers });
     expect(read.json).toMatchObject({ customer: { name: 'ann' } });
-    // The JavaScript client sends a key of no components for such a document, which names no partition.
+    // For such a document the JavaScript client sends a key without components, which names no partition.
     expect(await statusOf(own.items.create(anyItem({ id: 'c', customer: { name: 'ann' } })))).toBe(400);
   });
 
-  test('may lie deep in the document', async () => {
+  test('can be nested in the document', async () => {
     const own = await world.container({ partitionKey: '/a/"b c"/__proto__' });
     const body = '{"id":"1","a":{"b c":{"__proto__":"deep"}}}';
     const target = `/dbs/shop/colls/${own.id}/docs`;
@@ -448,7 +449,7 @@ describe('a partition key', () => {
     expect(resources).toEqual(['1']);
   });
 
-  test('in the header is read as UTF-8 where its characters come as they are, and as Latin-1 where they are no UTF-8', async () => {
+  test('in the header is decoded as UTF-8 if its characters are not escaped, and as Latin-1 if the bytes are not UTF-8', async () => {
     const own = await world.container();
     const asLatin1 = Buffer.from('ünï').toString('latin1');
     for (const customer of ['ünï', asLatin1, '文字']) await own.items.create({ id: 'same', customer });
@@ -463,7 +464,7 @@ describe('a partition key', () => {
     expect(await customersBy('["ünï"]')).toEqual(['ünï', 'ünï']);
     expect(await customersBy(Buffer.from('["ünï"]').toString('latin1'))).toEqual(['ünï', 'ünï']);
     expect(await customersBy(Buffer.from('["文字"]').toString('latin1'))).toEqual(['文字', '文字']);
-    // What comes as JSON says which characters it means.
+    // In a JSON body the characters are unambiguous, so they are not decoded again.
     const body = JSON.stringify([{ operationType: 'Read', id: 'same', partitionKey: JSON.stringify([asLatin1]) }]);
     const bulk = await raw(world.endpoint, 'POST', target, {
       body,
@@ -472,7 +473,7 @@ describe('a partition key', () => {
     expect(JSON.parse(bulk.text)).toMatchObject([{ statusCode: 200, resourceBody: { customer: asLatin1 } }]);
   });
 
-  test('in the header that is not the document’s is refused with substatus 1001', async () => {
+  test('in the header that differs from the document’s is refused with substatus 1001', async () => {
     const reply = await raw(world.endpoint, 'POST', docs, { body: JSON.stringify(ITEM), headers: keyHeader('bob') });
     expect(reply).toMatchObject({ status: 400, headers: { 'x-ms-substatus': '1001' } });
     await refused('POST', docs, { body: JSON.stringify(ITEM), headers: keyHeader('bob') }, 400);
@@ -499,7 +500,7 @@ describe('a document', () => {
     ],
     ['10,000 properties', Object.fromEntries(Array.from({ length: 10_000 }, (_, n) => [`p${n}`, n]))],
   ];
-  test.each(values)('with %s comes back as it was', async (_name, value) => {
+  test.each(values)('with %s is returned as it was written', async (_name, value) => {
     const created = await container.items.create({ id: 'faithful', customer: 'ann', value });
     expect(created.resource).toMatchObject({ value });
     expect((await container.item('faithful', 'ann').read()).resource).toEqual(created.resource);
@@ -508,7 +509,7 @@ describe('a document', () => {
     await container.item('faithful', 'ann').delete();
   });
 
-  test('with properties called __proto__ and constructor comes back as it was, and touches nobody’s prototype', async () => {
+  test('with properties called __proto__ and constructor is returned as it was written, and changes no prototype', async () => {
     const own = '"__proto__":{"polluted":true},"constructor":{"prototype":{"polluted":true}},"hasOwnProperty":1';
     const body = `{"id":"p","customer":"ann",${own},"in":{${own}}}`;
     expect((await raw(world.endpoint, 'POST', docs, { body, headers: ann })).status).toBe(201);
@@ -532,14 +533,14 @@ describe('a document', () => {
     expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
   });
 
-  test('with a property twice has the last of both, its id and key too', async () => {
+  test('with a repeated property has the last value, also for its id and partition key', async () => {
     const body = '{"id":"first","id":"twice","customer":"bob","customer":"ann","n":1,"n":2}';
     expect((await raw(world.endpoint, 'POST', docs, { body, headers: ann })).status).toBe(201);
     expect((await container.item('twice', 'ann').read()).resource).toMatchObject({ n: 2 });
     expect((await container.item('first', 'ann').read()).statusCode).toBe(404);
   });
 
-  test('can’t bring system properties along', async () => {
+  test('can’t set system properties', async () => {
     const forged = { _ts: 1, _etag: '"forged"', _rid: 'forged', _self: 'forged', _attachments: 'forged' };
     const { resource } = await container.items.create({ id: 'forged', customer: 'ann', ...forged });
     expect(JSON.stringify(resource)).not.toContain('"forged\\"');
@@ -547,7 +548,7 @@ describe('a document', () => {
     expect((await container.item('forged', 'ann').read()).resource).toEqual(resource);
   });
 
-  test('with a byte order mark, or called something else than JSON, is read all the same', async () => {
+  test('with a byte order mark or another content type is read normally', async () => {
     const marked = Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), Buffer.from('{"id":"bom","customer":"ann"}')]);
     expect((await raw(world.endpoint, 'POST', docs, { body: marked, headers: ann })).status).toBe(201);
     for (const [n, type] of [
@@ -562,7 +563,7 @@ describe('a document', () => {
   });
 });
 
-test('a query of databases that would take long is refused soon', async () => {
+test('a query of databases that would run long is soon refused', async () => {
   const values = JSON.stringify(Array.from({ length: 120 }, (_, n) => n));
   const joins = ['x', 'y', 'z', 'u'].map((name) => `JOIN ${name} IN (SELECT VALUE ${values})`).join(' ');
   const startedMs = performance.now();
@@ -578,13 +579,13 @@ test('a query of databases that would take long is refused soon', async () => {
   expect(performance.now() - startedMs).toBeLessThan(5_000);
 });
 
-describe('after all of this', () => {
+describe('after all of these requests', () => {
   let before: number;
   beforeEach(async () => {
     before = await world.head();
   });
 
-  test('the store is sound, and says so after a restart too', async () => {
+  test('the store is consistent, also after a restart', async () => {
     expect(await world.fsck()).toEqual([]);
     await world.restart();
     expect(await world.fsck()).toEqual([]);

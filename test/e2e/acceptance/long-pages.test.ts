@@ -8,7 +8,7 @@ import { World } from '../support/world.ts';
 const partitionKey = { paths: ['/team'] };
 const ITEMS = 100;
 
-/** Where no page of a query is waited for: each is answered without rows first. */
+/** On this server no page of a query is waited for: each is first answered without rows. */
 let hasty: World;
 let patient: World;
 
@@ -36,7 +36,7 @@ afterAll(async () => {
   await patient.end();
 });
 
-/** All rows of a query, and how many pages came without any. */
+/** All rows of a query, and the number of pages without rows. */
 async function rowsOf(container: Container, query: string, options: FeedOptions) {
   const pages = container.items.query<unknown>(query, options);
   const rows: unknown[] = [];
@@ -68,14 +68,14 @@ const QUERIES = [
 ];
 
 describe.each([400, 12_000])(
-  'a client that asks for pages which take long, of a container of %d request units,',
+  'a client whose pages of queries take long, in a container of %d request units,',
   (throughput) => {
     let containers: readonly [Container, Container];
     beforeAll(async () => {
       containers = [await stocked(hasty, throughput), await stocked(patient, throughput)];
     }, 60_000);
 
-    test('has the rows of all of its queries, in whatever pages', async () => {
+    test('gets the rows of all of its queries, whatever the pages are', async () => {
       const [slow, swift] = containers;
       let waited = 0;
       for (const query of QUERIES) {
@@ -103,7 +103,7 @@ describe.each([400, 12_000])(
   },
 );
 
-/** Takes a few milliseconds for each document. */
+/** An expression that takes a few milliseconds for each document. */
 const slowly = `(SELECT VALUE COUNT(1) FROM ${Array.from({ length: 14 }, (_, n) => `t${n} IN c.tags`).join(' JOIN ')})`;
 
 describe('a page of a query that takes long', () => {
@@ -120,11 +120,11 @@ describe('a page of a query that takes long', () => {
       },
       body: JSON.stringify({ query, parameters: [] }),
     });
-  /** How many documents an answer says that were looked at for it, which is what it is charged for. */
+  /** The number of documents that were examined for an answer, which determines its charge. */
   const lookedAt = (headers: Readonly<Record<string, unknown>>) =>
     Number(/retrievedDocumentCount=(\d+)/.exec(headers['x-ms-documentdb-query-metrics'] as string)![1]);
 
-  /** Asks until there are rows; returns them, and how many documents were looked at on the way. */
+  /** Asks until there are rows. Returns them, and the number of documents that were examined in all of these answers. */
   async function patiently(container: Container, query: string, from?: string) {
     let looked = 0;
     let asked = 0;
@@ -143,7 +143,7 @@ describe('a page of a query that takes long', () => {
     container = await stocked(hasty, 6_000);
   }, 60_000);
 
-  test('is answered without rows and with a token, by which it is made once, and charged for what was done since', async () => {
+  test('is answered without rows and with a token that fetches it; it is computed once, and each answer is charged for its part', async () => {
     const { headers, json } = await ask(container, SQL);
     expect(json).toMatchObject({ Documents: [], _count: 0 });
     const token = headers['x-ms-continuation'] as string;
@@ -151,11 +151,11 @@ describe('a page of a query that takes long', () => {
     const { rows, looked } = await patiently(container, SQL, token);
     expect(rows.length).toBe(ITEMS);
     const all = lookedAt(headers) + looked;
-    // Each document once, or once more where one took so long that the query was begun anew in the slow lane.
+    // Each document is examined once, or twice if one took so long that the query was restarted in the slow lane.
     expect(all === ITEMS || (all > ITEMS && all <= 2 * ITEMS)).toBe(true);
   });
 
-  /** Request units that queries of a container have cost. */
+  /** The request units that queries of a container have cost. */
   async function spent(world: World, { database, id }: Container): Promise<number> {
     const path = `/dbs/${database.id}/colls/${id}/request-units`;
     const { body } = await world.manage<{ readonly consumed: { readonly query: { readonly requestUnits: number } } }>(
@@ -165,18 +165,18 @@ describe('a page of a query that takes long', () => {
     return body.consumed.query.requestUnits;
   }
 
-  test('is charged to the end where nobody fetches it, in no answer', async () => {
+  test('is charged to the container in full if no client fetches it', async () => {
     const before = await spent(hasty, container);
     const abandoned = await ask(container, SQL);
     await setTimeout(1_000);
-    // Who asks for something else by its token gives it up.
+    // Another query that comes with its token abandons it.
     const other = await ask(container, 'SELECT VALUE 1', abandoned.headers['x-ms-continuation'] as string);
     const answered = [abandoned, other].map(({ headers }) => Number(headers['x-ms-request-charge']));
     const rest = (await spent(hasty, container)) - before - answered[0]! - answered[1]!;
     expect(lookedAt(abandoned.headers) + rest / 0.05).toBeGreaterThanOrEqual(ITEMS - 0.5);
   });
 
-  test('is charged to the end where who has asked for it by a token of before a restart is gone', async () => {
+  test('is charged in full if it was asked for by a token from before a restart, and its client has gone', async () => {
     const within = await stocked(patient, 6_000);
     const { resource } = await within.read();
     const place = { kind: 'start', of: resource!._rid, page: 'of-before' };
@@ -195,7 +195,7 @@ describe('a page of a query that takes long', () => {
         'x-ms-documentdb-query-enablecrosspartition': 'true',
         'x-ms-continuation': token,
       },
-      // Works for a while, but not long on any document.
+      // Takes a while in total, but not long for any single document.
       body: JSON.stringify({ query: `SELECT VALUE COUNT(1) FROM c WHERE ${slowly} != 1`, parameters: [] }),
       signal: gone.signal,
     });
@@ -208,7 +208,7 @@ describe('a page of a query that takes long', () => {
     await expect.poll(rest).toBeGreaterThan(0.05 * ITEMS);
   });
 
-  test('is charged once for what was done before it failed', async () => {
+  test('is charged once for the work that was done before it failed', async () => {
     const inner = 'JOIN a IN c.list JOIN b IN c.list JOIN d IN c.list';
     const query = `SELECT VALUE COUNT(1) FROM c ${inner} WHERE c.team = 'x'`;
     const [slow, swift] = await Promise.all(
@@ -232,7 +232,7 @@ describe('a page of a query that takes long', () => {
     expect(slow).toBeLessThan(1.2 * swift!);
   });
 
-  test('is begun anew by a token of before a restart, and by that of another query', async () => {
+  test('is computed again for a token from before a restart, and another one for a token of another query', async () => {
     const { headers } = await ask(container, SQL);
     const token = headers['x-ms-continuation'] as string;
     const { rows: others } = await patiently(container, 'SELECT c.id FROM c WHERE c.n < 3 ORDER BY c.n', token);
@@ -242,7 +242,7 @@ describe('a page of a query that takes long', () => {
     expect(rows.length).toBe(ITEMS);
   });
 
-  test('shows nothing that was erased while it waited to be fetched', async () => {
+  test('does not contain an item that was erased before the page was fetched', async () => {
     const { headers } = await ask(container, SQL);
     const token = headers['x-ms-continuation'] as string;
     await setTimeout(1_000);

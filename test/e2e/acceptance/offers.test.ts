@@ -22,12 +22,12 @@ const withThroughput = (offer: Offer, offerThroughput: number): Offer => ({
 const replace = (offer: Offer, initialHeaders: Record<string, string> = {}) =>
   world.client.offer(offer.id).replace(offer, { initialHeaders });
 
-/** A creation whose headers the client would not send. */
+/** Creates something with headers that the client would not send. */
 const create = (path: string, headers: Record<string, string>, body: object) =>
   raw(world.endpoint, 'POST', path, { headers, body: JSON.stringify(body) });
 
 describe('the throughput of a container', () => {
-  test('is 400 when nothing was said, and that given at its creation otherwise', async () => {
+  test('is 400 by default, and otherwise what was given at its creation', async () => {
     expect((await offerOf(await world.container())).content).toMatchObject({ offerThroughput: 400 });
     expect((await offerOf(await world.container({ throughput: 700 }))).content).toMatchObject({ offerThroughput: 700 });
     const scaled = await offerOf(await world.container({ maxThroughput: 4_000 }));
@@ -47,7 +47,7 @@ describe('the throughput of a container', () => {
     expect(after!.offerResourceId).toBe((resource as unknown as { _rid: string })._rid);
   });
 
-  test('is not changed by the offer of another', async () => {
+  test('is not changed by an offer that has the rid of another, or none', async () => {
     const offer = await offerOf(await world.container({ throughput: 400 }));
     const other = await offerOf(await world.container());
     for (const names of [{ _rid: other._rid }, { _rid: 'InvalidRid' }, { id: null, _rid: null }]) {
@@ -78,7 +78,7 @@ describe('the throughput of a container', () => {
     expect(await settings()).toEqual({ maxThroughput: 5_000 });
   });
 
-  test('goes on record with who changed it, and outlives a restart', async () => {
+  test('is recorded with who changed it, and is the same after a restart', async () => {
     const container = await world.container({ id: 'kept', throughput: 400 });
     await replace(withThroughput(await offerOf(container), 900));
     await world.restart();
@@ -96,7 +96,7 @@ describe('the throughput of a container', () => {
     ]);
   });
 
-  test('becomes autoscale and manual again by a migration, and by nothing else', async () => {
+  test('becomes autoscale, and manual again, only by a migration', async () => {
     const manual = await offerOf(await world.container({ throughput: 1_100 }));
     const settings = { ...manual, content: { offerAutopilotSettings: { maxThroughput: 4_000 } } };
     expect((await refusalOf(replace(settings as unknown as Offer))).code).toBe(400);
@@ -113,7 +113,7 @@ describe('the throughput of a container', () => {
     expect(back!.content).toMatchObject({ offerThroughput: 2_000 });
     expect(back!.content).not.toHaveProperty('offerAutopilotSettings');
     const { resource: again } = await replace(back!, toAutoscale);
-    // Of one that scales already there is nothing to migrate, and what it scales to is its own.
+    // Migrating an offer that is autoscale already has no effect: it keeps its own maximum.
     expect((await replace(again!, toAutoscale)).resource!.content).toEqual(again!.content);
   });
 
@@ -130,7 +130,7 @@ describe('the throughput of a container', () => {
     ['x-ms-cosmos-offer-autopilot-settings', '{"maxThroughput":4000,"autoUpgradePolicy":2}'],
     ['x-ms-cosmos-offer-autopilot-settings', '{'],
     ['x-ms-cosmos-offer-autopilot-settings', '4000'],
-  ])('can not be made of %s: %s', async (name, value) => {
+  ])('can not be set by %s: %s', async (name, value) => {
     const head = await world.head();
     const body = { id: 'none', partitionKey: { paths: ['/customer'], kind: 'Hash' } };
     const answer = await create('/dbs/shop/colls', { [name]: value }, body);
@@ -147,7 +147,7 @@ describe('the throughput of a container', () => {
     expect((await create('/dbs', headers, { id: 'both' })).status).toBe(400);
   });
 
-  test('that can not be had is refused, and stays what it was', async () => {
+  test('is unchanged after an invalid one was refused', async () => {
     const offer = await offerOf(await world.container({ throughput: 400 }));
     for (const amount of [0, 399, 450, 400.5, 2_000_000]) {
       expect((await refusalOf(replace(withThroughput(offer, amount)))).code).toBe(400);
@@ -158,7 +158,7 @@ describe('the throughput of a container', () => {
 });
 
 describe('an offer', () => {
-  test('of another id than the body says, or of none that there is, is not replaced', async () => {
+  test('is not replaced by one with another id, and an unknown id is 404', async () => {
     const [one, other] = [await offerOf(await world.container()), await offerOf(await world.container())];
     expect((await refusalOf(world.client.offer(one.id).replace(other))).code).toBe(400);
     expect((await refusalOf(world.client.offer('none').replace(one))).code).toBe(404);
@@ -175,7 +175,7 @@ describe('an offer', () => {
     expect((await put(600, resource!._etag)).resource!.content).toMatchObject({ offerThroughput: 600 });
   });
 
-  test('goes with its container', async () => {
+  test('is deleted with its container', async () => {
     const container = await world.container({ throughput: 400 });
     const offer = await offerOf(container);
     await container.delete();
@@ -184,7 +184,7 @@ describe('an offer', () => {
     expect(resources.map(({ id }) => id)).not.toContain(offer.id);
   });
 
-  test('is found by a query, as the .NET clients ask it', async () => {
+  test('is found by the query that the .NET clients send', async () => {
     const container = await world.container({ throughput: 500 });
     const offer = await offerOf(container);
     const { resources } = await world.client.offers
@@ -198,7 +198,7 @@ describe('an offer', () => {
 });
 
 describe('the throughput of a database', () => {
-  test('is shared by the containers that have none of their own, which have no offers then', async () => {
+  test('is shared by the containers without throughput of their own, which have no offers then', async () => {
     const { database } = await world.client.databases.create({ id: 'shared', throughput: 600 });
     const { container: sharing } = await database.containers.create({ id: 'sharing', partitionKey: '/pk' });
     const { container: own } = await database.containers.create({ id: 'own', partitionKey: '/pk', throughput: 700 });
@@ -212,12 +212,12 @@ describe('the throughput of a database', () => {
     expect((await refusalOf(world.client.offer(offer!.id).read())).code).toBe(404);
   });
 
-  test('is none when none was given', async () => {
+  test('is none by default', async () => {
     expect((await world.client.database('shop').readOffer()).resource).toBe(undefined);
   });
 });
 
-test('a folder whose read model was made before there was throughput opens, and says what the log says', async () => {
+test('a folder with a read model from before it had throughput opens, and has the throughput that is in the log', async () => {
   const container = await world.container({ id: 'older', throughput: 900 });
   await container.items.create({ id: 'a', customer: 'ann' });
   await world.stop();

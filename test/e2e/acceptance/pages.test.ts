@@ -24,7 +24,7 @@ type Ask = (continuationToken: string | undefined) => Promise<Page>;
 
 const numbered = (n: number) => `i${String(n).padStart(2, '0')}`;
 
-/** Items i00 … i19, of which every fifth expires 10 s after its write. */
+/** Items i00 … i19. Every fifth expires 10 s after its write. */
 async function stocked(): Promise<string> {
   const container = await world.container({ defaultTtl: -1 });
   for (let n = 0; n < 20; n += 1) {
@@ -33,7 +33,7 @@ async function stocked(): Promise<string> {
   return container.id;
 }
 
-/** Ways of reading a container page by page, each page by a client that knows nothing but the token. */
+/** Ways to read a container page by page. Each page is read by a client that knows only the token. */
 const ways: [string, (name: string) => Ask][] = [
   ['the feed', (name) => feed(name)],
   ['the feed of a partition key', (name) => feed(name, keyHeader('ann'))],
@@ -107,7 +107,7 @@ function query(name: string, sql: string | SqlQuerySpec, options: FeedOptions = 
   };
 }
 
-/** The rows of a query page by page, each asked for by an iterator that knows nothing but the token. */
+/** The rows of a query page by page. Each page is read by a new iterator that knows only the token. */
 async function* pagesOf<Row>(container: Container, sql: string, maxItemCount: number): AsyncGenerator<readonly Row[]> {
   let token: string | undefined;
   do {
@@ -120,7 +120,7 @@ async function* pagesOf<Row>(container: Container, sql: string, maxItemCount: nu
   } while (token !== undefined);
 }
 
-/** Reads to the end, doing something between the pages. */
+/** Reads to the end, and calls `between` between the pages. */
 async function walk(ask: Ask, between: (page: number) => Promise<unknown> = async () => undefined): Promise<string[]> {
   const found: string[] = [];
   let token: string | undefined;
@@ -138,7 +138,7 @@ async function walk(ask: Ask, between: (page: number) => Promise<unknown> = asyn
 describe.each(ways)('%s, page by page', (name, way) => {
   const all = Array.from({ length: 20 }, (_, n) => numbered(n));
 
-  test('has every item once, over a restart between any two pages', async () => {
+  test('returns each item exactly once, with restarts between pages', async () => {
     const container = await stocked();
     const found = await walk(way(container), async (page) => {
       if (page % 3 === 1) await world.restart();
@@ -148,7 +148,7 @@ describe.each(ways)('%s, page by page', (name, way) => {
     if (name === 'an ordered query, from the end') expect(found).toEqual(all.toReversed());
   });
 
-  test('leaves out what expires, and misses and repeats nothing that stays', async () => {
+  test('leaves out expired items, and neither misses nor repeats the others', async () => {
     const container = await stocked();
     const found = await walk(way(container), async (page) => {
       if (page === 1) await world.advance(10_000);
@@ -157,11 +157,11 @@ describe.each(ways)('%s, page by page', (name, way) => {
     const lasting = all.filter((_, n) => n % 5 !== 0);
     expect(found.filter((id) => lasting.includes(id)).toSorted()).toEqual(lasting);
     expect(new Set(found).size).toBe(found.length);
-    // Only the first two pages were read while the others were there.
+    // Expired items may only be in the first two pages, which were read before they expired.
     expect(found.slice(6).filter((id) => !lasting.includes(id))).toEqual([]);
   });
 
-  test('misses and repeats nothing that stays while others come and go', async () => {
+  test('neither misses nor repeats an item that stays while others are created and deleted', async () => {
     const container = await stocked();
     const items = () => world.of(container).items;
     const item = (n: number) => world.of(container).item(numbered(n), 'ann');
@@ -179,7 +179,7 @@ describe.each(ways)('%s, page by page', (name, way) => {
 });
 
 describe('a page', () => {
-  test.each(ways.filter(([name]) => name.includes('query')))('of %s that is the last one says so', async (_, way) => {
+  test.each(ways.filter(([name]) => name.includes('query')))('of %s has no token when it is last', async (_, way) => {
     const container = await world.container();
     for (let n = 0; n < 6; n += 1) await container.items.create({ id: numbered(n), customer: 'ann', n });
     const ask = way(container.id);
@@ -189,7 +189,7 @@ describe('a page', () => {
     expect(second.continuationToken).toBeUndefined();
   });
 
-  test('token of another kind of reading, or a broken one, is refused', async () => {
+  test('token of another kind of reading, or a damaged one, is refused', async () => {
     const container = await stocked();
     const { continuationToken } = await query(container, 'SELECT * FROM c ORDER BY c.n')(undefined);
     const headers = { 'x-ms-continuation': continuationToken! };
@@ -199,7 +199,7 @@ describe('a page', () => {
     }
   });
 
-  test('token of another container is refused: what it has before that place would be missed', async () => {
+  test('token of another container is refused, because items before its place would be missed', async () => {
     const [one, other] = [await stocked(), await stocked()];
     const read = (headers: Record<string, string>) =>
       raw(world.endpoint, 'GET', `/dbs/shop/colls/${one}/docs`, { headers });
@@ -207,7 +207,7 @@ describe('a page', () => {
     expect((await read({ 'x-ms-continuation': ofFeed! })).status).toBe(400);
     const { continuationToken: ofQuery } = await query(other, 'SELECT * FROM c ORDER BY c.n')(undefined);
     await expect(query(one, 'SELECT * FROM c ORDER BY c.n')(ofQuery)).rejects.toMatchObject({ code: 400 });
-    // From before tokens said what they are of.
+    // A token from before tokens named their container is accepted.
     const old = Buffer.from('{"kind":"after","birth":1}').toString('base64url');
     expect((await read({ 'x-ms-continuation': old })).status).toBe(200);
   });
@@ -215,9 +215,9 @@ describe('a page', () => {
   const N = 'SELECT * FROM c ORDER BY c.n';
   const BY_N = { query: 'SELECT * FROM c ORDER BY c[@by]', parameters: [{ name: '@by', value: 'n' }] };
   test.each<[string, SqlQuerySpec | string, SqlQuerySpec | string]>([
-    ['turned round', N, `${N} DESC`],
+    ['reversed', N, `${N} DESC`],
     ['by another value', N, 'SELECT * FROM c ORDER BY c._ts'],
-    ['by a value that is given with it', BY_N, { ...BY_N, parameters: [{ name: '@by', value: 'id' }] }],
+    ['by a parameter with another value', BY_N, { ...BY_N, parameters: [{ name: '@by', value: 'id' }] }],
     ['of other groups', 'SELECT c.n AS id FROM c GROUP BY c.n', 'SELECT c._ts AS id FROM c GROUP BY c._ts'],
     [
       'by another rank',
@@ -225,7 +225,7 @@ describe('a page', () => {
       'SELECT * FROM c ORDER BY RANK FullTextScore(c.customer, "ann")',
     ],
   ])(
-    'token of a query in another order is refused, whose rows before that place would be missed: %s',
+    'token of a query in another order is refused, because rows before its place would be missed: %s',
     async (_, one, other) => {
       const container = await stocked();
       const { continuationToken } = await query(container, one)(undefined);
@@ -237,7 +237,7 @@ describe('a page', () => {
     },
   );
 
-  test('token is good for the same order, whatever else of the query is another: it goes on behind the same place', async () => {
+  test('token is accepted by a different query in the same order, which continues after the same place', async () => {
     const container = await stocked();
     const since = (n: number) => ({
       query: 'SELECT c.id, c.n FROM c WHERE c.n >= @since ORDER BY c.n',
@@ -251,7 +251,7 @@ describe('a page', () => {
     expect(third.ids).toEqual(['i06', 'i07', 'i08']);
   });
 
-  test('token says of what order it is in the same words in each version, and one from before they did is good', async () => {
+  test('token has a hash of its order that is the same in all versions, and a token from before there was one is accepted', async () => {
     const container = await stocked();
     const { continuationToken } = await query(container, N)(undefined);
     const { by, ...before } = JSON.parse(Buffer.from(continuationToken!, 'base64url').toString()) as { by: string };
@@ -260,7 +260,7 @@ describe('a page', () => {
     expect((await query(container, N)(token)).ids).toEqual(['i03', 'i04', 'i05']);
   });
 
-  test('token of another partition key is refused, whose items before that place would be missed', async () => {
+  test('token of another partition key is refused, because items before its place would be missed', async () => {
     const { id: container } = await world.container();
     for (let n = 0; n < 20; n += 1)
       await world.of(container).items.create({ id: `i${n}`, customer: n % 2 ? 'ann' : 'bob', n });
@@ -296,7 +296,7 @@ describe('a page', () => {
     }
   });
 
-  test('token of the beginning of a hierarchical key is refused for another, for a whole key and for all', async () => {
+  test('token of a prefix of a hierarchical key is refused for another prefix, for a full key and for all keys', async () => {
     const { id: container } = await world.container({
       partitionKey: {
         paths: ['/tenant', '/user'],
@@ -318,7 +318,7 @@ describe('a page', () => {
     }
   });
 
-  test('token from before it said that it is of all partition keys is good', async () => {
+  test('token from before tokens named their partition key is accepted for all keys', async () => {
     const container = await stocked();
     for (const way of [feed(container), query(container, N)]) {
       const { continuationToken } = await way(undefined);
@@ -382,7 +382,7 @@ describe('a page', () => {
     for (const name of ['l1', 'l2']) await world.client.database(name).delete();
   });
 
-  test('of a count, an aggregate or TOP is cut as the whole would be', async () => {
+  test('of COUNT, DISTINCT, TOP or OFFSET is a part of the result that the query would have without pages', async () => {
     const container = await stocked();
     const rows = async (sql: string) => {
       const found: unknown[] = [];
@@ -408,12 +408,12 @@ describe('a page', () => {
     ['SELECT TOP 13 VALUE c.n FROM c', 13],
     ['SELECT VALUE c.n FROM c OFFSET 4 LIMIT 11', 11],
     ['SELECT DISTINCT TOP 13 VALUE c.n FROM c', 13],
-  ])('of %s goes on with as many rows, whatever leaves and comes', async (sql, count) => {
+  ])('of %s counts the rows of earlier pages, even if items come and go meanwhile', async (sql, count) => {
     const container = await stocked();
     const given: number[] = [];
     for await (const page of pagesOf<number>(world.of(container), sql, 4)) {
       given.push(...page);
-      // What was given leaves, and something comes that would have been among it.
+      // Deletes the items that were returned, and creates one that the query would have found, too.
       for (const n of page) await world.of(container).item(numbered(n), 'ann').delete();
       await world.of(container).items.upsert({ id: `more ${given.length}`, customer: 'ann', n: 100 + given.length });
     }
@@ -426,7 +426,7 @@ describe('a page', () => {
     ['SELECT DISTINCT VALUE t FROM c JOIN t IN c.tags', 20],
     ['SELECT TOP 13 VALUE t FROM c JOIN t IN c.tags', 13],
     ['SELECT VALUE t FROM c JOIN t IN c.tags OFFSET 7 LIMIT 9', 9],
-  ])('of %s is no larger than asked for, also where one document gives more', async (sql, count) => {
+  ])('of %s has no more rows than asked for, even if one document gives several rows', async (sql, count) => {
     const container = await world.container();
     const all: string[] = [];
     for (let n = 0; n < 4; n += 1) {
@@ -445,7 +445,7 @@ describe('a page', () => {
     }
   });
 
-  test('of an ordered query goes on by values of every kind, missing ones too, and by ones too long for a token', async () => {
+  test('of an ordered query continues after values of every type, missing values, and values too long for a token', async () => {
     const container = await world.container();
     const values = [undefined, null, false, true, -1, 0.5, '', 'a', '👻', [], [1], { a: 1 }, undefined, null, 0.5];
     for (const [n, v] of values.entries()) {
@@ -462,7 +462,7 @@ describe('a page', () => {
     expect(await walk(query(container.id, 'SELECT * FROM c ORDER BY c.id OFFSET 4 LIMIT 8'))).toEqual(ids.slice(4, 12));
   });
 
-  test('holds what was there when it was read: an expiry in the middle of a long listing hides at once', async () => {
+  test('has no item that expired before the page was read, even if earlier pages of the listing had it', async () => {
     const container = await world.container({ defaultTtl: 10 });
     for (let n = 0; n < 6; n += 1) await container.items.create({ id: numbered(n), customer: 'ann', n });
     const asked = container.items.query('SELECT * FROM c', { maxItemCount: 2 });
@@ -479,7 +479,7 @@ describe('a session token', () => {
   const tokenOf = (headers: Readonly<Record<string, unknown>>) => String(headers['x-ms-session-token']);
   const position = (token: string) => Number(token.split('#')[1]);
 
-  test('makes what was written readable by whoever has it, at once and everywhere', async () => {
+  test('makes a write readable at once for every client that has the token', async () => {
     const container = await world.container();
     const other = world.connect({ session: true });
     const theirs = other.database('shop').container(container.id);
@@ -496,7 +496,7 @@ describe('a session token', () => {
     other.dispose();
   });
 
-  test('only goes up', async () => {
+  test('only increases', async () => {
     const container = await world.container();
     let last = 0;
     for (let n = 0; n < 5; n += 1) {
@@ -536,13 +536,13 @@ describe('a session token', () => {
         },
       });
     expect(await batch([{ operationType: 'Read', id: 'a' }])).toMatchObject(expected);
-    // What only writes is decided by the log, whatever its session has seen.
+    // A batch that only writes is decided by the log, so its session token does not matter.
     const write = { operationType: 'Upsert', resourceBody: { id: 'b', customer: 'ann' } };
     expect((await batch([write])).status).toBe(200);
     expect(await statusOf(container.item('a', 'ann').read())).toBe(200);
   });
 
-  test('comes with refusals, too, so that who was refused for what is there finds it', async () => {
+  test('comes with refusals, too, so that a refused client can read the item that was in the way', async () => {
     const container = await world.container();
     const { headers } = await container.items.create({ id: 'a', customer: 'ann' });
     const last = position(tokenOf(headers));

@@ -11,7 +11,7 @@ afterAll(() => world.end());
 
 const item = (id: string, customer = 'ann', more: object = {}) => ({ id, customer, ...more });
 
-/** A container with two items of `ann`'s and one of `bob`'s. */
+/** A container with two items of `ann` and one of `bob`. */
 async function filled(options: { readonly defaultTtl?: number } = {}): Promise<Container> {
   const container = await world.container(options);
   for (const one of [item('a'), item('b'), item('c', 'bob')]) await container.items.create(one);
@@ -30,11 +30,11 @@ const ids = async (container: Container) =>
   (await container.items.query<string>('SELECT VALUE c.id FROM c ORDER BY c.id').fetchAll()).resources;
 
 describe('a delete by partition key', () => {
-  test('through the client takes every item of the key from every reader at once, and no other', async () => {
+  test('through the client removes every item of the key from every way of reading at once, and no others', async () => {
     const container = await filled();
     const before = await world.head();
     await container.deleteAllItemsForPartitionKey('ann');
-    // One fact, however many items there are.
+    // The delete is a single event, however many items there are.
     expect(await world.head()).toBe(before + 1);
     const seen = await sightings(container, ['a', 'b']);
     expect(seen).toMatchObject({ reads: [], query: [], queryOfKey: [], queryById: [], count: 0, countAll: 1 });
@@ -44,7 +44,7 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('holds readers and writers up for no longer than it takes, however many come after it', async () => {
+  test('does not block reads and writes, even if many other deletes are waiting', async () => {
     const container = await filled();
     let done = 0;
     const deletes = Array.from({ length: 100 }, async (_, index) => {
@@ -59,7 +59,7 @@ describe('a delete by partition key', () => {
     expect(await ids(container)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  test('lets a new life begin, before the purge or after it', async () => {
+  test('allows new lives of the same ids, before the purge and after it', async () => {
     const container = await filled();
     await container.deleteAllItemsForPartitionKey('ann');
     expect(await statusOf(container.items.create(item('a')))).toBe(201);
@@ -76,7 +76,7 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is told as the reason, by the same words before the purge, after it and after a restart', async () => {
+  test('is given as the reason in the same words before the purge, after it and after a restart', async () => {
     const container = await filled();
     const atMs = await world.now();
     await container.deleteAllItemsForPartitionKey('ann');
@@ -105,7 +105,7 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('leaves an item that had expired before to its own deadline', async () => {
+  test('does not apply to an item that had expired before, which keeps its own deadline', async () => {
     const container = await filled({ defaultTtl: 10 });
     await container.items.upsert(item('b', 'ann', { ttl: 1_000 }));
     const written = await world.now();
@@ -125,7 +125,7 @@ describe('a delete by partition key', () => {
     ['the purge', false],
     ['an erasure on request', true],
   ])(
-    'is told the same by a rebuild after %s, and history tells no end of what had expired before',
+    'is reported the same after %s and a rebuild, and is not in the history of an item that had expired before',
     async (_, erased) => {
       const container = await filled({ defaultTtl: 10 });
       await container.items.upsert(item('b', 'ann', { ttl: 1_000 }));
@@ -154,7 +154,7 @@ describe('a delete by partition key', () => {
     },
   );
 
-  test('of a key that nothing has is done, and can be repeated', async () => {
+  test('of a key without items succeeds, and can be repeated', async () => {
     const container = await filled();
     expect(await deleteKey(container, 'nobody')).toBe(200);
     expect(await deleteKey(container)).toBe(200);
@@ -173,7 +173,7 @@ describe('a delete by partition key', () => {
     ]);
   });
 
-  test('needs the whole key, and a container that is there', async () => {
+  test('needs the whole key, and an existing container', async () => {
     const container = await world.container({ partitionKey: { paths: ['/a', '/b'], kind: 'MultiHash' as never } });
     const target = (id: string) => `/dbs/shop/colls/${id}/operations/partitionkeydelete`;
     const send = (id: string, headers: Readonly<Record<string, string>>) =>
@@ -184,7 +184,7 @@ describe('a delete by partition key', () => {
     expect((await send('nowhere', keyHeader('x'))).status).toBe(404);
   });
 
-  test('and writes beside it come before it or after it, never through it', async () => {
+  test('happens entirely before or entirely after each concurrent write', async () => {
     const container = await filled();
     const outcomes = await Promise.all(
       Array.from({ length: 60 }, async (_, index) => {
@@ -200,7 +200,7 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('whose container goes before the purge still ends every life by its own reason', async () => {
+  test('still gives each item its own reason if the container is deleted before the purge', async () => {
     const container = await filled();
     const { resource } = await container.read();
     await container.deleteAllItemsForPartitionKey('ann');
@@ -216,7 +216,7 @@ describe('a delete by partition key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is seen by a batch and by a patch, which find nothing of before', async () => {
+  test('is seen by a batch and by a patch, which find none of the deleted items', async () => {
     const container = await filled();
     await container.deleteAllItemsForPartitionKey('ann');
     const { result } = await container.items.batch([{ operationType: 'Read', id: 'a' }], 'ann');

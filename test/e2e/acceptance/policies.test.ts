@@ -22,7 +22,7 @@ async function stocked(defaultTtl: number | undefined): Promise<{ container: Con
 const ids = ['plain', 'short', 'long', 'never'];
 
 describe('a container whose time to live is changed', () => {
-  test('from off to on: the countdown was running all the while, and what is overdue goes at that instant', async () => {
+  test('from off to on: the countdown began with the last write, and overdue items are gone at that instant', async () => {
     const { container, ts } = await stocked(undefined);
     await world.advanceTo((ts + 50) * 1000);
     expect(await sightings(container, ids)).toEqual(seen(...ids));
@@ -51,7 +51,7 @@ describe('a container whose time to live is changed', () => {
     expect(await sightings(container, ids)).toEqual(seen('plain', 'never'));
   });
 
-  test('from on to off: nothing more expires, and nothing that has comes back', async () => {
+  test('from on to off: nothing expires any more, and expired items do not come back', async () => {
     const { container, ts } = await stocked(60);
     await world.advanceTo((ts + 10) * 1000 + 1);
     await world.setTtl(container.id, undefined);
@@ -65,7 +65,7 @@ describe('a container whose time to live is changed', () => {
     expect(await sightings(container, ids)).toEqual(seen('plain', 'never'));
   });
 
-  test('to a shorter one: what is too old goes at once, the rest on its new day', async () => {
+  test('to a shorter one: items that are too old are gone at once, the others at their new deadlines', async () => {
     const { container, ts } = await stocked(60);
     await world.advanceTo((ts + 5) * 1000);
     await container.items.create({ id: 'younger', customer: 'ann' });
@@ -78,7 +78,7 @@ describe('a container whose time to live is changed', () => {
     expect(await sightings(container, all)).toEqual(seen('long', 'never'));
   });
 
-  test('to a longer one: what is there stays longer, what is gone stays gone, purged or not', async () => {
+  test('to a longer one: present items stay longer, and expired ones stay gone, purged or not', async () => {
     for (const purged of [false, true]) {
       const { container, ts } = await stocked(20);
       await world.advanceTo((ts + 15) * 1000);
@@ -95,7 +95,7 @@ describe('a container whose time to live is changed', () => {
     }
   });
 
-  test('to -1: the default counts no longer, own ttls still do', async () => {
+  test('to -1: the default no longer applies, but an item’s own ttl does', async () => {
     const { container, ts } = await stocked(60);
     await world.advanceTo((ts + 59) * 1000);
     await world.setTtl(container.id, -1);
@@ -103,7 +103,7 @@ describe('a container whose time to live is changed', () => {
     expect(await sightings(container, ids)).toEqual(seen('plain', 'never'));
   });
 
-  test('again and again never brings anything back, over the purge and a restart', async () => {
+  test('repeatedly never brings an item back, nor do a purge and a restart in between', async () => {
     const { container, ts } = await stocked(20);
     const { id: name } = container;
     await world.advanceTo((ts + 20) * 1000 + 1);
@@ -121,7 +121,7 @@ describe('a container whose time to live is changed', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('to what it is already records nothing', async () => {
+  test('to its present value records nothing', async () => {
     const { container } = await stocked(20);
     const before = await world.head();
     await world.setTtl(container.id, 20);
@@ -130,7 +130,7 @@ describe('a container whose time to live is changed', () => {
 });
 
 describe('a change of policy that was scheduled', () => {
-  test('is not taken back by who read the container before it began, and says so', async () => {
+  test('is not undone by a replace under an etag from before it began, which is answered with 412', async () => {
     const { id } = await world.container({ defaultTtl: 60 });
     const path = `/dbs/shop/colls/${id}`;
     const fromMs = (await world.now()) + 10_000;
@@ -191,7 +191,7 @@ describe('with a clock that stands still', () => {
   };
 
   test.each(asks)(
-    'what %s has told of the instant holds when the policy is lifted at that instant',
+    'after %s at the deadline, the item stays expired even if the policy is lifted at the same instant',
     async (_name, ask) => {
       const { container, deadlineMs } = await prepared();
       await ask(container);
@@ -215,7 +215,7 @@ describe('with a clock that stands still', () => {
   test.each([
     ['its container', (container: Container) => container.delete()],
     ['its database', () => world.client.database('shop').delete()],
-  ])('what somebody found expired did not leave with %s, which is deleted at that instant', async (_name, remove) => {
+  ])('an item found expired is recorded as expired, even if %s is deleted at once', async (_name, remove) => {
     const { container, deadlineMs } = await prepared();
     const rid = (await container.read()).resource!._rid;
     expect((await container.item('a', 'ann').read()).statusCode).toBe(404);
@@ -231,7 +231,7 @@ describe('with a clock that stands still', () => {
     ]);
   });
 
-  test('what was told before a restart holds when the policy is lifted at that instant after it', async () => {
+  test('an item that a reader found expired stays gone after a restart, even if the policy is lifted at the same instant', async () => {
     const { container } = await prepared();
     expect((await container.item('a', 'ann').read()).statusCode).toBe(404);
     await world.restart();
@@ -263,11 +263,11 @@ describe('with a clock that stands still', () => {
     }
   });
 
-  test('a reader who came just before a policy change is not given the old policy’s answer for the new one’s time', async () => {
+  test('a read just before a policy change agrees with the reads after it on what has expired', async () => {
     const { container } = await prepared();
     const { store } = world;
     const state = store.container('shop', container.id);
-    // Within one turn of the event loop, which no network can place.
+    // All of these calls are in one turn of the event loop. Requests over a network can't be placed so exactly.
     const read = store.readItem(state, 'a', '["ann"]').then(
       () => 'there',
       () => 'gone',
@@ -280,7 +280,7 @@ describe('with a clock that stands still', () => {
     expect(after).toEqual(toldGone ? seen() : seen('a', 'b'));
   });
 
-  test('a write that was under way when the deadline came is not lost on readers who found the item gone', async () => {
+  test('a write that is under way at the deadline is not lost, and no concurrent reader finds the item gone', async () => {
     const { store } = world;
     const container = await world.container({ defaultTtl: 10 });
     const { resource } = await container.items.create({ id: 'a', customer: 'ann' });
@@ -288,7 +288,7 @@ describe('with a clock that stands still', () => {
     await world.advanceTo((resource!._ts + 10) * 1000 - 1);
     const item = { id: 'a', partitionKey: '["ann"]', document: {}, json: '{"id":"a","customer":"ann","n":2}' };
     const write = store.writeItem(CALLER, state, 'replace', item);
-    // Until it has taken its time and is on its way to the log.
+    // Waits until the write has its timestamp and is on its way to the log.
     for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
     const advanced = store.advanceClock(1);
     const sql = { sql: 'SELECT VALUE c.id FROM c', parameters: [], maxItemCount: 10 };
@@ -333,7 +333,7 @@ describe('with a clock that stands still', () => {
   });
 });
 
-describe('what a policy’s start made expire', () => {
+describe('an item that expires because a policy begins', () => {
   const mistyped = async (): Promise<{ name: string; changedAtMs: number }> => {
     const container = await world.container({ defaultTtl: 1_000 });
     for (const id of ['a', 'b']) await container.items.create({ id, customer: 'ann' });
@@ -345,7 +345,7 @@ describe('what a policy’s start made expire', () => {
     return { name: container.id, changedAtMs: await world.now() };
   };
 
-  test('is hidden at once and erased when the grace is over, not before', async () => {
+  test('is hidden at once, and erased when the grace period is over, not before', async () => {
     const { name, changedAtMs } = await mistyped();
     const all = ['a', 'b', 'c', 'd', 'fresh'];
     expect(await sightings(world.of(name), all)).toEqual(seen());
@@ -368,7 +368,7 @@ describe('what a policy’s start made expire', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is erased at once with a grace of 0', async () => {
+  test('is erased at once with a grace period of 0', async () => {
     const container = await world.container();
     await world.setGrace(container.id, 0);
     await container.items.create({ id: 'a', customer: 'ann' });
@@ -378,7 +378,7 @@ describe('what a policy’s start made expire', () => {
     expect(await world.explain(container.id, 'a')).toMatchObject({ state: 'purged', purgedAtMs: await world.now() });
   });
 
-  test('does not come back when the policy is taken back', async () => {
+  test('does not come back when the policy is reverted', async () => {
     const { name } = await mistyped();
     expect((await world.of(name).item('c', 'ann').read()).statusCode).toBe(404);
     await world.setTtl(name, 100_000);
@@ -386,7 +386,7 @@ describe('what a policy’s start made expire', () => {
     expect(await statusOf(world.of(name).items.create({ id: 'c', customer: 'ann' }))).toBe(201);
   });
 
-  test('can’t be given a grace that is no number of seconds', async () => {
+  test('has a grace period that must be a number of seconds', async () => {
     const container = await world.container();
     for (const seconds of [-1, 1.5, '10', null]) {
       const { status } = await world.manage('PUT', `/dbs/shop/colls/${container.id}/policy-grace`, { seconds });

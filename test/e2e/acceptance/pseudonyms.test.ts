@@ -14,12 +14,12 @@ const PSEUDONYMOUS = { epitaph: { pseudonymousIds: true } };
 const create = (more: Fields = {}): Promise<Container> => world.container(anyContainer({ ...PSEUDONYMOUS, ...more }));
 const item = (id: string, customer: JSONValue = 'ann', more: Fields = {}) => ({ id, customer, ...more });
 
-/** Pseudonyms as answers of the management plane show them. */
+/** The form of pseudonyms in answers of the management plane. */
 const ID = /^[\w-]{20}$/;
 const KEY = /^~[\w-]{20}$/;
 
 describe('a container with pseudonymous ids', () => {
-  test('says so to clients, keeps it when they leave it out of a replace, and never changes it', async () => {
+  test('has this setting in its definition, keeps it when a replace omits it, and can not change it', async () => {
     const container = await create();
     const { resource } = await container.read();
     expect(resource).toMatchObject(PSEUDONYMOUS);
@@ -35,7 +35,7 @@ describe('a container with pseudonymous ids', () => {
     expect(await statusOf(plain.replace({ ...other!, ...PSEUDONYMOUS }))).toBe(400);
   });
 
-  test('is refused with a mistyped promise, or with a hierarchical key', async () => {
+  test('is refused with a mistyped setting, or with a hierarchical partition key', async () => {
     expect(await statusOf(world.container(anyContainer({ epitaph: { pseudonymousId: true } })) as never)).toBe(400);
     expect(await statusOf(world.container(anyContainer({ epitaph: { pseudonymousIds: 'yes' } })) as never)).toBe(400);
     const hierarchical = { partitionKey: { paths: ['/a', '/b'], kind: 'MultiHash', version: 2 } };
@@ -45,7 +45,7 @@ describe('a container with pseudonymous ids', () => {
     });
   });
 
-  test('serves clients as any other: every way of reading, writes, patches, deletes', async () => {
+  test('serves clients like any other container: all ways of reading, writes, patches, deletes', async () => {
     const container = await create();
     expect((await container.items.create(item('a'))).resource).toMatchObject(item('a'));
     expect(await statusOf(container.items.create(item('a')))).toBe(409);
@@ -100,7 +100,7 @@ describe('a container with pseudonymous ids', () => {
     expect(await statusOf(container.item('a', 'bob').read())).toBe(404);
   });
 
-  test('takes batches and bulk requests, and answers them under the names that were given', async () => {
+  test('does batches and bulk requests, and answers with the real ids', async () => {
     const container = await create();
     const batch = await container.items.batch(
       [
@@ -136,7 +136,7 @@ describe('a container with pseudonymous ids', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('loses all items of a partition key at once, and no others', async () => {
+  test('deletes all items of a partition key at once, and no others', async () => {
     const container = await create();
     for (const [id, key] of [
       ['a', 'ann'],
@@ -154,7 +154,7 @@ describe('a container with pseudonymous ids', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('shows its items in both change feeds, and whose content was there when it left', async () => {
+  test('shows its items in both change feeds under their real ids, also a deleted one while its content is kept', async () => {
     const container = await create(keeping(60));
     const now = ChangeFeedStartFrom.Now();
     const { continuationToken } = await readOn<Version>(container, {
@@ -175,7 +175,7 @@ describe('a container with pseudonymous ids', () => {
     const { changes } = await readOn<Version>(container, since);
     expect(told(changes)).toEqual(['create a', 'create b', 'delete a']);
     expect(changes[2]!.metadata).toMatchObject({ id: 'a', partitionKey: { customer: 'ann' } });
-    // Of what is erased there are only pseudonyms left.
+    // After an erasure only the pseudonyms are left.
     const erasure = { id: 'b', partitionKey: ['bob'], reason: 'asked for', requestedBy: 'bob' };
     await world.manage('POST', `/dbs/shop/colls/${container.id}/erase`, erasure);
     const { current, previous, metadata } = (await readOn<Version>(container, since)).changes.at(-1)!;
@@ -186,7 +186,7 @@ describe('a container with pseudonymous ids', () => {
     });
   });
 
-  test('has one range of keys whatever its throughput, and refuses a part of it', async () => {
+  test('has one partition key range at any throughput, and refuses requests for a part of it', async () => {
     const container = await create({ throughput: 20_000 });
     await container.items.create(item('a'));
     const docs = `/dbs/shop/colls/${container.id}/docs`;
@@ -212,7 +212,7 @@ describe('a container with pseudonymous ids', () => {
 });
 
 describe('the history of a pseudonymous item', () => {
-  test('is told to whoever knows its id and key, and under its pseudonym to whoever does not', async () => {
+  test('is found by the item’s id and key, and by the pseudonyms that lists show', async () => {
     const container = await create({ defaultTtl: 30 });
     await container.items.create(item('a'));
     await container.items.create(item('b', 'ann', { ttl: -1 }));
@@ -227,7 +227,7 @@ describe('the history of a pseudonymous item', () => {
     expect(id).toMatch(ID);
     expect(partitionKey).toMatch(KEY);
 
-    // What the list shows leads to the item as well as its own name does.
+    // The pseudonyms in the list lead to the item just as its real names do.
     const query = new URLSearchParams({ id, partitionKey }).toString();
     const of = `/dbs/shop/colls/${container.id}`;
     const byPseudonym = await world.manage('GET', `${of}/explain?${query}`);
@@ -240,12 +240,12 @@ describe('the history of a pseudonymous item', () => {
     expect(certificate.status).toBe(200);
     expect(await world.manage('POST', '/proof/verify')).toMatchObject({ status: 200, body: { ok: true } });
 
-    // In a container that knows names, it is no name.
+    // In a container without pseudonyms they are not valid names.
     const plain = await world.container();
     expect((await world.manage('GET', `/dbs/shop/colls/${plain.id}/explain?${query}`)).status).toBe(400);
   });
 
-  test('begins anew with each life of the id', async () => {
+  test('has all lives of its id', async () => {
     const container = await create({ defaultTtl: 30 });
     await container.items.create(item('a'));
     await world.advance(31_000);

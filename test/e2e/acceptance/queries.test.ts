@@ -113,7 +113,7 @@ describe('the query language', () => {
     ).toEqual([found]);
   });
 
-  test('parameters may be of any kind, and are values, never text of the query', async () => {
+  test('parameters may be of any type, and are values, never text of the query', async () => {
     const where = (condition: string, value: SqlParameter['value']) =>
       rows(`SELECT VALUE c.id FROM c WHERE ${condition}`, [{ name: '@p', value }]);
     expect(await where('c.n = @p', 3)).toEqual(['1']);
@@ -122,12 +122,12 @@ describe('the query language', () => {
     expect(await where('ARRAY_CONTAINS(@p, c.id)', ['1', '7', '9'])).toEqual(['1', '7']);
     expect(await where('c.at = @p', { city: 'Rome' })).toEqual(['2']);
     expect(await where('c.name = @p', '" OR 1 = 1 OR "" = "')).toEqual([]);
-    // One that is not given is undefined, as it is to Cosmos DB.
+    // A parameter without a value is undefined, as in Cosmos DB.
     expect(await where('c.n = @other', 3)).toEqual([]);
     expect(await where('c.n = 3 AND NOT IS_DEFINED(@other)', 3)).toEqual(['1']);
   });
 
-  test('a partition key narrows every query to its own items', async () => {
+  test('a partition key restricts every query to its own items', async () => {
     expect(await rows('SELECT VALUE c.id FROM c', [], 'low')).toEqual(['1', '2', '3', '4']);
     expect(await rows('SELECT VALUE COUNT(1) FROM c', [], 'high')).toEqual([3]);
     expect(await rows('SELECT VALUE c.id FROM c WHERE c.id = "1"', [], 'high')).toEqual([]);
@@ -150,7 +150,7 @@ describe('the query language', () => {
   });
 });
 
-describe('what Cosmos DB refuses is answered', () => {
+describe('queries that Cosmos DB refuses are answered', () => {
   test.each<[string, string, unknown[]]>([
     [
       'ORDER BY in a subquery',
@@ -175,7 +175,7 @@ describe('what Cosmos DB refuses is answered', () => {
   });
 });
 
-describe('a query that can’t be run is refused with 400 and words that help', () => {
+describe('a query that can’t be run is refused with 400 and a helpful message', () => {
   test.each([
     ['SELECT VALUE udf.f(c.n) FROM c', /udf|user-defined/i],
     ['SELECT FullTextScore(c.name, "ann") FROM c', /ORDER BY RANK/],

@@ -4,7 +4,7 @@ import { raw } from '../support/raw.ts';
 import { refusalOf, World } from '../support/world.ts';
 
 let world: World;
-/** The same documents in both. */
+/** Both containers have the same documents, one in a single partition key range, the other in five. */
 let one: Container;
 let five: Container;
 
@@ -46,7 +46,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.end());
 
-/** Queries whose rows have one order only. */
+/** Queries whose rows have only one possible order. */
 const ORDERED: (string | SqlQuerySpec)[] = [
   'SELECT c.id, c.n FROM c ORDER BY c.n',
   'SELECT c.id, c.n FROM c ORDER BY c.n DESC',
@@ -90,7 +90,7 @@ const ORDERED: (string | SqlQuerySpec)[] = [
   "SELECT c.customer, COUNT(1) AS n FROM c WHERE c.customer IN ('c1', 'c2', 'c5') GROUP BY c.customer ORDER BY c.customer",
 ];
 
-/** Queries whose rows are the same in any order. */
+/** Queries whose rows may come in any order. */
 const UNORDERED: (string | SqlQuerySpec)[] = [
   'SELECT * FROM c',
   'SELECT c.id FROM c WHERE c.flag',
@@ -130,7 +130,7 @@ const UNORDERED: (string | SqlQuerySpec)[] = [
   'SELECT VALUE c.team FROM c GROUP BY c.team',
   'SELECT UPPER(c.team) AS up, COUNT(1) AS n FROM c GROUP BY UPPER(c.team)',
   'SELECT VALUE COUNT(1) FROM c GROUP BY c.team',
-  // One group has a text among its numbers, and so no sum, average, least or greatest value.
+  // One group has a text among its numbers, and therefore no sum, average, minimum or maximum.
   'SELECT c.rank, SUM(c.spoilt) AS s FROM c GROUP BY c.rank',
   'SELECT c.rank, AVG(c.spoilt) AS a FROM c GROUP BY c.rank',
   'SELECT c.rank, SUM(c.team) AS s, COUNT(1) AS n FROM c WHERE c.customer = "c3" GROUP BY c.rank',
@@ -163,7 +163,7 @@ const MODES: readonly FeedOptions[] = [
 const all = async (container: Container, query: string | SqlQuerySpec, options: FeedOptions) =>
   (await container.items.query<unknown>(query, options).fetchAll()).resources.map(plain);
 
-/** Without what a document has from its container. */
+/** A row without the properties that its container adds. */
 function plain(row: unknown): unknown {
   if (typeof row !== 'object' || row === null) return row;
   return Object.fromEntries(Object.entries(row).filter(([name]) => !name.startsWith('_')));
@@ -209,7 +209,7 @@ describe('over five ranges as over one', () => {
     'SELECT DISTINCT VALUE c.rank FROM c ORDER BY c.rank DESC OFFSET 2 LIMIT 3',
     'SELECT DISTINCT c.rank, c.flag FROM c ORDER BY c.rank, c.flag',
     'SELECT DISTINCT VALUE c.n % 20 FROM c',
-  ])('page by page, each by a client of its own: %s', async (query) => {
+  ])('page by page, with a new client for each page: %s', async (query) => {
     const expected = await all(one, query, {});
     for (const maxItemCount of [3, 8]) {
       const found: unknown[] = [];
@@ -224,7 +224,7 @@ describe('over five ranges as over one', () => {
         const page = await container.items.query<unknown>(query, options).fetchNext();
         client.dispose();
         found.push(...page.resources);
-        // The client gives empty pages on the way, and a token for more even when a limit is reached: then nothing follows.
+        // The client returns empty pages on the way. It also returns a token when a limit is reached, but nothing follows then.
         if (page.continuationToken === undefined || page.continuationToken === continuationToken) break;
         continuationToken = page.continuationToken;
       }
@@ -234,7 +234,7 @@ describe('over five ranges as over one', () => {
     }
   });
 
-  test('the nearest by vector', async () => {
+  test('the nearest items by vector', async () => {
     const query = 'SELECT TOP 9 c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
     const expected = await all(one, query, {});
     expect(expected).toHaveLength(9);
@@ -254,13 +254,13 @@ describe('over five ranges as over one', () => {
     'SELECT TOP 5 c.id FROM c ORDER BY RANK VectorDistance(c.vector, [1, 0, 0.5])',
     'SELECT TOP 5 c.id FROM c ORDER BY RANK VectorDistance(c.vector, [1, 0, 0.5], true, {distanceFunction: "euclidean"})',
     'SELECT TOP 8 c.id FROM c ORDER BY RANK RRF(FullTextScore(c.text, "far"), VectorDistance(c.vector, [1, 0, 0.5], true, {distanceFunction: "euclidean"}))',
-  ])('the best: %s', async (query) => {
+  ])('the best items by rank: %s', async (query) => {
     const expected = await all(one, query, {});
     expect(expected.length).toBeGreaterThan(4);
     for (const options of MODES) expect(await all(five, query, options), JSON.stringify(options)).toEqual(expected);
   });
 
-  test('what the client runs by a plan it gets without one where it leaves the size of pages to the server', async () => {
+  test('a query that the client would run by a plan needs none if the client leaves the page size to the server', async () => {
     // given
     const vectors = 'SELECT TOP 9 c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5])';
     const further = 'SELECT c.id FROM c ORDER BY VectorDistance(c.vector, [1, 0, 0.5]) OFFSET 3 LIMIT 6';
@@ -278,14 +278,14 @@ describe('over five ranges as over one', () => {
     }
   });
 
-  test('groups come from the client, which gives a key that is undefined as such', async () => {
+  test('groups are merged by the client, which keeps a group key that is undefined', async () => {
     const query = 'SELECT c.team, AVG("text") AS mean FROM c GROUP BY c.team';
     const { resources } = await five.items.query<object>(query).fetchAll();
     expect(resources).toHaveLength(4);
     for (const group of resources) expect(Object.keys(group)).toEqual(['team', 'mean']);
   });
 
-  test('groups are put together for clients that say nothing of what they can do; others get the plan', async () => {
+  test('groups are merged by the server for clients that state no capabilities; others get the plan', async () => {
     const groups = 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
     const group = ({ id }: Container, query: string, headers: Readonly<Record<string, string>>) =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${id}/docs`, {
@@ -300,7 +300,7 @@ describe('over five ranges as over one', () => {
     const whole = await group(five, groups, {});
     expect(whole.json?.['Documents']).toHaveLength(4);
     const able = { 'x-ms-cosmos-sdk-supportedcapabilities': '1' };
-    // Groups in order, and those of one range, are no client's to put together.
+    // Ordered groups, and groups of a container with one range, are never left to the client.
     const far = groups.replace('GROUP BY', 'WHERE NOT IS_DEFINED(VectorDistance(c.none, [1])) GROUP BY');
     for (const reply of [
       await group(five, `${groups} ORDER BY c.team`, able),
@@ -309,7 +309,7 @@ describe('over five ranges as over one', () => {
     ]) {
       expect(reply.json?.['Documents']).toHaveLength(4);
     }
-    // Nor are those of a part of all, which a plan would not name.
+    // Neither are groups of a part of the keys, because a plan would not name that part.
     const parts = [
       { 'x-ms-start-epk': '', 'x-ms-end-epk': '1F' },
       { 'x-ms-start-epk': '1F', 'x-ms-end-epk': 'FF' },
@@ -331,7 +331,7 @@ describe('over five ranges as over one', () => {
     });
   });
 
-  test('rows that JOIN makes of a document are told apart for the .NET client, which goes on from any of them', async () => {
+  test('rows that a JOIN makes of one document are distinct for the .NET client, which can resume at each of them', async () => {
     const ask = (body: object, headers: Readonly<Record<string, string>>) =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
         headers: { 'content-type': 'application/query+json', ...headers },
@@ -374,7 +374,7 @@ describe('over five ranges as over one', () => {
       for (let start = 0; start < whole.length; start += size) {
         const { rows, token: next } = await page(size, undefined, token);
         expect(rows).toEqual(whole.slice(start, start + size));
-        // Within the page it has not given to its end, and, with the place that the page begins after, from there.
+        // The client can resume at each row, with the token that the row's page began with.
         for (const [index, { _rid: rid, orderByItems }] of rows.entries()) {
           const resume = { value: [orderByItems[0].item], rid, exclude: false };
           expect((await page(4, resume, token)).rows).toEqual(whole.slice(start + index, start + index + 4));
@@ -390,7 +390,7 @@ describe('over five ranges as over one', () => {
     }
   });
 
-  test('what a client does not say that it can merge is refused when it asks for a plan', async () => {
+  test('a plan is refused if the client does not state that it can merge the query', async () => {
     const plan = (query: string, features?: string, agent = 'any') =>
       raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
         headers: {
@@ -402,7 +402,7 @@ describe('over five ranges as over one', () => {
         body: JSON.stringify({ query }),
       });
     const groups = 'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team';
-    // What the Python client says.
+    // The features that the Python client states.
     const refused = await plan(groups, 'Aggregate,CompositeAggregate,Distinct,MultipleOrderBy,OrderBy,Top');
     expect(refused.status).toBe(400);
     expect(refused.json?.['message']).toContain(
@@ -413,21 +413,21 @@ describe('over five ranges as over one', () => {
     });
     expect((await plan('SELECT * FROM c ORDER BY c.n')).status).toBe(400);
     expect((await plan('SELECT * FROM c WHERE c.n > 3')).status).toBe(200);
-    // What the Java client says, which gives groups in an order of its own, and merges no lists.
+    // The features that the Java client states. It returns groups in an order of its own, and can't merge lists.
     const says = 'Aggregate, OrderBy, GroupBy, DCount, NonValueAggregate';
     const java = (query: string) => plan(query, says, 'azsdk-java-cosmos/4.80.0 Linux/6.1 JRE/17');
     expect((await java(groups)).status).toBe(200);
     expect((await java(`${groups} ORDER BY c.team`)).json?.['message']).toContain('OrderedGroupBy');
     expect((await plan(`${groups} ORDER BY c.team`, says)).status).toBe(200);
     expect((await java('SELECT VALUE MAKELIST(c.n) FROM c')).json?.['message']).toContain('ListAndSetAggregate');
-    // What .NET clients of some years ago say, which give the parts of such a value for the whole.
+    // The features that .NET clients stated some years ago. They return parts of such a value instead of the whole.
     const values = 'SELECT VALUE COUNT(1) FROM c GROUP BY c.team';
     expect((await plan(values, says)).json?.['message']).toContain('GroupByValueAggregate');
     expect((await plan(values, `${says}, NonStreamingOrderBy`)).status).toBe(200);
   });
 
   test.each(['documentdb-netcore-sdk/2.11.6', 'documentdb-dotnet-sdk/2.18.0'])(
-    '%s gets its groups whole, though it says that it can group',
+    '%s gets complete groups, although it states that it can merge them',
     async (userAgent) => {
       const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
         headers: {
@@ -442,9 +442,9 @@ describe('over five ranges as over one', () => {
     },
   );
 
-  test('a client that keeps the kind of its plan goes on by the same one after the first split', async () => {
+  test('the plan of a query over one range stays right after the first split, for a client that keeps the kind of its plan', async () => {
     const container = await world.container({ throughput: 1000 });
-    // What the Rust client says, which merges rows and no aggregates.
+    // The features that the Rust client states. It merges rows, but no aggregates.
     const plan = async (query: string) => {
       const { status, json } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
         headers: {
@@ -484,7 +484,7 @@ describe('over five ranges as over one', () => {
     for (const query of alone) expect(await plan(query), query).toMatchObject({ status: 400 });
   });
 
-  /** What another client than the JavaScript one is told, which merges more than any. */
+  /** The plan for a client that is not the JavaScript one, and states that it can merge more than any other does. */
   const planFor = (query: string) =>
     raw(world.endpoint, 'POST', `/dbs/shop/colls/${five.id}/docs`, {
       headers: {
@@ -496,7 +496,7 @@ describe('over five ranges as over one', () => {
       body: JSON.stringify({ query }),
     });
 
-  test('what clients could not merge is refused when they ask for a plan, and answered when they do not', async () => {
+  test('a query that no client can merge is refused if a plan is asked for, and answered otherwise', async () => {
     for (const query of [
       'SELECT c.team, COUNT(1) AS n FROM c GROUP BY c.team ORDER BY COUNT(1)',
       'SELECT VALUE COUNT(1) + 1 FROM c',
@@ -516,7 +516,7 @@ describe('over five ranges as over one', () => {
     }
   });
 
-  test('the JavaScript client asks one range, whatever keys the query is about', async () => {
+  test('the JavaScript client asks one range, whichever partition keys the query is about', async () => {
     for (const filter of ["c.customer = 'c0'", "c.customer IN ('c2', 'c5', 'c7')", 'c.n > 3']) {
       const options = { forceQueryPlan: true, maxItemCount: 1000 };
       const iterator = five.items.query(`SELECT * FROM c WHERE ${filter}`, options);
@@ -527,7 +527,7 @@ describe('over five ranges as over one', () => {
     }
   });
 
-  test('a part of the keys has nothing in a range that it does not lie in, nor has what one range answers for all in another', async () => {
+  test('a range has no rows for keys outside it, and a query over all ranges is answered by only one of them', async () => {
     const [first, second] = (await five.readPartitionKeyRanges().fetchAll()).resources;
     const docs = `/dbs/shop/colls/${five.id}/docs`;
     const ask = (query: string, headers: Readonly<Record<string, string>>) =>
@@ -551,7 +551,7 @@ describe('over five ranges as over one', () => {
       expect(reply).toMatchObject({ status: 200, json: { _count: rows } });
       expect(Number(reply.headers['x-ms-request-charge'])).toBeGreaterThanOrEqual(2.25);
     }
-    // Whoever goes on there would miss what is left of the first.
+    // A client that continued there would miss the rest of the first range.
     const goingOn = { 'x-ms-documentdb-partitionkeyrangeid': second!.id, 'x-ms-continuation': 'any' };
     expect(await ask(ofAll, goingOn)).toMatchObject({
       status: 400,
@@ -559,7 +559,7 @@ describe('over five ranges as over one', () => {
     });
   });
 
-  test('others are told the keys that a filter is about', async () => {
+  test('other clients are told the partition keys that a filter allows', async () => {
     for (const [filter, count] of [
       ["c.customer = 'c0'", 1],
       ["c.customer IN ('c2', 'c5', 'c7')", 3],

@@ -28,14 +28,14 @@ async function rangesOf(container: Container): Promise<readonly PartitionKeyRang
   return (await container.readPartitionKeyRanges().fetchAll()).resources;
 }
 
-/** The client's pages by tokens of its own. */
+/** Options with which the client returns pages with tokens of its own. */
 const BY_TOKENS = { maxItemCount: 7, forceQueryPlan: true, enableQueryControl: true };
 const goingOn = (token: string | undefined) => (token === undefined ? {} : { continuationToken: token });
 
-/** The items as a client sees them that reads the ranges anew. */
+/** The items through a new client, which has to read the ranges first. */
 const itemsOf = ({ id }: Container): Items => world.connect().database('shop').container(id).items;
 
-/** All rows, in order, each page read by the next of the clients. */
+/** All rows, sorted. The clients take turns in reading the pages. */
 async function pagesOf(clients: readonly Items[], sql: string): Promise<readonly number[]> {
   const found: number[] = [];
   let token: string | undefined;
@@ -117,7 +117,7 @@ describe('the ranges of a container', () => {
     [400, 1],
     [12_000, 2],
     [FIVE_RANGES, 5],
-  ])('follow from its throughput: %i make %i', async (throughput, count) => {
+  ])('are determined by its throughput: %i request units make %i', async (throughput, count) => {
     const container = await world.container({ throughput });
     const ranges = await rangesOf(container);
     expect(ranges.length).toBe(count);
@@ -126,7 +126,7 @@ describe('the ranges of a container', () => {
     for (let at = 1; at < count; at += 1) expect(ranges[at]!.minInclusive).toBe(ranges[at - 1]!.maxExclusive);
   });
 
-  test('are polled until nothing has changed', async () => {
+  test('are answered with 304 until they change', async () => {
     const container = await world.container({ throughput: 400 });
     const first = await get(container, 'pkranges', { 'a-im': 'Incremental feed' });
     const etag = first.headers['etag'] as string;
@@ -137,7 +137,7 @@ describe('the ranges of a container', () => {
     expect(after.headers['etag']).not.toBe(etag);
   });
 
-  test('hold each item once, where the client looks for it', async () => {
+  test('contain each item once, in the range where the client looks for it', async () => {
     const container = await stocked(FIVE_RANGES);
     const ranges = await rangesOf(container);
     const seen: string[] = [];
@@ -154,7 +154,7 @@ describe('the ranges of a container', () => {
     expect(new Set(seen).size).toBe(60);
   });
 
-  test('are named one at a time, with the container or without', async () => {
+  test('can be requested one at a time, with the container’s rid or without', async () => {
     const container = await stocked(12_000);
     const all = (await rangesOf(container)).map(({ id }) => id);
     const { resource } = await container.read();
@@ -169,12 +169,12 @@ describe('the ranges of a container', () => {
     }
   });
 
-  test('are read in parts of any size, which together are the whole', async () => {
+  test('can be read in parts of any size, which together have all items', async () => {
     const container = await stocked(12_000);
     const ranges = await rangesOf(container);
     const found: string[] = [];
     for (const { id, minInclusive: min, maxExclusive: max } of ranges) {
-      // Hashes begin with 0 to 3: a place inside each of the two ranges.
+      // Hashes begin with 0 to 3. Each middle is inside one of the two ranges.
       const middle = min === '' ? '0ABC' : '2FFF00';
       for (const [start, end] of [
         [min, middle],
@@ -196,13 +196,13 @@ describe('the ranges of a container', () => {
     expect(found.toSorted()).toEqual(Array.from({ length: 60 }, (_, n) => `i${n}`).toSorted());
   });
 
-  test('split when the throughput rises, never merge, and clients go on without noticing', async () => {
+  test('split when the throughput rises, never merge, and clients continue without noticing', async () => {
     const container = await stocked(400);
     const [before] = await rangesOf(container);
-    // This client knows one range, and asks it.
+    // This client knows the one range only, and queries it.
     const iterator = container.items.query<Item>('SELECT * FROM c', { forceQueryPlan: true, maxItemCount: 5 });
     const first = (await iterator.fetchNext()).resources;
-    // And has begun without a plan to read groups, for which there has to be one where there are several ranges.
+    // It has also begun to read groups without a plan. With several ranges it would need one.
     const sql = 'SELECT c.customer, COUNT(1) AS n FROM c GROUP BY c.customer';
     const wholeGroups = (await container.items.query(sql).fetchAll()).resources;
     const groups = container.items.query(sql, { maxItemCount: 7 });
@@ -237,13 +237,13 @@ describe('the ranges of a container', () => {
     'SELECT VALUE c.n FROM c GROUP BY c.n',
     'SELECT VALUE c.n FROM c JOIN (SELECT VALUE 1) ORDER BY c.n',
     "SELECT VALUE c.n FROM c ORDER BY CONCAT(REPLICATE('x', 1000), c.id)",
-  ])('pass what is left of %s on to their parts', async (sql) => {
+  ])('let a client continue %s in each of their parts after a split', async (sql) => {
     const container = await stocked(400);
     const [whole] = await rangesOf(container);
     const first = await ask(container, sql, { ...ofRange(whole!.id), 'x-ms-max-item-count': '20' });
     const token = String(first.headers['x-ms-continuation']);
     await setThroughput(container, FIVE_RANGES);
-    // As clients do that have a token from before the split: each part is asked to go on from it.
+    // Clients with a token from before the split do the same: they ask each part to continue from it.
     const found = [...rows(first)];
     for (const range of await rangesOf(container)) {
       let next: string | undefined = token;
@@ -258,7 +258,7 @@ describe('the ranges of a container', () => {
         next = page.headers['x-ms-continuation'] as string | undefined;
       }
     }
-    // Clients cut what all parts give together; no part may give less than they need.
+    // Clients limit the rows of all parts together, so no part may return fewer than they need.
     expect(new Set(found).size).toBe(found.length);
     expect(found.length).toBeGreaterThanOrEqual(sql.includes('55') ? 55 : 60);
   });
@@ -270,7 +270,7 @@ describe('the ranges of a container', () => {
     ['SELECT DISTINCT VALUE c.n FROM c ORDER BY c.n', 60],
     ['SELECT TOP 45 VALUE c.n FROM c', 45],
   ])(
-    'have the rest of %s one after the other, in its order, where the .NET client passes it through',
+    'continue %s one after the other, in its order, if the .NET client passes the query through',
     async (sql, count) => {
       const container = await stocked(400);
       const expected = rows(await ask(container, sql, { 'x-ms-max-item-count': '100' }));
@@ -292,7 +292,7 @@ describe('the ranges of a container', () => {
         }
         const all = [...found, ...rest];
         expect(all.length).toBe(count);
-        // Without an order those of each range are together.
+        // Without ORDER BY, the rows of each range come together.
         if (sql === 'SELECT VALUE c.n FROM c') expect(new Set(all)).toEqual(new Set(expected));
         else expect(all).toEqual(expected);
       }
@@ -304,7 +304,7 @@ describe('the ranges of a container', () => {
     ['SELECT VALUE c.n FROM c OFFSET 10 LIMIT 30', 30],
     ['SELECT VALUE c.n FROM c OFFSET 0 LIMIT 30', 30],
     ['SELECT VALUE c.n FROM c', 60],
-  ])('give a client that has begun %s by its own token the %i rows of it', async (sql, count) => {
+  ])('that split while a client reads %s by its own tokens still give it all %i rows', async (sql, count) => {
     const container = await stocked(400);
     const { items } = world.connect().database('shop').container(container.id);
     const found: number[] = [];
@@ -319,9 +319,9 @@ describe('the ranges of a container', () => {
     expect(found.length).toBe(count);
   });
 
-  // The client looks for the parts that a token is about among the ranges it knows.
+  // The client looks for the ranges that a token names among those that it knows.
   test.each([400, 12_000, 15_000])(
-    'that have split from those of %i units are told of by a token of a client that knows others: it is refused',
+    'that split from those of %i request units: a token is refused if its next client knows other ranges than its first',
     async (throughput) => {
       const container = await stocked(throughput);
       const ofBefore = itemsOf(container);
@@ -356,7 +356,7 @@ describe('the ranges of a container', () => {
     ['more', 50_000, PartitionKeyDefinitionVersion.V2],
     ['five, of keys of another version', FIVE_RANGES, PartitionKeyDefinitionVersion.V1],
   ])(
-    'of an earlier container of the same name are told of by a token of a client that knows today’s, %s: it is refused',
+    'of an earlier container of the same name: a token is refused if its next client knows the present one, which has %s',
     async (_, throughput, version) => {
       const earlier = await stocked(FIVE_RANGES);
       const ofBefore = itemsOf(earlier);
@@ -377,7 +377,7 @@ describe('the ranges of a container', () => {
     60_000,
   );
 
-  test('are named by what is answered from them, as is their part of the session', async () => {
+  test('are named in the answers from them, also in the session tokens', async () => {
     const container = await stocked(FIVE_RANGES);
     const ranges = await rangesOf(container);
     const expectFrom = ({ headers }: RawReply, id: string) => {
@@ -389,7 +389,7 @@ describe('the ranges of a container', () => {
       expectFrom(await ask(container, 'SELECT * FROM c', between(minInclusive, maxExclusive)), id);
       expectFrom(await get(container, 'docs', ofRange(id)), id);
       expectFrom(await get(container, 'docs', { ...ofRange(id), 'a-im': 'Incremental Feed' }), id);
-      // Each is of a range that has items, and says so for each of them.
+      // Each range has items. Requests for the partition key of one of them name the range, too.
       const [item] = rows<Item>(await ask(container, 'SELECT * FROM c', ofRange(id)));
       const key = keyHeader(item!.customer);
       expectFrom(await get(container, `docs/${item!.id}`, key), id);
@@ -397,7 +397,7 @@ describe('the ranges of a container', () => {
     }
   });
 
-  test('that have split answer for a part in the name of the one that has it now, so that the .NET client reads the ranges again', async () => {
+  test('from before a split that are asked for the part of a present range name that one, so the .NET client reads the ranges again', async () => {
     const container = await stocked(12_000);
     const known = await rangesOf(container);
     await setThroughput(container, FIVE_RANGES);
@@ -413,7 +413,7 @@ describe('the ranges of a container', () => {
     }
   });
 
-  test('of an earlier container of the same name, which had more, can still be asked for', async () => {
+  test('of an earlier container of the same name, which had more of them, can still be used', async () => {
     const { id } = await stocked(FIVE_RANGES);
     const client = world.connect();
     const { items } = client.database('shop').container(id);
@@ -432,7 +432,7 @@ describe('the ranges of a container', () => {
     ['one', 400, PartitionKeyDefinitionVersion.V2],
     ['one, of keys of another version', 400, PartitionKeyDefinitionVersion.V1],
   ])(
-    'of an earlier container of the same name can be asked for by queries of %s',
+    'of an earlier container of the same name can be used for queries, though the present one has %s',
     async (_, throughput, version) => {
       const { id } = await stocked(FIVE_RANGES);
       const { items } = world.connect().database('shop').container(id);
@@ -442,7 +442,7 @@ describe('the ranges of a container', () => {
       await world.of(id).delete();
       await stocked(throughput, id, version);
       const all = Array.from({ length: 60 }, (__, n) => n);
-      // It names a range, and so what it is about, whether it allows a query over several keys or not.
+      // The request names a range, so it is answered whether or not it allows a query over several partition keys.
       const { status, json } = await ask(world.of(id), ordered, {
         ...ofRange(range!.id),
         'x-ms-useragent': 'Node.js/24 azure-cosmos-js/4.10.1',
@@ -480,7 +480,7 @@ describe('the ranges of a container', () => {
     ['deleted alone', (id: string) => world.of(id).delete()],
     ['deleted with its database', () => world.client.database('shop').delete()],
   ])(
-    'of an earlier container that hashed keys otherwise, and was %s, are all asked by queries of some keys',
+    'of an earlier container with another hash version, %s, hide no rows from queries of some partition keys',
     async (_, remove) => {
       const { V1, V2 } = PartitionKeyDefinitionVersion;
       const { id } = await stocked(FIVE_RANGES);
@@ -511,12 +511,12 @@ describe('the ranges of a container', () => {
     ['version 1', PartitionKeyDefinitionVersion.V2, PartitionKeyDefinitionVersion.V1],
     ['version 2', PartitionKeyDefinitionVersion.V1, PartitionKeyDefinitionVersion.V2],
   ])(
-    'of an earlier container that hashed keys otherwise lead no change feed astray: made anew in %s, each item comes once',
+    'of an earlier container with another hash version do not confuse change feeds: each item of the one in %s comes once',
     async (_, before, after) => {
       const { id } = await stocked(FIVE_RANGES, undefined, before);
       const [stale, fresh] = [world.connect(), world.connect()];
       const clients = [stale, fresh].map((client) => client.database('shop').container(id));
-      // Whoever has read a feed or run a query knows the ranges.
+      // A client that has read a feed or executed a query knows the ranges.
       await clients[0]!.items.query('SELECT VALUE c.n FROM c ORDER BY c.n', { forceQueryPlan: true }).fetchAll();
       await world.of(id).delete();
       await stocked(15_000, id, after);
@@ -541,7 +541,7 @@ describe('the ranges of a container', () => {
     30_000,
   );
 
-  test('of an earlier container that hashed keys otherwise hide nothing of a part that is named by its keys, too', async () => {
+  test('of an earlier container with another hash version hide no items of a range that is named by its keys, either', async () => {
     const { id } = await stocked(FIVE_RANGES);
     await world.of(id).delete();
     const container = await stocked(15_000, id, PartitionKeyDefinitionVersion.V1);
@@ -557,7 +557,7 @@ describe('the ranges of a container', () => {
     }
   });
 
-  test('of version 1 are found by the ids that they had in earlier versions of the store, as leases keep them', async () => {
+  test('of hash version 1 are also found by the ids that earlier versions of the store gave them, which leases keep', async () => {
     const container = await stocked(15_000, undefined, PartitionKeyDefinitionVersion.V1);
     const feedOf = async (rangeId: string) => {
       const { status, json } = await get(container, 'docs', { ...ofRange(rangeId), 'a-im': 'Incremental feed' });
@@ -566,7 +566,7 @@ describe('the ranges of a container', () => {
     for (const id of [1, 2, 3, 4]) expect(await feedOf(String(id))).toEqual(await feedOf(String(1_000 + id)));
   });
 
-  test('that never were are gone', async () => {
+  test('that never existed are answered with 410', async () => {
     const container = await world.container({ throughput: 400 });
     for (const id of ['1', 'x', `${container.id},7`]) {
       const reply = await ask(container, 'SELECT * FROM c', ofRange(id));
@@ -578,20 +578,20 @@ describe('the ranges of a container', () => {
   test.each([
     ['from the key to itself', 'E6AE'],
     ['up to the next', 'E6AF'],
-  ])('of one key of version 1 that takes more than 100 bytes hold its items, %s', async (_, end) => {
+  ])('of one partition key of version 1 with more than 100 bytes contain its items, %s', async (_, end) => {
     const container = await world.container({
       partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V1 },
     });
     await container.items.create({ id: 'i0', customer: '字'.repeat(100) });
     await container.items.create({ id: 'i1', customer: 'a' });
-    // What Microsoft.Azure.Cosmos 3.64.0 makes of the first.
+    // The hash that Microsoft.Azure.Cosmos 3.64.0 computes for the first key.
     const hashed = `05C1CB3B2B912008${'E6AE98'.repeat(33)}`;
     const range = between(`${hashed}E6AE`, `${hashed}${end}`);
     expect((await feed(container, range, 10)).map(({ id }) => id)).toEqual(['i0']);
     expect(rows(await ask(container, 'SELECT VALUE c.id FROM c', range))).toEqual(['i0']);
   });
 
-  test('can be asked for in clear terms only', async () => {
+  test('with invalid bounds are refused', async () => {
     const container = await world.container();
     for (const headers of [between('xyz', 'FF'), between('1', '0'), between('0'.repeat(1000), 'FF')]) {
       expect((await get(container, 'docs', headers)).status).toBe(400);
@@ -618,10 +618,10 @@ describe('a session', () => {
     session.dispose();
   });
 
-  test('is of where a client has items, not of where it looked for one without its key', async () => {
+  test('is not affected by a read without the partition key, which another range answers', async () => {
     const container = await world.container({ throughput: FIVE_RANGES, partitionKey: { paths: ['/id'] } });
     let sent: unknown;
-    // Shows what the client sends; not among its typed options.
+    // Shows what the client sends. It is not among the client's typed options.
     const plugin = (context: { readonly headers: object }, _node: unknown, next: (context: unknown) => unknown) => {
       sent = context.headers;
       return next(context);
@@ -669,7 +669,7 @@ describe('a hierarchical partition key', () => {
       .map(({ id }) => id);
 
   test.each([400, FIVE_RANGES])(
-    'is queried and fed by its leading components, with %i request units',
+    'can be queried and listed by its leading components, with %i request units',
     async (units) => {
       const container = await filled(units);
       for (const prefix of [['a'], ['b'], ['a', 'x'], ['b', 1], ['b', null], ['c'], ['a', 'x', 1]]) {
@@ -694,7 +694,7 @@ describe('a hierarchical partition key', () => {
     },
   );
 
-  test('is found by what the filter of a query says of it', async () => {
+  test('can be given by the filter of a query, whole or in part', async () => {
     const container = await filled(400);
     const query = async (filter: string) =>
       (await container.items.query<string>(`SELECT VALUE c.id FROM c WHERE ${filter}`).fetchAll()).resources;
@@ -714,7 +714,7 @@ describe('a hierarchical partition key', () => {
     expect(await query("c.tenant = 'a' OR c.user = 1")).toHaveLength(keys.length / 2 + 1 + expected('b', 1).length);
   });
 
-  test('is needed whole by point operations', async () => {
+  test('must be complete for point operations', async () => {
     const container = await filled(400);
     expect((await container.item('i0', ['a', 'x', 1]).read<Item>()).resource?.n).toBe(0);
     expect((await refusalOf(container.item('i0', ['a', 'x']).read())).code).toBe(400);
@@ -729,7 +729,7 @@ async function setThroughput(container: Container, units: number): Promise<void>
 }
 
 describe('a page of a query', () => {
-  test('is bounded in bytes as well as in rows, and the next goes on', async () => {
+  test('is limited in bytes as well as in rows, and the next page continues it', async () => {
     const container = await world.container();
     const text = 'x'.repeat(900_000);
     for (let n = 0; n < 8; n += 1) await container.items.create({ id: `i${n}`, customer: 'ann', n, text });
@@ -784,9 +784,9 @@ describe('a page of a query', () => {
   });
 });
 
-// `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
-// https://github.com/Azure/azure-cosmos-dotnet-v3; https://github.com/Azure/azure-cosmos-js/issues/154 has the words.
-describe('a query whose client has not allowed it to be over several partition keys', () => {
+// The rule is `GetProvidedPartitionKeyRanges` in Microsoft.Azure.Cosmos/src/Routing/PartitionRoutingHelper.cs of
+// https://github.com/Azure/azure-cosmos-dotnet-v3. The message is in https://github.com/Azure/azure-cosmos-js/issues/154.
+describe('a query whose client has not allowed it to span several partition keys', () => {
   const unallowed = { 'x-ms-documentdb-query-enablecrosspartition': 'False' };
 
   test.each([
@@ -798,7 +798,7 @@ describe('a query whose client has not allowed it to be over several partition k
       "SELECT * FROM c WHERE c.tenant = 't1'",
       { partitionKey: { kind: PartitionKeyKind.MultiHash, paths: ['/tenant', '/customer'] } },
     ],
-  ])('is refused where its filter does not name one: %s', async (query, definition) => {
+  ])('is refused if its filter does not name one partition key: %s', async (query, definition) => {
     const container = await world.container(definition);
     const refused = await ask(container, query, unallowed);
     expect([refused.status, refused.headers['x-ms-substatus']]).toEqual([400, undefined]);
@@ -811,7 +811,7 @@ describe('a query whose client has not allowed it to be over several partition k
     expect((await ask(container, query, { 'x-ms-documentdb-query-enablecrosspartition': 'True' })).status).toBe(200);
   });
 
-  test('has the rows of the key or the part that it names, and so have feeds', async () => {
+  test('returns the rows of the partition key or range that it names, and so do feeds', async () => {
     const container = await stocked(FIVE_RANGES);
     const ids = async (query: string, headers: Readonly<Record<string, string>> = {}) =>
       rows<string>(await ask(container, query, { ...unallowed, ...headers }));
@@ -830,7 +830,7 @@ describe('a query whose client has not allowed it to be over several partition k
   });
 });
 
-describe('a query that names its items by id and partition key, as the .NET client reads many,', () => {
+describe('a query that names its items by id and partition key, as ReadMany of the .NET client does,', () => {
   const wanted = [0, 1, 25, 59].map((n) => ({ id: `i${n}`, customer: `c${n % 20}` }));
   const asked = async (container: Container, query: string, parameters: readonly object[] = []) => {
     const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
@@ -848,7 +848,7 @@ describe('a query that names its items by id and partition key, as the .NET clie
     };
   };
 
-  test('looks at those alone', async () => {
+  test('examines these items only', async () => {
     const container = await stocked(400);
     const ids = wanted.map(({ id }) => id);
     const parameters = wanted.flatMap(({ id, customer }, at) => [
@@ -867,7 +867,7 @@ describe('a query that names its items by id and partition key, as the .NET clie
     expect(await asked(container, elsewhere)).toEqual({ ids: ['i2'], examined: 1 });
   });
 
-  test('looks further where an alternative says less', async () => {
+  test('examines all items if one of the alternatives does not name an item', async () => {
     const container = await stocked(400);
     for (const open of ['c.n = 7', "c.id = 'i7'", "(c.id > 'i6' AND c.n = 7)", "(c.id = 'i7' AND c.customer > '')"]) {
       const { ids, examined } = await asked(
@@ -878,7 +878,7 @@ describe('a query that names its items by id and partition key, as the .NET clie
     }
   });
 
-  test('needs the ids alone where these are the partition key, and all of a key of several levels', async () => {
+  test('needs only the ids if they are the partition key, and all levels of a hierarchical key', async () => {
     const byId = await world.container({ partitionKey: '/id' });
     for (let n = 0; n < 20; n += 1) await byId.items.create({ id: `i${n}` });
     expect(await asked(byId, "SELECT * FROM c WHERE c.id IN ('i3', 'i1', 'no', 'i1')")).toEqual({
@@ -899,7 +899,7 @@ describe('a query that names its items by id and partition key, as the .NET clie
     expect(await asked(levels, shared)).toEqual({ ids: ['i3'], examined: 1 });
   });
 
-  test('pages through more than fit, each item once', async () => {
+  test('returns each item once over several pages', async () => {
     const container = await stocked(FIVE_RANGES);
     const all = Array.from({ length: 60 }, (_, n) => `(c.id = 'i${n}' AND c.customer = 'c${n % 20}')`).join(' OR ');
     const { resources } = await container.items

@@ -31,7 +31,7 @@ describe('a replace with another id', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is told as the end of one item and the beginning of another, at one instant by the same actor', async () => {
+  test('is recorded as the end of one item and the beginning of another, at one instant by the same actor', async () => {
     const container = await world.container();
     await container.items.create(doc('a'));
     await world.advance(5_000);
@@ -53,7 +53,7 @@ describe('a replace with another id', () => {
     expect((await world.explain(container.id, 'b')).state).toBe('live');
   });
 
-  test('is refused where the item is not there or is another, or the id is taken, and writes nothing', async () => {
+  test('is refused if the item is missing or not the expected version, or the id is taken, and writes nothing', async () => {
     const container = await world.container({ defaultTtl: -1 });
     const { etag: stale } = await container.items.create(doc('a'));
     const { etag } = await container.items.upsert(doc('a', 2));
@@ -85,7 +85,7 @@ describe('a replace with another id', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('lets one of many at once have the item, and one the id', async () => {
+  test('among many at once succeeds for only one with the same item, and for only one with the same id', async () => {
     const container = await world.container();
     await Promise.all(['a', 'b', 'c', 'd'].map((id) => container.items.create(doc(id))));
     const rename = (from: string, to: string) => statusOf(container.item(from, 'ann').replace(doc(to)));
@@ -98,7 +98,7 @@ describe('a replace with another id', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('there and back begins the second life of the first id', async () => {
+  test('and back begins the second life of the first id', async () => {
     const container = await world.container();
     await container.items.create(doc('a'));
     await container.item('a', 'ann').replace(doc('b', 2));
@@ -110,7 +110,7 @@ describe('a replace with another id', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('has a ttl count from then', async () => {
+  test('restarts the countdown of the ttl', async () => {
     const container = await world.container({ defaultTtl: 60 });
     await container.items.create(doc('a'));
     await world.advance(50_000);
@@ -153,7 +153,7 @@ describe('a replace with another id', () => {
     expect(changes[2]!.current).toMatchObject({ id: 'b', n: 2 });
   });
 
-  test('works as an operation of a batch, which sees it, and answers once for it', async () => {
+  test('works as an operation of a batch, is seen by the later ones, and has one result', async () => {
     const container = await world.container();
     await container.items.create(doc('a'));
     const { result } = await container.items.batch(
@@ -174,7 +174,7 @@ describe('a replace with another id', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('works in bulk, in its turn among the operations on either id', async () => {
+  test('works in a bulk request, in its turn among the operations on both ids', async () => {
     const container = await world.container();
     await container.items.create(doc('a'));
     const partitionKey = 'ann';
@@ -191,7 +191,7 @@ describe('a replace with another id', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is refused where the log can not append to several streams at once, and writes nothing', async () => {
+  test('is refused if the log can not append to several streams at once, and writes nothing', async () => {
     const double = await EventStoreDouble.start();
     const other = await World.open({ eventStore: double.connectionString });
     try {

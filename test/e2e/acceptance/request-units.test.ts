@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type Fields, refusalOf, World } from '../support/world.ts';
 import { raw, type RawReply } from '../support/raw.ts';
 
-/** The clock that budgets run on: it stands still until a test moves it. */
+/** The clock of the budgets. It stands still until a test advances it. */
 let budgetMs = 1_000_000;
 let world: World;
 beforeAll(async () => {
@@ -74,20 +74,20 @@ describe('a container with throughput', () => {
     expect((await read(container)).status).toBe(200);
   });
 
-  test('lets about its throughput pass in a second', async () => {
+  test('allows about its throughput in each second', async () => {
     const container = await filled({ throughput: 500 });
     await exhaust(container);
     budgetMs += 1_000;
     let passed = 0;
     while ((await read(container)).status === 200) passed += 1;
-    // A read is a unit, and the budget had been overdrawn by less than one.
+    // A read costs one unit, and the budget was overdrawn by less than one.
     expect(passed).toBeGreaterThanOrEqual(499);
     expect(passed).toBeLessThanOrEqual(501);
   });
 
-  test("is waited for by the client's own retries", async () => {
+  test('makes the client retry until the budget allows the request', async () => {
     const container = await filled({ throughput: 400 });
-    // Most of a second is overdrawn, so that however slow the machine is, the first try comes too early.
+    // The batch overdraws the budget by most of a second, so the first try comes too early even on a slow machine.
     const wide = Array.from({ length: 100 }, (_, at) => ({
       operationType: 'Create' as const,
       resourceBody: { id: `wide${at}`, customer: 'ann', values: Array.from({ length: 20 }, (_, value) => value) },
@@ -103,7 +103,7 @@ describe('a container with throughput', () => {
     expect((await unitsOf(container.id)).consumed.write.throttled).toBeGreaterThan(0);
   });
 
-  test('takes a raised throughput at once', async () => {
+  test('uses a raised throughput at once', async () => {
     const container = await filled({ throughput: 400 });
     await exhaust(container);
     const { resource: offer } = await container.readOffer();
@@ -116,14 +116,14 @@ describe('a container with throughput', () => {
     });
   });
 
-  test('keeps other containers, its own metadata and the management plane out of it', async () => {
+  test('limits neither other containers, nor its own metadata, nor the management plane', async () => {
     const container = await filled({ throughput: 400 });
     const other = await filled({ throughput: 400 });
     await exhaust(container);
     expect((await read(other)).status).toBe(200);
     expect((await container.read()).statusCode).toBe(200);
     expect((await container.readOffer()).resource).toBeDefined();
-    // What clients need to ask at all, and to know whom: without it they could not even come again.
+    // Clients need these to send a request at all, and to know where to. Without them they could not even retry.
     expect((await raw(world.endpoint, 'GET', `/dbs/shop/colls/${container.id}/pkranges`)).status).toBe(200);
     const plan = { 'x-ms-cosmos-is-query-plan-request': 'true', 'content-type': 'application/query+json' };
     const query = { headers: plan, body: '{"query":"SELECT * FROM c"}' };
@@ -132,7 +132,7 @@ describe('a container with throughput', () => {
     expect((await world.explain(container.id, 'a')).state).toBe('live');
   });
 
-  test('on autoscale is held to its maximum', async () => {
+  test('on autoscale is limited to its maximum', async () => {
     const container = await filled({ maxThroughput: 1_000 });
     await exhaust(container);
     const { consumed } = await unitsOf(container.id);
@@ -142,7 +142,7 @@ describe('a container with throughput', () => {
 });
 
 describe('a database with throughput', () => {
-  test('has its containers share one budget, but those with their own', async () => {
+  test('gives its containers one shared budget, except those with their own', async () => {
     const { database } = await world.client.databases.create({ id: 'shared', throughput: 400 });
     for (const [id, settings] of Object.entries({ one: {}, two: {}, own: { throughput: 400 } })) {
       const { container } = await database.containers.create({ id, partitionKey: '/customer', ...settings });
@@ -187,7 +187,7 @@ describe('a container without throughput', () => {
     });
   });
 
-  test('says with every answer what it cost', async () => {
+  test('reports the charge of each request', async () => {
     const container = await filled({});
     const item = container.item('a', 'ann');
     const wide = { id: 'b', customer: 'ann', values: Array.from({ length: 100 }, (_, at) => at) };
@@ -201,7 +201,7 @@ describe('a container without throughput', () => {
     expect(Number((await read(container, 'missing')).headers['x-ms-request-charge'])).toBe(1);
   });
 
-  test('charges by the bytes of a document, not by its characters, whatever is done with it', async () => {
+  test('charges by the bytes of a document, not by its characters, for every operation', async () => {
     // given two documents of 10 KB, of which one has a third of the characters
     const container = await world.container({});
     const texts = { plain: 'x'.repeat(10_000), wide: `${'\u20ac'.repeat(3_333)}x` };
@@ -215,7 +215,7 @@ describe('a container without throughput', () => {
         await item.replace(document),
         await item.patch([{ op: 'set', path: '/x', value: 1 }]),
       ].map(({ requestCharge }) => requestCharge);
-      // Of a page of the feed the client cuts what it has cost to a whole number.
+      // The header is used because the client truncates the charge of a feed page to a whole number.
       const { headers } = await container.items
         .getChangeFeedIterator({ changeFeedStartFrom: ChangeFeedStartFrom.Beginning(id) })
         .readNext();
@@ -234,7 +234,7 @@ describe('a container without throughput', () => {
     expect(plain).toEqual([9.44, 1.91, 5.8, 9.44, 9.54, 1.96, 1.91, 9.34]);
   });
 
-  test('charges a query for what it works on a document, the same each time, also where it is refused for that', async () => {
+  test('charges a query for its work on a document, the same each time, and also if it is refused because of that work', async () => {
     const container = await world.container({});
     await container.items.create({ id: 'a', customer: 'ann', list: Array.from({ length: 100 }, (_, n) => n) });
     const chargeOf = async (
@@ -252,7 +252,7 @@ describe('a container without throughput', () => {
     const joined = await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list`);
     expect(joined).toEqual([200, expect.closeTo(230, -2)]);
     expect(await chargeOf(`${one} JOIN y IN c.list JOIN z IN c.list`)).toEqual(joined);
-    // So is the work of a query in FROM, whatever is done with its rows.
+    // The work of a subquery in FROM is charged as well, whatever is done with its rows.
     const inner = `(SELECT VALUE x FROM c ${one} JOIN y IN c.list JOIN z IN c.list WHERE y + z = 0) d`;
     for (const query of [`SELECT VALUE COUNT(1) FROM ${inner}`, `SELECT VALUE d FROM ${inner} ORDER BY d`]) {
       expect((await chargeOf('', query))[1], query).toBeGreaterThan(joined[1]);
@@ -263,7 +263,7 @@ describe('a container without throughput', () => {
     expect(consumed.query.requestUnits).toBeGreaterThan(2 * joined[1] + refused[1]);
   });
 
-  test('that keeps no index pays for none', async () => {
+  test('without an index does not charge for indexing', async () => {
     const indexingPolicy = { indexingMode: 'none' as const, automatic: false };
     const container = await world.container({ indexingPolicy });
     const wide = { id: 'b', customer: 'ann', values: Array.from({ length: 100 }, (_, at) => at) };
@@ -283,11 +283,11 @@ describe('the purge of a container with throughput', () => {
     return container;
   };
 
-  test('waits while users leave nothing over, says so, and drains as they do; nothing is visible meanwhile', async () => {
+  test('waits while requests use the whole budget, reports that, and continues when they do not; no expired item is visible meanwhile', async () => {
     const container = await expiring({ throughput: 400 });
     const unlimited = await world.container({ defaultTtl: 10 });
     await unlimited.items.create({ id: 'z', customer: 'ann' });
-    // What was left over up to now goes first: the purge of something else takes it.
+    // The purge begins with the units that were left over until now.
     await exhaust(container);
     await world.advance(10_000);
     const before = await unitsOf(container.id);
@@ -302,16 +302,16 @@ describe('the purge of a container with throughput', () => {
       overdueItems: ITEMS - affordable,
       waitingForRequestUnits: ITEMS - affordable,
     });
-    // Whoever limits nothing waits for nobody.
+    // The purge of a container without a limit does not wait.
     expect((await unitsOf(unlimited.id)).consumed.purge).toEqual({ operations: 1, requestUnits: 5.29, throttled: 0 });
-    // Expired is gone, paid for or not.
+    // Expired items are gone, whether their purge has been paid for or not.
     budgetMs += 100;
     expect((await container.items.query('SELECT VALUE COUNT(1) FROM c').fetchAll()).resources).toEqual([1]);
 
     await world.advance(5_000);
     expect((await purgeStatus())['oldestOverdueMs']).toBeGreaterThanOrEqual(5_000);
 
-    // Users go on spending all there is: nothing is left over, however much time goes by.
+    // Requests go on spending the whole budget. So nothing is left over, however much time passes.
     for (let tenths = 0; tenths < 20; tenths += 1) {
       await exhaust(container);
       budgetMs += 100;
@@ -319,7 +319,7 @@ describe('the purge of a container with throughput', () => {
     expect((await unitsOf(container.id)).consumed.purge.operations).toBe(affordable);
     expect((await purgeStatus())['overdueItems']).toBe(ITEMS - affordable);
 
-    // They stop. A second's worth at a time is left over, and half of it lets the purge go on.
+    // The requests stop. Now a second's worth is left over at a time, and half of it lets the purge continue.
     const timer = setInterval(() => (budgetMs += 250), 25);
     try {
       expect(await running).toMatchObject({ expired: ITEMS + 1, heldBack: 0 });
@@ -339,7 +339,7 @@ describe('the purge of a container with throughput', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test("never takes from users: their next second's worth is whole after it", async () => {
+  test('never takes units from requests: the budget of the next second is whole', async () => {
     const container = await expiring({ throughput: 400 });
     budgetMs += 10_000;
     await world.advance(10_000);
@@ -355,7 +355,7 @@ describe('the purge of a container with throughput', () => {
     expect(leftOver).toBeLessThanOrEqual(400);
   });
 
-  test('that runs by itself does not turn in circles while it waits, and holds up nothing else', async () => {
+  test('that runs automatically does not loop while it waits, and delays nothing else', async () => {
     await world.stop();
     const automatic = await World.open({ automaticPurge: true, provisioning: { monotonicMs: () => budgetMs } });
     const within = world;
@@ -375,7 +375,7 @@ describe('the purge of a container with throughput', () => {
       await new Promise((resolve) => setTimeout(resolve, 1_000));
       expect(await world.head()).toBe(head);
 
-      // What expires elsewhere, and what users delete here, is not held up.
+      // Items that expire in other containers, and items that clients delete in this one, are not delayed.
       await unlimited.items.create({ id: 'z', customer: 'ann' });
       await world.advance(10_000);
       await expect.poll(() => consumed(unlimited.id)).toBe(1);
@@ -391,7 +391,7 @@ describe('the purge of a container with throughput', () => {
     }
   });
 
-  test('that somebody asks for answers when it has waited long enough, and says what is left', async () => {
+  test('that was requested is answered after its waiting time, and says what is left', async () => {
     const container = await expiring({ throughput: 400 });
     await exhaust(container);
     await world.advance(10_000);
@@ -409,7 +409,7 @@ describe('the purge of a container with throughput', () => {
     await world.purge();
   });
 
-  test('waits for nobody once the container is deleted', async () => {
+  test('does not wait once the container is deleted', async () => {
     const container = await expiring({ throughput: 400 });
     await exhaust(container);
     await world.advance(10_000);
@@ -420,7 +420,7 @@ describe('the purge of a container with throughput', () => {
 });
 
 describe('the quota headers of a container', () => {
-  test('tell how many documents there are', async () => {
+  test('have the number of documents', async () => {
     const container = await world.container({ defaultTtl: -1 });
     const usage = async (): Promise<string> => {
       const { headers } = await container.read({ populateQuotaInfo: true });
@@ -435,7 +435,7 @@ describe('the quota headers of a container', () => {
     expect(await usage()).toContain('documentsCount=2;');
   });
 
-  test('tell how many scripts there are, as do the answers for scripts', async () => {
+  test('have the numbers of scripts, as the answers to requests for scripts do', async () => {
     const container = await world.container();
     const { scripts } = container;
     await scripts.userDefinedFunctions.create({ id: 'f', body: 'function () {}' });
@@ -456,7 +456,7 @@ describe('the quota headers of a container', () => {
 });
 
 describe('an account', () => {
-  test('that is serverless limits and offers nothing, and meters all', async () => {
+  test('that is serverless has no limits and no offers, and meters everything', async () => {
     const serverless = await World.open({ provisioning: { serverless: true, monotonicMs: () => budgetMs } });
     try {
       const container = await serverless.container({ defaultTtl: 1 });
@@ -485,7 +485,7 @@ describe('an account', () => {
     }
   });
 
-  test('with a throughput for all gives it to containers that come without', async () => {
+  test('with a default throughput gives it to containers that are created without one', async () => {
     const defaultThroughput = { kind: 'manual', requestUnitsPerSecond: 600 } as const;
     const provisioned = await World.open({ provisioning: { defaultThroughput, monotonicMs: () => budgetMs } });
     try {
@@ -511,7 +511,7 @@ describe('several operations in one request', () => {
       partitionKey: 'ann',
       resourceBody: { id: `n${from + at}`, customer: 'ann' },
     }));
-  /** A bulk as the client sends it, without the client's own retries. */
+  /** A bulk request as the client sends it, but without the client's own retries. */
   const bulk = (
     container: Container,
     from: number,
@@ -529,13 +529,13 @@ describe('several operations in one request', () => {
       body: JSON.stringify(creates(from, count).map((each) => ({ ...each, partitionKey: '["ann"]' }))),
     });
 
-  test('of a bulk are let through one by one, as far as the budget goes', async () => {
+  test('of a bulk request are admitted one by one, as far as the budget goes', async () => {
     const container = await world.container({ throughput: 400 });
     const { status, text } = await bulk(container, 0, 100);
     const results = JSON.parse(text) as readonly Fields[];
     expect(status).toBe(207);
     const created = results.filter(({ statusCode }) => statusCode === 201);
-    // 400 units hold 75 writes of 5.29, and one more begins on what is left.
+    // 400 units are enough for 75 writes of 5.29, and one more may begin on the rest.
     expect(created).toHaveLength(76);
     const turnedAway = results.filter(({ statusCode }) => statusCode === 429);
     expect(turnedAway).toHaveLength(24);
@@ -546,7 +546,7 @@ describe('several operations in one request', () => {
     });
   });
 
-  test('of a bulk are waited for no longer by the JavaScript client, which waits for one after the other', async () => {
+  test('of a bulk request have shorter waits for the JavaScript client, because it waits for one after the other', async () => {
     // given
     const toldBy = async (headers: Readonly<Record<string, string>>): Promise<readonly number[]> => {
       const { text } = await bulk(await world.container({ throughput: 400 }), 0, 100, headers);
@@ -563,7 +563,7 @@ describe('several operations in one request', () => {
     expect(javaScript.reduce((sum, waitMs) => sum + waitMs, 0)).toBe(others.at(-1));
   });
 
-  test('of a bulk cost what each of them says', async () => {
+  test('of a bulk request are charged what each of them reports', async () => {
     const container = await world.container({ throughput: 400 });
     const wide = {
       id: 'wide',
@@ -582,7 +582,7 @@ describe('several operations in one request', () => {
     });
   });
 
-  test("of a bulk all get there by the client's retries", async () => {
+  test('of a bulk request all succeed with the client’s retries', async () => {
     const container = await world.container({ throughput: 400 });
     const timer = setInterval(() => (budgetMs += 20), 20);
     try {

@@ -12,20 +12,20 @@ beforeAll(async () => {
 afterAll(() => world.end());
 
 describe('a request that names', () => {
-  test('an indexing directive is taken and changes nothing: the item is found like any other', async () => {
+  test('an indexing directive is accepted and changes nothing: the item is found like any other', async () => {
     await container.items.create({ id: 'excluded', customer: 'ann', n: 1 }, { indexingDirective: 'Exclude' });
     const { resources } = await container.items.query('SELECT VALUE c.id FROM c WHERE c.n = 1').fetchAll();
     expect(resources).toEqual(['excluded']);
   });
 
-  test('a priority and a bucket of throughput are taken and change nothing', async () => {
+  test('a priority and a throughput bucket are accepted and change nothing', async () => {
     const options = { priorityLevel: PriorityLevel.Low, throughputBucket: 2 };
     await container.items.create({ id: 'unhurried', customer: 'ann' }, options);
     const { resource } = await container.item('unhurried', 'ann').read(options);
     expect(resource).toMatchObject({ id: 'unhurried' });
   });
 
-  test('many arrays or a polygon of many points may go beyond what the service sets as its quotas', async () => {
+  test('many arrays or a polygon with many points may exceed the quotas of the service', async () => {
     await container.items.create({ id: 'listed', customer: 'ann', list: [1] });
     const joins = Array.from({ length: 11 }, (_, n) => `JOIN j${n} IN c.list`).join(' ');
     const joined = await container.items.query(`SELECT VALUE j10 FROM c ${joins}`).fetchAll();
@@ -40,7 +40,7 @@ describe('a request that names', () => {
     expect(valid.resources).toEqual([true]);
   });
 
-  test('any version of the protocol, also one that comes yet, is taken; its advice on a query is none', async () => {
+  test('any version of the protocol, even a future one, is accepted; an answer never has query advice', async () => {
     const docs = `/dbs/shop/colls/${container.id}/docs`;
     await container.items.create({ id: 'versioned', customer: 'ann' });
     for (const version of ['2014-08-21', '2031-01-01', 'next']) {
@@ -60,7 +60,7 @@ describe('a request that names', () => {
     expect(Object.keys(asked.headers)).not.toContain('x-ms-cosmos-query-advice');
   });
 
-  test('a trigger that is not there is refused, and nothing is written', async () => {
+  test('a missing trigger is refused, and nothing is written', async () => {
     const head = await world.head();
     for (const options of [{ preTriggerInclude: 'stamp' }, { postTriggerInclude: ['count'] }]) {
       const { code, message } = await refusalOf(container.items.create({ id: 'triggered', customer: 'ann' }, options));
@@ -94,7 +94,7 @@ describe('an integer of 64 bits', () => {
     });
   }
 
-  test('is given back with all of its digits, by a read and by a query', async () => {
+  test('is returned with all of its digits, by a read and by a query', async () => {
     const { text } = await raw(world.endpoint, 'GET', `${docs}/a`, { headers: keyHeader('ann') });
     expect(text).toContain(`"n":${long},"list":[{"n":${long}}]`);
     expect((await found("SELECT * FROM c WHERE c.id = 'c'")).text).toContain('"n":-9223372036854775808,');
@@ -103,13 +103,13 @@ describe('an integer of 64 bits', () => {
     );
   });
 
-  test('is told from its neighbours, by a literal and by a parameter', async () => {
+  test('is distinguished from its neighbours, by a literal and by a parameter', async () => {
     const query = 'SELECT VALUE c.id FROM c WHERE c.n = ';
     expect((await found(query + near)).json!['Documents']).toEqual(['b']);
     expect((await found(`${query}@n`, `[{"name":"@n","value":${long}}]`)).json!['Documents']).toEqual(['a']);
   });
 
-  test('may be one without a sign, as a hash often is', async () => {
+  test('may be unsigned, as hashes often are', async () => {
     const unsigned = '18446744073709551615';
     const one = { headers: keyHeader('eve') };
     await raw(world.endpoint, 'POST', docs, { ...one, body: `{"id":"u","customer":"eve","n":${unsigned}}` });
@@ -120,7 +120,7 @@ describe('an integer of 64 bits', () => {
     expect((await found(query, '[]', keyHeader('eve'))).text).toContain('["u",18446744073709551614]');
   });
 
-  test('ends a page after which the next begins', async () => {
+  test('is exact as the place where the next page of an ordered query begins', async () => {
     const query = 'SELECT VALUE c.id FROM c ORDER BY c.n';
     const ids: unknown[] = [];
     let token: string | undefined;
@@ -146,7 +146,7 @@ describe('an integer of 64 bits', () => {
     expect(text).toContain(`"n":${long},`);
   });
 
-  test('is kept by a patch, which may set one or add to it, and by what its condition asks', async () => {
+  test('is exact in a patch, which may set it or add to it, and in the patch’s condition', async () => {
     const create = `{"id":"e","customer":"cy","n":${long},"m":1}`;
     expect((await raw(world.endpoint, 'POST', docs, { headers: keyHeader('cy'), body: create })).status).toBe(201);
     const patch = (condition: string) =>
@@ -160,7 +160,7 @@ describe('an integer of 64 bits', () => {
     expect(text).toContain(`"n":${BigInt(long) - 1n},"m":${long}`);
   });
 
-  test('that is asked for of a list of databases is answered, too', async () => {
+  test('is exact in a query of databases, too', async () => {
     const { text } = await raw(world.endpoint, 'POST', '/dbs', {
       headers: { 'x-ms-documentdb-isquery': 'true' },
       body: `{"query":"SELECT VALUE ${long} FROM root r WHERE r.id = 'shop'"}`,
@@ -198,7 +198,7 @@ describe('a double as large as integers of 64 bits', () => {
     }
   });
 
-  test('that is computed ends a page after which the next begins', async () => {
+  test('that is computed is exact as the place where the next page begins', async () => {
     const ids: unknown[] = [];
     for (let token: string | undefined; ids.length < 9;) {
       const { json, headers } = await found('ORDER BY c.n < 0 ? c.n / 3 : c.n * 0.7, c.id DESC', '', {
@@ -219,7 +219,7 @@ describe('the properties of an item', () => {
     raw(world.endpoint, method, path, { headers: { ...keyHeader('ann'), ...headers }, body });
   const asQuery = { 'x-ms-documentdb-isquery': 'true' };
 
-  test('come in the order they were written in, names that are whole numbers, too', async () => {
+  test('are returned in the order in which they were written, even if their names are whole numbers', async () => {
     const by = '{"z":1,"2":"b","1":"a","01":"c","4294967295":"d","4294967294":[{"y":1,"0":9007199254740993}]}';
     const operation = (body: string) =>
       `{"operationType":"Upsert","partitionKey":"[\\"ann\\"]","resourceBody":${body}}`;
@@ -246,8 +246,8 @@ describe('the properties of an item', () => {
     expect(patched.text).toContain(`{"id":"order","customer":"ann","by":${after},"9":1,"_rid"`);
   });
 
-  test('with escapes in their names are never taken for others', async () => {
-    // After which Node.js takes the names of the next one for this one's: https://github.com/nodejs/node/issues/63785
+  test('with escapes in their names are never mistaken for others', async () => {
+    // After this document, Node.js would take the names of the next one for those of this one: https://github.com/nodejs/node/issues/63785
     await send(String.raw`{"odd":[],"\\":0,"id":"first","customer":"ann","n":{}}`);
     const document = String.raw`{"odd":1,"\"":2,"id":"second","customer":"ann","\n":{"\t":3}`;
     const { status, text } = await send(`${document}}`);
@@ -258,7 +258,7 @@ describe('the properties of an item', () => {
   });
 });
 
-describe('a resume filter, with which the .NET client goes on with an ordered query,', () => {
+describe('a resume filter, with which the .NET client continues an ordered query,', () => {
   const rewritten = (order: string, from = 'FROM c') =>
     `SELECT c._rid, [{"item": c.n}] AS orderByItems, c.id AS payload ${from} WHERE (true) ORDER BY c.n ${order}`;
   let items: Container;
@@ -290,7 +290,7 @@ describe('a resume filter, with which the .NET client goes on with an ordered qu
     ['ASC', { value: [[]], exclude: true }, 'abcde'],
     ['DESC', { value: [[]], exclude: true }, ''],
     ['ASC', { value: [null], exclude: true }, 'abcde'],
-  ])('begins an answer in the order %s at %j', async (order, filter, expected) => {
+  ])('makes an answer in the order %s begin at %j', async (order, filter, expected) => {
     const { rid, ...rest } = filter as { rid?: string };
     const resumeFilter = rid === undefined ? rest : { ...rest, rid: rids.get(rid) };
     expect(await found(rewritten(order), resumeFilter)).toBe(expected);
@@ -298,7 +298,7 @@ describe('a resume filter, with which the .NET client goes on with an ordered qu
     expect(await found(rewritten(order, 'FROM c JOIN x IN c.list'), resumeFilter)).toBe(doubled);
   });
 
-  test('that is null is none', async () => {
+  test('that is null is ignored', async () => {
     expect(await found(rewritten('ASC'), null)).toBe('fabcde');
   });
 
@@ -315,7 +315,7 @@ describe('a resume filter, with which the .NET client goes on with an ordered qu
 });
 
 describe('every answer', () => {
-  test('has a charge, more for a larger document and a query that reads more', async () => {
+  test('has a charge, which is higher for a larger document and for a query that reads more', async () => {
     const written = async (id: string, text: string) =>
       (await container.items.upsert({ id, customer: 'bob', text })).requestCharge;
     const small = await written('small', 'x');
@@ -330,7 +330,7 @@ describe('every answer', () => {
     expect(await charged('SELECT * FROM c')).toBeGreaterThan(one);
   });
 
-  test('says how long the server took, in milliseconds, whatever it is', async () => {
+  test('has the time that the server took, in milliseconds', async () => {
     const docs = `/dbs/shop/colls/${container.id}/docs`;
     for (const [target, headers, status] of [
       ['/', {}, 200],
@@ -345,7 +345,7 @@ describe('every answer', () => {
     }
   });
 
-  test('is to be kept by nobody, whatever it is: what is erased here would stay with a browser', async () => {
+  test('must not be cached, because content that is erased here would remain in a browser', async () => {
     const docs = `/dbs/shop/colls/${container.id}/docs`;
     await container.items.upsert({ id: 'kept', customer: 'ann' });
     const read = await raw(world.endpoint, 'GET', `${docs}/kept`, { headers: keyHeader('ann') });
@@ -364,7 +364,7 @@ describe('every answer', () => {
     for (const { headers } of answers) expect(headers['cache-control']).toBe('no-store, no-cache');
   });
 
-  test('to a read says at what position the item was written last, whatever was written since', async () => {
+  test('to a read has the position of the item’s last write, whatever was written since', async () => {
     const docs = `/dbs/shop/colls/${container.id}/docs`;
     const write = async (id: string) => {
       const body = JSON.stringify({ id, customer: 'ann' });

@@ -15,7 +15,7 @@ type Operation =
   | readonly ['query', least: number]
   | readonly ['list'];
 
-/** Does what its arguments say, and answers with what came of each; then it fails, if it is to. */
+/** Executes the given operations, and answers with the outcome of each. Then it fails if it is told to. */
 const PERFORM = `function (operations, fails) {
   const c = getContext().getCollection();
   const outcomes = [];
@@ -51,7 +51,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   fc.tuple(fc.constant('list' as const)),
 );
 
-/** What the operations come to over a map. */
+/** The outcomes of the operations on a map. */
 function perform(items: Map<string, number>, operations: readonly Operation[]): unknown[] {
   const many = (least: number) => [...items].filter(([, value]) => value >= least).toSorted();
   const write = (name: string, value: number) => {
@@ -85,7 +85,7 @@ async function contents(container: Container): Promise<unknown> {
   return resources.toSorted();
 }
 
-test('whatever scripts do one after the other is what a map would come to, and one that fails does nothing', async () => {
+test('scripts that run one after the other do what they would do on a map, and one that fails does nothing', async () => {
   const container = await world.container();
   await container.scripts.storedProcedures.create({ id: 'perform', body: PERFORM });
   const run = (operations: readonly Operation[], fails: boolean) =>
@@ -109,7 +109,7 @@ test('whatever scripts do one after the other is what a map would come to, and o
   expect(await world.fsck()).toEqual([]);
 });
 
-test('counts by scripts, by patches and by conditional replaces side by side, and loses none', async () => {
+test('counting by scripts, by patches and by conditional replaces at the same time loses no count', async () => {
   const container = await world.container();
   const counter = container.item('counter', 'ann');
   await container.items.create({ id: 'counter', customer: 'ann', n: 0 });
@@ -136,7 +136,7 @@ test('counts by scripts, by patches and by conditional replaces side by side, an
   );
   const done = outcomes.filter(({ status }) => status === 'fulfilled').length;
   expect((await counter.read()).resource).toMatchObject({ n: done });
-  // Those alone may be refused that others came in the way of: one of each time has come first.
+  // Only operations that conflict with another may be refused, and the first of the conflicting ones succeeds.
   expect(done).toBeGreaterThanOrEqual(13);
   const refused = outcomes.flatMap((outcome) =>
     outcome.status === 'rejected' ? [outcome.reason as { code: number }] : [],

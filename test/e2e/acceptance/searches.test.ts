@@ -42,7 +42,7 @@ async function rows(sql: string, options: FeedOptions = {}): Promise<unknown[]> 
 describe('a vector search', () => {
   const nearest = 'ORDER BY VectorDistance(c.place, [0, 0])';
 
-  test('finds the nearest by the distance that the container’s policy names', async () => {
+  test('finds the nearest items by the distance function of the container’s policy', async () => {
     expect(await rows(`SELECT TOP 2 c.id FROM c WHERE IS_DEFINED(c.place) ${nearest}`)).toEqual([
       { id: 'near' },
       { id: 'middle' },
@@ -68,7 +68,7 @@ describe('a vector search', () => {
     expect((await container.items.query(query).fetchAll()).resources).toEqual(['middle']);
   });
 
-  test('without a bound is refused by the client, unless it is told not to', async () => {
+  test('without a limit is refused by the client, unless its options allow it', async () => {
     await expect(rows(`SELECT c.id FROM c ${nearest}`)).rejects.toThrow(/without TOP or LIMIT/);
     await expect(rows(`SELECT TOP 60000 c.id FROM c ${nearest}`)).rejects.toThrow(/TOP or OFFSET \+ LIMIT value/);
     expect(await rows(`SELECT VALUE c.id FROM c ${nearest}`, { allowUnboundedNonStreamingQueries: true })).toEqual([
@@ -79,14 +79,14 @@ describe('a vector search', () => {
     ]);
   });
 
-  test('puts what has no vector where ORDER BY puts what is undefined: before all others', async () => {
+  test('puts items without a vector where ORDER BY puts undefined values: before all others', async () => {
     expect(await rows(`SELECT TOP 1 VALUE c.id FROM c ${nearest}`)).toEqual(['nowhere']);
     expect(await rows(`SELECT TOP 1 VALUE c.id FROM c ${nearest}`, { partitionKey: 'nowhere' })).toEqual(['nowhere']);
   });
 });
 
 describe('a full-text search', () => {
-  test('finds words, and puts the texts first that fit best', async () => {
+  test('finds words, and ranks the texts that fit best first', async () => {
     expect(await rows("SELECT VALUE c.id FROM c WHERE FullTextContainsAll(c.text, 'Hills', 'sea')")).toEqual([
       'far',
       'middle',
@@ -126,7 +126,7 @@ describe('a spatial function', () => {
     ['Geography', ['inside']],
     ['Geometry', ['inside', 'between the edge and its parallel']],
     [undefined, ['inside']],
-  ] as const)('goes by the globe or by the plane, as the container says: %s', async (type, expected) => {
+  ] as const)('uses the globe or the plane, as the container’s definition says: %s', async (type, expected) => {
     const config = type === undefined ? {} : { geospatialConfig: { type: GeospatialType[type] } };
     const places = await world.container(config);
     const at = (id: string, ...coordinates: number[]) =>

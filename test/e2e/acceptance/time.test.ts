@@ -7,7 +7,7 @@ import { openEmbeddedStore } from '@epitaph/api/compose.ts';
 import { MAIN } from '../../../packages/api/test/cli/process.ts';
 import { START_MS, World } from '../support/world.ts';
 
-/** Runs `epitaph serve` to its end, or until it says that it listens. */
+/** Runs `epitaph serve` until it exits. When the server listens, it is stopped. */
 async function serve(...options: readonly string[]): Promise<{ code: number | null; text: string }> {
   const child = spawn(process.execPath, [MAIN, 'serve', '--port', '0', ...options], {
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -32,7 +32,7 @@ beforeAll(async () => {
 afterAll(() => world.end());
 
 describe('a folder', () => {
-  test('that a server has is refused to a second one, which says why and harms nothing', async () => {
+  test('in use by a server is refused to a second one, with the reason and without harm', async () => {
     const { code, text } = await serve('--data', world.folder, '--clock', 'manual');
     expect(code).not.toBe(0);
     expect(text).toContain(`The data folder ${world.folder} is in use by another process`);
@@ -44,7 +44,7 @@ describe('a folder', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('of the manual clock is refused by the system clock, and goes on where it was', async () => {
+  test('of the manual clock is refused by the system clock, and continues later at the same time', async () => {
     await world.advance(86_400_000);
     const nowMs = await world.now();
     await world.stop();
@@ -57,7 +57,7 @@ describe('a folder', () => {
     expect((await world.of('c').item('a', 'ann').read()).statusCode).toBe(200);
   });
 
-  test('of the system clock is refused by the manual one, even when nothing was written', async () => {
+  test('of the system clock is refused by the manual clock, even if nothing was written', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'epitaph-acceptance-'));
     try {
       const store = await openEmbeddedStore({ folder, clock: 'system' });
@@ -74,7 +74,7 @@ describe('a folder', () => {
 });
 
 describe('the manual clock', () => {
-  test('whose file is lost goes on from the last time in the log', async () => {
+  test('continues from the last time in the log if its file is lost', async () => {
     const before = await World.open();
     await before.container({ id: 'c' });
     await before.advance(86_400_000);
@@ -96,7 +96,7 @@ describe('the manual clock', () => {
   });
 
   test.each([-1, 1.5, '1000', null, 2 ** 60, Number.MAX_SAFE_INTEGER])(
-    'is not turned by %s milliseconds',
+    'is not advanced by %s milliseconds',
     async (milliseconds) => {
       const nowMs = await world.now();
       expect((await world.manage('POST', '/clock/advance', { milliseconds })).status).toBe(400);
@@ -106,7 +106,7 @@ describe('the manual clock', () => {
 });
 
 describe('the system clock', () => {
-  test('can’t be turned', async () => {
+  test('can’t be advanced', async () => {
     const real = await World.open({ clock: 'system' });
     try {
       expect((await real.manage('GET', '/clock')).body).toMatchObject({ kind: 'system' });

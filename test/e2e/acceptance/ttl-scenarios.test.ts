@@ -82,7 +82,7 @@ describe('the published scenarios', () => {
     expect(await world.explain(container.id, 'b', deadlineMs)).toMatchObject({ state: 'expired', life: 0 });
   });
 
-  test('and none of the others ever does', async () => {
+  test('and the items of all other scenarios never expire', async () => {
     const kept = await Promise.all(lasting.map(async (scenario) => ({ ...(await prepared(scenario)), scenario })));
     const startMs = kept[0]!.ts * 1000;
     const edges = new Set(
@@ -110,7 +110,7 @@ describe('the published scenarios', () => {
   });
 });
 
-describe('a default ttl that is not one of the allowed', () => {
+describe('an invalid default ttl', () => {
   test.each(refused.defaultTtl.map((value) => [JSON.stringify(value), value] as const))(
     'is refused for %s, at creation and replacement, and leaves nothing on record',
     async (_name, defaultTtl) => {
@@ -136,7 +136,7 @@ describe('a default ttl that is not one of the allowed', () => {
   );
 });
 
-describe('an item’s ttl that is not one of the allowed', () => {
+describe('an invalid ttl of an item', () => {
   test.each(refused.ttl.map((value) => [JSON.stringify(value), value] as const))(
     'is refused for %s by every write while time to live is on, and leaves nothing on record',
     async (_name, ttl) => {
@@ -171,7 +171,7 @@ describe('an item’s ttl that is not one of the allowed', () => {
   );
 
   test.each(refused.ttl.map((value) => [JSON.stringify(value), value] as const))(
-    'is a property like any other for %s while time to live is off, and counts as absent when it is turned on',
+    'is an ordinary property for %s while time to live is off, and counts as absent when it is turned on',
     async (_name, ttl) => {
       const container = await world.container();
       const { resource } = await container.items.create(anyItem({ id: 'a', customer: 'ann', ttl }));

@@ -17,7 +17,7 @@ const create = (container: Container, id: string, email: unknown, more: object =
   statusOf(container.items.create(person(id, email, more)));
 
 describe('a unique key', () => {
-  test("refuses a second item with a value of the partition key, in the service's words", async () => {
+  test("refuses a second item with the same value in a partition key, with the service's message", async () => {
     const container = await people();
     expect(await create(container, '1', 'a@x')).toBe(201);
     const head = await world.head();
@@ -31,7 +31,7 @@ describe('a unique key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is case-sensitive and tells types apart', async () => {
+  test('is case-sensitive and distinguishes types', async () => {
     const container = await people();
     const values = ['a', 'A', 1, '1', true, 'true', { b: 1, a: 2 }, [1], '', 0];
     for (const [index, value] of values.entries()) expect(await create(container, `${index}`, value)).toBe(201);
@@ -40,7 +40,7 @@ describe('a unique key', () => {
     }
   });
 
-  test('tells integers of 64 bits apart by all of their digits, and finds a double among them', async () => {
+  test('distinguishes integers of 64 bits by all of their digits, and compares doubles with them', async () => {
     const container = await people();
     const created = async (id: string, email: string) => {
       const body = `{"id":"${id}","customer":"ann","email":${email}}`;
@@ -76,7 +76,7 @@ describe('a unique key', () => {
     }
   });
 
-  test('takes a missing value for null, and that is had once', async () => {
+  test('treats a missing value as null, which only one item may have', async () => {
     const container = await people();
     expect(await create(container, '1', undefined)).toBe(201);
     expect(await create(container, '2', null)).toBe(409);
@@ -85,7 +85,7 @@ describe('a unique key', () => {
     expect(await create(container, '2', null)).toBe(201);
   });
 
-  test('of several paths is unique in their combination; each key by itself', async () => {
+  test('of several paths is unique in their combination, and independent of other keys', async () => {
     const container = await world.container({
       uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/name/first', '/name/last'] }, { paths: ['/"e-mail"'] }] },
     });
@@ -96,11 +96,11 @@ describe('a unique key', () => {
     expect(await named('3', 'Lee', 'Ann', 'c')).toBe(201);
     expect(await named('4', 'Ann', 'Lee', 'd')).toBe(409);
     expect(await named('4', 'Bob', 'Lee', 'b')).toBe(409);
-    // What was refused for one of its keys has taken nothing of the other.
+    // The write that was refused because of one key has not taken the value of the other.
     expect(await named('5', 'Bob', 'Lee', 'd')).toBe(201);
   });
 
-  test('that an operation of a bulk gives back is there for those behind it', async () => {
+  test('that is freed by an operation of a bulk request can be taken by later ones', async () => {
     const container = await people();
     const { Create, Delete, Patch, Upsert } = BulkOperationType;
     await create(container, '1', 'a@x');
@@ -158,7 +158,7 @@ describe('a unique key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('is given up by a write without it, and taken in a batch that moves it', async () => {
+  test('is freed by a write with another value, and can be moved within a batch', async () => {
     const container = await people();
     await create(container, '1', 'a');
     const { Create, Patch } = BulkOperationType;
@@ -171,7 +171,7 @@ describe('a unique key', () => {
     );
     expect(result!.map(({ statusCode }) => statusCode)).toEqual([200, 201]);
     expect(await statusOf(container.items.upsert(person('1', 'a')))).toBe(409);
-    // An etag that does not match comes first, as does an id that is there.
+    // An etag that does not match is reported first, and so is an id that exists.
     const options = { accessCondition: { type: 'IfMatch', condition: '"other"' } };
     expect(await statusOf(container.item('1', 'ann').replace(person('1', 'a'), options))).toBe(412);
     expect((await refusalOf(container.items.create(person('1', 'a')))).message).toContain('already exists');
@@ -179,7 +179,7 @@ describe('a unique key', () => {
   });
 
   test.each(['before the purge', 'after the purge'])(
-    'is free as soon as its item is deleted, expired or gone with its partition key: %s',
+    'is free as soon as its item is deleted, expired or removed with its partition key: %s',
     async (when) => {
       const container = await people({ defaultTtl: -1 });
       await create(container, 'deleted', 'a');
@@ -208,7 +208,7 @@ describe('a unique key', () => {
     },
   );
 
-  test('holds where ids are pseudonyms, and items there are found by name, several at once', async () => {
+  test('works with pseudonymous ids, and a query for several ids finds these items', async () => {
     const container = await world.container(
       anyContainer({ uniqueKeyPolicy: EMAIL, epitaph: { pseudonymousIds: true } }),
     );
@@ -224,14 +224,14 @@ describe('a unique key', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('says nothing of its values in history', async () => {
+  test('does not show its values in history', async () => {
     const container = await people();
     await create(container, '1', 'a');
     const [written] = await world.history(container.id, '1');
     expect(Object.keys(written!.data)).not.toContain('uniqueKeys');
   });
 
-  test('lets one of many that want a value at once have it', async () => {
+  test('gives a value to only one of many concurrent creates', async () => {
     const container = await people({ defaultTtl: 5 });
     await create(container, 'former', 'a');
     await world.advance(5_000);
@@ -251,7 +251,7 @@ describe('a unique key', () => {
 });
 
 describe("a container's unique keys", () => {
-  test('come back as they were given, and stay what they were', async () => {
+  test('are returned as they were given, and can’t be changed', async () => {
     const container = await people();
     const { resource } = await container.read();
     expect(resource!.uniqueKeyPolicy).toEqual(EMAIL);
@@ -303,7 +303,7 @@ describe("a container's unique keys", () => {
     );
   });
 
-  test('of the id, which older versions took, are no hindrance to a replace of their container', async () => {
+  test('on the id, which older versions allowed, do not prevent a replace of their container', async () => {
     const plain = await world.container();
     const { definition } = world.store.container('shop', plain.id);
     const uniqueKeyPolicy = { uniqueKeys: [{ paths: ['/id'] }] };
@@ -314,7 +314,7 @@ describe("a container's unique keys", () => {
     expect(await statusOf(container.replace({ ...resource!, defaultTtl: 60 }))).toBe(200);
   });
 
-  test('are refused where the log can not append to several streams at once', async () => {
+  test('are refused if the log can not append to several streams at once', async () => {
     const double = await EventStoreDouble.start();
     const other = await World.open({ eventStore: double.connectionString });
     try {

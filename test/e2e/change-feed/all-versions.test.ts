@@ -16,7 +16,7 @@ const now = { changeFeedStartFrom: ChangeFeedStartFrom.Now(), changeFeedMode: AL
 const versions = (container: Container, continuationToken: string) =>
   readOn<Version>(container, { changeFeedStartFrom: from(continuationToken), changeFeedMode: ALL_VERSIONS });
 
-/** Sets or takes away the retention as clients do: by a replace of the container. */
+/** Sets or removes the retention as clients do: by a replace of the container. */
 async function retain(container: Container, minutes: number | undefined): Promise<void> {
   const { resource } = await container.read();
   const { changeFeedPolicy: _, ...rest } = resource!;
@@ -34,7 +34,7 @@ const floorOf = async (container: Container, target = world) => {
 };
 
 describe('all versions and deletes', () => {
-  test('of an item that is written again and again come as fast as those of many', async () => {
+  test('of an item that is written again and again are read as fast as those of many items', async () => {
     const container = await world.container(keeping(60));
     await container.items.create({ id: 'a', customer: 'ann' });
     const { continuationToken } = await readOn(container, now);
@@ -47,11 +47,11 @@ describe('all versions and deletes', () => {
     }
     const { changes, pages } = await versions(container, continuationToken);
     expect(changes).toHaveLength(4_000);
-    // A page ends when it has taken its time.
+    // A page ends when its time is over.
     expect(pages).toBeLessThan(20);
   });
 
-  test('come one by one: every write with its content, every delete and expiry with what was lost', async () => {
+  test('come one by one: every write with its content, every delete and expiry with the content that was lost', async () => {
     const container = await world.container({ defaultTtl: -1, ...keeping(60) });
     const { continuationToken } = await readOn(container, now);
     await container.items.create({ id: 'a', customer: 'ann', n: 1 });
@@ -90,11 +90,11 @@ describe('all versions and deletes', () => {
       previous: { id: 'b', ttl: 10 },
       metadata: { previousImageLSN: lsns[2], timeToLiveExpired: true, id: 'b', partitionKey: { customer: 'bob' } },
     });
-    // The life after is another one, with a rid of its own.
+    // The next life is another item, with a rid of its own.
     expect(changes[7]!.current['_rid']).not.toBe(first!.current['_rid']);
   });
 
-  test('an expiry that a write has come upon is there before the write', async () => {
+  test('has an expiry that a later write found before that write', async () => {
     const container = await world.container({ defaultTtl: 10, ...keeping(60) });
     const { continuationToken } = await readOn(container, now);
     await container.items.create({ id: 'a', customer: 'ann' });
@@ -104,14 +104,14 @@ describe('all versions and deletes', () => {
     expect(told(changes)).toEqual(['create a', 'delete a (expired)', 'create a']);
   });
 
-  test('stay readable for the retention, whatever the purge does, and after it are gone for good', async () => {
+  test('stay readable for the retention, whatever the purge does, and then are gone for good', async () => {
     const container = await world.container({ defaultTtl: -1, ...keeping(10) });
     const { continuationToken: start } = await readOn(container, now);
     await container.items.create({ id: 'gone', customer: 'ann', ttl: 30 });
     await world.advance(MINUTE);
     await container.items.create({ id: 'deleted', customer: 'ann', n: 1 });
     await container.item('deleted', 'ann').delete();
-    // Whoever asks for a purge is told of what the feed keeps, as its status tells.
+    // The answer to a requested purge says what is kept for the feed, as the purge's status does.
     expect(await world.purge()).toMatchObject({ expired: 1, purged: 0, heldBack: 2 });
     await world.advance(9 * MINUTE);
     expect(await world.purge()).toMatchObject({ purged: 0, heldBack: 2 });
@@ -133,13 +133,13 @@ describe('all versions and deletes', () => {
       code: 400,
       message: expect.stringContaining(OUTSIDE),
     });
-    // Who had come to the end goes on.
+    // A client that had read to the end can continue.
     await container.items.create({ id: 'new', customer: 'ann' });
     expect(told((await versions(container, continuationToken)).changes)).toEqual(['create new']);
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('a version within the retention is readable though it was replaced long after', async () => {
+  test('have a version within the retention even if it was replaced much later', async () => {
     const container = await world.container(keeping(10));
     const { continuationToken } = await readOn(container, now);
     for (let n = 0; n < 5; n += 1) {
@@ -151,7 +151,7 @@ describe('all versions and deletes', () => {
     expect(changes.map(({ current }) => current['n'])).toEqual([0, 1, 2, 3, 4]);
   });
 
-  test('from a time within the retention are those since then', async () => {
+  test('can be read from a time within the retention', async () => {
     const container = await world.container(keeping(10));
     await container.items.create({ id: 'a', customer: 'ann' });
     await world.advance(5 * MINUTE);
@@ -165,7 +165,7 @@ describe('all versions and deletes', () => {
     expect(told(changes)).toEqual(['create b', 'delete a']);
   });
 
-  test('of a partition key are its own', async () => {
+  test('of a partition key are only its own', async () => {
     const container = await world.container(keeping(10));
     const start = ChangeFeedStartFrom.Now('ann');
     const reading = await readOn(container, { changeFeedStartFrom: start, changeFeedMode: ALL_VERSIONS });
@@ -177,7 +177,7 @@ describe('all versions and deletes', () => {
     expect(changes.map(({ metadata }) => metadata.partitionKey?.['customer'])).toEqual([undefined, 'ann']);
   });
 
-  test('name a partition key of null as such, and none of an item that had none', async () => {
+  test('have a partition key of null, and no partition key for an item without one', async () => {
     const container = await world.container(keeping(10));
     const { continuationToken } = await readOn(container, now);
     await container.items.create({ id: 'a', customer: null });
@@ -189,7 +189,7 @@ describe('all versions and deletes', () => {
     expect([changes[1], changes[3]].map((change) => change!.metadata.partitionKey)).toEqual([{ customer: null }, {}]);
   });
 
-  test('tell of what left with its partition key when it left, however late that is recorded', async () => {
+  test('have the deletes of a partition key at the time of its deletion, however late they are recorded', async () => {
     const container = await world.container(keeping(10));
     const { continuationToken } = await readOn(container, now);
     await container.items.create({ id: 'a', customer: 'ann' });
@@ -202,7 +202,7 @@ describe('all versions and deletes', () => {
     expect(changes[1]?.metadata.crts).toBe(leftAt);
   });
 
-  test('go on over a restart, in pages of any size', async () => {
+  test('continue after a restart, in pages of any size', async () => {
     const container = await world.container(keeping(10));
     const { continuationToken } = await readOn(container, now);
     for (let n = 0; n < 4; n += 1) {
@@ -227,7 +227,7 @@ describe('all versions and deletes', () => {
     expect(paged).toEqual(whole);
   });
 
-  test('come together where they were written together, and one by one where they expired together', async () => {
+  test('of one batch are on one page, and items that expired together come one by one', async () => {
     const container = await world.container({ defaultTtl: -1, ...keeping(10) });
     const { continuationToken } = await readOn(container, now);
     await container.items.batch(
@@ -259,7 +259,7 @@ describe('all versions and deletes', () => {
     ]);
   });
 
-  test('of a container that was deleted are no reason to keep anything', async () => {
+  test('of a deleted container are not kept', async () => {
     const container = await world.container({ defaultTtl: -1, ...keeping(1000) });
     await container.items.create({ id: 'a', customer: 'ann' });
     await container.items.create({ id: 'b', customer: 'ann' });
@@ -285,7 +285,7 @@ describe('a reading of all versions that can not be complete is refused with 400
     }
   });
 
-  test('from a time before the policy was set, or when there is none, saying which setting it takes', async () => {
+  test('from a time before the policy, or without a policy, which is answered with the name of the setting', async () => {
     const container = await world.container();
     await world.advance(MINUTE);
     expect(await refusalOf(readOn(container, now))).toMatchObject({
@@ -298,14 +298,14 @@ describe('a reading of all versions that can not be complete is refused with 400
     const before = ChangeFeedStartFrom.Time(new Date((await world.now()) - 30_000));
     const early = readOn(container, { changeFeedStartFrom: before, changeFeedMode: ALL_VERSIONS });
     expect((await refusalOf(early)).message).toContain(OUTSIDE);
-    // A continuation of the other mode is a place in the same log, but this one is before the policy.
+    // A continuation of the other mode is a position in the same log, but this one is before the policy.
     expect((await refusalOf(versions(container, continuationToken))).message).toContain(OUTSIDE);
     const reading = await readOn(container, now);
     await container.item('a', 'ann').delete();
     expect(told((await versions(container, reading.continuationToken)).changes)).toEqual(['delete a']);
   });
 
-  test('back to what a shorter retention had let go', async () => {
+  test('back to what a shorter retention has not kept', async () => {
     const container = await world.container(keeping(5));
     await world.advance(30 * MINUTE);
     await retain(container, 60);
@@ -319,7 +319,7 @@ describe('a reading of all versions that can not be complete is refused with 400
     expect((await reading(4, nowMs)).changes).toEqual([]);
   });
 
-  test.for([-1, 1.5, 43_201, '10', true])('a retention of %j minutes is none', async (retentionDuration) => {
+  test.for([-1, 1.5, 43_201, '10', true])('a retention of %j minutes is refused', async (retentionDuration) => {
     const { database } = await world.client.databases.createIfNotExists({ id: 'shop' });
     const request = anyContainer({ id: 'bad', partitionKey: '/customer', changeFeedPolicy: { retentionDuration } });
     expect(await refusalOf(database.containers.create(request))).toMatchObject({
@@ -328,7 +328,7 @@ describe('a reading of all versions that can not be complete is refused with 400
     });
   });
 
-  test('a retention of 0 minutes, which the .NET client sends for none, is none', async () => {
+  test('a retention of 0 minutes, which the .NET client sends for none, means none', async () => {
     const container = await world.container(anyContainer({ changeFeedPolicy: { retentionDuration: 0 } }));
     expect((await refusalOf(readOn(container, now))).message).toContain('changeFeedPolicy');
     expect((await page(world, container.id)).status).toBe(304);
@@ -336,7 +336,7 @@ describe('a reading of all versions that can not be complete is refused with 400
 });
 
 describe("the vault's floor for the feed", () => {
-  test('follows the policy: set, changed, taken away; then the purge erases what it kept', async () => {
+  test('follows the policy when it is set, changed and removed; then the purge erases what the floor kept', async () => {
     let container = await world.container(keeping(10));
     expect(await floorOf(container)).toBe(11 * 60);
     container = world.of(container.id);
@@ -351,7 +351,7 @@ describe("the vault's floor for the feed", () => {
     expect(await floorOf(container)).toBe(undefined);
   });
 
-  test('is set right at the start when a crash came between it and the policy', async () => {
+  test('is corrected at the start if the process crashed between setting it and changing the policy', async () => {
     let [kept, plain] = [await world.container(keeping(10)), await world.container()];
     const rids = [(await kept.read()).resource!._rid, (await plain.read()).resource!._rid];
     await world.stop();
@@ -372,7 +372,7 @@ describe("the vault's floor for the feed", () => {
     expect(await floorOf(kept)).toBe(11 * 60);
   });
 
-  test('is not set by a creation that is refused, nor taken from the container that is there', async () => {
+  test('is neither set nor removed by a refused creation of an existing container', async () => {
     const container = await world.container(keeping(10));
     const { database } = await world.client.databases.createIfNotExists({ id: 'shop' });
     const again = { id: container.id, partitionKey: '/customer', ...keeping(500) };
@@ -380,7 +380,7 @@ describe("the vault's floor for the feed", () => {
     expect(await floorOf(container)).toBe(11 * 60);
   });
 
-  test('leaves the record of expiries and other erasures to go on by themselves', async () => {
+  test('does not delay the record of expiries, or other erasures', async () => {
     const automatic = await World.open({ policyGraceSeconds: 0, automaticPurge: true });
     try {
       const container = await automatic.container({ defaultTtl: 30, ...keeping(10) });
@@ -396,7 +396,7 @@ describe("the vault's floor for the feed", () => {
         await expect.poll(async () => (await automatic.explain(other.id, id)).state).toBe('purged');
         expect((await automatic.explain(container.id, id)).state).toBe('expired');
       }
-      // Nothing is asked again and again while nothing may go: a run is an event in the log.
+      // The purge is not tried again and again while nothing may be erased: each run would be an event in the log.
       await automatic.purge();
       const head = await automatic.head();
       await new Promise((resolve) => setTimeout(resolve, 1_000));

@@ -28,14 +28,14 @@ describe('the latest version of each item', () => {
     expect(changes[2]).toMatchObject({ id: 'a', n: 2 });
     const lsns = changes.map(({ _lsn }) => _lsn);
     expect(lsns).toEqual(lsns.toSorted((left, right) => left - right));
-    // As any other reading shows it.
+    // It has the same properties as in a point read.
     const { resource } = await container.item('a', 'ann').read<LatestItem>();
     const { _lsn, ...shown } = changes[2]!;
     expect(shown).toEqual(resource);
     expect(_lsn).toBeGreaterThan(0);
   });
 
-  test.for([1, 2, 3, 100])('comes whole in pages of %i', async (maxItemCount) => {
+  test.for([1, 2, 3, 100])('is complete in pages of %i', async (maxItemCount) => {
     const container = await world.container();
     for (let n = 0; n < 7; n += 1) await container.items.create({ id: `i${n}`, customer: n % 2 === 0 ? 'ann' : 'bob' });
     const { changes, pages } = await readOn(container, { changeFeedStartFrom: beginning, maxItemCount });
@@ -43,7 +43,7 @@ describe('the latest version of each item', () => {
     expect(pages).toBeGreaterThanOrEqual(Math.ceil(7 / maxItemCount));
   });
 
-  test.for([1, 2, 100])('comes together where it was written together, in pages of %i', async (maxItemCount) => {
+  test.for([1, 2, 100])('of items from one batch is on one page, in pages of %i', async (maxItemCount) => {
     const container = await world.container();
     const { items } = container;
     await items.create({ id: 'alone', customer: 'ann' });
@@ -70,13 +70,13 @@ describe('the latest version of each item', () => {
       100: [['alone', 'a', 'b', 'c', 'bob', 'd', 'e']],
     };
     expect(pages).toEqual(expected[maxItemCount as keyof typeof expected]);
-    // For an estimator each change counts, also where it is given several.
+    // An estimator counts each change, even if its page has several.
     const { changes } = await readOn(container, { changeFeedStartFrom: beginning });
     const behindFirst = { 'if-none-match': `"${changes[0]!._lsn}"`, 'x-ms-max-item-count': '1' };
     expect(estimated(await page(world, container.id, behindFirst))).toBe(6);
   });
 
-  test('goes on from a continuation, after a restart too, with what was written meanwhile', async () => {
+  test('continues from a continuation, after a restart too, with what was written meanwhile', async () => {
     let container = await world.container();
     await container.items.create({ id: 'a', customer: 'ann' });
     await container.items.create({ id: 'b', customer: 'ann' });
@@ -91,7 +91,7 @@ describe('the latest version of each item', () => {
     expect(third.changes).toEqual([]);
   });
 
-  test('from now on shows what comes and nothing that was', async () => {
+  test('from now on has later writes and no earlier ones', async () => {
     const container = await world.container();
     await container.items.create({ id: 'old', customer: 'ann' });
     const iterator = container.items.getChangeFeedIterator<LatestItem>({
@@ -103,7 +103,7 @@ describe('the latest version of each item', () => {
     expect((await iterator.readNext()).statusCode).toBe(304);
   });
 
-  test('from a time on shows what was written at or after it, whatever it was before', async () => {
+  test('from a time on has the items that were written at or after it, also older ones', async () => {
     const container = await world.container();
     for (const id of ['a', 'b', 'c']) await container.items.create({ id, customer: 'ann' });
     await world.advance(100_000);
@@ -120,7 +120,7 @@ describe('the latest version of each item', () => {
     expect(ids((await readOn(container, { changeFeedStartFrom: earlier })).changes)).toEqual(['b', 'd']);
   });
 
-  test('from any time on is what an exhaustive look at the times of writes says', async () => {
+  test('from any time on is what the times of all writes say', async () => {
     const container = await world.container();
     const written: { id: string; ts: number }[] = [];
     for (let n = 0; n < 12; n += 1) {
@@ -136,7 +136,7 @@ describe('the latest version of each item', () => {
     }
   });
 
-  test('of a partition key leaves the others out, and costs no change of them', async () => {
+  test('of a partition key has no changes of others', async () => {
     const container = await world.container();
     for (let n = 0; n < 6; n += 1) await container.items.create({ id: `i${n}`, customer: n % 2 === 0 ? 'ann' : 'bob' });
     const first = await readOn(container, {
@@ -150,7 +150,7 @@ describe('the latest version of each item', () => {
     expect(ids(second.changes)).toEqual(['i7']);
   });
 
-  test('of the feed ranges together is the whole, each item in one of them', async () => {
+  test('of all feed ranges together is complete, with each item in one of them', async () => {
     const container = await world.container({ throughput: 18_000 });
     for (let n = 0; n < 20; n += 1) await container.items.create({ id: `i${n}`, customer: `customer ${n}` });
     const whole = await readOn(container, { changeFeedStartFrom: beginning, maxItemCount: 2 });
@@ -165,7 +165,7 @@ describe('the latest version of each item', () => {
     expect(found.toSorted()).toEqual(Array.from({ length: 20 }, (_, n) => `i${n}`).toSorted());
   });
 
-  test('of a range of effective partition keys has just the items that lie in it', async () => {
+  test('of a range of effective partition keys has exactly the items in it', async () => {
     const container = await world.container({
       partitionKey: { paths: ['/customer'], version: PartitionKeyDefinitionVersion.V2 },
     });
@@ -182,7 +182,7 @@ describe('the latest version of each item', () => {
     expect(ids(above)).toContain('i7');
   });
 
-  test('of a prefix of a hierarchical key has all keys that begin with it', async () => {
+  test('of a prefix of a hierarchical key has all keys with this prefix', async () => {
     const container = await world.container({
       partitionKey: { paths: ['/customer', '/city'], kind: PartitionKeyKind.MultiHash },
     });
@@ -202,7 +202,7 @@ describe('the latest version of each item', () => {
     expect(ids(prefixed.changes)).toEqual(['a', 'b']);
   });
 
-  test('shows nothing of another container, and nothing of an earlier one of the same name', async () => {
+  test('has nothing of another container, nor of an earlier one of the same name', async () => {
     const container = await world.container();
     await container.items.create({ id: 'before', customer: 'ann' });
     await container.delete();
@@ -213,7 +213,7 @@ describe('the latest version of each item', () => {
     expect(ids((await readOn(again, { changeFeedStartFrom: beginning })).changes)).toEqual(['after']);
   });
 
-  test('passes over what expired and was purged between two pages', async () => {
+  test('skips what expired and was purged between two pages', async () => {
     const container = await world.container({ defaultTtl: 10 });
     for (let n = 0; n < 4; n += 1)
       await container.items.create({ id: `i${n}`, customer: 'ann', ttl: n === 1 ? 1000 : 10 });
@@ -226,7 +226,7 @@ describe('the latest version of each item', () => {
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('of a container that was deleted is 404', async () => {
+  test('of a deleted container is 404', async () => {
     const container = await world.container();
     await container.items.create({ id: 'a', customer: 'ann' });
     const iterator = container.items.getChangeFeedIterator({ changeFeedStartFrom: beginning, maxItemCount: 1 });
@@ -237,7 +237,7 @@ describe('the latest version of each item', () => {
 });
 
 describe('a page', () => {
-  test('looks at no more of the log than it takes, and at more each time where little is in its scope', async () => {
+  test('examines little more of the log than it needs, in larger steps if little of it is in its scope', async () => {
     const { id, items } = await world.container();
     for (let n = 0; n < 40; n += 1) await items.create({ id: `i${n}`, customer: n === 39 ? 'bob' : 'ann' });
     const container = world.store.container('shop', id);
@@ -267,7 +267,7 @@ describe("the client's older iterators", () => {
     }
   });
 
-  test('go on from a continuation, and begin now unless told otherwise', async () => {
+  test('continue from a continuation, and begin now by default', async () => {
     const container = await world.container();
     await container.items.create({ id: 'a', customer: 'ann' });
     const iterator = container.items.changeFeed<LatestItem>('ann');
@@ -294,7 +294,7 @@ describe("the client's older iterators", () => {
 });
 
 describe('over bare HTTP', () => {
-  test('an answer has its place as etag, which moves on past what was looked at', async () => {
+  test('an answer has its position as etag, which moves past everything that was examined', async () => {
     const container = await world.container();
     const other = await world.container();
     await container.items.create({ id: 'a', customer: 'ann' });
@@ -312,7 +312,7 @@ describe('over bare HTTP', () => {
     expect(place(second.headers['etag'])).toBeGreaterThan(place(first.headers['etag']));
   });
 
-  test('entries come in the form of all versions to who asks for it, without what was done', async () => {
+  test('clients that ask for it get entries in the form of all versions, but without the operation', async () => {
     const container = await world.container();
     await container.items.create({ id: 'a', customer: 'ann' });
     await container.items.upsert({ id: 'a', customer: 'ann', n: 2 });
@@ -326,7 +326,7 @@ describe('over bare HTTP', () => {
     ['latest versions', {}],
     ['all versions and deletes', { 'a-im': 'Full-Fidelity Feed' }],
   ])(
-    'by the first change of what is left of %s an estimator counts what is left, and nothing else',
+    'an estimator counts the changes that remain of %s by the first one, and no other container’s',
     async ([_, mode]) => {
       const { items, id } = await world.container(keeping(60));
       const other = await world.container();
@@ -350,14 +350,14 @@ describe('over bare HTTP', () => {
       for (; reply.status === 200; reply = await ask(reply.headers['etag'])) counts.push(estimated(reply));
       expect(counts).toEqual('a-im' in mode ? [5, 4, 3, 2, 1] : [4, 3, 2, 1]);
       expect(estimated(reply)).toBe(0);
-      // From an earlier place again, and of one partition key alone.
+      // From an earlier position again, and for one partition key alone.
       expect(await left(start.headers['etag'])).toBe(counts[0]);
       const bob = { ...mode, 'if-none-match': String(start.headers['etag']), 'x-ms-max-item-count': '1' };
       expect(estimated(await page(world, id, { ...bob, 'x-ms-documentdb-partitionkey': '["bob"]' }))).toBe(1);
     },
   );
 
-  test('what an estimator counts leaves out what has left', async () => {
+  test('an estimator does not count items that were deleted or have expired', async () => {
     const container = await world.container({ defaultTtl: -1 });
     for (const id of ['a', 'b', 'c']) await container.items.create({ id, customer: 'ann' });
     await container.items.create({ id: 'd', customer: 'ann', ttl: 10 });
@@ -370,7 +370,7 @@ describe('over bare HTTP', () => {
     expect(await ask()).toBe(1);
   });
 
-  test('a page ends where its documents get large, and goes on from there', async () => {
+  test('a page ends when its documents get large, and the next one continues it', async () => {
     const container = await world.container();
     const text = 'x'.repeat(1_500_000);
     for (let n = 0; n < 5; n += 1) await container.items.create({ id: `i${n}`, customer: 'ann', text });
@@ -381,14 +381,14 @@ describe('over bare HTTP', () => {
   });
 
   test.for<[string, Record<string, string>, string]>([
-    ['a mode that there is not', { 'a-im': 'Some Feed' }, 'A-IM'],
-    ['a continuation that is none', { 'if-none-match': '"abc"' }, 'Invalid Continuation Token'],
+    ['an unknown mode', { 'a-im': 'Some Feed' }, 'A-IM'],
+    ['an invalid continuation', { 'if-none-match': '"abc"' }, 'Invalid Continuation Token'],
     ['a continuation of another log', { 'if-none-match': '"99999999"' }, 'beyond the end of the log'],
-    ['a continuation beyond all numbers', { 'if-none-match': '"9999999999999999"' }, 'Invalid Continuation Token'],
-    ['a time that is none', { 'if-modified-since': 'yesterday' }, 'If-Modified-Since'],
-    ['a range that is none', { 'x-ms-start-epk': 'xyz' }, 'effective partition key'],
-    ['a page size that is none', { 'x-ms-max-item-count': '-3' }, 'The input PageSize -3 is invalid.'],
-    ['a partition key that is none', { 'x-ms-documentdb-partitionkey': '"a"' }, 'Partition key'],
+    ['a continuation with too large a number', { 'if-none-match': '"9999999999999999"' }, 'Invalid Continuation Token'],
+    ['an invalid time', { 'if-modified-since': 'yesterday' }, 'If-Modified-Since'],
+    ['an invalid range', { 'x-ms-start-epk': 'xyz' }, 'effective partition key'],
+    ['an invalid page size', { 'x-ms-max-item-count': '-3' }, 'The input PageSize -3 is invalid.'],
+    ['an invalid partition key', { 'x-ms-documentdb-partitionkey': '"a"' }, 'Partition key'],
   ])('%s is refused with 400', async ([_, headers, message]) => {
     const container = await world.container();
     const reply = await page(world, container.id, headers);
@@ -396,7 +396,7 @@ describe('over bare HTTP', () => {
     expect(reply.json).toMatchObject({ code: 'BadRequest', message: expect.stringContaining(message) });
   });
 
-  test('a query of it is refused with 400, not answered from the items', async () => {
+  test('a query of the change feed is refused with 400, and not answered from the items', async () => {
     const container = await world.container();
     const reply = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, {
       headers: { 'a-im': 'Incremental Feed', 'content-type': 'application/query+json' },
@@ -407,11 +407,11 @@ describe('over bare HTTP', () => {
   });
 
   test.for<[string, string]>([
-    // `time.RFC1123` of Go, which its client writes times with.
+    // `time.RFC1123` of Go, in which its client writes times.
     ['Fri, 01 Jan 2021 00:00:00 UTC', 'a time that says UTC'],
     // `DateTimeFormatter.RFC_1123_DATE_TIME` of Java.
     ['Fri, 1 Jan 2021 00:00:00 GMT', 'a day of one digit'],
-    // What the Java and the .NET client take for the beginning.
+    // The Java and the .NET client send this for the beginning.
     ['Mon, 01 Jan 0001 00:00:00 GMT', 'the year 1'],
   ])('a time may be %s: %s', async ([time]) => {
     const container = await world.container();
@@ -420,7 +420,7 @@ describe('over bare HTTP', () => {
     expect(ids(documentsOf(reply))).toEqual(['a']);
   });
 
-  test('modes are known however they are written, as the clients differ', async () => {
+  test('modes are recognised in upper and lower case, because clients differ', async () => {
     const container = await world.container();
     expect((await page(world, container.id, { 'a-im': 'Incremental feed' })).status).toBe(304);
   });

@@ -12,7 +12,7 @@ import type { Fields, World } from '../support/world.ts';
 
 export const ALL_VERSIONS = ChangeFeedMode.AllVersionsAndDeletes;
 
-/** A container that keeps all versions for so many minutes. */
+/** Settings of a container that keeps all versions for some minutes. */
 export const keeping = (minutes: number) => ({
   changeFeedPolicy: new ChangeFeedPolicy(ChangeFeedRetentionTimeSpan.fromMinutes(minutes)),
 });
@@ -47,7 +47,7 @@ export interface Reading<Change> {
   readonly pages: number;
 }
 
-/** Reads with the client's iterator until it says that nothing is new. */
+/** Reads with the client's iterator until it reports that nothing is new. */
 export async function readOn<Change = LatestItem>(
   container: Container,
   options: ChangeFeedIteratorOptions,
@@ -64,12 +64,12 @@ export async function readOn<Change = LatestItem>(
   throw new Error('the feed has ended, which no feed does');
 }
 
-/** Goes on from an earlier reading. */
+/** Continues from an earlier reading. */
 export const from = (continuationToken: string) => ChangeFeedStartFrom.Continuation(continuationToken);
 
 export const ids = (changes: readonly { readonly id: string }[]): string[] => changes.map(({ id }) => id);
 
-/** What happened, in short: `create a`, `delete a (expired)`. */
+/** The changes in short: `create a`, `delete a (expired)`. */
 export function told(changes: readonly Version[]): string[] {
   return changes.map(({ current, metadata }) => {
     const { operationType, id, timeToLiveExpired } = metadata;
@@ -79,7 +79,7 @@ export function told(changes: readonly Version[]): string[] {
   });
 }
 
-/** A page asked for over bare HTTP. */
+/** Asks for a page over bare HTTP. */
 export function page(
   world: World,
   container: string,
@@ -94,7 +94,7 @@ export const documentsOf = (reply: RawReply): readonly LatestItem[] =>
   (reply.json?.['Documents'] ?? []) as readonly LatestItem[];
 
 /**
- * What an estimator says of an answer: how far its first change is behind its session.
+ * The result of an estimator for an answer: how far its first change is behind its session token.
  *
  * @source `ChangeFeedEstimatorIterator` of the .NET client
  */

@@ -11,7 +11,7 @@ afterAll(() => world.end());
 
 const WRITERS = 4;
 const ROUNDS = 40;
-/** Repeats from run to run; what is concurrent differs in any case. */
+/** Seeds of the writes, the same in every run. The timing of concurrent work differs in any case. */
 const SEEDS = [1, 2, 3];
 
 function random(seed: number): (below: number) => number {
@@ -22,7 +22,7 @@ function random(seed: number): (below: number) => number {
   };
 }
 
-/** Writers that each do as they like to items of their own; what each did, in order. */
+/** Several writers change items of their own at random. Returns what each did, in order. */
 async function write(container: Container, seed: number): Promise<string[][]> {
   return Promise.all(
     Array.from({ length: WRITERS }, async (_, writer) => {
@@ -47,7 +47,7 @@ async function write(container: Container, seed: number): Promise<string[][]> {
   );
 }
 
-/** Reads pages for as long as something is written and then to the end; each page by an iterator made from a token. */
+/** Reads pages until the writers are done and nothing is new. Every fifth page, a new iterator continues from a token. */
 async function follow<Change>(
   container: Container,
   options: ChangeFeedIteratorOptions,
@@ -68,8 +68,8 @@ async function follow<Change>(
   }
 }
 
-describe('while a container is written by several, and purged,', () => {
-  test.for(SEEDS)('the feed of all versions tells exactly what each of them did (seed %i)', async (seed) => {
+describe('while several writers change a container, and it is purged,', () => {
+  test.for(SEEDS)('the feed of all versions has exactly the operations of each writer (seed %i)', async (seed) => {
     const container = await world.container({ ...keeping(60), throughput: 12_000 });
     const options = { changeFeedStartFrom: ChangeFeedStartFrom.Now(), changeFeedMode: ALL_VERSIONS, maxItemCount: 7 };
     // So that "now" is before the first write.
@@ -88,7 +88,7 @@ describe('while a container is written by several, and purged,', () => {
     }
   });
 
-  test.for(SEEDS)('who keeps up with the latest versions has the container as it is (seed %i)', async (seed) => {
+  test.for(SEEDS)('a reader of the latest versions ends up with the present items (seed %i)', async (seed) => {
     const container = await world.container();
     const options = { changeFeedStartFrom: ChangeFeedStartFrom.Beginning(), maxItemCount: 5 };
     let ended = false;
@@ -98,7 +98,7 @@ describe('while a container is written by several, and purged,', () => {
     ]);
     const newest = new Map(changes.map(({ id, n }) => [id, n]));
     const { resources } = await container.items.readAll<LatestItem>().fetchAll();
-    // What was deleted may have been shown before, and stays in the reader's hands: this feed has no deletes.
+    // The reader may still have items that were deleted later, because this feed has no deletes.
     for (const { id, n } of resources) expect(newest.get(id), id).toBe(n);
     const lsns = changes.map(({ _lsn }) => _lsn);
     expect(lsns).toEqual(lsns.toSorted((left, right) => left - right));

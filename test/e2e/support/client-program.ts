@@ -5,17 +5,17 @@ import { expect } from 'vitest';
 
 export const runProgram = promisify(execFile);
 
-/** Milliseconds that a program of a client may take. */
+/** The time that a client program may take. */
 export const PROGRAM_TIMEOUT_MS = 240_000;
 
-/** The groups of checks that a program has, as its sources name them: what a pattern captures first. */
+/** The groups of checks of a program, as named in its sources. The pattern's first group captures the name. */
 export const groupsIn = (sources: string, check: RegExp): string[] => [
   ...new Set(sources.matchAll(check).map(([, group]) => group!)),
 ];
 
 /**
- * Runs a program that uses the store through a client of another language, `<program> … <endpoint> <key> <group…>`.
- * It prints `ok <group>: …` or `FAILED <group>: …` for each check, and the totals.
+ * Runs a program that uses the store through a client in another language: `<program> … <endpoint> <key> <group…>`. For each check it
+ * prints `ok <group>: …` or `FAILED <group>: …`, and at the end the totals.
  */
 export async function expectAllWell(
   program: string,
@@ -31,7 +31,7 @@ export async function expectAllWell(
   );
   const lines = stdout.split('\n');
   expect(lines.filter((line) => line.startsWith('FAILED'))).toEqual([]);
-  // Every group has said something, so that none was left out by its name.
+  // Every group has printed something, so none was left out because of its name.
   const seen = new Set(lines.map((line) => /^ok ([\w-]+):/.exec(line)?.[1]));
   expect(groups.filter((group) => !seen.has(group))).toEqual([]);
   expect(lines).toContainEqual(expect.stringMatching(/^\d+ passed, 0 failed$/));

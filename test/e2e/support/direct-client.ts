@@ -5,7 +5,7 @@ import { readGuid, writeGuid } from '@epitaph/api/direct/guid.ts';
 import { readTokens, type Tokens } from '@epitaph/api/direct/tokens.ts';
 import { EMULATOR_KEY } from '@epitaph/api/http/keys.ts';
 
-/** Tokens of requests that the tests use, by their numbers; the types are those of the clients. */
+/** The request tokens that the tests use, by their numbers. Their types are those that the clients use. */
 const REQUEST = {
   resourceId: [0x0000, 'bytes'],
   authorization: [0x0001, 'string'],
@@ -57,7 +57,7 @@ export interface DirectCall extends Named {
   readonly body?: unknown;
   readonly key?: string;
   readonly ofDatabase?: boolean;
-  /** What is signed, where names don't say it. */
+  /** What is signed, if the names do not determine it. */
   readonly link?: string;
 }
 
@@ -69,7 +69,7 @@ export interface DirectAnswer {
   readonly json: Readonly<Record<string, unknown>>;
 }
 
-/** Answers' tokens that tests look at. */
+/** The tokens of answers that tests read. */
 export const ANSWER = {
   continuation: 0x0003,
   etag: 0x0004,
@@ -123,7 +123,7 @@ export function message(resource: number, operation: number, activityId: string,
   return Buffer.concat([head, all]);
 }
 
-/** What a client says of itself. */
+/** What a client says about itself. */
 export const FACTS = [
   token(0x00, 'uint32', 1),
   token(0x01, 'smallString', '2020-07-15'),
@@ -131,18 +131,18 @@ export const FACTS = [
 ];
 export const firstMessage = (): Buffer => message(0, 0, crypto.randomUUID(), FACTS);
 
-/** A client in direct mode, as those of .NET and Java are, of which nothing but messages is left. */
+/** A minimal client in direct mode: it sends and reads messages as the .NET and the Java client do, and nothing else. */
 export class DirectClient {
   readonly socket: TLSSocket;
-  /** How often something followed an answer in its TLS record. */
+  /** How often an answer was followed by something else in its TLS record. */
   joined = 0;
   readonly #waiting = new Map<number, PromiseWithResolvers<DirectAnswer>>();
-  /** What has come of messages, and how much it takes to go on with them. */
+  /** The received bytes that were not read yet, and the number of bytes that the next step needs. */
   #chunks: Buffer[] = [];
   #bytes = 0;
   #needed = 4;
   #next = 1;
-  /** What the server says of itself in answer to the first message. */
+  /** What the server says about itself in answer to the first message. */
   greeting!: DirectAnswer;
   readonly #first = Promise.withResolvers<DirectAnswer>();
 
@@ -162,14 +162,14 @@ export class DirectClient {
     return client;
   }
 
-  /** Without having said anything. */
+  /** A connection on which nothing was sent yet. */
   static async connected(port: number, ca: Buffer): Promise<DirectClient> {
     const socket = connect({ port, host: 'localhost', ca });
     await once(socket, 'secureConnect');
     return new DirectClient(socket);
   }
 
-  /** Resolves when the server has hung up. */
+  /** Resolves when the server has closed the connection. */
   async closed(): Promise<void> {
     if (!this.socket.closed) await once(this.socket, 'close');
   }
@@ -241,7 +241,7 @@ export class DirectClient {
       if (read.length < end) continue;
       const tokens = readTokens(read.subarray(24, end));
       let bodyEnd = end;
-      // Of the first message it is its version.
+      // In the answer to the first message, token 0 is the version.
       const hasBody = this.#next > 1 && tokens.get(0) === 1;
       if (hasBody) {
         this.#needed = end + 4;
@@ -257,7 +257,7 @@ export class DirectClient {
       this.#chunks = [read.subarray(bodyEnd)];
       this.#bytes -= bodyEnd;
       this.#needed = 4;
-      // Node.js tells of each record by itself.
+      // Node.js emits the data of each TLS record separately.
       if (this.#bytes > 0) this.joined++;
       this.#first.resolve(answer);
       this.#waiting.get(Number(tokens.get(ANSWER.transportId)))?.resolve(answer);

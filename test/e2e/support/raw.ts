@@ -8,9 +8,9 @@ export interface RawCall {
   readonly key?: string;
   /** The date that is signed and sent. */
   readonly dateMs?: number;
-  /** What is signed, where it is not what the target says. */
+  /** What is signed, if the target does not determine it. */
   readonly signed?: { readonly type: string; readonly link: string };
-  /** In place of the signature; null leaves the header out. */
+  /** Sent instead of the signature. With null, the header is left out. */
   readonly authorization?: string | null;
 }
 
@@ -18,18 +18,18 @@ export interface RawReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly text: string;
-  /** Undefined for what isn't a JSON object. */
+  /** Undefined if the body is not a JSON object. */
   readonly json: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** What clients send as the authorization of a request. */
+/** The authorization header that clients send. */
 export function signature(verb: string, type: string, link: string, date: string, key: string): string {
   const text = `${verb.toLowerCase()}\n${type.toLowerCase()}\n${link}\n${date.toLowerCase()}\n\n`;
   const sig = createHmac('sha256', Buffer.from(key, 'base64')).update(text).digest('base64');
   return encodeURIComponent(`type=master&ver=1.0&sig=${sig}`);
 }
 
-/** Sends a signed request whose target goes out exactly as it is given. */
+/** Sends a signed request. The target is sent exactly as given. */
 export function raw(endpoint: string, method: string, target: string, call: RawCall = {}): Promise<RawReply> {
   const date = new Date(call.dateMs ?? Date.now()).toUTCString();
   const { type, link } = call.signed ?? signedParts(target);

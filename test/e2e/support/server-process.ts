@@ -10,13 +10,13 @@ export interface Ended {
 /** `epitaph serve` in a process of its own. */
 export interface ServerProcess {
   readonly endpoint: string;
-  /** All of standard error so far. */
+  /** Everything on standard error so far. */
   stderr(): string;
   signal(name: NodeJS.Signals): void;
   stop(): Promise<Ended>;
 }
 
-/** Starts a server on a free port of loopback. @throws Ended when it ends instead of listening */
+/** Starts a server on a free port of loopback. @throws Ended if it ends instead of listening */
 export async function startServer(args: readonly string[]): Promise<ServerProcess> {
   const child = spawn(process.execPath, [MAIN, 'serve', '--port', '0', ...args], {
     env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('EPITAPH_'))),

@@ -23,7 +23,7 @@ import { EventStoreDouble } from '../../eventstoredb/double.ts';
 export const READ_ONLY_KEY = Buffer.alloc(64, 7).toString('base64');
 export const CALLER = { actor: 'key:primary', correlationId: '00000000-0000-4000-8000-000000000000' };
 
-/** Not on a whole second, so that `_ts` is seen to be floored. */
+/** Not on a whole second, so tests see that `_ts` is rounded down. */
 export const START_MS = Date.UTC(2026, 10, 21, 10, 0, 0, 750);
 export const MAX_TTL = 2_147_483_647;
 
@@ -32,20 +32,20 @@ export interface WorldOptions {
   readonly clock?: 'manual' | 'system';
   readonly folder?: string;
   readonly startMs?: number;
-  /** Off by default, so that each test says itself when the purge runs. */
+  /** Off by default, so that each test decides when the purge runs. */
   readonly automaticPurge?: boolean;
   readonly policyGraceSeconds?: number;
-  /** Of web pages that may call the data plane. */
+  /** Origins of web pages that may call the data plane. */
   readonly origins?: readonly string[];
-  /** Whose identity tokens are taken; by default nobody's. */
+  /** The identity tokens that are accepted. By default there are none. */
   readonly identities?: Identities;
   readonly limits?: Partial<Limits>;
   readonly scripts?: boolean;
   /** Connection string of an event store for the log. */
   readonly eventStore?: string;
-  /** After which the event store is scavenged again. */
+  /** The time after which the event store is scavenged again. */
   readonly scavengeEverySeconds?: number;
-  /** What throughput there is, the clock that budgets run on, and how long pages of queries are waited for. */
+  /** The throughput, the clock of the budgets, and how long pages of queries are waited for. */
   readonly provisioning?: Pick<EmbeddedStoreOptions, 'serverless' | 'defaultThroughput' | 'monotonicMs' | 'pageWaitMs'>;
 }
 
@@ -54,7 +54,7 @@ export interface Reply<Body = Fields> {
   readonly body: Body;
 }
 
-/** JSON of any shape, as tests look into it. */
+/** JSON of any shape, for tests to look into. */
 export type Fields = Readonly<Record<string, unknown>>;
 
 export interface HistoryEvent {
@@ -90,14 +90,14 @@ interface Running {
   stop(): Promise<void>;
 }
 
-/** A whole server on a folder of its own: real HTTP, the real client, the management plane. */
+/** A whole server on its own folder: real HTTP, the real client, the management plane. */
 export class World {
   readonly folder: string;
   readonly #options: WorldOptions;
   #running: Running | undefined;
   #endpoint = '';
   #containers = 0;
-  /** With EPITAPH_TEST_LOG=eventstoredb every world that names no event store has a stand-in of its own. */
+  /** With EPITAPH_TEST_LOG=eventstoredb, each world without an event store of its own starts a stand-in for one. */
   #double: EventStoreDouble | undefined;
 
   private constructor(folder: string, options: WorldOptions) {
@@ -139,7 +139,7 @@ export class World {
       scripts,
       plugins: [(server) => registerManagement(server, { store, keys, identities })],
     });
-    // The port of before: the address of a server does not change by its restart.
+    // The same port as before, because the address of a server does not change when it restarts.
     const port = this.#endpoint === '' ? 0 : Number(new URL(this.#endpoint).port);
     this.#endpoint = await app.listen({ host: '127.0.0.1', port });
     const client = this.connect();
@@ -165,7 +165,7 @@ export class World {
     await this.start();
   }
 
-  /** Stops, and removes the folder. */
+  /** Stops the server, and removes its folder. */
   async end(): Promise<void> {
     await this.stop();
     this.#double?.stop();
@@ -180,7 +180,7 @@ export class World {
     return this.#live.client;
   }
 
-  /** The store behind the server, for what can't be placed exactly over HTTP. */
+  /** The store behind the server, for calls whose order can't be controlled over HTTP. */
   get store(): Store {
     return this.#live.store;
   }
@@ -199,7 +199,7 @@ export class World {
     });
   }
 
-  /** A new container of its own in database `shop`, partitioned by `/customer` unless told otherwise. */
+  /** Creates a new container in database `shop`, with partition key `/customer` by default. */
   async container(options: Partial<ContainerRequest> = {}): Promise<Container> {
     const { database } = await this.client.databases.createIfNotExists({ id: 'shop' });
     this.#containers += 1;
@@ -208,12 +208,12 @@ export class World {
     return this.of(id);
   }
 
-  /** The container by name, through the client that is in use now. */
+  /** The container with this name, through the present client. */
   of(id: string): Container {
     return this.client.database('shop').container(id);
   }
 
-  /** Puts the container's TTL policy in place as clients do: by a replace of the container. */
+  /** Sets the container's default TTL as clients do: by a replace of the container. */
   async setTtl(id: string, defaultTtl: number | undefined): Promise<void> {
     const { resource } = await this.of(id).read();
     const { defaultTtl: _, ...rest } = resource!;
@@ -236,7 +236,7 @@ export class World {
     return reply.body;
   }
 
-  /** Turns the manual clock forward and tells the time. */
+  /** Advances the manual clock, and returns the new time. */
   async advance(milliseconds: number): Promise<number> {
     return (await this.#managed<{ nowMs: number }>('POST', '/clock/advance', { milliseconds })).nowMs;
   }
@@ -257,7 +257,7 @@ export class World {
     await this.#managed('PUT', `/dbs/shop/colls/${container}/policy-grace`, { seconds });
   }
 
-  /** Position of the last event in the log. */
+  /** The position of the last event in the log. */
   async head(): Promise<number> {
     type Projections = { readonly projections: readonly { readonly headPosition: number }[] };
     return (await this.#managed<Projections>('GET', '/projections')).projections[0]!.headPosition;
@@ -278,7 +278,7 @@ export class World {
     return (await this.#managed<{ events: readonly HistoryEvent[] }>('GET', path)).events;
   }
 
-  /** What happened to the container itself. */
+  /** The history of the container itself. */
   async containerHistory(container: string, rid?: string): Promise<readonly HistoryEvent[]> {
     const query = rid === undefined ? '' : `?rid=${encodeURIComponent(rid)}`;
     const path = `/dbs/shop/colls/${container}/history${query}`;
@@ -294,7 +294,7 @@ export class World {
 export interface ItemOptions {
   /** `ann` by default. */
   readonly key?: unknown;
-  /** For a container that was deleted. */
+  /** The rid, for a container that was deleted. */
   readonly rid?: string;
   readonly database?: string;
 }
@@ -312,7 +312,7 @@ export async function statusOf(call: Promise<{ readonly statusCode?: number }>):
   }
 }
 
-/** The error that a call is refused with. */
+/** The error with which a call is refused. */
 export async function refusalOf(call: Promise<unknown>): Promise<{
   readonly code: number | string | undefined;
   readonly substatus: number | undefined;
@@ -327,14 +327,14 @@ export async function refusalOf(call: Promise<unknown>): Promise<{
   throw new Error('the call was not refused');
 }
 
-/** Puts a document whose shape the client's types would not allow. */
+/** An item whose shape the client's types would not allow. */
 export const anyItem = (item: Fields): ItemDefinition => item;
 export const anyPatch = (operations: readonly Fields[]): PatchOperation[] => operations as unknown as PatchOperation[];
 export const anyKey = (key: unknown): PartitionKey => key as PartitionKey;
 /** Settings of a container that the client's types would not allow. */
 export const anyContainer = (request: Fields): ContainerRequest => request;
 
-/** What each way of reading says about which of some ids are there. */
+/** What each way of reading finds of some ids. */
 export async function sightings(
   container: Container,
   ids: readonly string[],
@@ -376,13 +376,13 @@ export interface Sightings {
   readonly queryOfKey: readonly string[];
   readonly queryById: readonly string[];
   readonly count: number | undefined;
-  /** Of the whole container, counted without looking at any document. */
+  /** The number of items in the whole container, counted without examining any document. */
   readonly countAll: number | undefined;
   readonly feed: readonly string[];
   readonly feedOfKey: readonly string[];
 }
 
-/** Every way of reading agrees that these and no others are there, in a container that holds nothing else. */
+/** What `sightings` returns if all ways of reading find exactly these ids, in a container that has no others. */
 export function seen(...ids: readonly string[]): Sightings {
   const sorted = ids.toSorted();
   return {
