@@ -31,7 +31,7 @@ const answering = (body: string): string =>
   `function () { const c = getContext().getCollection(); const r = getContext().getResponse(); ${body} }`;
 
 describe('a stored procedure', () => {
-  test('is kept, listed, replaced and deleted as clients do', async () => {
+  test('can be created, read, listed, queried, replaced and deleted by clients, and stays after a restart', async () => {
     const { storedProcedures } = container.scripts;
     const { resource: made } = await storedProcedures.create({ id: 'p', body: 'function () {}' });
     expect(made).toMatchObject({ id: 'p', body: 'function () {}' });
@@ -39,7 +39,7 @@ describe('a stored procedure', () => {
     expect(Number.isInteger(made!._ts)).toBe(true);
     expect(Math.abs(made!._ts - (await world.now()) / 1000)).toBeLessThan(10);
     expect((await refusalOf(storedProcedures.create({ id: 'p', body: 'function () {}' }))).code).toBe(409);
-    // By these clients know what it is in.
+    // From these headers clients know the container of the procedure.
     const ofContainer = {
       'x-ms-alt-content-path': `dbs/shop/colls/${container.id}`,
       'x-ms-content-path': made!._self.split('/')[3],
@@ -70,25 +70,25 @@ describe('a stored procedure', () => {
     ).toEqual([204, 404]);
     expect((await refusalOf(container.scripts.storedProcedure('p').read())).code).toBe(404);
     expect((await refusalOf(container.scripts.storedProcedure('p').execute('ann'))).code).toBe(404);
-    // Of the same name, it is another.
+    // A procedure that is created again under the same name is another one.
     const { resource: again } = await container.scripts.storedProcedures.create({ id: 'p', body: 'function () {}' });
     expect(again!._rid).not.toBe(made!._rid);
   });
 
-  test('is told the time by the clock of the store', async () => {
+  test('reads the time of the store’s clock', async () => {
     await world.advance(3_600_000);
     const { resource } = await run('function () { getContext().getResponse().setBody(Date.now()); }');
     expect(Math.abs(Number(resource) - (await world.now()))).toBeLessThan(10_000);
   });
 
-  test('is given its arguments, and answers with what it puts in the body', async () => {
+  test('gets its arguments, and its answer is the body that it sets', async () => {
     const echo = 'function (a, b) { getContext().getResponse().setBody({ sum: a + b.n, more: [null, "é", true] }); }';
     const { resource, requestCharge } = await run(echo, [1, { n: 2 }]);
     expect(resource).toEqual({ sum: 3, more: [null, 'é', true] });
     expect(requestCharge).toBeGreaterThan(0);
   });
 
-  test('takes an object for its arguments that looks like an array', async () => {
+  test('accepts an array-like object as arguments', async () => {
     const body = 'function (a, b) { getContext().getResponse().setBody(typeof a + (b || "")); }';
     await container.scripts.storedProcedures.create({ id: 'p', body });
     const path = `/dbs/shop/colls/${container.id}/sprocs/p`;
@@ -103,7 +103,7 @@ describe('a stored procedure', () => {
     }
   });
 
-  test('writes, sees what it wrote, and tells its client the etags and rids that the items have', async () => {
+  test('sees its own writes, and its answer has the etags and rids of the recorded items', async () => {
     await put('old', { n: 1 });
     const { resource, requestCharge } = await run(
       answering(`
@@ -133,7 +133,7 @@ describe('a stored procedure', () => {
     expect(old).toMatchObject({ n: 10 });
   });
 
-  test('tells its client the _ts that the items have, even where their second began after it wrote them', async () => {
+  test('has the _ts of the recorded items in its answer, even if the script wrote them in an earlier second', async () => {
     const over = new AbortController();
     const running = run(
       answering(`c.createDocument(c.getSelfLink(), { id: 'first', customer: 'ann' }, (error, first) => {
@@ -154,7 +154,7 @@ describe('a stored procedure', () => {
     expect(resource.other._ts).toBeLessThan(first!._ts);
   });
 
-  test('hears with which status each of its operations ended', async () => {
+  test('gets the status of each of its operations', async () => {
     await put('old');
     const { resource } = await run(
       answering(`const heard = [];
@@ -177,7 +177,7 @@ describe('a stored procedure', () => {
     expect(resource).toEqual([200, 201, 200, 201, 409, 200, 200, 204, 201, null, 304]);
   });
 
-  test('leaves nothing of what it wrote where it fails, and says why', async () => {
+  test('records nothing if it fails, and the answer says why', async () => {
     await put('there');
     const head = await world.head();
     const { code, message } = await refusalOf(
@@ -190,11 +190,11 @@ describe('a stored procedure', () => {
     expect(code).toBe(400);
     expect(message).toContain('not like this');
     expect(await idsOf()).toEqual(['there']);
-    // Of the procedure itself.
+    // This 404 is about the procedure itself.
     expect(await world.head()).toBe(head + 1);
   });
 
-  test('that throws an error with a number has it for the substatus', async () => {
+  test('that throws an error with a number fails with that number as substatus', async () => {
     const thrown = async (error: string) => {
       const { code, substatus, message } = await refusalOf(run(`function () { throw ${error}; }`));
       expect([code, message]).toEqual([
@@ -209,7 +209,7 @@ describe('a stored procedure', () => {
     }
   });
 
-  test('hears what is refused in its callback, and ends by it without one', async () => {
+  test('gets refusals in its callbacks; without a callback a refusal ends the script', async () => {
     await put('there');
     const tried = answering(`
       c.createDocument(c.getSelfLink(), { id: 'there', customer: 'ann' }, (taken) => {
@@ -217,7 +217,7 @@ describe('a stored procedure', () => {
           c.readDocument(c.getAltLink() + '/docs/none', (missing) => {
             c.queryDocuments(c.getSelfLink(), 'SELEKT', (wrong) => {
               c.replaceDocument(c.getAltLink() + '/docs/there', { id: 'there', customer: 'ann' }, { etag: '"x"' }, (changed) => {
-                // Fewer characters than a document may have bytes, and more bytes.
+                // It has fewer characters than a document may have bytes, but more bytes.
                 c.createDocument(c.getSelfLink(), { id: 'large', customer: 'ann', text: '漢'.repeat(1024 * 1024) }, (large) => {
                   r.setBody([taken, other, missing, wrong, changed, large].map((error) => error && error.number));
                 });
@@ -232,7 +232,7 @@ describe('a stored procedure', () => {
     expect(message).toMatch(/Entity with the specified id does not exist/);
   });
 
-  test('gives an item another id by replacing it, unless the id is taken', async () => {
+  test('can give an item another id by a replace, unless the id is taken', async () => {
     await put('old', { n: 1 });
     await put('taken');
     const { resource } = await run(
@@ -255,7 +255,7 @@ describe('a stored procedure', () => {
     expect(item).toMatchObject({ _etag: resource.made._etag, _self: resource.made._self });
   });
 
-  test('has an id made for a document that has none, or an empty one', async () => {
+  test('creates documents without an id, or with an empty one, under a generated id', async () => {
     const { resource } = await run(
       answering(`
         const ids = [];
@@ -274,7 +274,7 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toEqual(resource.slice(0, 3).toSorted());
   });
 
-  test('finds its collection by names, also where it was called by rids', async () => {
+  test('links to its collection by names, even if it was called by rids', async () => {
     await put('there');
     const body = answering(
       "c.readDocument(c.getAltLink() + '/docs/there', (_, { id }) => r.setBody([c.getAltLink(), id]));",
@@ -289,7 +289,7 @@ describe('a stored procedure', () => {
     expect(answer).toMatchObject({ status: 200, text: JSON.stringify([`dbs/shop/colls/${container.id}`, 'there']) });
   });
 
-  test('deletes a partition key in pieces, as the widely used bulk delete does', async () => {
+  test('can delete a partition key in several calls, like the widely used bulk delete procedure', async () => {
     for (let n = 0; n < 12; n++) await put(`item-${n}`, { n });
     const bulkDelete = `function (query) {
       const collection = getContext().getCollection();
@@ -322,14 +322,14 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toEqual(['item-0', 'item-1']);
     const history = await world.history(container.id, 'item-5');
     expect(history.map(({ type }) => type)).toEqual(['ItemUpserted', 'ItemDeleted']);
-    // What stored the script caused it.
+    // The cause is the event that stored the script.
     const { resource: procedure } = await container.scripts.storedProcedure(`run ${procedures}`).read();
     const causes = history.map(({ causationId }) => causationId && `"${causationId}"`);
     expect(causes).toEqual([undefined, procedure!._etag]);
     expect(await world.fsck()).toEqual([]);
   });
 
-  test('changes what a query finds page by page, each item once', async () => {
+  test('can change the items that a query finds page by page, each item once', async () => {
     for (let n = 0; n < 7; n++) await put(`item-${n}`, { n: 0 });
     const { resource } = await run(
       answering(`
@@ -352,7 +352,7 @@ describe('a stored procedure', () => {
     expect(resources).toEqual([1, 1, 1, 1, 1, 1, 1]);
   });
 
-  test('finds integers of 64 bits, which are doubles to it, before and after it has written', async () => {
+  test('can query 64-bit integers before and after it has written, and reads them as doubles', async () => {
     const body = '{"id":"long","customer":"ann","n":1234567890123456789}';
     await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/docs`, { headers: keyHeader('ann'), body });
     const { resource } = await run(
@@ -364,14 +364,14 @@ describe('a stored procedure', () => {
         ask((before) => c.createDocument(c.getSelfLink(), { id: 'other', customer: 'ann' }, () => ask((after) => r.setBody([before, after]))));`),
     );
     expect(resource).toEqual([[1234567890123456800], [1234567890123456800]]);
-    // What it has not written is as it was.
+    // Items that it has not written are unchanged.
     expect(
       (await raw(world.endpoint, 'GET', `/dbs/shop/colls/${container.id}/docs/long`, { headers: keyHeader('ann') }))
         .text,
     ).toContain('"n":1234567890123456789');
   });
 
-  test('hears that a ttl is none, where the container has a time to live', async () => {
+  test('gets a refusal for an invalid ttl if the container has a time to live', async () => {
     const make = (ttl: unknown) =>
       run(
         `function (ttl) {
@@ -390,7 +390,7 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toHaveLength(1);
   });
 
-  test('is run again where another writer came in between, and loses no update', async () => {
+  test('runs again if another client has written the item meanwhile, and loses no update', async () => {
     await put('counter', { n: 0 });
     const count = answering(`
       c.readDocument(c.getAltLink() + '/docs/counter', (error, counter) => {
@@ -420,7 +420,7 @@ describe('a stored procedure', () => {
     const overtaken = overtaking(2);
     try {
       expect((await procedure.execute('ann')).resource).toBe(101);
-      // By who has made meanwhile what was not there.
+      // Now another client creates the item that was missing.
       await container.item('counter', 'ann').delete();
       reads = 0;
       overtaking(1);
@@ -433,7 +433,7 @@ describe('a stored procedure', () => {
     expect((await container.item('counter', 'ann').read()).resource).toMatchObject({ n: 100 });
   });
 
-  describe('reads the items as they were at one moment:', () => {
+  describe('reads all items as they were at one moment:', () => {
     /** Does a step after the store has answered the script's first question of a kind. */
     async function runWhile(
       kind: 'readItem' | 'queryItems' | 'listItems',
@@ -472,13 +472,13 @@ describe('a stored procedure', () => {
       await both(1);
     });
 
-    test('read one by one', async () => {
+    test('if it reads them one by one', async () => {
       const body = answering(`${READ} read('a', (a) => read('b', (b) => read('a', (again) => tell(a, b, again))));`);
       // Before the second read the script has no snapshot yet, and so it is run again.
       expect(await runWhile('readItem', () => both(2), body)).toEqual([2, 2, 2]);
     });
 
-    test('read after a query, and found by a query after a read', async () => {
+    test('if it reads after a query, or queries after a read', async () => {
       const sum = "'SELECT VALUE SUM(c.n) FROM c'";
       const afterQuery = answering(`${READ} query(${sum}, ([sum]) => read('b', (b) => tell(sum, b)));`);
       expect(await runWhile('queryItems', () => both(2), afterQuery)).toEqual([2, 1]);
@@ -492,7 +492,7 @@ describe('a stored procedure', () => {
       expect(await runWhile('listItems', () => both(4), andWrites)).toEqual([3, 6, 3]);
     });
 
-    test('page by page, also what is deleted and erased meanwhile', async () => {
+    test('if it reads a query page by page, even items that are deleted meanwhile; it runs again if one is erased', async () => {
       const pages = answering(`${READ}
         const found = [];
         const next = (continuation) => query('SELECT VALUE [c.id, c.n] FROM c', ([one], more) => {
@@ -519,7 +519,7 @@ describe('a stored procedure', () => {
       expect(await runWhile('queryItems', erases, pages)).toEqual([['a', 3]]);
     });
 
-    test('read for a write, which is not made over what has changed since', async () => {
+    test('and runs again if an item that it writes has changed since that moment', async () => {
       const adds = answering(`${READ}
         query('SELECT VALUE c.n FROM c WHERE c.id = "a"', ([n]) =>
           c.upsertDocument(c.getSelfLink(), { id: 'a', customer: 'ann', n: n + 10 }, (error) => {
@@ -530,7 +530,7 @@ describe('a stored procedure', () => {
       expect((await container.item('a', 'ann').read()).resource).toMatchObject({ n: 12 });
     });
 
-    test('by links of the items, too, and until the next script', async () => {
+    test('if it reads by the items’ links, and the next script reads a later moment', async () => {
       const bySelf = answering(`${READ}
         query('SELECT VALUE c._self FROM c', (links) => {
           const told = [];
@@ -546,7 +546,7 @@ describe('a stored procedure', () => {
     });
   });
 
-  test('hears of a value of a unique key that another item has, whoever gave it to that', async () => {
+  test('gets 409 for a unique-key value of another item, whether recorded or written by itself', async () => {
     container = await world.container({ uniqueKeyPolicy: { uniqueKeys: [{ paths: ['/name'] }] } });
     for (const id of ['old', 'kept']) await put(id, { name: id });
     const body = answering(`
@@ -574,19 +574,19 @@ describe('a stored procedure', () => {
       409,
       'done',
     ]);
-    // What it gives up itself is free, and what it takes is taken until it gives that up.
+    // A value that the script gives up is free, and a value that it takes is taken until it gives it up.
     expect(await execute(['b', 'old'], ['old', 'older'], ['b', 'old'], ['old', 'old'])).toEqual([
       409,
       'done',
       'done',
       409,
     ]);
-    // What is deleted has no value, not even that of an item without a name.
+    // A deleted item has no value, not even that of items without a name.
     expect(await execute(['kept', null], ['c', 'kept'], ['c', null], ['d', ''], ['d', null], ['kept', 'kept'])).toEqual(
       Array(6).fill('done'),
     );
     expect(await idsOf()).toEqual(['a', 'b', 'kept', 'old']);
-    // Under another id it may keep its own, and one that can't be had leaves it as it is.
+    // With another id the item may keep its value. If the new value is taken, the item is unchanged.
     expect(await execute(['kept', 'new', 'x'], ['kept', 'kept', 'x'], ['x', 'old', 'y'], ['x', 'kept', 'y'])).toEqual([
       409,
       'done',
@@ -609,7 +609,7 @@ describe('a stored procedure', () => {
     }
   });
 
-  test('gets the rest of what it has found over what it wrote, of the queries that it began last', async () => {
+  test('can continue the queries over its own writes, except for the oldest ones if their rows are too large', async () => {
     await put('many', { list: Array.from({ length: 9_000 }, (_, n) => n), text: 'x'.repeat(1_000) });
     const body = answering(`
       const ask = (sql, options, then) => c.queryDocuments(c.getSelfLink(), sql, options, (error, found, { continuation } = {}) => {
@@ -628,7 +628,7 @@ describe('a stored procedure', () => {
     expect((await run(body)).resource).toEqual([[0, 1], [2, 3], 400]);
   });
 
-  test('may wait by promises, and logs', async () => {
+  test('can await promises, and can log', async () => {
     await put('there', { n: 1 });
     const { resource, headers } = await run(
       `async function () {
@@ -648,7 +648,7 @@ describe('a stored procedure', () => {
     expect(decodeURIComponent(String(headers['x-ms-documentdb-script-log-results']))).toContain('found 1 é');
   });
 
-  test('tells as much of its log as clients take in a header, in any script', async () => {
+  test('returns as much of its log as clients accept in a header, whatever characters it has', async () => {
     for (const [said, length] of [
       ['a', 8_192],
       ['漢', 910],
@@ -664,7 +664,7 @@ describe('a stored procedure', () => {
     expect(decodeURIComponent(String(half.headers['x-ms-documentdb-script-log-results']))).toBe('\ufffd!');
   });
 
-  test('is ended when its time is up, and the store goes on meanwhile', async () => {
+  test('is ended at its time limit, and the store answers others meanwhile', async () => {
     const hasty = await World.open({ limits: { scriptMs: 300 } });
     try {
       container = await hasty.container();
@@ -677,7 +677,7 @@ describe('a stored procedure', () => {
     }
   });
 
-  test('is upserted by clients that do so, and not run by who may only read', async () => {
+  test('can be upserted, and can’t be run with the read-only key', async () => {
     const scripts = `/dbs/shop/colls/${container.id}/sprocs`;
     const body = JSON.stringify({ id: 'p', body: 'function () { getContext().getResponse().setBody(1); }' });
     const upsert = () =>
@@ -692,7 +692,7 @@ describe('a stored procedure', () => {
     expect(await call(asQuery, READ_ONLY_KEY)).toBe(405);
   });
 
-  test('may write 16 MB of documents, and hears when it is more', async () => {
+  test('can write 16 MB of documents, and gets a refusal beyond that', async () => {
     const { resource } = await run(
       answering(`
         const text = 'x'.repeat(1.9 * 1024 * 1024);
@@ -707,7 +707,7 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toHaveLength(8);
   });
 
-  test('does not take for an item what another has of it, and deletes none that it can’t write under another id', async () => {
+  test('does not mistake an embedded copy for an item, and keeps an item that it can’t write under another id', async () => {
     await put('there');
     const { resource: there } = await container.item('there', 'ann').read();
     await put('copy', { of: { id: 'there', _etag: '"another"', _rid: there!._rid } });
@@ -725,7 +725,7 @@ describe('a stored procedure', () => {
     expect(await idsOf()).toEqual(['copy', 'there']);
   });
 
-  test('is counted by what came of it', async () => {
+  test('is counted in the metrics by its outcome', async () => {
     const counted = (status: string) =>
       world.store.measurements.requests().find((request) => request.operation === 'script' && request.status === status)
         ?.count ?? 0;
@@ -735,7 +735,7 @@ describe('a stored procedure', () => {
     expect([counted('2xx'), counted('4xx')]).toEqual(before.map((count) => count + 1));
   });
 
-  test('that is no function is kept, and said to be none when it is run', async () => {
+  test('that is not a function can be stored, and fails with that reason when it is run', async () => {
     for (const body of ['function (', '1 +']) {
       expect(await refusalOf(run(body))).toMatchObject({
         code: 400,
@@ -745,7 +745,7 @@ describe('a stored procedure', () => {
     }
   });
 
-  test('is refused without a text, with a large one, without arguments and without a partition key', async () => {
+  test('is refused without a body, with a too large one, without an array of arguments, and without a partition key', async () => {
     const { storedProcedures } = container.scripts;
     expect((await refusalOf(storedProcedures.create({ id: 'bad', body: '' }))).code).toBe(400);
     const large = { id: 'large', body: `function () {}${' '.repeat(256 * 1024)}` };
@@ -782,7 +782,7 @@ describe('a trigger', () => {
     });
   }`;
 
-  test('runs before and after the write that names it, all of it one change', async () => {
+  test('runs before and after the write that names it, and all writes are recorded together', async () => {
     const { triggers } = container.scripts;
     const pre = { id: 'stamp', body: stamp, triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
     const post = { id: 'count', body: count, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.Create };
@@ -795,7 +795,7 @@ describe('a trigger', () => {
     expect(resource).toMatchObject({ id: 'a', stamped: 'Create' });
     expect((await container.item('a', 'ann').read()).resource).toEqual(resource);
     expect((await container.item('count', 'ann').read()).resource).toMatchObject({ n: 1, last: 'a' });
-    // What a trigger has written comes of it, and what the request has asked for of the request.
+    // A trigger is the cause of what it wrote; the request is the cause of what it asked for.
     const { resource: counting } = await container.scripts.trigger('count').read();
     const causeOf = async (id: string) => (await world.history(container.id, id)).at(-1)!.causationId;
     expect([await causeOf('a'), `"${await causeOf('count')}"`]).toEqual([undefined, counting!._etag]);
@@ -810,7 +810,7 @@ describe('a trigger', () => {
     await container.item('b', 'ann').delete({ preTriggerInclude: [] });
   });
 
-  test('may have a name in any language, in whatever bytes clients send it', async () => {
+  test('can have a name in any language, in each encoding that clients use in headers', async () => {
     const triggerType = TriggerType.Pre;
     await container.scripts.triggers.create({
       id: 'prüfen',
@@ -819,13 +819,13 @@ describe('a trigger', () => {
       triggerOperation: TriggerOperation.Create,
     });
     const options = { preTriggerInclude: ['prüfen'] };
-    // With a body Node sends headers in UTF-8, and in Latin-1 without one.
+    // Node sends headers in UTF-8 if the request has a body, and in Latin-1 otherwise.
     const { resource } = await container.items.create({ id: 'a', customer: 'ann' }, options);
     expect(resource).toMatchObject({ stamped: 'Create' });
     expect((await refusalOf(container.item('a', 'ann').delete(options))).message).toMatch(/'prüfen' is for create/);
   });
 
-  test('gets what is to be replaced or deleted with what the store keeps of it', async () => {
+  test('gets the item to be replaced or deleted with its system properties', async () => {
     const triggerType = TriggerType.Pre;
     const body = `function () {
       const c = getContext().getCollection();
@@ -844,7 +844,7 @@ describe('a trigger', () => {
     const { resource: second } = await item.replace({ id: 'a', customer: 'ann', n: 2 }, options);
     const seen = async (operation: string) => (await container.item(`seen ${operation}`, 'ann').read()).resource;
     expect(await seen('Replace')).toMatchObject({ n: 2, before: 1, etag: first!._etag });
-    // Under another id it is what it was, and then another.
+    // With another id, the trigger gets the old item before the write, and the new one after it.
     const { resource: third } = await item.replace({ id: 'b', customer: 'ann', n: 3 }, options);
     expect(third).toMatchObject({ id: 'b', n: 3 });
     expect(await seen('Replace')).toMatchObject({ n: 3, before: 2, etag: second!['_etag'] });
@@ -856,7 +856,7 @@ describe('a trigger', () => {
     }
   });
 
-  test('after a write is told the quota, and may answer in its place', async () => {
+  test('after a write can read the quota, and can replace the answer', async () => {
     const body = `function () {
       const response = getContext().getResponse();
       const made = response.getBody();
@@ -865,7 +865,7 @@ describe('a trigger', () => {
     }`;
     const post = { id: 'tell', body, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.All };
     await container.scripts.triggers.create(post);
-    // Which says nothing, and leaves the answer as it is.
+    // This one sets no body, and leaves the answer as it is.
     await container.scripts.triggers.create({ ...post, id: 'quiet', body: 'function () {}' });
     const { resource } = await container.items.create<Record<string, unknown>>(
       { id: 'a', customer: 'ann' },
@@ -877,18 +877,18 @@ describe('a trigger', () => {
     ]);
     const { resource: item } = await container.item('a', 'ann').read();
     expect({ ...item, quota: resource?.['quota'] }).toEqual(resource);
-    // A deletion has no answer that could be taken up.
+    // A delete has no answer that a trigger could change.
     const deleting = container.item('a', 'ann').delete({ postTriggerInclude: ['tell'] });
     expect((await refusalOf(deleting)).message).toContain('TypeError');
   });
 
-  test('may come with its lines as they are, as a client for PowerShell sends them', async () => {
+  test('can have unescaped line breaks in its body, as a PowerShell client sends them', async () => {
     const text = 'function () {\n\tvar a = "\\n é";\r\n}';
     const escaped = text.replaceAll('\\', '\\\\').replaceAll('"', '\\"');
     const body = `{ "id": "t", "body" :\n"${escaped}", "triggerOperation" : "All", "triggerType" : "Pre" }`;
     const { status, json } = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/triggers`, { body });
     expect([status, json?.['body']]).toEqual([201, text]);
-    // Where a string has no end, nobody has to wait until that is found out.
+    // An unterminated string is found quickly.
     const cut = `{"id":"t","body":"${'\\"'.repeat(120_000)}`;
     for (const body of [cut, `${cut}\\`]) {
       const answer = await raw(world.endpoint, 'POST', `/dbs/shop/colls/${container.id}/triggers`, { body });
@@ -896,7 +896,7 @@ describe('a trigger', () => {
     }
   });
 
-  test('says what it lacks, and what is wrong with it', async () => {
+  test('is refused with a message about the missing or invalid property', async () => {
     const path = `/dbs/shop/colls/${container.id}/triggers`;
     const whole = { id: 't', body: 'function () {}', triggerType: 'Pre', triggerOperation: 'All' };
     for (const name of Object.keys(whole)) {
@@ -918,12 +918,12 @@ describe('a trigger', () => {
     }
   });
 
-  test('that fails, is missing or is for something else leaves the item unwritten', async () => {
+  test('that fails, does not exist or is for another operation keeps the item from being written', async () => {
     const { triggers } = container.scripts;
     const post = { id: 'count', body: count, triggerType: TriggerType.Post, triggerOperation: TriggerOperation.Create };
     await triggers.create(post);
     const creating = (options: object) => refusalOf(container.items.create({ id: 'a', customer: 'ann' }, options));
-    // There is nothing to count in.
+    // The item in which the trigger counts does not exist.
     expect((await creating({ postTriggerInclude: ['count'] })).code).toBe(400);
     expect(await creating({ preTriggerInclude: ['none'] })).toMatchObject({ code: 400 });
     expect((await creating({ preTriggerInclude: ['count'] })).message).toMatch(/no pre-trigger 'count'/);
@@ -936,7 +936,7 @@ describe('a trigger', () => {
     expect((await creating({ postTriggerInclude: many.slice(1) })).message).toMatch(/no post-trigger 'none'/);
   });
 
-  test('is for what it says it is for', async () => {
+  test('runs only for the operations that it is defined for', async () => {
     const all = ['All', 'Create', 'Update', 'Replace', 'Upsert', 'Delete'];
     for (const triggerOperation of all as unknown as TriggerOperation[]) {
       const body = 'function () {}';
@@ -967,7 +967,7 @@ describe('a trigger', () => {
     expect(await runsFor(another)).toBe('All,Create');
   });
 
-  test('is not left out of a batch or a patch', async () => {
+  test('in a batch or a patch is refused, not ignored', async () => {
     const pre = { id: 'stamp', body: stamp, triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
     await container.scripts.triggers.create(pre);
     await put('there');
@@ -985,7 +985,7 @@ describe('a trigger', () => {
     expect(await idsOf()).toEqual(['there']);
   });
 
-  test('does not run for an item that is no longer as its client has seen it', async () => {
+  test('does not run if the item’s etag is not the one in If-Match', async () => {
     const pre = { id: 'stamp', body: stamp, triggerType: TriggerType.Pre, triggerOperation: TriggerOperation.All };
     await container.scripts.triggers.create(pre);
     const { resource: made } = await put('there');
@@ -1016,7 +1016,7 @@ describe('a user-defined function', () => {
   const query = async (text: string) =>
     (await container.items.query(text, { partitionKey: 'ann', maxItemCount: 3 }).fetchAll()).resources as unknown[];
 
-  test('is called in queries, for what a row needs', async () => {
+  test('can be called in all parts of a query', async () => {
     for (let n = 0; n < 8; n++) await put(`i${n}`, { n, tags: ['x', 'yy'] });
     const { resource } = await define('twice', 'function (n) { return 2 * n; }');
     expect(resource).toMatchObject({ id: 'twice', _self: expect.stringMatching(/\/udfs\/.{24}\/$/) });
@@ -1033,12 +1033,12 @@ describe('a user-defined function', () => {
       { odd: true, many: 4 },
     ]);
     expect(await query('SELECT VALUE udf.twice(LENGTH(t)) FROM c JOIN t IN c.tags WHERE c.n = 0')).toEqual([2, 4]);
-    // As it is stored when a query asks.
+    // A query uses the function as it is stored at that time.
     await container.scripts.userDefinedFunction('twice').replace({ id: 'twice', body: 'n => -n' });
     expect(await query('SELECT VALUE udf.twice(c.n) FROM c WHERE c.n = 4')).toEqual([-4]);
   });
 
-  test('that is not there, fails or does not end is said to be at fault', async () => {
+  test('that does not exist, fails or does not end makes the query fail with a message that names it', async () => {
     await put('one', { n: 1 });
     await define('fails', "function (n) { throw new Error(4444, 'no ' + n); }");
     const failing = (text: string) => refusalOf(query(text));
@@ -1055,7 +1055,7 @@ describe('a user-defined function', () => {
     expect((await refusalOf(patching)).code).toBe(400);
   });
 
-  test('costs by the time that it works, also where it fails and where a stored procedure asks', async () => {
+  test('is charged by its working time, even if it fails or is called by a stored procedure’s query', async () => {
     await put('one', { n: 1 });
     const working = 'const began = Date.now(); while (Date.now() < began + 40);';
     await define('works', `n => { ${working} return n; }`);
@@ -1065,7 +1065,7 @@ describe('a user-defined function', () => {
       return Number(headers['x-ms-request-charge']);
     };
     const ask = (sql: string) => costOf(container.items.query(sql, { partitionKey: 'ann' }).fetchNext());
-    // Half a unit a millisecond; of two clocks, one may be ahead.
+    // Half a unit for each millisecond. Two clocks are involved, of which one may be ahead.
     expect(await ask('SELECT VALUE udf.works(c.n) FROM c')).toBeGreaterThan(18);
     expect(await ask('SELECT VALUE udf.fails(c.n) FROM c')).toBeGreaterThan(18);
     const asking = answering(`
@@ -1075,7 +1075,7 @@ describe('a user-defined function', () => {
     expect(await costOf(run(asking))).toBeGreaterThan(36);
   });
 
-  test('is called by what a stored procedure asks, before and after it has written', async () => {
+  test('can be called by the queries of a stored procedure, before and after it has written', async () => {
     await put('one', { n: 1 });
     await define('twice', 'n => 2 * n');
     await define('fails', "() => { throw new Error('no'); }");
@@ -1098,7 +1098,7 @@ describe('a user-defined function', () => {
   });
 });
 
-test('there are a hundred of a kind in a container at most, also where more are stored at once', async () => {
+test('a container has at most a hundred scripts of each kind, even if more are created concurrently', async () => {
   const { resource } = await container.read();
   const within = world.store.containerByRid(resource!._rid)!;
   const store = (name: string) => {
@@ -1110,11 +1110,11 @@ test('there are a hundred of a kind in a container at most, also where more are 
   expect(refused.map(({ message }) => message)).toEqual(
     Array(4).fill(expect.stringContaining('100 scripts of a kind')),
   );
-  // Which is there.
+  // This one exists.
   expect((await store('t0')).created).toBe(false);
 });
 
-test('where scripts are turned off, none is stored or run, and what names one is refused', async () => {
+test('if scripts are turned off, none can be stored or run, and requests that name one are refused', async () => {
   const folder = world.folder;
   const { id } = container;
   await container.scripts.storedProcedures.create({ id: 'p', body: 'function () {}' });
@@ -1132,7 +1132,7 @@ test('where scripts are turned off, none is stored or run, and what names one is
       const refused = { code: 400, message: expect.stringContaining('--scripts off') };
       expect(await refusalOf(ask())).toMatchObject(refused);
     }
-    // That is no call.
+    // This is not a call.
     const other = container.items.query("SELECT VALUE c.udf.f FROM c WHERE c.id != 'udf.f'", { partitionKey: 'ann' });
     expect((await other.fetchAll()).resources).toEqual([1]);
     expect((await container.scripts.storedProcedures.readAll().fetchAll()).resources).toHaveLength(1);
@@ -1143,7 +1143,7 @@ test('where scripts are turned off, none is stored or run, and what names one is
   }
 });
 
-test('what runs for clients that have left is ended, and charged for until then: others do not wait for it', async () => {
+test('a script whose client has disconnected is ended and charged until then, and others don’t wait for it', async () => {
   const patient = await World.open({ limits: { scriptMs: 60_000 } });
   try {
     const { store } = patient;
