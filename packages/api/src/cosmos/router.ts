@@ -104,9 +104,9 @@ function routeUnsupported(request: CosmosRequest): Answer {
   const { segments } = request;
   const kind = segments.at(segments.length % 2 === 1 ? -1 : -2)!;
   if (!isUnsupportedKind(segments[4]!) && !isUnsupportedKind(kind)) throw unknownTarget();
-  const { rid } = owner(containerOf, request);
+  const container = owner(containerOf, request);
   if (!isUnsupportedKind(kind)) throw unknownTarget();
   return segments.length % 2 === 1
-    ? answerUnsupportedFeed(request, kind, rid)
+    ? answerUnsupportedFeed(request, kind, container)
     : answerUnsupportedResource(request, kind);
 }

@@ -1,6 +1,8 @@
+import type { ContainerState } from '@epitaph/core/container/state.ts';
+import { containerHeaders } from './containers.ts';
 import { badRequest, WireError } from './errors.ts';
 import { answerFeed } from './feed.ts';
-import { isFeed, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
+import { databaseOf, isFeed, methodNotAllowed, type Answer, type CosmosRequest } from './request.ts';
 
 /** Kinds of resources that do not exist here: the name of the list in an answer, and why there are none. */
 const kinds = {
@@ -13,8 +15,17 @@ export type UnsupportedKind = keyof typeof kinds;
 export const isUnsupportedKind = (kind: string): kind is UnsupportedKind => Object.hasOwn(kinds, kind);
 
 /** A feed of such resources is empty; creating one is refused. */
-export function answerUnsupportedFeed(request: CosmosRequest, kind: UnsupportedKind, rid: string): Answer {
-  if (isFeed(request)) return answerFeed(request, rid, kinds[kind].list, []);
+export function answerUnsupportedFeed(
+  request: CosmosRequest,
+  kind: UnsupportedKind,
+  container: ContainerState,
+): Answer {
+  if (isFeed(request)) {
+    const answer = answerFeed(request, container.rid, kinds[kind].list, []);
+    // In direct mode, the Java client repeats a request for 15 seconds while the answer has no session token.
+    const session = containerHeaders(databaseOf(request).name, container, request.store.headPosition());
+    return { ...answer, headers: { ...answer.headers, ...session } };
+  }
   if (request.method === 'POST') throw badRequest(kinds[kind].why);
   throw methodNotAllowed();
 }
