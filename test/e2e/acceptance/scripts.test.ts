@@ -932,7 +932,7 @@ describe('a trigger', () => {
     expect((await refusalOf(deleting)).message).toMatch(/is for create/i);
     expect(await idsOf()).toEqual(['there']);
     const many = Array.from({ length: 11 }, () => 'none');
-    expect((await creating({ postTriggerInclude: many })).message).toMatch(/10 triggers of a type at most/);
+    expect((await creating({ postTriggerInclude: many })).message).toMatch(/at most 10 triggers of each type/);
     expect((await creating({ postTriggerInclude: many.slice(1) })).message).toMatch(/no post-trigger 'none'/);
   });
 

@@ -25,7 +25,7 @@ export function addressesTarget(raw: string, maxCharacters: number): Target {
 
 /** Advice for clients that can't use direct mode. */
 export const GATEWAY_MODE =
-  'Or take gateway mode: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).';
+  'Or use gateway mode: set ConnectionMode.Gateway in the CosmosClientOptions (.NET), or call gatewayMode() of the CosmosClientBuilder (Java).';
 
 /** The port of a host header without one. */
 const HTTPS_PORT = 443;
@@ -46,7 +46,7 @@ export function answerAddresses(request: CosmosRequest): Answer {
   const { hostname, port } = endpoint;
   if (hostname.startsWith('[')) {
     throw badRequest(
-      `The client is in direct mode, the default of the .NET and the Java client, in which nothing can be written to a server at an IPv6 address: come by a host name. ${GATEWAY_MODE}`,
+      `The client is in direct mode, the default of the .NET and the Java client, which can't write to a server at an IPv6 address: use a host name. ${GATEWAY_MODE}`,
     );
   }
   const container = segments.length === 1 ? undefined : owner(containerOf, request);

@@ -91,7 +91,7 @@ export function admit(
   if (!verdict.ok) throw notLetIn(verdict);
   const { holder } = verdict;
   if (holder.role === 'audit') {
-    throw new WireError('forbidden', "The auditor key sees history only: it can't be used on the data plane.");
+    throw new WireError('forbidden', "The auditor key is for history only: it can't be used on the data plane.");
   }
   if (holder.role === 'read' && !isRead(method, headers)) throw notForWrites();
   // A permission is shown with its token, which may allow writes.
@@ -134,7 +134,7 @@ const speaksDirect = ({ headers, socket }: Asked): boolean =>
  */
 const noDirectMode = (): WireError =>
   badRequest(
-    `The client is in direct mode, the default of the .NET and the Java client, which needs TLS up to this server: start it with --tls-cert and --tls-key. ${GATEWAY_MODE}`,
+    `The client is in direct mode, the default of the .NET and the Java client, which needs TLS: start the server with --tls-cert and --tls-key. ${GATEWAY_MODE}`,
   );
 
 async function admitToken(
@@ -190,10 +190,10 @@ function notLetIn(verdict: Extract<SignatureVerdict, { readonly ok: false }>): W
     case 'unsupported':
       return new WireError(
         'unauthorized',
-        'Only authorization by a master key or a resource token is supported, and by an identity token where the store was told whose it takes (--identities).',
+        'Only a master key or a resource token is accepted, or an identity token if the store was started with --identities.',
       );
     case 'no-date':
-      return new WireError('unauthorized', "The 'x-ms-date' header is missing or not a date as HTTP has it.");
+      return new WireError('unauthorized', "The 'x-ms-date' header is missing or is not an HTTP date.");
     case 'date-outside-window':
       return new WireError('forbidden', notValidNow(verdict.dateMs, verdict.nowMs));
     case 'wrong-signature': {

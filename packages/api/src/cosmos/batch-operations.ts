@@ -52,13 +52,13 @@ export function readOperations({ body, headers, limits }: CosmosRequest): readon
       operationsOfJson(parseExactJson(body, limits.jsonDepth + 2), minimal);
   if (operations.length === 0) throw badRequest('Batch request has no operations.');
   if (operations.length > MAX_OPERATIONS) {
-    throw badRequest(`Batch request has more operations than what is supported. There may be ${MAX_OPERATIONS}.`);
+    throw badRequest(`Batch request has more operations than what is supported. The maximum is ${MAX_OPERATIONS}.`);
   }
   return operations;
 }
 
 function operationsOfJson(body: unknown, minimal: boolean): readonly SentOperation[] {
-  if (!Array.isArray(body)) throw badRequest('The body of a batch request is an array of operations.');
+  if (!Array.isArray(body)) throw badRequest('The body of a batch request must be an array of operations.');
   return body.map((value: unknown): SentOperation => {
     if (!isJsonObject(value)) throw badRequest('An operation of the batch is not an object.');
     const type = operationTypes.find((known) => known === value['operationType']);

@@ -93,7 +93,7 @@ async function runBatch(
   const header = partitionKeyHeader(headers) ?? (isOfRange ? sent[0]!.partitionKey : undefined);
   const given = readPartitionKeyHeader(container.definition, header);
   if (given === undefined || !given.complete) {
-    throw badRequest('A transactional batch needs the whole partition key that its operations share.');
+    throw badRequest('A transactional batch needs the full partition key, which all its operations share.');
   }
   const { operations, unreadable } = asFarAsReadable(request, container, sent, { header, key: given.key });
   const refused = (index: number, error: unknown): Ran => ({

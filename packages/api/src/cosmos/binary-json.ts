@@ -37,7 +37,7 @@ export function decodeBinaryJson(body: Buffer, maxDepth: number): unknown {
   try {
     const reader = new Reader(body);
     const value = reader.value(maxDepth);
-    if (!reader.atEnd) throw new RangeError('there is more behind the value');
+    if (!reader.atEnd) throw new RangeError('it goes on after the value');
     return value;
   } catch (error) {
     if (error instanceof RangeError) throw badRequest(`The request body is not valid binary JSON: ${error.message}.`);
@@ -98,7 +98,7 @@ class Reader {
     if (end === undefined) return [read()];
     const all: T[] = [];
     while (this.#at < end) all.push(read());
-    if (this.#at !== end) throw new RangeError('a length is not that of what it contains');
+    if (this.#at !== end) throw new RangeError('a length does not match its contents');
     return all;
   }
 
@@ -122,7 +122,7 @@ class Reader {
     const isOfArrays = marker === 0xf2 || marker === 0xf3;
     if (!isOfArrays && marker !== 0xf0 && marker !== 0xf1) throw unknownMarker(marker);
     if (isOfArrays && (depthLeft < 2 || this.#unsigned(1) !== (width === 1 ? 0xf0 : 0xf1))) {
-      throw new RangeError('an array of arrays of numbers is not one');
+      throw new RangeError('an array of number arrays contains something else');
     }
     const type = this.#unsigned(1);
     const count = this.#unsigned(width);
@@ -130,7 +130,7 @@ class Reader {
     if (!isOfArrays) return numbers();
     const arrays = this.#unsigned(width);
     // An array without numbers takes no bytes, so a small body could contain any number of them.
-    if (count === 0 && arrays > 0) throw new RangeError('arrays of no numbers are no uniform ones');
+    if (count === 0 && arrays > 0) throw new RangeError('the arrays of an array of number arrays are empty');
     return Array.from({ length: arrays }, numbers);
   }
 
@@ -225,7 +225,8 @@ class Reader {
     let text = this.#referred.get(place);
     if (text === undefined) {
       const marker = this.#bytes.readUInt8(place);
-      if (!isString(marker) || (marker >= 0xc3 && marker <= 0xc6)) throw new RangeError('a place has no string');
+      if (!isString(marker) || (marker >= 0xc3 && marker <= 0xc6))
+        throw new RangeError('a string reference does not point to a string');
       const after = this.#at;
       this.#at = place;
       text = this.#stringHere();
@@ -274,7 +275,7 @@ class Reader {
     const said = this.#unsigned(1);
     const isOmitted = said > 2;
     const padding = isOmitted ? 255 - said : said;
-    if (padding > 2) throw new RangeError('base64 has a padding of 2 at most');
+    if (padding > 2) throw new RangeError('a base64 string has a padding longer than 2');
     const length = Math.floor(((quarters * 4 - padding) * 3) / 4);
     const start = this.#pass(Math.max(0, length));
     const text = this.#bytes.toString(marker <= 0x72 ? 'base64' : 'base64url', start, start + length);

@@ -89,7 +89,7 @@ function startOf(request: CosmosRequest): FeedStart {
 function positionOf(etag: string): number {
   const position = Number(/^"?(\d{1,16})"?$/.exec(etag)?.[1]);
   if (!Number.isSafeInteger(position)) {
-    throw badRequest(`Invalid Continuation Token: '${etag.slice(0, 100)}' was not given by this server.`);
+    throw badRequest(`Invalid Continuation Token: '${etag.slice(0, 100)}' was not issued by this server.`);
   }
   return position;
 }

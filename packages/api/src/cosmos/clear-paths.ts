@@ -27,11 +27,11 @@ export function checkClearPaths(paths: readonly string[], partitionKeyPaths: rea
       names.length === 1 &&
       (first === 'id' || (itemSystemProperties as readonly (string | undefined)[]).includes(first))
     ) {
-      throw badRequest(`The clear path '${shown}' is one of the system's, which queries look up or the service makes.`);
+      throw badRequest(`The clear path '${shown}' is a system property; these need no clear path.`);
     }
     if (seen.has(nameOfPath(names))) {
       throw badRequest(
-        `The clear path '${shown}' is given twice, or is the partition key's, which is looked up as it is.`,
+        `The clear path '${shown}' is given twice, or is a path of the partition key, which needs no clear path.`,
       );
     }
     seen.add(nameOfPath(names));

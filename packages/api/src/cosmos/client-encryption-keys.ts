@@ -67,7 +67,7 @@ const systemProperties: ReadonlySet<string> = new Set(['id', '_rid', '_self', '_
 
 function readKey(request: CosmosRequest): { readonly name: string; readonly wrappedKey: WrappedKey } {
   if ((request.body?.length ?? 0) > MAX_BODY_BYTES) {
-    throw badRequest(`A client encryption key takes ${MAX_BODY_BYTES} bytes at most.`);
+    throw badRequest(`A client encryption key can have at most ${MAX_BODY_BYTES} bytes.`);
   }
   const body = jsonObjectOf(request);
   const name = checkName(body['id']);

@@ -77,7 +77,7 @@ export function consistencyByStrategy(
   const level = strategies.get(strategy.toLowerCase());
   if (level === undefined || (level === 'Strong' && policy.level !== 'Strong')) {
     throw badRequest(
-      `The value '${strategy.slice(0, 100)}' specified for the header 'x-ms-cosmos-read-consistency-strategy' is invalid: it is Eventual, Session or LatestCommitted, and GlobalStrong where the account is at Strong.`,
+      `The value '${strategy.slice(0, 100)}' specified for the header 'x-ms-cosmos-read-consistency-strategy' is invalid: it must be Eventual, Session or LatestCommitted, or GlobalStrong if the account's consistency level is Strong.`,
     );
   }
   return level;

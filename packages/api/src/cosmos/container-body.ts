@@ -214,7 +214,7 @@ export function readContainerBody(
   const partitionKey = readPartitionKey(parsed.data.partitionKey ?? undefined, options);
   if (epitaph?.pseudonymousIds === true && partitionKey.kind === 'MultiHash') {
     throw badRequest(
-      'epitaph.pseudonymousIds is not supported with hierarchical partition keys: nothing could be asked of the beginning of a key.',
+      'epitaph.pseudonymousIds is not supported with hierarchical partition keys: queries by the first levels of a key would not be possible.',
     );
   }
   checkClearPaths(epitaph?.clearPaths ?? [], partitionKey.paths);
@@ -326,7 +326,7 @@ function checkKept(body: JsonObject, spatial: SpatialIndexes, current: Container
     const given = body[property];
     if (given === undefined || given === null || sameJson(given, current?.[property])) continue;
     throw badRequest(
-      `The container's '${property}' is not supported: nothing here fills a container from another, so it would stay empty.`,
+      `The container's '${property}' is not supported: this store does not fill containers from others, so the container would stay empty.`,
     );
   }
   const type = geospatialTypeOf(body['geospatialConfig']);
@@ -358,7 +358,7 @@ function checkSpatialIndex({ path, types, boundingBox }: SpatialIndexes[number],
   throw badRequest(
     isBounded
       ? `The spatial index of ${of} has a 'boundingBox', which is for the geospatial type Geometry, not for ${type}.`
-      : `The spatial index of ${of} needs a 'boundingBox', for the container's geospatial type is Geometry.`,
+      : `The spatial index of ${of} needs a 'boundingBox', because the container's geospatial type is Geometry.`,
   );
 }
 
@@ -372,7 +372,7 @@ function checkFeedRetention(minutes: unknown): void {
     return;
   }
   throw badRequest(
-    `The changeFeedPolicy's retentionDuration '${JSON.stringify(minutes).slice(0, 100)}' is invalid: it is a whole number of minutes, at most ${MAX_FEED_RETENTION_MINUTES} (30 days), or 0 for none.`,
+    `The changeFeedPolicy's retentionDuration '${JSON.stringify(minutes).slice(0, 100)}' is invalid: it must be a whole number of minutes, at most ${MAX_FEED_RETENTION_MINUTES} (30 days), or 0 for none.`,
   );
 }
 
@@ -389,7 +389,7 @@ export function checkName(given: unknown): string {
     );
   }
   if (/[/\\?#]/.test(id)) throw badRequest("The id contains characters that are not allowed: '/', '\\', '?' or '#'.");
-  if (id.endsWith(' ')) throw badRequest("The id can't end with a blank.");
+  if (id.endsWith(' ')) throw badRequest("The id can't end with a space.");
   if (!id.isWellFormed() || hasControlCharacter(id)) {
     throw badRequest('The id contains characters that are not allowed: control characters or an unpaired surrogate.');
   }
@@ -420,7 +420,7 @@ function readPartitionKey(
   if (new Set(given.paths).size < given.paths.length) throw badRequest('The partition key names a path twice.');
   const kind = readKind(given.kind ?? (given.paths.length > 1 ? 'MultiHash' : 'Hash'));
   if (kind === 'Hash' && given.paths.length > 1) {
-    throw badRequest("The partition key kind 'Hash' takes one path; hierarchical keys are of kind 'MultiHash'.");
+    throw badRequest("The partition key kind 'Hash' has exactly one path; hierarchical keys are of kind 'MultiHash'.");
   }
   if (kind === 'MultiHash' && (given.version ?? 2) !== 2) {
     throw badRequest("The partition key kind 'MultiHash' needs version 2.");

@@ -143,7 +143,7 @@ export function decodeContinuation(token: string | undefined, { of, key, all }: 
   if (!isJsonObject(value)) return { continuation: checked(continuation, value) };
   if (isOfElse(value, of)) throw invalid();
   if (value['key'] !== undefined && value['key'] !== digestOrNone(key)) {
-    throw badRequest('Invalid Continuation Token: it is of another partition key.');
+    throw badRequest('Invalid Continuation Token: it belongs to another partition key.');
   }
   if (all !== undefined && (value['all'] ?? WHOLE) !== all) throw ofOtherRanges();
   const pageId = checked(page, value['page']);
@@ -155,9 +155,9 @@ export function decodeContinuation(token: string | undefined, { of, key, all }: 
 export function decodeListPlace(token: string | undefined, { of, order }: ListWhereabouts): ListPlace | undefined {
   const value = parseToken(token);
   if (isJsonObject(value)) {
-    if (isOfElse(value, of)) throw badRequest('Invalid Continuation Token: it is of another list.');
+    if (isOfElse(value, of)) throw badRequest('Invalid Continuation Token: it belongs to another list.');
     if (value['by'] !== undefined && value['by'] !== digestOrNone(order)) {
-      throw badRequest('Invalid Continuation Token: it is of a query in another order.');
+      throw badRequest('Invalid Continuation Token: it belongs to a query with another ORDER BY.');
     }
   }
   return checked(listPlace, value);
@@ -170,7 +170,7 @@ const invalid = (): WireError => badRequest('Invalid Continuation Token');
 
 export const ofOtherRanges = (): WireError =>
   badRequest(
-    'Invalid Continuation Token: it is from a client that knew other partition key ranges than this one. Begin the query again, with a new client.',
+    'Invalid Continuation Token: it was issued for other partition key ranges than those of this client. Start the query again, with a new client.',
   );
 
 function checked<Place>(schema: z.ZodType<Place>, value: unknown): Place | undefined {

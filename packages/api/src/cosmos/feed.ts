@@ -79,7 +79,7 @@ function readResumeFilter(filter: unknown): NonNullable<QueryBody['resume']> {
   const keys = value.map((key: unknown) => {
     if (Array.isArray(key) && key.length === 0) return undefined;
     if (typeof key === 'object' && key !== null) {
-      throw badRequest('An ORDER BY query can not be continued after an array or an object.');
+      throw badRequest("The query can't be continued after a row whose ORDER BY value is an array or an object.");
     }
     return key;
   });
@@ -150,7 +150,7 @@ function runQuery(request: CosmosRequest, resources: readonly Json[]): Found {
   const rows: Json[] = [];
   const take = (): void => {
     for (const row of evaluation.takeRows()) rows.push(row);
-    if (workedMs() > untilMs) throw badRequest('The query works too long. Ask less at once.');
+    if (workedMs() > untilMs) throw badRequest('The query takes too long. Narrow it with a filter.');
   };
   for (let next = 0; next < resources.length && evaluation.wantsDocuments; take()) {
     next = evaluation.offer(resources, next);

@@ -181,7 +181,7 @@ class Reader {
 
   /** Reads a row's header. @returns its schema */
   header(): number {
-    if (this.byte() !== VERSION) throw new RangeError('a row has another version than 1');
+    if (this.byte() !== VERSION) throw new RangeError('a row has a version other than 1');
     return this.take(4).readInt32LE();
   }
 }
@@ -192,7 +192,7 @@ function decodeRecords(stream: Buffer, schema: Schema): ReadonlyMap<string, Valu
   while (!reader.done) {
     switch (reader.header()) {
       case SEGMENT_SCHEMA: {
-        if ((reader.byte() & 1) === 0) throw new RangeError('a segment does not say its length');
+        if ((reader.byte() & 1) === 0) throw new RangeError('a segment has no length');
         const length = reader.take(4).readInt32LE();
         // The other fields of a segment, such as comments, are not needed.
         reader.take(Math.max(0, length - SEGMENT_BYTES));
@@ -203,19 +203,19 @@ function decodeRecords(stream: Buffer, schema: Schema): ReadonlyMap<string, Valu
         const sum = reader.take(4).readUInt32LE();
         if (length < ROW_HEADER_BYTES) throw new RangeError('a record is too short');
         const row = reader.take(length);
-        if (crc32(row) !== sum) throw new RangeError('the check sum of a record is wrong');
+        if (crc32(row) !== sum) throw new RangeError('the checksum of a record is wrong');
         rows.push(decodeRow(new Reader(row), schema));
         break;
       }
       default:
-        throw new RangeError('a row is of an unknown schema');
+        throw new RangeError('a row has an unknown schema');
     }
   }
   return rows;
 }
 
 function decodeRow(reader: Reader, schema: Schema): ReadonlyMap<string, Value> {
-  if (reader.header() !== schema.id) throw new RangeError('a record is of an unknown schema');
+  if (reader.header() !== schema.id) throw new RangeError('a record has an unknown schema');
   const { fixed, variable } = schema;
   const names = namesOf(schema);
   const row = new Map<string, Value>();
@@ -253,6 +253,6 @@ function sparseValue(reader: Reader, code: number): Value {
     case typeCode.binary:
       return reader.take(reader.varint());
     default:
-      throw new RangeError(`a field has the type ${code}, which no operation has`);
+      throw new RangeError(`a field has the type ${code}, which no field of an operation has`);
   }
 }

@@ -44,7 +44,9 @@ function textOf(body: Buffer): string {
   // In another encoding, every character outside ASCII would be stored as U+FFFD, and a hold would be on a key with
   // that character.
   if (!isUtf8(body)) {
-    throw badRequest('The request body is not encoded in UTF-8, or it is compressed: no Content-Encoding is taken.');
+    throw badRequest(
+      'The request body is not encoded in UTF-8, or it is compressed: Content-Encoding is not supported.',
+    );
   }
   // A byte order mark is dropped, as a client's own parser would do.
   return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.toString('utf8', 3) : body.toString();

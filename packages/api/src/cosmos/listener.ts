@@ -78,7 +78,7 @@ export function cosmosPlane({
     try {
       sendError(exchange, error, { log, measurements, pages });
     } catch (failure) {
-      log.error({ err: failure }, 'an error could not be answered');
+      log.error({ err: failure }, 'an error response could not be sent');
       exchange.response.destroy();
     }
   };

@@ -80,7 +80,7 @@ function readAutoscaleHeader(text: string): Autoscale {
   const parsed = autoscaleSchema.safeParse(value);
   if (parsed.success) return parsed.data;
   throw badRequest(
-    "The header 'x-ms-cosmos-offer-autopilot-settings' is invalid: it is not JSON with a whole number as maxThroughput and, if any, as the autoUpgradePolicy's incrementPercent.",
+    "The header 'x-ms-cosmos-offer-autopilot-settings' is invalid: it must be JSON with a whole number as maxThroughput and, if there is an autoUpgradePolicy, as its incrementPercent.",
   );
 }
 
@@ -235,7 +235,7 @@ function readChange(request: CosmosRequest, owner: Owner): ChangeThroughput['cha
   if (headerFlag(headers, 'x-ms-cosmos-migrate-offer-to-autopilot')) {
     if (autoscale && shownThroughput(owner.state).kind === 'manual') {
       throw badRequest(
-        'The content of the offer must not contain autopilotSettings for a migration from manual throughput to autoscale: it chooses the maximum, which can be changed afterwards.',
+        'The content of the offer must not contain autopilotSettings for a migration from manual throughput to autoscale: the store chooses the maximum throughput, which you can change afterwards.',
       );
     }
     return { kind: 'migrate', to: 'autoscale' };

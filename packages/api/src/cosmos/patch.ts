@@ -37,7 +37,7 @@ export function readPatch(body: unknown, { definition }: Untouchable): PatchRequ
     throw refuse(`The number of patch operations can't exceed '${MAX_OPERATIONS}'.`);
   }
   if (condition !== undefined && (typeof condition !== 'string' || condition.length > MAX_CONDITION_CHARACTERS)) {
-    throw refuse('The condition of the patch request is not a query text.');
+    throw refuse('The condition of the patch request is not a string.');
   }
   const checked = operations.map((operation: unknown) => readOperation(operation, definition));
   return condition === undefined ? { operations: checked } : { operations: checked, condition };
@@ -84,7 +84,7 @@ function checkPath(path: unknown, definition: ContainerDefinition): string {
     // A change above the key's path would change the key, and so would one below it: a key is not an object.
     const shared = Math.min(keyPath.length, names.length);
     if (keyPath.slice(0, shared).every((name, index) => name === names[index])) {
-      throw refuse(`The patch path '${path.slice(0, 200)}' is the partition key's, which can't be patched.`);
+      throw refuse(`The patch path '${path.slice(0, 200)}' is a path of the partition key, which can't be patched.`);
     }
   }
   return path;

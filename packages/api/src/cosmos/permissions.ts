@@ -157,7 +157,7 @@ async function targetOf(request: CosmosRequest, link: string, key: unknown): Pro
   }
   if (hasPseudonymousIds(container.definition) && (item !== undefined || key !== undefined)) {
     throw badRequest(
-      'This container keeps ids and partition keys out of events, where permissions are recorded: a permission can be given for the whole container only.',
+      'This container uses pseudonymous ids, so that no event has ids and partition keys, but an event would record those of this permission. Give a permission for the whole container.',
     );
   }
   const partitionKey = key === undefined ? undefined : partitionKeyOf(container, key);

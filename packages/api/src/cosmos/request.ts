@@ -229,7 +229,7 @@ export const isRunOfScript = (method: string, segments: readonly string[]): bool
 
 /** @throws WireError 400 if the server runs no scripts */
 export function scriptRunner({ scripts }: Pick<CosmosRequest, 'scripts'>): ScriptRunner {
-  if (scripts === undefined) throw badRequest('Scripts are not run by this server: it was started with --scripts off.');
+  if (scripts === undefined) throw badRequest('This server does not run scripts: it was started with --scripts off.');
   return scripts;
 }
 

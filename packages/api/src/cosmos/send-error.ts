@@ -34,9 +34,9 @@ export function sendError(
   } else if (isDamage(error) || error instanceof PurgeFault) log.error({ activityId }, damageIn(error));
   else logUnavailable(log, error, { activityId });
   const shape: WireShape = described?.shape ?? wireShapes.internal;
-  const said = described?.message ?? 'An internal error occurred; the activity id finds it in the log of the server.';
+  const said = described?.message ?? "An internal error occurred. Search the server's log for the activity id.";
   const message = isDamage(error)
-    ? `${said} The activity id finds in the log of the server what is to be restored.`
+    ? `${said} Search the server's log for the activity id: it says what must be restored.`
     : said;
   // Of a request that isn't let in, only that is counted.
   const operation =

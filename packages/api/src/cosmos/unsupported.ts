@@ -6,7 +6,7 @@ import { databaseOf, isFeed, methodNotAllowed, type Answer, type CosmosRequest }
 
 /** Kinds of resources that do not exist here: the name of the list in an answer, and why there are none. */
 const kinds = {
-  conflicts: { list: 'Conflicts', why: 'There are no conflicts: every write is decided once.' },
+  conflicts: { list: 'Conflicts', why: 'There are no conflicts, because this store has one write region.' },
   attachments: { list: 'Attachments', why: 'Attachments are not supported.' },
 } as const;
 

@@ -413,7 +413,7 @@ describe('a container', () => {
     ];
     expect(refused.map(({ status }) => status)).toEqual([400, 400, 400, 400]);
     expect(refused[0]?.json['message']).toContain(
-      `needs a 'boundingBox', for the container's geospatial type is Geometry`,
+      `needs a 'boundingBox', because the container's geospatial type is Geometry`,
     );
     expect(refused[1]?.json['message']).toContain(
       `has a 'boundingBox', which is for the geospatial type Geometry, not for Geography`,
@@ -440,7 +440,7 @@ describe('a container', () => {
         call(app, 'POST', '/dbs/shop/colls', { body: { id: 'c', partitionKey, ...settings } });
       const reply = await create({ [property]: { sourceCollectionId: 'orders', definition: 'SELECT c.id FROM c' } });
       expect(reply.status).toBe(400);
-      expect(reply.json['message']).toContain(`'${property}' is not supported: nothing here fills a container`);
+      expect(reply.json['message']).toContain(`'${property}' is not supported: this store does not fill containers`);
       expect((await create({ [property]: null })).status).toBe(201);
     },
   );

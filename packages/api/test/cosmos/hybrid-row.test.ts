@@ -62,7 +62,7 @@ describe('the stream of a batch’s operations', () => {
     for (let at = segment.length + 13; at < whole.length; at += 1) {
       const damaged = Buffer.from(whole);
       damaged[at]! ^= 0x40;
-      expect(() => decodeOperations(damaged), `byte ${at}`).toThrow(/check sum/);
+      expect(() => decodeOperations(damaged), `byte ${at}`).toThrow(/checksum/);
     }
     // Also with a correct check sum: a document may claim to be longer than it is.
     const ends = [replace.indexOf(Buffer.of(20, 9)), replace.length - 2];

@@ -110,7 +110,7 @@ describe('an item', () => {
     'that is compressed is refused with an explanation: %o',
     async (compress) => {
       const { status, json } = await create(await shop(), compress('{"id":"1","customer":"ann"}'));
-      expect([status, json['message']]).toEqual([400, expect.stringContaining('no Content-Encoding is taken')]);
+      expect([status, json['message']]).toEqual([400, expect.stringContaining('Content-Encoding is not supported')]);
     },
   );
 

@@ -79,7 +79,7 @@ describe('the server', () => {
     const target = '//addresses/?$resolveFor=dbs%2fAQ%3d%3d%2fcolls%2fAQ%3d%3d%2fdocs&$filter=protocol eq rntbd';
     const { status, json } = await call(testServer(), 'GET', target.replaceAll(' ', '%20'));
     expect(status).toBe(400);
-    expect(json['message']).toContain('start it with --tls-cert');
+    expect(json['message']).toContain('start the server with --tls-cert');
   });
 
   test('answers unknown routes and methods in Cosmos DB’s shape', async () => {
@@ -295,7 +295,7 @@ describe('the server', () => {
       const reply = await call(app, 'GET', `${DOCS}/1`, { headers: keyHeader('ann') });
       expect(reply.status).toBe(500);
       expect(reply.json['message']).toContain(says);
-      expect(String(reply.json['message']).includes('what is to be restored')).toBe(isToRestore);
+      expect(String(reply.json['message']).includes('what must be restored')).toBe(isToRestore);
       expect(reply.text).not.toContain('another item');
       expect(error.mock.calls).toEqual([[{ activityId: reply.headers['x-ms-activity-id'] }, logged]]);
     },
@@ -589,7 +589,7 @@ describe('the server', () => {
     });
     const heard = exchange(port, 'GET /dbs HTTP/1.1\r\nhost: x\r\n\r\n').catch(() => '');
     expect(await heard).toBe('');
-    expect(error).toHaveBeenCalledWith(expect.anything(), 'an error could not be answered');
+    expect(error).toHaveBeenCalledWith(expect.anything(), 'an error response could not be sent');
   });
 
   test('answers input that is not HTTP, or too much of it, in Cosmos DB’s shape', async () => {

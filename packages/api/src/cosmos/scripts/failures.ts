@@ -19,9 +19,9 @@ export function failureOf(subject: string, outcome: Failed): unknown {
       return new WireError('badRequest', told, { substatus });
     }
     case 'out-of-time':
-      return new WireError('requestTimeout', wrappedErrors(`${subject} did not come to its end in time.`));
+      return new WireError('requestTimeout', wrappedErrors(`${subject} did not finish in time.`));
     case 'out-of-memory':
-      return badRequest(wrappedErrors(`${subject} took more memory than a script may.`));
+      return badRequest(wrappedErrors(`${subject} used more memory than a script may use.`));
     case 'stopped':
       return outcome.error;
     case 'busy':

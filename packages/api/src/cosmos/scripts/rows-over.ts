@@ -68,7 +68,9 @@ export async function rowsOver(
       const text = jsonText(row);
       characters += ROW_CHARACTERS + text.length;
       if (characters > MAX_CHARACTERS) {
-        throw badRequest('The query finds too much at once for a script that has written.');
+        throw badRequest(
+          'The results of the query are too large for a script that has already written. Narrow the query.',
+        );
       }
       rows.push(text);
     }

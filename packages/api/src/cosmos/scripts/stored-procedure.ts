@@ -40,7 +40,8 @@ export async function runStoredProcedure(
 function argumentsOf({ body, limits }: CosmosRequest): string {
   if (body === undefined || body.length === 0) return '[]';
   const args = jsonOf(body, limits);
-  if (typeof args !== 'object') throw badRequest('The body of a call of a stored procedure is an array of arguments.');
+  if (typeof args !== 'object')
+    throw badRequest('The body of a call of a stored procedure must be an array of arguments.');
   return JSON.stringify(args);
 }
 

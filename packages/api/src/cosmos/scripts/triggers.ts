@@ -158,7 +158,8 @@ function triggersOf(
     .split(',')
     .map((name) => name.trim())
     .filter((name) => name !== '');
-  if (names.length > MAX_TRIGGERS) throw badRequest(`A request can name ${MAX_TRIGGERS} triggers of a type at most.`);
+  if (names.length > MAX_TRIGGERS)
+    throw badRequest(`A request can name at most ${MAX_TRIGGERS} triggers of each type.`);
   return names.map((name) => {
     const found = find(store, container, name);
     if (found?.trigger?.type.toLowerCase() !== type) {

@@ -74,7 +74,7 @@ export function checkOrder(plan: QueryPlan, request: QueryRequest): void {
   const { continuation } = request;
   const by = continuation === undefined || continuation.kind === 'after' ? undefined : continuation.by;
   if (by === undefined || by === orderOf(plan, request)) return;
-  throw new Refusal('bad-request', 'Invalid Continuation Token: it is of a query in another order.');
+  throw new Refusal('bad-request', 'Invalid Continuation Token: it belongs to a query with another ORDER BY.');
 }
 
 /** The continuation with the order in which it is a place. */
