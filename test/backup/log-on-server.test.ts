@@ -135,7 +135,7 @@ describe('a backup of a store whose event log is on a server', () => {
     });
     const online = (...more: string[]) => commandLine(['backup', ...more, '--endpoint', endpoint]);
     const { code, stdout, stderr } = await online('one');
-    expect([code, stdout], stderr).toEqual([0, expect.stringContaining('log    none: back the event log up')]);
+    expect([code, stdout], stderr).toEqual([0, expect.stringContaining('log    none: back up the event log')]);
     const json = await online('two', '--json');
     expect(JSON.parse(json.stdout)).toMatchObject({ parts: ['vault'], folder: place.file('below', 'two') });
     expect(readdirSync(place.file('below', 'two'))).toEqual(['vault']);
@@ -147,7 +147,7 @@ describe('a backup of a store whose event log is on a server', () => {
     const without = await epitaph(offline);
     expect([without.code, without.err]).toEqual([2, expect.stringContaining('--event-store')]);
     const { code, out, err } = await epitaph([...offline, '--event-store', double.connectionString]);
-    expect([code, out], err).toEqual([0, expect.stringContaining('log    none: back the event log up')]);
+    expect([code, out], err).toEqual([0, expect.stringContaining('log    none: back up the event log')]);
     expect(readdirSync(place.file('offline'))).toEqual(['vault']);
   });
 

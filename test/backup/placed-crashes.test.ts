@@ -155,7 +155,7 @@ describe('a crash while a backup is restored', () => {
 
   it.each([
     ['restore keys: before commit', 'There is no space left, or the disk fails, under'],
-    ['log: before commit', 'The restore met a fault'],
+    ['log: before commit', 'The restore failed'],
   ])(
     'a fault of its storage is reported in full, without advice that only a running store can use: %s',
     async (at, words) => {

@@ -163,7 +163,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
     ['ledger', 'what was erased after the backup would come back'],
     ['ledger-head', '--ledger-head is needed'],
     ['to', '--to is needed'],
-    ['master-key-file', 'no backup has it'],
+    ['master-key-file', 'backups do not contain it'],
   ])('without --%s', async (flag, message) => {
     expect(await refused({ [flag]: undefined })).toContain(message);
   });
@@ -193,7 +193,7 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
   it('when the head is of another ledger', async () => {
     const [lines] = head.split(':');
     expect(await refused({ 'ledger-head': `${lines}:${'A'.repeat(43)}` })).toContain('does not contain the given head');
-    expect(await refused({ 'ledger-head': 'the last one' })).toContain('nor a number of lines and a hash');
+    expect(await refused({ 'ledger-head': 'the last one' })).toContain('nor a ledger head (lines:hash)');
   });
 
   it('in a single line, whatever characters the manifest or the ledger contains', async () => {
@@ -282,7 +282,9 @@ describe('a restore refuses, leaves nothing behind, and says what is missing', (
       });
     });
     const message = await refused({ log });
-    expect(message).toMatch(/can't be read: Item\w+ at \d+ is damaged: .* An older copy of the log may be whole\.$/m);
+    expect(message).toMatch(
+      /can't be read: Item\w+ at \d+ is damaged: .* An older copy of the log may be undamaged\.$/m,
+    );
     expect(message).not.toContain('    at ');
   });
 

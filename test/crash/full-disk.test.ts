@@ -250,7 +250,7 @@ describe('a data folder that can’t be written to', () => {
     store = await open();
     await store.close();
     disk.remount('ro');
-    await expect(open()).rejects.toThrow(/Check whose it is, its permissions, and the disk/);
+    await expect(open()).rejects.toThrow(/Check its owner, its permissions, and the disk/);
     disk.remount('rw');
     store = await open();
     await isSound();

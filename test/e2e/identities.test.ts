@@ -156,7 +156,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
     expect(await read()).toEqual([0, 0]);
     writeFileSync(file('identities.json'), '{"issuers": [');
     server.signal('SIGHUP');
-    await expect.poll(() => server.stderr()).toContain('who was let in before still is');
+    await expect.poll(() => server.stderr()).toContain('the former one stays in use');
     expect(await read()).toEqual([0, 0]);
     writeIdentities(everybody.slice(1));
     server.signal('SIGHUP');
@@ -181,7 +181,7 @@ describe.skipIf(skipped)(`clients with identity tokens${skipped}`, () => {
       file('identities.json'),
     ]);
     plain.signal('SIGHUP');
-    await expect.poll(() => plain.stderr()).toContain('the identities file was read anew');
+    await expect.poll(() => plain.stderr()).toContain('the identities file was read again');
     const purge = () => fetch(`${plain.endpoint}/_epitaph/purge`, { headers: { authorization: `Bearer ${bearer}` } });
     const bearer = await token('audit');
     expect((await purge()).status).toBe(200);

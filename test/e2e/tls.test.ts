@@ -144,7 +144,7 @@ describe.skipIf(skipped)(`TLS${skipped}`, () => {
     });
     await once(silent, 'connection');
     starting.child.kill('SIGHUP');
-    await expect.poll(() => starting.texts.stderr).toContain('the certificate was read anew');
+    await expect.poll(() => starting.texts.stderr).toContain('the certificate was read again');
     starting.child.kill('SIGTERM');
     expect(await starting.finished()).toMatchObject({ code: 0, stdout: 'epitaph: stopping (SIGTERM)\n' });
     silent.close();

@@ -97,11 +97,11 @@ describe.skipIf(why !== undefined)(`the master key of keys in PostgreSQL${reason
 
       expect(await rotate(old, next)).toMatchObject({
         code: 0,
-        stdout: expect.stringMatching(/^Wrapped anew: .* 3 in all/),
+        stdout: expect.stringMatching(/^Rewrapped the root .* 3 in total/),
       });
       for (const wrapping of before) expect(held(wrapping)).toEqual([]);
       // As after a crash just before the end.
-      expect(await rotate(old, next)).toMatchObject({ code: 0, stdout: expect.stringMatching(/ 0 in all/) });
+      expect(await rotate(old, next)).toMatchObject({ code: 0, stdout: expect.stringMatching(/ 0 in total/) });
 
       const file = path.join(temporaryFolder(), 'master.key');
       for (const [key, code] of [

@@ -159,7 +159,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are restored from cop
       // It need not be done twice, and doing it again loses nothing.
       expect(await restore(head)).toMatchObject({
         code: 0,
-        stdout: expect.stringMatching(/^Log and keys go together again: 6 items/),
+        stdout: expect.stringMatching(/^Log and keys match again: 6 items/),
       });
     },
   );
@@ -219,7 +219,7 @@ describe.skipIf(whyNoPostgres !== undefined)(`servers that are restored from cop
       double.log.append('item-a.b.0', -1, [{ ...damaged, ...bytes }]);
       expect(refusal(await restore(head))).toEqual([
         2,
-        expect.stringMatching(/^epitaph: The restore met an event log.*ItemUpserted at \d+ is damaged.*older copy/),
+        expect.stringMatching(/^epitaph: The restore failed, because the event log.*ItemUpserted at \d+ is damaged.*older copy/),
       ]);
       double.log = whole;
       expect(await restore(head)).toMatchObject({ code: 0 });

@@ -152,7 +152,7 @@ describe('a certificate of disposal', () => {
     await store.advanceClock(60_000);
     await store.runPurge();
     const gone = await fetched(`/dbs/shop/colls/orders/certificate?${named('five')}&rid=${encodeURIComponent(rid)}`);
-    expect((await checked(gone)).stdout).toMatch(/gone with its container, erased at/);
+    expect((await checked(gone)).stdout).toMatch(/deleted with its container, erased at/);
   });
 
   test('of an erasure on request tells how the item had ended before, if it had', async () => {
@@ -260,7 +260,7 @@ describe('a certificate of disposal', () => {
     for (const text of ['', '\n']) {
       expect(await ask('verify', 'certificate', file('nothing', text), '--public-key', key)).toMatchObject({
         code: 2,
-        stderr: expect.stringMatching(/nothing holds no certificate/) as string,
+        stderr: expect.stringMatching(/nothing contains no certificate/) as string,
       });
     }
   });
@@ -689,7 +689,7 @@ describe('the whole log', () => {
     expect((await check(lines.toReversed().join('\n'))).code).toBe(1);
     const noFacts = {
       code: 2,
-      stderr: expect.stringMatching(/holds no facts: GET \/_epitaph\/proof\/facts/) as string,
+      stderr: expect.stringMatching(/contains no facts: get them from GET \/_epitaph\/proof\/facts/) as string,
     };
     expect(await check('no facts')).toMatchObject(noFacts);
     const missing = await ask('verify', 'log', `${key}.gone`, '--checkpoint', checkpoint, '--public-key', key);

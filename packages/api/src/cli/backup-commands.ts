@@ -15,7 +15,7 @@ type BackupAnswer = Omit<Answer<'takenBackup'>, 'takenAt' | 'takenAtMs' | 'vault
 
 export const backup: Command = {
   summary:
-    'Copies the log and the keys of a running store, or of a stopped one (--data). If the log is on a server, copies the keys alone.',
+    'Copies the log and the keys of a running store, or of a stopped one (--data). If the log is on a server, only the keys are copied.',
   operands: '<folder>',
   operandCounts: [1, 1],
   flags: {
@@ -41,7 +41,7 @@ export const backup: Command = {
     },
   },
   notes:
-    'A running server makes the folder below its --backup-folder. In it are log/ and vault/: store them apart. If the event log is on a server, there is only vault/: back the log up with the tools of that server. Ctrl-C cancels.',
+    'A running server creates the folder below its --backup-folder. It contains log/ and vault/: store them apart. If the event log is on a server, it contains only vault/: back up the log with the tools of that server. Ctrl-C cancels.',
   run: async (invocation) => {
     const { flags, json, print, operands } = invocation;
     const vaultKeptSeconds = secondsFlag(flags, 'vault-kept') ?? VAULT_KEPT_SECONDS;
@@ -59,7 +59,7 @@ export const backup: Command = {
 function printTaken(print: Invocation['print'], taken: BackupAnswer): void {
   const log = taken.parts.includes('log')
     ? path.join(taken.folder, 'log')
-    : 'none: back the event log up by the tools of its server';
+    : 'none: back up the event log with the tools of its server';
   print(`Backup ${taken.id}: ${taken.bytes} bytes, up to position ${taken.logPosition} of the log.`);
   print(`  log    ${log}`);
   print(`  vault  ${path.join(taken.folder, 'vault')}: store it apart, and destroy it by ${taken.vaultLapsesAt}`);
@@ -114,7 +114,8 @@ async function offline(invocation: Invocation, request: Requested): Promise<Back
 }
 
 export const ledger: Command = {
-  summary: 'Prints the head of the ledger of destroyed keys: of the running server, or of a file, which it checks.',
+  summary:
+    'Prints the head of the ledger of destroyed keys: of the running server, or of a file, which is also checked.',
   operands: '[<file>]',
   operandCounts: [0, 1],
   flags: {},

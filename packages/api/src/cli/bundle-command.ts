@@ -19,14 +19,14 @@ export const bundle: Command = {
     output: {
       type: 'string',
       placeholder: '<file>',
-      description: 'Where to write it, a .tar.gz file. An existing file is replaced.',
+      description: 'The .tar.gz file to write. An existing file is replaced.',
     },
     ...ridFlag,
   },
-  notes: 'There is no content in it. Check it with epitaph verify bundle.',
+  notes: 'The bundle has no content of items. Check it with epitaph verify bundle.',
   run: async ({ client, operands, flags, json, print }) => {
     const output = textFlag(flags, 'output');
-    if (output === undefined) throw new UsageError('--output says where to write the bundle.');
+    if (output === undefined) throw new UsageError('--output is needed: the file to write the bundle to.');
     const target = fileToMake(output);
     const response = await client.download(`${containerPath(operands)}/bundle`, {
       query: Object.fromEntries(['from', 'to', 'rid'].map((name) => [name, textFlag(flags, name)])),
@@ -72,7 +72,9 @@ function fileToMake(output: string): string {
   const there = statSync(output, { throwIfNoEntry: false });
   if (there === undefined) return output;
   if (!there.isFile()) {
-    throw new UsageError(`${output} is ${there.isDirectory() ? 'a folder' : 'no file'}: name the file to write.`);
+    throw new UsageError(
+      `${output} is ${there.isDirectory() ? 'a folder' : 'not a regular file'}: name the file to write.`,
+    );
   }
   return realpathSync(output);
 }

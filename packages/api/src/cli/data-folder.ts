@@ -7,7 +7,7 @@ import { UsageError } from './exit-codes.ts';
 export function existingData(folder: string): string {
   if (!existsSync(path.join(folder, 'vault.db'))) {
     throw new UsageError(
-      `There is no key vault in ${path.resolve(folder)} that this user can see. Name the data folder with --data.`,
+      `There is no key vault in ${path.resolve(folder)} that this user can read. Name the data folder with --data.`,
     );
   }
   return folder;

@@ -51,5 +51,5 @@ export async function follow<Result>(
   } finally {
     progress.end();
   }
-  throw new ServerRefused('busy', 'The server stopped before it was done. Run it again.');
+  throw new ServerRefused('busy', 'The server stopped before the work was done. Run the command again.');
 }

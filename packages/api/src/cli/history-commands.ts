@@ -28,8 +28,8 @@ export const partitionKeyFlag: Flags = {
 const itemFlags: Flags = { ...partitionKeyFlag, ...ridFlag };
 
 export const periodFlags: Flags = {
-  from: { type: 'string', placeholder: '<time>', description: 'From that instant on.' },
-  to: { type: 'string', placeholder: '<time>', description: 'Before that instant.' },
+  from: { type: 'string', placeholder: '<time>', description: 'From this instant on.' },
+  to: { type: 'string', placeholder: '<time>', description: 'Before this instant.' },
 };
 
 const at: Flags = {
@@ -151,7 +151,11 @@ export const disappearances: Command = {
       description: 'csv or ndjson: prints all rows in that format.',
     },
     limit: { type: 'string', placeholder: '<rows>', description: 'With --json: rows in a page, 100 by default.' },
-    continuation: { type: 'string', placeholder: '<text>', description: 'With --json: goes on where a page ended.' },
+    continuation: {
+      type: 'string',
+      placeholder: '<text>',
+      description: 'With --json: continues after an earlier page; its continuation.',
+    },
     ...ridFlag,
   },
   run: async (invocation) => {
@@ -180,7 +184,7 @@ export const disappearances: Command = {
 
 export const certificate: Command = {
   summary:
-    'A certificate of disposal for an item whose content was erased; without an id one for each erased item, a line each.',
+    'A certificate of disposal for an item whose content was erased; without an id, one line for each erased item.',
   operands: '<database> <container> [<id>]',
   operandCounts: [2, 3],
   flags: {
@@ -198,13 +202,14 @@ export const certificate: Command = {
     const rid = textFlag(flags, 'rid');
     const [from, to, life] = ['from', 'to', 'life'].map((name) => textFlag(flags, name));
     if (id !== undefined) {
-      if (from !== undefined || to !== undefined) throw new UsageError('--from and --to go without the id of an item.');
+      if (from !== undefined || to !== undefined)
+        throw new UsageError("--from and --to can't be used with the id of an item.");
       const query = { id, partitionKey: partitionKey(flags), life, rid };
       print(JSON.stringify(await client.call('GET', `${containerPath(operands)}/certificate`, { query })));
       return exitCodes.ok;
     }
     if (life !== undefined || flags['partition-key'] !== undefined) {
-      throw new UsageError('--partition-key and --life go with the id of an item.');
+      throw new UsageError('--partition-key and --life need the id of an item.');
     }
     const sent = { query: { from, to, rid }, accept: 'application/x-ndjson' };
     for await (const line of client.lines('GET', `${containerPath(operands)}/certificates`, sent)) print(line);
@@ -253,5 +258,5 @@ export function hintAtValues(flags: FlagValues, stderr: Invocation['stderr']): v
   const scalars = texts.filter((text) => typeof text === 'string' && /^(-?\d+(\.\d+)?|true|false|null)$/.test(text));
   if (scalars.length === 0) return;
   const values = texts.map((text) => (scalars.includes(text) ? String(text) : JSON.stringify(text))).join(',');
-  stderr.write(`The partition key was taken as text. If it is no text: --partition-key '[${values}]'\n`);
+  stderr.write(`The partition key was taken as a string. If it is not a string: --partition-key '[${values}]'\n`);
 }

@@ -32,7 +32,7 @@ export const keys: Command = {
     },
   },
   notes:
-    'If the store is given its master key, set EPITAPH_MASTER_KEY, and for a change also EPITAPH_NEW_MASTER_KEY. Life keys are never exported. For --data, verify-master also takes the vault part of a backup.',
+    'If the store gets its master key from you, set EPITAPH_MASTER_KEY, and for a change also EPITAPH_NEW_MASTER_KEY. Life keys are never exported. For --data, verify-master also takes the vault part of a backup.',
   run: async (invocation) => {
     const [action, file] = invocation.operands;
     if (action === 'rotate-master' && file === undefined) return rotate(invocation);
@@ -51,9 +51,7 @@ function postgresOf({ flags, environment }: Pick<Invocation, 'flags' | 'environm
 async function rotatePostgres({ environment, json, print }: Invocation, url: string): Promise<number> {
   const { EPITAPH_MASTER_KEY: current, EPITAPH_NEW_MASTER_KEY: next } = environment;
   if (current === undefined || next === undefined) {
-    throw new UsageError(
-      'Give the master key in force in EPITAPH_MASTER_KEY and the new one in EPITAPH_NEW_MASTER_KEY.',
-    );
+    throw new UsageError('Set EPITAPH_MASTER_KEY to the current master key and EPITAPH_NEW_MASTER_KEY to the new one.');
   }
   const { readMasterKey, SAME_KEY } = await import('@epitaph/storage/sqlite/master-key.ts');
   if (readMasterKey(current).equals(readMasterKey(next))) throw new UsageError(SAME_KEY);
@@ -62,9 +60,9 @@ async function rotatePostgres({ environment, json, print }: Invocation, url: str
   if (json) print(JSON.stringify({ rewrapped }));
   else {
     print(
-      `Wrapped anew: the root of the keys and all secrets, ${rewrapped} in all. Start every node with the new master key.`,
+      `Rewrapped the root of the keys and all secrets, ${rewrapped} in total. Start every node with the new master key.`,
     );
-    print('Copies of the keys from before still need the old one. Put the new one into escrow now.');
+    print('Earlier copies of the keys still need the old master key. Put the new one into escrow now.');
   }
   return exitCodes.ok;
 }
@@ -77,7 +75,7 @@ async function rotate(invocation: Invocation): Promise<number> {
   // Opening the folder would turn it into a store. It may be the vault part of a backup.
   if (!existsSync(path.join(folder, FACTS_FILE))) {
     throw new UsageError(
-      `There is no store in ${path.resolve(folder)} (it has no ${FACTS_FILE}). Copies of the keys stay under the master key that they were made under.`,
+      `There is no store in ${path.resolve(folder)} (it has no ${FACTS_FILE}). Copies of the keys keep the master key with which they were made.`,
     );
   }
   const logElsewhere = await logElsewhereOf(invocation, folder);
@@ -108,11 +106,13 @@ async function rotateFolder(
     progress.end();
     if (json) print(JSON.stringify({ rewrapped }));
     else {
-      print(`Wrapped anew: ${rewrapped} keys and secrets. The old master key opens nothing in ${folder} any more.`);
-      print('Backups of the keys from before still need the old one. Export the new one for escrow now.');
+      print(`Rewrapped ${rewrapped} keys and secrets. The old master key opens nothing in ${folder} any more.`);
+      print('Earlier backups of the keys still need the old master key. Export the new one for escrow now.');
       const kept = path.join(folder, 'master.key');
       if (environment['EPITAPH_MASTER_KEY'] !== undefined && existsSync(kept)) {
-        print(`${kept} is not the one in force any more: remove it, and go on giving the store its key.`);
+        print(
+          `${kept} is not the current master key any more: remove that file, and keep giving the store its key in EPITAPH_MASTER_KEY.`,
+        );
       }
     }
     return exitCodes.ok;
@@ -140,7 +140,7 @@ async function exportMaster(invocation: Invocation, file: string): Promise<numbe
   const source = path.join(folder, 'master.key');
   const given = environment['EPITAPH_MASTER_KEY'];
   if (given === undefined && !existsSync(source)) {
-    throw new UsageError(`${source} does not exist: this store is given its master key, in EPITAPH_MASTER_KEY.`);
+    throw new UsageError(`${source} does not exist: this store gets its master key from you, in EPITAPH_MASTER_KEY.`);
   }
   const text = (given ?? readText(source)).trim();
   const { checkMasterKey, readMasterKey } = await import('@epitaph/storage/sqlite/master-key.ts');
@@ -156,7 +156,7 @@ async function exportMaster(invocation: Invocation, file: string): Promise<numbe
         `${file} can't be written: ${(error as Error).message}. An existing file is not overwritten.`,
       );
     }
-    print(`The master key of ${folder} is in ${file}, for its owner alone. It opens every key of this store.`);
+    print(`The master key of ${folder} is in ${file}, readable by its owner only. It opens every key of this store.`);
   }
   return exitCodes.ok;
 }

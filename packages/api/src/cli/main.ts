@@ -38,7 +38,7 @@ const serverFlags: Flags = {
   endpoint: {
     type: 'string',
     placeholder: '<URL>',
-    description: 'The server; EPITAPH_ENDPOINT, or http://127.0.0.1:8081 by default.',
+    description: 'URL of the server; EPITAPH_ENDPOINT, or http://127.0.0.1:8081 by default.',
   },
   key: {
     type: 'string',
@@ -54,7 +54,7 @@ const serverFlags: Flags = {
 };
 const commonFlags: Flags = {
   json: { type: 'boolean', description: 'Prints the answer as JSON.' },
-  help: { type: 'boolean', description: 'Prints this.' },
+  help: { type: 'boolean', description: 'Prints this help.' },
 };
 
 /** Flags whose text may be empty, since an item can have such a text. */
@@ -109,7 +109,7 @@ export async function run(args: readonly string[], environment: Environment, out
   } catch (error) {
     const kept = error instanceof UsageError ? keptByNpm(args[0] ?? '', environment) : undefined;
     if (kept === undefined) return complain(error, stderr);
-    const hint = `npm has kept --${kept} for itself: what is meant for epitaph follows a lone --.`;
+    const hint = `npm has taken --${kept} for itself. Put a lone -- before the options that are for epitaph.`;
     return complain(new UsageError(`${(error as Error).message.replace(/\.$/, '')}. ${hint}`), stderr);
   }
 }
@@ -135,7 +135,7 @@ async function runServe(args: readonly string[], environment: Environment, { pri
     print(serveHelp(SERVE));
     return exitCodes.ok;
   }
-  if (positionals.length > 0) throw new UsageError(`serve takes no argument ${JSON.stringify(positionals[0])}.`);
+  if (positionals.length > 0) throw new UsageError(`serve has no argument ${JSON.stringify(positionals[0])}.`);
   const flags = Object.fromEntries(names.map((name) => [name, textFlag(values, name)]));
   // Imported only here, so that commands that call a server need not wait until one is loaded.
   const { serve } = await import('./serve.ts');
@@ -206,7 +206,8 @@ function checkEncoding(args: readonly string[]): void {
   } catch {
     return;
   }
-  if (!isUtf8(typed)) throw new UsageError(`${JSON.stringify(wrong)} is not encoded in UTF-8. Set the terminal to it.`);
+  if (!isUtf8(typed))
+    throw new UsageError(`${JSON.stringify(wrong)} is not encoded in UTF-8. Set the terminal to UTF-8.`);
 }
 
 function authorities(file: string | undefined): Buffer | undefined {
@@ -241,10 +242,11 @@ function flagComplaint(command: string, { code, message }: NodeJS.ErrnoException
   const [, option = ''] = /'(?:-\w, )?(-[^\s']*)/.exec(message) ?? [];
   if (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION') {
     return /^-\d/.test(option)
-      ? `A number below zero follows a lone --, as in: epitaph ${command} … -- ${option}`
+      ? `Put a lone -- before a negative number, as in: epitaph ${command} … -- ${option}`
       : `${command} has no option ${option}; epitaph ${command} --help lists its options.`;
   }
-  if (message.includes('ambiguous')) return `${option} needs a value; one that begins with a dash as ${option}=-….`;
+  if (message.includes('ambiguous'))
+    return `${option} needs a value. If the value begins with a dash, write ${option}=-….`;
   return message.includes('does not take an argument') ? `${option} takes no value.` : `${option} needs a value.`;
 }
 
@@ -273,8 +275,7 @@ function complain(error: unknown, stderr: ComplaintStream): number {
   if (error instanceof Error && error.name === 'BadConnectionString') {
     return say(`The connection string of --event-store ${error.message}.`, exitCodes.usage);
   }
-  if (isDenied(error))
-    return say(`${error.message}. Check whose it is, its permissions, and the disk.`, exitCodes.usage);
+  if (isDenied(error)) return say(`${error.message}. Check its owner, its permissions, and the disk.`, exitCodes.usage);
   if (isOutOfFiles(error)) return say(`${error.message}. Raise the limit (ulimit -n).`, exitCodes.usage);
   if (error instanceof UsageError || error instanceof BadConfiguration)
     return say(error.message, exitCodes.usage, visibleLines);

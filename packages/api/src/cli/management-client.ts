@@ -41,7 +41,7 @@ const PATIENCE: Patience = { silenceMs: 15_000, livenessMs: 15_000 };
 const KEEP_ALIVE_MS = 30_000;
 
 const NO_SUCH_KEY =
-  'The server does not accept this key. Give another by EPITAPH_KEY or --key. The keys are in keys.json in the server’s data folder, except for the primary key: a server that was started with --key uses that one, and a server on loopback without --key uses the published key of the emulator.';
+  'The server does not accept this key. Give another one in EPITAPH_KEY or --key. The keys are in keys.json in the server’s data folder, except for the primary key: a server that was started with --key uses that one, and a server on loopback without --key uses the published key of the emulator.';
 
 type Query = Readonly<Record<string, string | undefined>>;
 interface Sent {
@@ -73,7 +73,7 @@ export class ManagementClient {
     // The content of a file often ends with a line end, which a header can't contain.
     if (!/^[!-~]*$/.test(key)) {
       throw new UsageError(
-        'The key, of --key or EPITAPH_KEY, has a blank, a line end or another character that no key has.',
+        "The key (--key or EPITAPH_KEY) contains a space, a line end or another character that a key can't have.",
       );
     }
     // Pages and the server's first lines show the address of the calls, which is below the endpoint.
@@ -143,7 +143,7 @@ export class ManagementClient {
       request.on('timeout', () => {
         void this.#isAtWork(request).then((isAtWork) => {
           if (isAtWork) request.socket?.setTimeout(this.#patience.silenceMs);
-          else giveUp(new ServerUnreachable(`The server at ${this.endpoint} does not answer, and is asked no longer.`));
+          else giveUp(new ServerUnreachable(`The server at ${this.endpoint} did not answer in time.`));
         });
       });
       request.on('error', (error: NodeJS.ErrnoException) => {
@@ -162,7 +162,7 @@ export class ManagementClient {
   #whyNot(code: string, why: string): string {
     if (/CERT|SIGNATURE|ISSUER/.test(code)) {
       const isOutOfDate = /EXPIRED|NOT_YET_VALID|ALTNAME/.test(code);
-      return `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name its authority with --tls-ca.'}`;
+      return `The certificate of the server at ${this.endpoint} is not trusted (${why}).${isOutOfDate ? '' : ' Name the file with the certificate of its authority: --tls-ca.'}`;
     }
     // OpenSSL's own message contains lines of numbers.
     if (code === 'EPROTO')
@@ -221,7 +221,7 @@ function refusal(status: number, text: string): ServerRefused {
 const notEpitaph = (status = 0): ServerRefused =>
   new ServerRefused(
     'unknown',
-    `What answered, with ${status}, is not Epitaph, or not at this address. Is --endpoint right?`,
+    `The answer (status ${status}) is not from Epitaph, or Epitaph is not at this address. Is --endpoint right?`,
   );
 
 async function textOf(response: IncomingMessage): Promise<string> {
@@ -233,7 +233,7 @@ async function textOf(response: IncomingMessage): Promise<string> {
 async function* linesOf(response: IncomingMessage): AsyncGenerator<string> {
   try {
     yield* linesIn(response.setEncoding('utf8') as AsyncIterable<string>);
-    if (!response.complete) throw response.errored ?? new Error('the answer was cut short');
+    if (!response.complete) throw response.errored ?? new Error('the answer was incomplete');
   } catch (error) {
     if (error instanceof ServerUnreachable) throw error;
     throw new ServerUnreachable(`The connection to the server broke: ${(error as Error).message}`);

@@ -11,22 +11,22 @@ import { Progress, roughly } from './progress.ts';
 const PRINTED_PROBLEMS = 50;
 
 export const rebuild: Command = {
-  summary: 'Makes the read models anew from the log, beside those in use, compares and swaps them.',
+  summary: 'Rebuilds the read models from the log beside those in use, compares both, and switches to the new ones.',
   operands: '[<projection>]',
   operandCounts: [0, 1],
   flags: {
     cancel: {
       type: 'boolean',
-      description: 'Gives up the rebuild under way, or an interrupted one. The read models in use stay.',
+      description: 'Cancels the running rebuild, or an interrupted one. The read models in use stay.',
     },
     'events-per-second': {
       type: 'string',
       placeholder: '<count>',
-      description: 'Reads at most so many events of the log in a second.',
+      description: 'Reads at most this many events of the log in a second.',
     },
   },
   notes:
-    'The projection is called items. Goes on with a rebuild that a stop or a crash of the server has cut short. Ends with 1 when the rebuilt version differs from the one that was in use.',
+    'The projection is called items. Continues a rebuild that was interrupted by a stop or a crash of the server. Exits with 1 if the rebuilt version differs from the one that was in use.',
   run: async ({ client, operands, flags, json, print, stderr }) => {
     const path = `/projections/${encodeURIComponent(operands[0] ?? 'items')}/rebuild`;
     if (flags['cancel'] === true) {
@@ -48,25 +48,27 @@ export const rebuild: Command = {
     if (state === 'running' || state === 'comparing') {
       throw new ServerRefused(
         'busy',
-        'The server stopped before the rebuild was done. The next one goes on from there.',
+        'The server stopped before the rebuild was done. The next rebuild continues from there.',
       );
     }
     if (json) print(JSON.stringify(last));
     else if (state === 'done') {
-      const resumed = resumedFrom === 0 ? '' : ` (gone on with from position ${resumedFrom})`;
+      const resumed = resumedFrom === 0 ? '' : ` (continued from position ${resumedFrom})`;
       print(`Version ${version} is in use${resumed}: ${foundText(differences)}.`);
       for (const part of last.differing ?? []) print(differenceText(part));
     } else if (state === 'interrupted') {
-      print(`The rebuild was interrupted at position ${position}. The next one goes on from there.`);
+      print(`The rebuild was interrupted at position ${position}. The next rebuild continues from there.`);
     } else print(`The rebuild is ${state}${error === undefined ? '' : `: ${error}`}.`);
     return state === 'done' && (differences ?? 0) === 0 ? exitCodes.ok : exitCodes.problem;
   },
 };
 
 function foundText(differences: number | undefined): string {
-  if (differences === undefined) return 'the one before stood behind or is damaged, and was not compared';
-  if (differences === 0) return 'equal to the one before';
-  return differences === 1 ? 'one part differs from the one before' : `${differences} parts differ from the one before`;
+  if (differences === undefined) return 'not compared with the previous one, which was behind or is damaged';
+  if (differences === 0) return 'equal to the previous one';
+  return differences === 1
+    ? 'one part differs from the previous one'
+    : `${differences} parts differ from the previous one`;
 }
 
 function differenceText(part: NonNullable<Answer<'rebuild'>['differing']>[number]): string {
@@ -85,11 +87,11 @@ function countIn(text: unknown): number | undefined {
 }
 
 export const purge: Command = {
-  summary: 'Shows what the purge has to do; runs, pauses or resumes it, or has an event store reclaim space.',
+  summary: 'Shows what the purge has to do; runs, pauses or resumes it, or starts a scavenge of the event store.',
   operands: '[status|run|pause|resume|scavenge]',
   operandCounts: [0, 1],
   flags: {},
-  notes: 'run ends with 1 if it could not finish, because the purge is paused or the clock is held.',
+  notes: 'run exits with 1 if it could not finish, because the purge is paused or the clock is held.',
   run: async (invocation) => {
     const { client, operands, json, print } = invocation;
     const action = operands[0] ?? 'status';
@@ -133,16 +135,17 @@ async function runPurge(invocation: Invocation): Promise<number> {
       `Recorded ${counted(answer.expired, 'expiry', 'expiries')}, erased ${counted(answer.purged, 'item')}, held back ${answer.heldBack}.`,
     );
     // A pause, or a clock that jumps, ends a run that is under way too.
-    const done = answer.expired + answer.purged === 0 ? 'nothing was done' : 'what is left was not done';
-    if (answer.status.state === 'paused') print(`The purge is paused: ${done}. epitaph purge resume lets it go on.`);
+    const done = answer.expired + answer.purged === 0 ? 'nothing was done' : 'the rest was not done';
+    if (answer.status.state === 'paused')
+      print(`The purge is paused: ${done}. To resume it, run epitaph purge resume.`);
     const { waitingForRequestUnits } = answer.status;
     if (waitingForRequestUnits > 0)
       print(
-        `Left ${counted(waitingForRequestUnits, 'expiry', 'expiries')} for when users leave request units over for them.`,
+        `${counted(waitingForRequestUnits, 'expiry', 'expiries')} not recorded yet: they wait for request units that users leave over.`,
       );
     if (answer.status.state === 'held-by-clock')
       print(
-        `The clock is held: ${done}. /_epitaph/health/ready says why; if the time is right, epitaph clock confirm.`,
+        `The clock is held: ${done}. /_epitaph/health/ready says why. If the time is right, run epitaph clock confirm.`,
       );
   }
   return answer.status.state === 'paused' || answer.status.state === 'held-by-clock' ? exitCodes.problem : exitCodes.ok;
@@ -158,15 +161,15 @@ function printPurge(status: Answer<'purge'>, print: (line: string) => void): voi
   print(`in grace or a recovery window: ${status.inGrace}`);
   print(`held back: ${status.heldBack}`);
   print(`rate: ${Math.round(status.itemsPerSecond)} a second, time to drain: ${seconds(status.millisecondsToDrain)}`);
-  print(`purged in all: ${status.purgedTotal}`);
-  if (status.faults > 0) print(`faults since the start: ${status.faults} (the log of the server says which)`);
+  print(`purged in total: ${status.purgedTotal}`);
+  if (status.faults > 0) print(`faults since the start: ${status.faults} (see the server's log)`);
   if (status.scavenge === null) return;
   const { livesWaiting, last, everySeconds, nextAtMs } = status.scavenge;
   print(`waiting for a scavenge of the event store: ${livesWaiting}`);
   if (last !== null) print(`last scavenge: ${last.state}, begun ${isoTime(last.startedAtMs)} (${last.id})`);
   if (everySeconds !== null) {
     print(
-      `next scavenge: ${nextAtMs === null ? 'none, nothing waits for one' : isoTime(nextAtMs)}, every ${everySeconds} s`,
+      `next scavenge: ${nextAtMs === null ? 'none, because nothing waits for one' : isoTime(nextAtMs)}, every ${everySeconds} s`,
     );
   }
 }
@@ -185,7 +188,7 @@ export const clock: Command = {
   run: async ({ client, operands, flags, json, print }) => {
     const [action, text] = operands;
     const pausePurge = flags['pause-purge'] === true;
-    if (pausePurge && action !== 'confirm') throw new UsageError('--pause-purge goes with clock confirm.');
+    if (pausePurge && action !== 'confirm') throw new UsageError('--pause-purge can only be used with clock confirm.');
     const milliseconds = action === 'advance' && /^\d{1,15}$/.test(text ?? '') ? Number(text) : undefined;
     if (action !== undefined && milliseconds === undefined && (action !== 'confirm' || text !== undefined)) {
       throw new UsageError('clock takes confirm, or advance with a whole number of milliseconds.');
@@ -198,10 +201,10 @@ export const clock: Command = {
           milliseconds !== undefined ? { body: { milliseconds } } : pausePurge ? { body: { pausePurge } } : {},
         ));
     print(json ? JSON.stringify(answer) : `${answer.now} (${answer.kind} clock)`);
-    if (!json && answer.held !== undefined) print(`It is held: ${answer.held}.`);
+    if (!json && answer.held !== undefined) print(`The clock is held: ${answer.held}.`);
     if (!json && answer.standsStillForMs !== undefined) {
       print(
-        `That time was used before, and none is taken back: it stands still for another ${Math.ceil(answer.standsStillForMs / 1000)} s, until the system clock has come to it. Nothing expires before.`,
+        `The store has used times up to this one, and its time never goes back. So it stands still for another ${Math.ceil(answer.standsStillForMs / 1000)} s, until the system clock reaches it. Until then nothing expires.`,
       );
     }
     return exitCodes.ok;
@@ -209,11 +212,11 @@ export const clock: Command = {
 };
 
 export const fsck: Command = {
-  summary: 'Checks the whole store: derives the read models from the log by other code, and compares.',
+  summary: 'Checks the whole store: derives the read models from the log with separate code, and compares.',
   operands: '',
   operandCounts: [0, 0],
   flags: {},
-  notes: 'Ends with 1 when it finds a problem.',
+  notes: 'Exits with 1 if it finds a problem.',
   run: async (invocation) => {
     const { json, print } = invocation;
     const report = await follow<Answer<'fsck'>>(invocation, { method: 'POST', path: '/fsck', label: 'fsck' });
@@ -223,7 +226,7 @@ export const fsck: Command = {
       for (const { code, subject, message } of problems.slice(0, PRINTED_PROBLEMS))
         print(`${code}: ${subject}: ${message}`);
       if (problems.length > PRINTED_PROBLEMS)
-        print(`… and ${problems.length - PRINTED_PROBLEMS} more; --json has them all`);
+        print(`… and ${problems.length - PRINTED_PROBLEMS} more; --json prints all`);
       print(
         `${ok ? 'All is as the log says' : counted(problems.length, 'problem')}: ${events} events, ${counted(lives, 'life', 'lives')}, ${counted(items, 'item')}, ${durationMs} ms.`,
       );

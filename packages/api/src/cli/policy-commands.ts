@@ -14,7 +14,7 @@ export const preview: Command = {
   flags: {
     from: { type: 'string', placeholder: '<time>', description: 'When it would take effect; now by default.' },
   },
-  notes: '<default-ttl> is off, -1 or a number of seconds. Write -1 after a lone --, at the end.',
+  notes: '<default-ttl> is off, -1 or a number of seconds. For -1, put -- -1 at the end.',
   run: async ({ client, operands, flags, json, print }) => {
     const answer = await client.call<Answer<'preview'>>('POST', `${containerPath(operands)}/ttl/preview`, {
       body: { defaultTtl: defaultTtl(operands[2]!), effectiveFrom: textFlag(flags, 'from') },
@@ -41,7 +41,7 @@ export const preview: Command = {
     if (answer.inertTtls > 0)
       print(`${counted(answer.inertTtls, 'item has', 'items have')} a ttl, which would have no effect.`);
     if (answer.unreadableTtls > 0)
-      print(`${counted(answer.unreadableTtls, 'item has', 'items have')} a ttl that is none: it counts as absent.`);
+      print(`${counted(answer.unreadableTtls, 'item has', 'items have')} an invalid ttl, which counts as absent.`);
     return exitCodes.ok;
   },
 };
@@ -54,14 +54,13 @@ export const ttl: Command = {
     from: { type: 'string', placeholder: '<time>', description: 'When the change takes effect; now by default.' },
     confirm: {
       type: 'boolean',
-      description: 'Makes the change although the brake stands against it. Needs a --reason.',
+      description: 'Makes the change even if the brake forbids it. Needs a --reason.',
     },
     withdraw: { type: 'boolean', description: 'Withdraws the scheduled change.' },
     ...reasonFlag,
     ...ridFlag,
   },
-  notes:
-    '<default-ttl> is off, -1 or a number of seconds. Write -1 after a lone --, at the end. Run epitaph preview first.',
+  notes: '<default-ttl> is off, -1 or a number of seconds. For -1, put -- -1 at the end. Run epitaph preview first.',
   run: async (invocation) => {
     const { client, operands, flags } = invocation;
     const [database, container, policy] = operands as [string, string, string | undefined];
@@ -75,7 +74,7 @@ export const ttl: Command = {
       throw new UsageError('With --rid, ttl only shows policies, also of a deleted container; it can not change them.');
     }
     if (policy === undefined && (from !== undefined || flags['confirm'] === true)) {
-      throw new UsageError('--from and --confirm: each goes with a <default-ttl>.');
+      throw new UsageError('--from and --confirm need a <default-ttl>.');
     }
     if (policy !== undefined) {
       const body = {
@@ -98,7 +97,7 @@ export const ttl: Command = {
 };
 
 export const brake: Command = {
-  summary: 'Limits how much a TTL change may make expire at once without being confirmed.',
+  summary: 'Limits how many items a TTL change may make expire at once without confirmation.',
   operands: '<database> <container> <items>|<share>%|off',
   operandCounts: [3, 3],
   flags: reasonFlag,
@@ -151,7 +150,7 @@ function showPolicies({ json, print }: Invocation, answer: Answer<'policies'>): 
 }
 
 export const replay: Command = {
-  summary: 'What would have left under other TTL policies, compared with what happened.',
+  summary: 'Which items would have left under other TTL policies, compared with what happened.',
   operands: '<database> <container>',
   operandCounts: [2, 2],
   flags: {
@@ -161,11 +160,11 @@ export const replay: Command = {
       placeholder: '<time>=<default-ttl>',
       description: 'A policy and its start. Give it once for each policy, in order of time.',
     },
-    differences: { type: 'boolean', description: 'Prints every difference, as a line of JSON.' },
+    differences: { type: 'boolean', description: 'Prints every difference as a line of JSON.' },
     ...ridFlag,
   },
   notes:
-    'The verdict on each life of an item: same, earlier or later, for when it would have left; never, it left and would not have; also, it did not leave and would have.',
+    'The verdict on each life of an item: same, earlier or later, for when it would have left; never, if it left but would not have; also, if it did not leave but would have.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const path = `${containerPath(operands)}/ttl/replay`;
@@ -195,7 +194,7 @@ export const asOf: Command = {
   summary: 'How many items a container showed at an instant; with --list, which ones.',
   operands: '<database> <container> <time>',
   operandCounts: [3, 3],
-  flags: { list: { type: 'boolean', description: 'Prints every item, as a line of JSON.' }, ...ridFlag },
+  flags: { list: { type: 'boolean', description: 'Prints every item as a line of JSON.' }, ...ridFlag },
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const path = `${containerPath(operands)}/as-of`;
@@ -230,6 +229,6 @@ function defaultTtl(text: string): number | null {
   if (text === 'off') return null;
   if (/^(-1|[1-9]\d{0,9})$/.test(text) && Number(text) <= MAX_TTL_SECONDS) return Number(text);
   throw new UsageError(
-    `${JSON.stringify(text)} is no default TTL: off, -1, or a whole number of seconds from 1 to ${MAX_TTL_SECONDS}.`,
+    `${JSON.stringify(text)} is not a default TTL: off, -1, or a whole number of seconds from 1 to ${MAX_TTL_SECONDS}.`,
   );
 }

@@ -12,7 +12,7 @@ import { namesAreLost, PURGE_PAUSED } from './restored-words.ts';
 import type { RestoredStore } from './restore-store.ts';
 
 export const restore: Command = {
-  summary: 'Makes a data folder from a backup, and erases in it again what was erased since the backup.',
+  summary: 'Creates a data folder from a backup, and erases in it what was erased since the backup.',
   operands: '',
   operandCounts: [0, 0],
   flags: {
@@ -26,52 +26,52 @@ export const restore: Command = {
       placeholder: '<folder>',
       description: 'The vault part of the same backup, or of a later one.',
     },
-    ledger: { type: 'string', placeholder: '<file>', description: 'The purge ledger, the newest copy that there is.' },
+    ledger: { type: 'string', placeholder: '<file>', description: 'The newest copy of the purge ledger.' },
     'ledger-head': {
       type: 'string',
       placeholder: '<head or file>',
       description:
-        'The ledger’s head that was kept apart from it: lines:hash, or a file with that. The ledger must go at least that far.',
+        'The head of the ledger, which you have kept apart from it: lines:hash, or a file with that. The ledger must reach at least this far.',
     },
     to: { type: 'string', placeholder: '<folder>', description: 'The new data folder.' },
     'master-key-file': {
       type: 'string',
       placeholder: '<file>',
-      description: 'The master key from escrow, which the new folder then keeps; or give it in EPITAPH_MASTER_KEY.',
+      description:
+        'File with the master key from escrow; the new folder keeps the key. Or give it in EPITAPH_MASTER_KEY.',
     },
     'allow-lapsed': {
       type: 'boolean',
-      description: 'Restores although the copy of the keys has lapsed and should be destroyed by now.',
+      description: 'Restores even if the copy of the keys has lapsed, so that it should have been destroyed.',
     },
     'event-store': {
       type: 'string',
       placeholder: '<esdb://…>',
-      description: 'Where the event log is, in place of --log; EPITAPH_EVENT_STORE.',
+      description: 'Connection string of the event log, in place of --log; EPITAPH_EVENT_STORE.',
     },
     'resume-purge': {
       type: 'boolean',
       description:
-        'Erases what is due by the backup at once. By default the purge is paused, so that holds and policies that were lost can be set again.',
+        'At once erases what is due by the backup. By default the purge is paused, so that you can set lost holds and policies again.',
     },
     postgres: {
       type: 'string',
       placeholder: '<postgresql://…>',
-      description:
-        'For keys in PostgreSQL that were put back there, instead of a folder: makes keys and log go together again.',
+      description: 'If the keys are in PostgreSQL and were restored there: makes keys and log match again.',
     },
     'vault-copies-kept': {
       type: 'string',
       placeholder: '<seconds>',
-      description: 'With --postgres: the same as the nodes are given; EPITAPH_VAULT_COPIES_KEPT.',
+      description: 'With --postgres: the same value as the nodes have; EPITAPH_VAULT_COPIES_KEPT.',
     },
     'accept-lost': {
       type: 'boolean',
-      description: 'With --event-store: gives up what was written after the copy of the keys was made.',
+      description: 'With --event-store: accepts the loss of what was written after the copy of the keys was made.',
     },
   },
   isLocal: true,
   notes:
-    'Ends with 1 if the restored store does not agree with its log. Nothing is served before everything is applied.',
+    "Exits with 1 if the restored store does not agree with its log. The store can't be started before the restore is complete.",
   run: async (invocation) => {
     const postgres = textFlag(invocation.flags, 'postgres');
     return postgres === undefined ? restoreFolder(invocation) : restorePostgres(invocation, postgres);
@@ -87,7 +87,7 @@ async function restorePostgres(invocation: Invocation, postgres: string): Promis
       neededFlag(
         invocation.flags,
         'ledger-head',
-        'it says how far what is on record of destroyed keys went. Take the one that epitaph ledger printed last, kept apart from both servers.',
+        'it says which keys are known to be destroyed. Give the one that epitaph ledger printed last, which you have kept apart from both servers.',
       ),
     ),
     masterKey: masterKeyOf(invocation).masterKey,
@@ -98,15 +98,15 @@ async function restoreFolder(invocation: Invocation): Promise<number> {
   const { flags, json, print, stderr } = invocation;
   const needed = (name: string, why: string): string => neededFlag(flags, name, why);
   const log = logOf(invocation);
-  const vault = needed('vault', 'the folder of the vault part; without keys nothing of the log can be read.');
+  const vault = needed('vault', 'the folder of the vault part. Without keys, nothing in the log can be read.');
   const ledger = needed('ledger', 'without the purge ledger, what was erased after the backup would come back.');
   const ledgerHead = ledgerHeadOf(
     needed(
       'ledger-head',
-      'it says that the ledger is whole. Take the one that was kept apart from the ledger; docs/backup-and-restore.md says how.',
+      'it shows whether the ledger is complete. Give the one that you have kept apart from the ledger; docs/backup-and-restore.md says how.',
     ),
   );
-  const to = needed('to', 'the data folder to make.');
+  const to = needed('to', 'the data folder to create.');
   const master = masterKeyOf(invocation);
   const { restoreStore } = await import('./restore-store.ts');
   const progress = new Progress(stderr, 'restore');
@@ -165,15 +165,19 @@ function printRestored(
   print(`Restored into ${folder}: ${counted(report.items, 'item')}, ${asOf}.`);
   print(`Erased again: ${counted(keysDestroyed, 'life', 'lives')} whose keys were destroyed after the backup.`);
   if (onServer) {
-    print(`Ended, because their keys are gone and the log did not say so: ${counted(livesEnded, 'life', 'lives')}.`);
+    print(
+      `Ended, because their keys are gone but the log did not record that: ${counted(livesEnded, 'life', 'lives')}.`,
+    );
     if (lost.length > 0) {
       print(
-        `Among them is what was written after the copy of the keys: ${counted(lost.length, 'key was', 'keys were')} lost.`,
+        `This includes what was written after the copy of the keys was made: ${counted(lost.length, 'key was', 'keys were')} lost.`,
       );
     }
     if (namesLost.length > 0) print(namesAreLost(namesLost.length));
   } else {
-    print('What was written after the backup is lost: change feeds begin anew, and session tokens from then are void.');
+    print(
+      'What was written after the backup is lost: change feeds start again from the beginning, and session tokens from that time are invalid.',
+    );
   }
   if (pausesPurge) print(PURGE_PAUSED);
   if (!report.ok) print(`fsck found ${counted(report.problems.length, 'problem')}; --json lists them.`);
@@ -184,13 +188,11 @@ function logOf(invocation: Invocation): string | { readonly eventStore: string }
   const { flags } = invocation;
   const part = textFlag(flags, 'log');
   if (part !== undefined && textFlag(flags, 'event-store') !== undefined) {
-    throw new UsageError(
-      '--log and --event-store exclude each other: a log that is on a server is no part of a backup.',
-    );
+    throw new UsageError('--log and --event-store exclude each other: a log on a server is not part of a backup.');
   }
   const eventStore = part === undefined ? givenEventStore(invocation) : undefined;
   if (eventStore !== undefined) return { eventStore };
-  const why = 'the folder of the log part of a backup; --event-store instead, for a log that is on a server.';
+  const why = 'the folder of the log part of a backup. If the log is on a server, give --event-store instead.';
   return neededFlag(flags, 'log', why);
 }
 
@@ -203,7 +205,7 @@ function masterKeyOf({ flags, environment }: Invocation): {
   if (file !== undefined) return { masterKey: readText(file).trim(), keepMasterKey: true };
   if (given !== undefined) return { masterKey: given, keepMasterKey: false };
   throw new UsageError(
-    'The master key is needed: no backup has it. Give it from escrow, by --master-key-file or in EPITAPH_MASTER_KEY.',
+    'The master key is needed: backups do not contain it. Give the one from escrow, with --master-key-file or in EPITAPH_MASTER_KEY.',
   );
 }
 
@@ -217,7 +219,7 @@ function ledgerHeadOf(text: string): LedgerHead {
   const head = parseLedgerHead(existsSync(text) && statSync(text).isFile() ? readText(text) : text);
   if (head === undefined)
     throw new UsageError(
-      `--ledger-head ${text}: neither a file, nor a number of lines and a hash as epitaph ledger prints them.`,
+      `--ledger-head ${text}: neither a file, nor a ledger head (lines:hash) as epitaph ledger prints it.`,
     );
   return head;
 }

@@ -36,7 +36,7 @@ export async function restoreServers(invocation: Invocation, servers: RestoredSe
     if (!(error instanceof UnreadableEvent)) throw error;
     const fault = error.message.replace(` ${WHEN_DAMAGED}`, '');
     throw new UnusableServer(
-      `The restore met an event log that can't be read: ${fault} No node opens log and keys before a restore has ended. An older copy of the log may be whole: put that back, and call it again.`,
+      `The restore failed, because the event log can't be read: ${fault} No node can start before a restore has succeeded. An older copy of the log may be undamaged: restore that, and run this command again.`,
       { cause: error },
     );
   }
@@ -54,7 +54,7 @@ async function makeGoTogether(
 ): Promise<number> {
   const eventStore = textFlag(flags, 'event-store') ?? environment['EPITAPH_EVENT_STORE'];
   if (eventStore === undefined)
-    throw new UsageError('--event-store is needed: the log says which keys were destroyed.');
+    throw new UsageError('--event-store is needed: the log records which keys were destroyed.');
   const copiesKeptSeconds =
     secondsFlag(flags, 'vault-copies-kept') ??
     wholeSeconds(environment['EPITAPH_VAULT_COPIES_KEPT'], 'EPITAPH_VAULT_COPIES_KEPT');
@@ -137,14 +137,16 @@ async function makeGoTogether(
     const gone = { keysDestroyed, keysLost, containersOfLostNames, livesEnded };
     print(JSON.stringify({ ...gone, purgePaused: pausesPurge, items, problems }));
   } else {
-    print(`Log and keys go together again: ${counted(report.items, 'item')}.`);
+    print(`Log and keys match again: ${counted(report.items, 'item')}.`);
     print(
-      `Erased again: ${counted(keysDestroyed, 'life', 'lives')} whose keys the copy had and the log has on record as destroyed.`,
+      `Erased again: ${counted(keysDestroyed, 'life', 'lives')} whose keys are in the copy, but are destroyed according to the log.`,
     );
-    print(`Ended, because their keys are gone and the log did not say so: ${counted(livesEnded, 'life', 'lives')}.`);
+    print(
+      `Ended, because their keys are gone but the log did not record that: ${counted(livesEnded, 'life', 'lives')}.`,
+    );
     if (keysLost > 0)
       print(
-        `Among them is what was written after the copy of the keys: ${counted(keysLost, 'key was', 'keys were')} lost.`,
+        `This includes what was written after the copy of the keys was made: ${counted(keysLost, 'key was', 'keys were')} lost.`,
       );
     if (containersOfLostNames > 0) print(namesAreLost(containersOfLostNames));
     if (pausesPurge) print(PURGE_PAUSED);

@@ -79,14 +79,14 @@ export async function restoreStore(options: RestoreStoreOptions): Promise<Restor
     if (error instanceof UnreadableEvent) {
       const fault = error.message.replace(` ${WHEN_DAMAGED}`, '');
       throw new UnusableFile(
-        `The restore met an event log that can't be read: ${fault} The unfinished store was removed. An older copy of the log may be whole.`,
+        `The restore failed, because the event log can't be read: ${fault} The unfinished store was removed. An older copy of the log may be undamaged.`,
         { cause: error },
       );
     }
     if (!(error instanceof StorageUnavailable)) throw error;
     // Without the advice in the message, which is for a running store.
     const fault = (error instanceof StorageFault ? error.fault : error.message).replace(/\.$/, '');
-    const [message, cause] = [`The restore met a fault: ${fault}. The unfinished store was removed.`, { cause: error }];
+    const [message, cause] = [`The restore failed: ${fault}. The unfinished store was removed.`, { cause: error }];
     throw error.isForOperator ? new UnusableFile(message, cause) : new StorageUnavailable(message, cause);
   }
 }

@@ -4,4 +4,4 @@ export const PURGE_PAUSED =
 
 /** Printed at the end of a restore that has lost the secrets of containers. */
 export const namesAreLost = (containers: number): string =>
-  `Containers that lost their secret with the keys: ${containers}. Items that were written to them since can no longer be looked up by id.`;
+  `Containers whose secret was lost with the keys: ${containers}. Items that were written to them after the copy can't be found by id any more.`;

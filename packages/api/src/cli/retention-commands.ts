@@ -31,7 +31,7 @@ export const hold: Command = {
     ...ridFlag,
   },
   notes:
-    'place needs a --reason and one of --container, --query, --partition-key and --item. --partition-key alone holds everything that has the key, now and later; with --item it is the key of the items. release needs a --reason.',
+    'place needs a --reason and one of --container, --query, --partition-key and --item. --partition-key without --item holds everything with that key, now and later; with --item it is the key of the items. release needs a --reason.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const [action, database, container, id] = operands as [string, string, string, string | undefined];
@@ -57,7 +57,7 @@ export const hold: Command = {
     print(json ? JSON.stringify(answer) : lineOf(answer));
     if (!json && action === 'place' && answer.tooLateFor > 0) {
       const lives = counted(answer.tooLateFor, 'life', 'lives');
-      print(`It came too late for ${lives}, whose content was erased before.`);
+      print(`The hold came too late for ${lives}, whose content had been erased before.`);
     }
     // A hold on a text is accepted even if all keys are numbers, and then keeps nothing.
     if (action === 'place' && textsOf(flags, 'partition-key').length > 0) hintAtValues(flags, invocation.stderr);
@@ -99,10 +99,10 @@ function scopeOf(flags: FlagValues): HoldScope {
   const given = [flags['container'] === true, sql !== undefined, hasKey || items.length > 0];
   if (given.filter(Boolean).length !== 1) {
     throw new UsageError(
-      'A hold is on one of --container, --query, --partition-key, or --item with its --partition-key.',
+      'A hold needs one of --container, --query, --partition-key, or --item with its --partition-key.',
     );
   }
-  if (parameters.length > 0 && sql === undefined) throw new UsageError('--parameter goes with --query.');
+  if (parameters.length > 0 && sql === undefined) throw new UsageError('--parameter needs --query.');
   if (flags['container'] === true) return { container: true };
   if (sql !== undefined) return { query: { sql, parameters: parameters.map(parameterOf) } };
   const key = partitionKeyOf(flags);
@@ -113,7 +113,7 @@ function parameterOf(text: string): { name: string; json: string } {
   const at = text.indexOf('=');
   const json = text.slice(at + 1);
   if (at > 0 && parsedJson(json) !== undefined) return { name: text.slice(0, at), json };
-  throw new UsageError(`--parameter ${text}: expected <@name>=<JSON>, a text in quotes.`);
+  throw new UsageError(`--parameter ${text}: expected <@name>=<JSON>; a string is in quotes.`);
 }
 
 export const floor: Command = setting({
@@ -127,7 +127,7 @@ export const recoveryWindow: Command = setting({
 });
 
 export const policyGrace: Command = setting({
-  summary: 'How long content is kept of items that expired by a policy change.',
+  summary: 'How long the content of items that expired by a policy change is kept.',
   path: 'policy-grace',
   // The policy of a deleted container can't be changed.
   flags: {},
@@ -148,12 +148,12 @@ function setting({
     operands: '<database> <container> [<seconds>]',
     operandCounts: [2, 3],
     flags: { ...reasonFlag, ...more },
-    notes: 'Without <seconds> it shows the present one. 0 is none.',
+    notes: 'Without <seconds> it shows the current setting. 0 means none.',
     run: async ({ client, operands, flags, json, print }) => {
       const query = { rid: textFlag(flags, 'rid') };
       const [, , seconds] = operands;
       if (seconds !== undefined && !/^\d{1,10}$/.test(seconds)) {
-        throw new UsageError(`${JSON.stringify(seconds)} is no number of seconds.`);
+        throw new UsageError(`${JSON.stringify(seconds)} is not a number of seconds.`);
       }
       const base = containerPath(operands);
       if (seconds !== undefined) {
@@ -173,16 +173,20 @@ function setting({
 }
 
 export const erase: Command = {
-  summary: 'Erases all lives of an item now, unless a hold or a floor stands against it.',
+  summary: 'Erases all lives of an item now, unless a hold or a retention floor forbids it.',
   operands: '<database> <container> <id>',
   operandCounts: [3, 3],
   flags: {
     ...partitionKeyFlag,
     ...reasonFlag,
-    'requested-by': { type: 'string', placeholder: '<who>', description: 'Whose request it is; it stays on record.' },
+    'requested-by': {
+      type: 'string',
+      placeholder: '<who>',
+      description: 'Who requests the erasure; it stays on record.',
+    },
     ...ridFlag,
   },
-  notes: 'Ends with 1 if it is refused. Request and refusal are on record.',
+  notes: 'Exits with 1 if the erasure is refused. The request and the refusal stay on record.',
   run: async ({ client, operands, flags, json, print }) => {
     const requestedBy = textFlag(flags, 'requested-by');
     if (requestedBy === undefined) throw new UsageError('An erasure needs --requested-by.');
@@ -203,7 +207,7 @@ export const erase: Command = {
 };
 
 export const recover: Command = {
-  summary: 'Brings back an item that has ended and is not erased, or all items that expired by the start of a policy.',
+  summary: 'Brings back an item that has ended but is not erased, or all items that expired when a policy took effect.',
   operands: '<database> <container> [<id>]',
   operandCounts: [2, 3],
   flags: {
@@ -216,11 +220,11 @@ export const recover: Command = {
     policy: {
       type: 'string',
       placeholder: '<version>',
-      description: 'Brings back everything that the start of this policy version took.',
+      description: 'Brings back all items that expired when this policy version took effect.',
     },
     ...reasonFlag,
   },
-  notes: 'If --policy is interrupted, run it again: it goes on.',
+  notes: 'If a recovery with --policy is interrupted, run it again: it continues.',
   run: async (invocation) => {
     const { client, operands, flags, json, print } = invocation;
     const path = `${containerPath(operands)}/recover`;
@@ -238,11 +242,11 @@ export const recover: Command = {
         label: 'recover',
       });
       const { recovered, writtenSince, uniqueKeyTaken, erased, unreadable } = answer;
-      const damaged = unreadable === 0 ? '' : `, damaged: ${unreadable}, which fsck names`;
+      const damaged = unreadable === 0 ? '' : `, damaged: ${unreadable} (epitaph fsck names them)`;
       print(
         json
           ? JSON.stringify(answer)
-          : `Brought back ${counted(recovered, 'item')}; written anew since: ${writtenSince}, unique key taken: ${uniqueKeyTaken}, erased: ${erased}${damaged}.`,
+          : `Brought back ${counted(recovered, 'item')}; written again since: ${writtenSince}, unique key taken: ${uniqueKeyTaken}, erased: ${erased}${damaged}.`,
       );
       return exitCodes.ok;
     }

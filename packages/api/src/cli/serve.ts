@@ -83,7 +83,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
   void warnIfNoBackups(configuration, log);
   const { promise: lost, resolve: lose } = Promise.withResolvers<Error>();
   const store = await openStore(configuration, {
-    onFault: (error) => log.error({ err: error }, 'work in the background met a fault and will be tried again'),
+    onFault: (error) => log.error({ err: error }, 'background work failed and will be tried again'),
     onUnreadable: ({ message }) => log.error(message),
     onWriterLost: lose,
     onLoss: (what) => log.warn(what),
@@ -95,7 +95,7 @@ export async function serve(configuration: Configuration, print: (line: string) 
     const origins = configuration['cors-origins'];
     if (keys.primary === 'emulator' && origins?.includes('*') === true) {
       throw new BadConfiguration(
-        'With the published emulator key every web page could read this store: name the --cors-origins, or give another --key.',
+        'With the published emulator key every web page could read this store. List the allowed origins in --cors-origins, or give another --key.',
       );
     }
     app = buildServer({
@@ -187,7 +187,7 @@ async function startTraces(url: Configuration['traces'], log: Logger): Promise<(
   const { exportTraces } = await import('../telemetry/otlp.ts');
   return exportTraces({
     url,
-    onFault: ({ message }) => log.warn(`traces are not taken by their collector: ${message}`),
+    onFault: ({ message }) => log.warn(`traces could not be sent to their collector: ${message}`),
   });
 }
 
@@ -251,7 +251,7 @@ async function startClock(store: StoreApi, { now }: Configuration, print: (line:
   const nowMs = store.nowMs();
   if (now > nowMs) await store.advanceClock(now - nowMs);
   else if (now < nowMs)
-    print(`epitaph: the manual clock stands at ${isoTime(nowMs)}, later than --now: time never goes back`);
+    print(`epitaph: the manual clock is at ${isoTime(nowMs)}, which is later than --now: time never goes back`);
 }
 
 async function listen(app: FastifyInstance, { host, port }: Configuration): Promise<void> {
@@ -267,12 +267,14 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
           `Port ${port} on ${host} is in use by another program. Stop that program, or use another port (--port; 0 picks a free one).`,
         );
       case 'EACCES':
-        throw new BadConfiguration(`This user may not listen on port ${port}. Take one from 1024 on (--port).`);
+        throw new BadConfiguration(`This user may not listen on port ${port}. Use a port from 1024 on (--port).`);
       case 'EADDRNOTAVAIL':
       case 'ENOTFOUND':
       case 'EAI_AGAIN':
       case 'EINVAL':
-        throw new BadConfiguration(`${JSON.stringify(host)} is no address of this machine (${code}). Check --host.`);
+        throw new BadConfiguration(
+          `${JSON.stringify(host)} is not an address of this machine (${code}). Check --host.`,
+        );
       default:
         throw error;
     }
@@ -284,11 +286,15 @@ async function listen(app: FastifyInstance, { host, port }: Configuration): Prom
  * the former ones stay in use.
  */
 function renewCertificates(configuration: Configuration, log: Logger, use: (tls: TlsFiles) => void): void {
-  onHangUp(log, ['the certificate was read anew', 'the certificate was not renewed'], () => {
-    const tls = readTls(configuration)!;
-    use(tls);
-    warnIfOutOfDate(tls, log);
-  });
+  onHangUp(
+    log,
+    ['the certificate was read again', "the new certificate can't be used; the former one stays in use"],
+    () => {
+      const tls = readTls(configuration)!;
+      use(tls);
+      warnIfOutOfDate(tls, log);
+    },
+  );
 }
 
 /** @param told the messages that are logged after success and after failure */
@@ -326,8 +332,8 @@ async function openIdentities({ identities: file }: Configuration, log: Logger):
  */
 function renewIdentities(identities: Identities, { identities: file }: Configuration, log: Logger): void {
   const told = [
-    'the identities file was read anew',
-    'the identities file was not read anew: who was let in before still is',
+    'the identities file was read again',
+    "the new identities file can't be used; the former one stays in use",
   ] as const;
   onHangUp(log, told, () => identities.use(readIdentities(file!)));
 }
@@ -356,7 +362,7 @@ function welcome(endpoint: string, keys: KeysInForce, { host, data, clock }: Con
   const bearer = `-H "Authorization: Bearer ${keys.primary === 'emulator' ? EMULATOR_KEY : `$(${printPrimary(keys.file)})`}"`;
   const key = {
     emulator: `the emulator's published key, on loopback only: ${EMULATOR_KEY}`,
-    given: 'the one given is the primary key',
+    given: 'the primary key is the one that you have given',
     file: `the primary key in ${keys.file}`,
   }[keys.primary];
   const attempt =

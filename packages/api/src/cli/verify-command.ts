@@ -53,16 +53,17 @@ export const verify: Command = {
     'public-key': {
       type: 'string',
       placeholder: '<key or file>',
-      description: 'The verifier key, or a file with it; from GET /_epitaph/proof/key, and kept apart from the server.',
+      description:
+        'The verifier key, or a file with it. Get it once from GET /_epitaph/proof/key, and keep it apart from the server.',
     },
     checkpoint: {
       type: 'string',
       placeholder: '<file>',
-      description: 'A checkpoint that was signed earlier: what it covers must still be there unchanged.',
+      description: 'A checkpoint that was signed earlier. What it covers must still exist unchanged.',
     },
   },
   notes:
-    'Certificates (one, or one a line), bundles, and facts with a checkpoint are checked without any server. Ends with 1 when something is not as it was.',
+    'Certificates (one, or one a line), bundles, and facts with a checkpoint are checked without any server. Exits with 1 if a check fails.',
   run: (invocation) => {
     const [what, file] = invocation.operands;
     if (what === 'certificate' && file !== undefined) return verifyCertificates(invocation, file);
@@ -98,7 +99,7 @@ function certificatesIn(file: string): unknown[] {
   }
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   // A failed download leaves an empty file, which must not pass for a valid one.
-  if (lines.length === 0) throw new UsageError(`${file} holds no certificate.`);
+  if (lines.length === 0) throw new UsageError(`${file} contains no certificate.`);
   try {
     return lines.map((line) => JSON.parse(line) as unknown);
   } catch {
@@ -113,7 +114,7 @@ function verdictOf(certificate: unknown, key: VerifierKey): Verdict<DisposalStat
       ? verifyRunCertificate(certificate as PurgeRunCertificate, key, checkpointCryptography)
       : verifyCertificate(certificate as DisposalCertificate, key, checkpointCryptography);
   } catch {
-    return { ok: false, reason: 'It does not have the parts of a certificate.' };
+    return { ok: false, reason: 'It lacks parts of a certificate.' };
   }
 }
 
@@ -124,7 +125,7 @@ const inPlaceOfProof = ({ stream, erasedAtMs, reason }: Unproven): string =>
 const endings: Readonly<Record<DisposalStatement['cause'], string>> = {
   expired: 'expired',
   deleted: 'deleted',
-  'container-deleted': 'gone with its container',
+  'container-deleted': 'deleted with its container',
   erasure: 'ended by an erasure on request',
 };
 
@@ -192,7 +193,7 @@ async function checkBundle(
         continue;
       }
       if (names.has(name)) {
-        report(`${name} is in it twice.`);
+        report(`${name} is in the bundle twice.`);
         continue;
       }
       names.add(name);
@@ -218,7 +219,7 @@ async function checkBundle(
             continue;
           }
           const { leaf } = certificate.facts.at(-1)!;
-          if (erasures.has(leaf)) report(`${name}: ${certificate.statement.stream} is certified twice.`);
+          if (erasures.has(leaf)) report(`${name}: ${certificate.statement.stream} has two certificates.`);
           erasures.add(leaf);
         }
       }
@@ -233,7 +234,7 @@ async function checkBundle(
     if (![...names].some((name) => name.startsWith(part))) report(`${part} is missing.`);
   }
   if (signed !== undefined && signed.size !== manifest?.treeSize) {
-    report('checkpoint.txt is of another tree than bundle.json says.');
+    report('checkpoint.txt has another tree size than bundle.json.');
   }
   return found;
 }
@@ -261,7 +262,7 @@ function problemWithFacts(
     places.length === 0 ||
     places.some((place, index) => place.stream !== stream || place.revision !== behind + index)
   ) {
-    return 'facts of the container are missing, or are of another one.';
+    return 'facts of the container are missing, or are those of another container.';
   }
   const [line] = lines as readonly [CertifiedFact | Unproven];
   if (isUnproven(line)) return undefined;
@@ -271,7 +272,7 @@ function problemWithFacts(
   const isThat =
     first.data['name'] === name && first.occurredAtMs === createdAtMs && isoTime(first.occurredAtMs) === createdAt;
   if (behind === 0 && !isThat) {
-    return `bundle.json names a container ${JSON.stringify(name)}, and its facts are of another name, or of one that was made at another time.`;
+    return `bundle.json names a container ${JSON.stringify(name)}, but its facts are those of a container with another name or another time of creation.`;
   }
   return undefined;
 }
@@ -286,10 +287,12 @@ function problemWithCertificate(
   if (!verdict.ok) return verdict.reason;
   const { containerRid, stream, erasedAtMs } = certificate.statement;
   const { container, from, to } = manifest ?? {};
-  if (containerRid !== container?.['rid']) return `${stream} is of another container.`;
+  if (containerRid !== container?.['rid']) return `${stream} belongs to another container.`;
   const isWithin = (from ?? '') <= isoTime(erasedAtMs) && (to === null || isoTime(erasedAtMs) < to!);
   if (!isWithin) return `${stream} was erased outside of the period.`;
-  return signedText(certificate.checkpoint) === signedText(note) ? undefined : `${stream} is proven in another tree.`;
+  return signedText(certificate.checkpoint) === signedText(note)
+    ? undefined
+    : `the certificate of ${stream} has another checkpoint than the bundle.`;
 }
 
 const signedText = (note: string): string => note.slice(0, note.indexOf('\n\n') + 1);
@@ -307,7 +310,8 @@ async function verifyFacts({ flags, json, print }: Invocation, file: string): Pr
   const ok = tree.size === checkpoint.size && sameBytes(tree.root(), checkpoint.root);
   if (json) print(JSON.stringify({ ok, facts: tree.size, checkpointSize: checkpoint.size }));
   else if (ok) print(`good: the first ${tree.size} facts are those that were signed.`);
-  else if (tree.size < checkpoint.size) print(`NOT good: ${tree.size} facts, and ${checkpoint.size} were signed.`);
+  else if (tree.size < checkpoint.size)
+    print(`NOT good: the file has ${tree.size} facts, but ${checkpoint.size} were signed.`);
   else print(`NOT good: the first ${tree.size} facts are not those that were signed.`);
   return ok ? exitCodes.ok : exitCodes.problem;
 }
@@ -325,7 +329,7 @@ function factIn(line: string, file: string): unknown {
   try {
     return JSON.parse(line) as unknown;
   } catch {
-    throw new UsageError(`${file} holds no facts: GET /_epitaph/proof/facts has them, a line of JSON each.`);
+    throw new UsageError(`${file} contains no facts: get them from GET /_epitaph/proof/facts, one line of JSON each.`);
   }
 }
 
@@ -350,8 +354,8 @@ async function verifyServer(invocation: Invocation): Promise<number> {
 }
 
 const notGrown = {
-  'checkpoint-differs': 'the log is not a continuation of what was signed',
-  'other-key': 'the server signs with another key by now, so nothing it says can be compared with what was signed',
+  'checkpoint-differs': 'the log does not continue the signed facts',
+  'other-key': "the server signs with another key now, so its log can't be compared with the earlier checkpoint",
 } as const;
 
 /** Whether the server's present tree begins with the tree that was signed earlier. */
@@ -377,7 +381,7 @@ function publicKey(flags: FlagValues): VerifierKey {
   const given = textFlag(flags, 'public-key');
   if (given === undefined) {
     throw new UsageError(
-      'Signatures are checked with a --public-key: take what GET /_epitaph/proof/key answers once, and keep it apart from the server.',
+      '--public-key is needed to check signatures. Get the key from GET /_epitaph/proof/key once, and keep it apart from the server.',
     );
   }
   const isFile = existsSync(given);
@@ -387,8 +391,8 @@ function publicKey(flags: FlagValues): VerifierKey {
   if (key === undefined) {
     throw new UsageError(
       isFile
-        ? `--public-key ${given}: the file holds no verifier key of the form name+hash+key.`
-        : `--public-key ${given}: neither a verifier key of the form name+hash+key, nor a file that is there and that this user can see.`,
+        ? `--public-key ${given}: the file contains no verifier key of the form name+hash+key.`
+        : `--public-key ${given}: neither a verifier key of the form name+hash+key, nor a file that this user can read.`,
     );
   }
   return key;

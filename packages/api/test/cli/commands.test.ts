@@ -52,7 +52,7 @@ describe('the command line', () => {
     expect(stdout).toMatch(
       /^Up to .* nothing was ever written as "a\/1" under partition key \["5"\] in container orders\.\n/,
     );
-    expect(stderr).toBe("The partition key was taken as text. If it is no text: --partition-key '[5]'\n");
+    expect(stderr).toBe("The partition key was taken as a string. If it is not a string: --partition-key '[5]'\n");
     expect((await ask('explain', 'shop', 'orders', 'a/1', '--partition-key', 'x')).stderr).toBe('');
   });
 
@@ -99,7 +99,7 @@ describe('the command line', () => {
       '1 item at 2026-11-21T10:00:59.000Z.\n',
     );
     expect((await ask('replay', 'shop', 'orders')).code).toBe(2);
-    expect((await ask('preview', 'shop', 'orders', 'soon')).stderr).toContain('is no default TTL');
+    expect((await ask('preview', 'shop', 'orders', 'soon')).stderr).toContain('is not a default TTL');
   });
 
   test('tells the history of an item and of a container', async () => {
@@ -117,7 +117,7 @@ describe('the command line', () => {
     const cut = vi.spyOn(world.store, 'runPurge').mockResolvedValueOnce({ expired: 3, purged: 2, heldBack: 0 });
     expect(await ask('purge', 'run')).toMatchObject({
       code: 1,
-      stdout: expect.stringMatching(/erased 2 items.*\nThe purge is paused: what is left was not done\./) as string,
+      stdout: expect.stringMatching(/erased 2 items.*\nThe purge is paused: the rest was not done\./) as string,
     });
     cut.mockRestore();
     expect((await ask('purge', 'resume')).code).toBe(0);
@@ -133,7 +133,7 @@ describe('the command line', () => {
     expect(await place('h1', '--container')).toMatchObject({
       code: 0,
       stdout:
-        'h1  standing  container  placed 2026-11-21T10:01:01.000Z by key:primary: case 7\nIt came too late for 2 lives, whose content was erased before.\n',
+        'h1  standing  container  placed 2026-11-21T10:01:01.000Z by key:primary: case 7\nThe hold came too late for 2 lives, whose content had been erased before.\n',
     });
     expect((await place('h2', '--item', 'a/1', '--item', 'c', '--partition-key', 'ann')).stdout).toContain('items (2)');
     expect(
@@ -141,7 +141,7 @@ describe('the command line', () => {
     ).toContain('query (0)');
     expect(await place('h4', '--partition-key', 'ann')).toMatchObject({ code: 0, stderr: '' });
     // As a number it would be another key, and a hold on a key without items looks like any other.
-    const mistaken = "The partition key was taken as text. If it is no text: --partition-key '[5]'\n";
+    const mistaken = "The partition key was taken as a string. If it is not a string: --partition-key '[5]'\n";
     expect(await place('h5', '--partition-key', '5')).toMatchObject({ code: 0, stderr: mistaken });
     expect(await place('h6', '--item', 'a', '--partition-key', '5')).toMatchObject({ code: 0, stderr: mistaken });
     expect(await place('h7', '--partition-key', '[5]')).toMatchObject({ code: 0, stderr: '' });
@@ -162,12 +162,12 @@ describe('the command line', () => {
       'Life 1 has the content of life 0; it expires 2026-11-21T10:02:01.000Z.\n',
     );
     expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
-      'Brought back 0 items; written anew since: 0, unique key taken: 0, erased: 0.\n',
+      'Brought back 0 items; written again since: 0, unique key taken: 0, erased: 0.\n',
     );
     const summary = { recovered: 1, writtenSince: 0, uniqueKeyTaken: 0, erased: 0, unreadable: 2 };
     vi.spyOn(world.store, 'recoverPolicy').mockResolvedValueOnce(summary);
     expect((await ask('recover', 'shop', 'orders', '--policy', '1', '--reason', 'none')).stdout).toBe(
-      'Brought back 1 item; written anew since: 0, unique key taken: 0, erased: 0, damaged: 2, which fsck names.\n',
+      'Brought back 1 item; written again since: 0, unique key taken: 0, erased: 0, damaged: 2 (epitaph fsck names them).\n',
     );
     await ask('floor', 'shop', 'orders', '0', '--reason', 'repealed');
     expect(await erase()).toMatchObject({ code: 0, stdout: 'Erased 2 lives.\n' });
@@ -186,7 +186,7 @@ describe('the command line', () => {
 
   test('rebuilds and runs fsck, with progress in plain lines if there is no terminal', async () => {
     const rebuilt = await ask('rebuild');
-    expect(rebuilt).toMatchObject({ code: 0, stdout: 'Version 2 is in use: equal to the one before.\n' });
+    expect(rebuilt).toMatchObject({ code: 0, stdout: 'Version 2 is in use: equal to the previous one.\n' });
     expect(rebuilt.stderr).toMatch(/^rebuild 100% {2}/m);
     const examined = await ask('fsck');
     expect(examined).toMatchObject({ code: 0, stdout: expect.stringMatching(/^All is as the log says: /) });
@@ -233,12 +233,12 @@ describe('the command line', () => {
     expect(stdout).toMatch(/^2026-11-21T10:01:01\.\d{3}Z \(manual clock\)\n$/);
     expect((await ask('clock', 'advance', '0')).stdout).toBe(stdout);
     const stands = vi.spyOn(world.store, 'clockStandsStillMs').mockReturnValue(7_200_500);
-    expect((await ask('clock')).stdout).toMatch(/\n.*stands still for another 7201 s, .* Nothing expires before\.\n$/);
+    expect((await ask('clock')).stdout).toMatch(/\n.*stands still for another 7201 s, .* Until then nothing expires\.\n$/);
     stands.mockRestore();
     const held = vi.spyOn(world.store, 'clockHeld').mockReturnValue('the system clock says …; confirm it');
     expect(await ask('clock')).toMatchObject({
       code: 0,
-      stdout: `${stdout}It is held: the system clock says …; confirm it.\n`,
+      stdout: `${stdout}The clock is held: the system clock says …; confirm it.\n`,
     });
     held.mockRestore();
     expect(await ask('clock', 'confirm')).toMatchObject({ code: 0, stdout });
@@ -258,35 +258,50 @@ describe('the command line', () => {
     [['history', 'shop'], /a database and a container, or nothing/],
     [['ttl', 'shop'], /Usage: epitaph ttl <database> <container> \[<default-ttl>\]/],
     [['explain', 'shop', 'orders', 'a', '--partition-key', 'b', 'c'], /"c" is one argument too many. Usage: epitaph/],
-    [['ttl', 'shop', 'orders', 'soon'], /no default TTL/],
+    [['ttl', 'shop', 'orders', 'soon'], /not a default TTL/],
     [['ttl', 'shop', 'orders', '60', '--withdraw'], /not both/],
-    [['ttl', 'shop', 'orders', '--confirm'], /goes with a <default-ttl>/],
+    [['ttl', 'shop', 'orders', '--confirm'], /--confirm need a <default-ttl>/],
     [['brake', 'shop', 'orders', 'hard'], /a whole number of items, a share/],
     [['explain', 'shop', 'orders', 'a'], /the partition key of the item as well: --partition-key <value>/],
     [['purge', 'faster'], /status, run, pause, resume or scavenge/],
     [['disappearances', 'shop', 'orders', '--format', 'pdf'], /csv or ndjson/],
     [['hold', 'place', 'shop', 'orders'], /place or release with the id of a hold/],
-    [['hold', 'place', 'shop', 'orders', 'h', '--reason', 'r'], /on one of --container, --query, --partition-key/],
-    [['hold', 'place', 'shop', 'orders', 'h', '--container', '--item', 'a', '--partition-key', 'b'], /on one of/],
-    [['hold', 'place', 'shop', 'orders', 'h', '--query', 'SELECT * FROM c', '--partition-key', 'b'], /on one of/],
-    [['hold', 'place', 'shop', 'orders', 'h', '--partition-key', 'b', '--parameter', '@a=1'], /goes with --query/],
+    [
+      ['hold', 'place', 'shop', 'orders', 'h', '--reason', 'r'],
+      /A hold needs one of --container, --query, --partition-key/,
+    ],
+    [
+      ['hold', 'place', 'shop', 'orders', 'h', '--container', '--item', 'a', '--partition-key', 'b'],
+      /A hold needs one of/,
+    ],
+    [
+      ['hold', 'place', 'shop', 'orders', 'h', '--query', 'SELECT * FROM c', '--partition-key', 'b'],
+      /A hold needs one of/,
+    ],
+    [
+      ['hold', 'place', 'shop', 'orders', 'h', '--partition-key', 'b', '--parameter', '@a=1'],
+      /--parameter needs --query/,
+    ],
     [['hold', 'place', 'shop', 'orders', 'h', '--item', 'a', '--reason', 'r'], /--partition-key/],
     [['hold', 'place', 'shop', 'orders', 'h', '--container'], /--reason is needed/],
     [['hold', 'release', 'shop', 'orders', 'h'], /--reason is needed/],
-    [['floor', 'shop', 'orders', 'long', '--reason', 'x'], /no number of seconds/],
+    [['floor', 'shop', 'orders', 'long', '--reason', 'x'], /not a number of seconds/],
     [['recover', 'shop', 'orders', '--reason', 'x'], /the id of an item, or --policy/],
     [['erase', 'shop', 'orders', 'a', '--partition-key', 'b', '--reason', 'x'], /--requested-by/],
     [['clock', 'advance'], /advance with a whole number of milliseconds/],
     [['clock', 'confirm', '5'], /clock takes confirm/],
-    [['clock', '--pause-purge'], /--pause-purge goes with clock confirm/],
+    [['clock', '--pause-purge'], /--pause-purge can only be used with clock confirm/],
     [['certificate', 'shop', 'orders', 'a'], /--partition-key/],
-    [['certificate', 'shop', 'orders', '--life', '1'], /go with the id of an item/],
-    [['certificate', 'shop', 'orders', 'a', '--partition-key', 'b', '--from', '2026-01-01'], /without the id/],
+    [['certificate', 'shop', 'orders', '--life', '1'], /--partition-key and --life need the id of an item/],
+    [
+      ['certificate', 'shop', 'orders', 'a', '--partition-key', 'b', '--from', '2026-01-01'],
+      /--from and --to can't be used with the id of an item/,
+    ],
     [['fsck', '--fast'], /fsck has no option --fast; epitaph fsck --help/],
     [['fsck', '--key'], /--key needs a value/],
     [['fsck', '--json=yes'], /--json takes no value/],
     [['restore', '--endpoint', 'http://x'], /restore has no option --endpoint/],
-    [['ttl', 'shop', 'orders', '-1'], /follows a lone --, as in: epitaph ttl … -- -1\n/],
+    [['ttl', 'shop', 'orders', '-1'], /Put a lone -- before a negative number, as in: epitaph ttl … -- -1\n/],
     [['ttl', 'shop', 'orders', '2147483648'], /a whole number of seconds from 1 to 2147483647/],
     [['brake', 'shop', 'orders', '1.5'], /a whole number of items/],
     [['brake', 'shop', 'orders', '101%'], /a share of them/],
@@ -297,11 +312,11 @@ describe('the command line', () => {
     [['bundle', 'shop', 'orders', '--output', import.meta.dirname], /is a folder/],
     [['verify', 'certificate', MAIN], /proof\/key/],
     [['verify', 'certificate', MAIN, '--public-key', 'none'], /neither a verifier key .*, nor a file/],
-    [['verify', 'certificate', MAIN, '--public-key', MAIN], /the file holds no verifier key/],
+    [['verify', 'certificate', MAIN, '--public-key', MAIN], /the file contains no verifier key/],
     [['verify', 'log', '--checkpoint', MAIN], /proof\/key/],
     [['ledger', 'none'], /none can't be read/],
     [['fsck', '--endpoint', 'ftp://x'], /must be a URL/],
-    [['fsck', '--key', 'c2VjcmV0\n'], /^epitaph: The key, of --key or EPITAPH_KEY, has a blank, a line end [^\n]*\n$/],
+    [['fsck', '--key', 'c2VjcmV0\n'], /^epitaph: The key \(--key or EPITAPH_KEY\) contains a space, a line end [^\n]*\n$/],
   ])('ends %j with exit code 2', async (args, message) => {
     expect(await ask(...args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(message) });
   });
@@ -314,7 +329,7 @@ describe('the command line', () => {
     const { status, stderr } = hold(String.raw`M\374ller`);
     expect([status, String(stderr)]).toEqual([
       2,
-      'epitaph: "M\uFFFDller" is not encoded in UTF-8. Set the terminal to it.\n',
+      'epitaph: "M\uFFFDller" is not encoded in UTF-8. Set the terminal to UTF-8.\n',
     ]);
     // No server answers.
     expect(hold(String.raw`M\357\277\275ller`).status).toBe(3);
@@ -355,14 +370,15 @@ describe('the command line', () => {
 
   test('explains the absence of an option that npm has taken for its own', async () => {
     const fromNpm = { npm_lifecycle_event: 'epitaph', npm_config_partition_key: 'true', npm_config_port: 'true' };
-    const hint = /npm has kept --partition-key for itself: what is meant for epitaph follows a lone --\.\n$/;
+    const hint =
+      /npm has taken --partition-key for itself\. Put a lone -- before the options that are for epitaph\.\n$/;
     const { code, stderr } = await askWith(fromNpm, 'explain', 'shop', 'orders', 'a/1', 'ann');
     expect([code, stderr]).toEqual([2, expect.stringMatching(hint)]);
     expect((await askWith(fromNpm, 'serve', '8082')).stderr).toContain(
-      'serve takes no argument "8082". npm has kept --port',
+      'serve has no argument "8082". npm has taken --port',
     );
     expect((await askWith({ npm_lifecycle_event: 'epitaph' }, 'explain', 'shop')).stderr).not.toContain('npm');
-    expect((await askWith(fromNpm, 'explain', 'shop')).stderr).toContain('[options]. npm has kept');
+    expect((await askWith(fromNpm, 'explain', 'shop')).stderr).toContain('[options]. npm has taken');
   });
 
   test('reports the answer of another server as such, without printing its text', async () => {
@@ -373,14 +389,16 @@ describe('the command line', () => {
     const { code, stdout, stderr } = await ask('clock', '--endpoint', `http://127.0.0.1:${port}`);
     other.close();
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/^epitaph: What answered, with 200, is not Epitaph, .*\n$/);
+    expect(stderr).toMatch(/^epitaph: The answer \(status 200\) is not from Epitaph, .*\n$/);
   });
 
   test('accepts the base address of the management calls as endpoint, and asks about a wrong one', async () => {
     expect(await ask('clock', '--endpoint', `${endpoint}/_epitaph/`)).toMatchObject({ code: 0, stderr: '' });
     expect(await ask('clock', '--endpoint', `${endpoint}/store`)).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('with 401, is not Epitaph, or not at this address. Is --endpoint right?'),
+      stderr: expect.stringContaining(
+        'The answer (status 401) is not from Epitaph, or Epitaph is not at this address. Is --endpoint right?',
+      ),
     });
   });
 
@@ -397,7 +415,7 @@ describe('the command line', () => {
     const { port } = stopping.address() as { port: number };
     const { code, stdout, stderr } = await ask('rebuild', '--endpoint', `http://127.0.0.1:${port}`);
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/The server stopped before the rebuild was done\. The next one goes on from there\./);
+    expect(stderr).toMatch(/The server stopped before the rebuild was done\. The next rebuild continues from there\./);
     stopping.close();
   });
 
@@ -438,7 +456,10 @@ describe('the command line', () => {
 
     test('gives up if these are missing too, before its answer or in the middle of it', async () => {
       isAlive = false;
-      const given = { name: 'ServerUnreachable', message: expect.stringContaining('does not answer') as unknown };
+      const given = {
+        name: 'ServerUnreachable',
+        message: expect.stringContaining('did not answer in time') as unknown,
+      };
       await expect(client().call('POST', '/never')).rejects.toMatchObject(given);
       expect(asked).toBe('/_epitaph/never');
       const lines: string[] = [];

@@ -115,7 +115,7 @@ describe('epitaph serve', () => {
     const data = temporaryFolder();
     const refused = await epitaph(['serve', '--port', '0', '--data', data, '--cors-origins', '*']);
     expect(refused).toMatchObject({ code: 2, stdout: '' });
-    expect(refused.stderr).toMatch(/every web page could read this store: name the --cors-origins/);
+    expect(refused.stderr).toMatch(/every web page could read this store. List the allowed origins in --cors-origins/);
     const named = 'http://localhost:5173';
     const { endpoint } = await serve(['--data', data, '--cors-origins', `https://app.example.com,${named}`]);
     const { status, headers } = await fetch(endpoint, { headers: { origin: named } });
@@ -379,7 +379,7 @@ describe('a start that is refused', () => {
       [['--data', data], /in use by another process/],
       [['--data', manual], /manual clock/],
       [['--data', temporaryFolder(), '--port', port], new RegExp(`^epitaph: Port ${port} on 127.0.0.1 is in use`)],
-      [['--data', temporaryFolder(), '--host', '192.0.2.1'], /is no address of this machine/],
+      [['--data', temporaryFolder(), '--host', '192.0.2.1'], /is not an address of this machine/],
       [['--data', temporaryFolder(), '--host', '0.0.0.0', '--key', EMULATOR_KEY], /loopback only/],
       [['--data', '/dev/null/x'], /can't be made/],
       [['--port', 'x'], /^epitaph: --port: must be a whole number/],
@@ -441,7 +441,7 @@ describe('a start that is refused', () => {
         const { code, stderr } = await epitaph(['serve', '--port', '0', '--data', data]);
         chmodSync(file, name === '.' ? 0o700 : 0o600);
         expect([name, code, stderr.trimEnd().split('\n')]).toEqual([name, 2, [expect.stringContaining(file)]]);
-        expect(stderr).toMatch(/Check whose it is, its permissions, and the disk\.$/m);
+        expect(stderr).toMatch(/Check its owner, its permissions, and the disk\.$/m);
       }
     },
   );

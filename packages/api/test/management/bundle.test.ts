@@ -101,7 +101,7 @@ describe("an auditor's bundle", () => {
     writeFileSync(at('linked.tar.gz'), 'earlier');
     expect(await epitaph('bundle', 'shop', 'orders', '--output', at('link-to-device'))).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('link-to-device is no file') as string,
+      stderr: expect.stringContaining('link-to-device is not a regular file') as string,
     });
     expect(await epitaph('bundle', 'shop', 'orders', '--output', at('link-to-file'))).toMatchObject({ code: 0 });
     expect((await filesIn(at('linked.tar.gz'))).length).toBeGreaterThan(5);
@@ -296,13 +296,22 @@ describe("an auditor's bundle", () => {
       ['not in the tree', replacing(CONTAINER_FACTS, first('key:primary'))],
       ['facts of the container are missing', replacing(CONTAINER_FACTS, () => '')],
       ['does not follow from its facts', replacing(certificates, first('system:purge'))],
-      ['does not have the parts', replacing(certificates, () => '{"format":"epitaph.certificate-of-disposal/1"}\n')],
+      [
+        'It lacks parts of a certificate',
+        replacing(certificates, () => '{"format":"epitaph.certificate-of-disposal/1"}\n'),
+      ],
       ['another container', replacing('bundle.json', (text) => text.replace(/"rid": "./, '"rid": "!'))],
       ['names a container "invoices"', replacing('bundle.json', (text) => text.replace('"orders"', '"invoices"'))],
-      ['at another time', replacing('bundle.json', (text) => text.replace(/"createdAtMs": 1/, '"createdAtMs": 2'))],
-      ['at another time', replacing('bundle.json', (text) => text.replace(/"createdAt": "2026/, '"createdAt": "2025'))],
+      [
+        'another time of creation',
+        replacing('bundle.json', (text) => text.replace(/"createdAtMs": 1/, '"createdAtMs": 2')),
+      ],
+      [
+        'another time of creation',
+        replacing('bundle.json', (text) => text.replace(/"createdAt": "2026/, '"createdAt": "2025')),
+      ],
       ['outside of the period', replacing('bundle.json', (text) => text.replace(/"from": "2026/, '"from": "2027'))],
-      ['another tree', replacing('bundle.json', (text) => text.replace(/"treeSize": \d+/, '"treeSize": 1'))],
+      ['another tree size', replacing('bundle.json', (text) => text.replace(/"treeSize": \d+/, '"treeSize": 1'))],
       ['not signed by this key', replacing('checkpoint.txt', (text) => text.replace(/\n\d+\n/, '\n1\n'))],
       ['checkpoint is missing', (files) => files.filter(({ name }) => name !== 'checkpoint.txt')],
       ['no signed checkpoint before it', (files) => [otherContainer, ...files]],
@@ -335,11 +344,14 @@ describe("an auditor's bundle", () => {
     expect((await verify(await withOlder('README.md'))).code).toBe(0);
     // Facts without the hold, once with all the certificates and once with none.
     const mixed = await verify(await withOlder('checkpoint.txt', CONTAINER_FACTS));
-    expect(mixed).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree') as string });
+    expect(mixed).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree size') as string });
     const without = await changed(await withOlder('checkpoint.txt', CONTAINER_FACTS), (files) =>
       replacing('certificates/000001.ndjson', () => '')(files),
     );
-    expect(await verify(without)).toMatchObject({ code: 1, stdout: expect.stringContaining('another tree') as string });
+    expect(await verify(without)).toMatchObject({
+      code: 1,
+      stdout: expect.stringContaining('another tree size') as string,
+    });
   });
 
   test('is not verified if another program could unpack anything else than what was checked', async () => {
@@ -355,15 +367,15 @@ describe("an auditor's bundle", () => {
       replacing(certificates, (text) => `${text}${text.split('\n')[0]}\n`)(files);
     const notOf = 'not a file of a bundle';
     const cases: readonly [string, (files: ArchivedFile[]) => readonly ArchivedFile[]][] = [
-      ['is in it twice', adding(certificates, '')],
-      ['is in it twice', adding('disappearances/000001.csv', '')],
-      ['is in it twice', (files) => [...files, files.find(({ name }) => name === 'checkpoint.txt')!]],
-      ['is in it twice', (files) => [...files, files.find(({ name }) => name === 'bundle.json')!]],
+      ['is in the bundle twice', adding(certificates, '')],
+      ['is in the bundle twice', adding('disappearances/000001.csv', '')],
+      ['is in the bundle twice', (files) => [...files, files.find(({ name }) => name === 'checkpoint.txt')!]],
+      ['is in the bundle twice', (files) => [...files, files.find(({ name }) => name === 'bundle.json')!]],
       [notOf, adding(`./${certificates}`, '{}')],
       [notOf, adding(`x/../${certificates}`, '{}')],
       [notOf, adding(`C${certificates.slice(1)}`, '{}')],
       [notOf, adding('container-facts/../../README.md', '')],
-      ['is certified twice', twice],
+      ['has two certificates', twice],
     ];
     for (const [problem, edit] of cases) {
       const verdict = await verify(await changed(file, edit));

@@ -55,7 +55,7 @@ function connect(file: string): DatabaseSync {
     return new DatabaseSync(file, { timeout: BUSY_MS });
   } catch (error) {
     throw new UnusableFile(
-      `${file} can't be opened for writing: ${(error as Error).message}. Check whose it is, its permissions, and the disk.`,
+      `${file} can't be opened for writing: ${(error as Error).message}. Check its owner, its permissions, and the disk.`,
     );
   }
 }
